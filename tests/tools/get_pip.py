@@ -1,0 +1,20 @@
+"""Stands in for get-pip.py in ansible-test's cache: installs the requested pip from the configured package index."""
+
+from __future__ import annotations
+
+import ensurepip
+import pathlib
+import runpy
+import sys
+
+bundled = next((pathlib.Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
+options = [word for word in sys.argv[1:] if word not in ("--no-setuptools", "--no-wheel")]
+if not any(word.startswith("pip==") for word in options):
+    options.append("pip")
+if "--no-setuptools" not in sys.argv:
+    options.append("setuptools")
+if "--no-wheel" not in sys.argv:
+    options.append("wheel")
+sys.path.insert(0, str(bundled))
+sys.argv = ["pip", "install", "--upgrade", *options]
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
