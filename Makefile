@@ -1,0 +1,39 @@
+# The two commands: `make demo` and `make test`. `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help env demo demo-down test test-fast test-full mutation locks format docs clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: ## make .venv (ansible and the test tools)
+	@tests/tools/make_envs
+
+demo: env ## boot four simulated Sparks, run site.yml on them and ask the endpoint
+	@.venv/bin/python tests/lab/demo.py up
+
+demo-down: ## remove every trace of the demo
+	@.venv/bin/python tests/lab/demo.py down
+
+test: env ## everything that proves the project on this machine
+	@.venv/bin/python tests/run.py test
+
+test-fast: env ## lint, types and unit tests
+	@.venv/bin/python tests/run.py fast
+
+test-full: env ## test, and what takes longer: every interruption point, all topologies
+	@.venv/bin/python tests/run.py full
+
+mutation: env ## mutation score of the parsers
+	@tests/mutation.sh
+
+format: env ## format the Python code
+	@.venv/bin/ruff format plugins tests
+	@.venv/bin/ruff check --fix plugins tests
+
+locks: ## resolve requirements/*.in into the locks
+	@tests/tools/make_locks
+
+clean: ## remove environments and caches of this checkout
+	rm -rf .venv .venv-py312 .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants

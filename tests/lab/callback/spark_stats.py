@@ -1,0 +1,90 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Test-only callback: counts what a run did, and can kill it in the middle.
+
+``SPARK_STATS_FILE``      where to write ``{"hosts": {host: {ok, changed, failures, unreachable}}, "tasks": n,
+                          "changed_tasks": [...], "module_executions": {host: n}}`` at the end of the run.
+``SPARK_KILL_AT_TASK``    number (1-based) of the task at whose start the whole run is killed with SIGKILL.
+``SPARK_KILL_DELAY_S``    seconds after that task's start.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import pathlib
+import signal
+import threading
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = r"""
+name: spark_stats
+type: notification
+short_description: count what a run did, and kill it on request
+description:
+  - Used by the tests of this collection.
+"""
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "spark_stats"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks = 0
+        self.changed_tasks: list[str] = []
+        self.stats_file = os.environ.get("SPARK_STATS_FILE", "")
+        self.kill_at = int(os.environ.get("SPARK_KILL_AT_TASK", "0"))
+        self.kill_delay = float(os.environ.get("SPARK_KILL_DELAY_S", "0"))
+        if self.stats_file:
+            self.calls = pathlib.Path(self.stats_file + ".calls")
+            self.calls.write_text("")
+            count_module_executions(self.calls)
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        self.tasks += 1
+        if self.tasks == self.kill_at:
+            threading.Timer(self.kill_delay, os.killpg, (os.getpgid(0), signal.SIGKILL)).start()
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        outcome = getattr(result, "result", None) or result._result
+        if outcome.get("changed"):
+            host = getattr(result, "host", None) or result._host
+            task = getattr(result, "task", None) or result._task
+            self.changed_tasks.append(f"{host.get_name()}: {task.get_name()}")
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        if not self.stats_file:
+            return
+        hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
+        calls = collections.Counter(line.split()[0] for line in self.calls.read_text().splitlines())
+        document = {
+            "hosts": hosts,
+            "tasks": self.tasks,
+            "changed_tasks": self.changed_tasks,
+            "module_executions": dict(sorted(calls.items())),
+            "modules": dict(collections.Counter(line.split()[1] for line in self.calls.read_text().splitlines())),
+        }
+        pathlib.Path(self.stats_file).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def count_module_executions(calls: pathlib.Path) -> None:
+    """Note every module that an action sends to a host; actions run in forks, hence the file."""
+    original = ActionBase._execute_module
+
+    def counted(self: ActionBase, *args: Any, **kwargs: Any) -> Any:
+        name = kwargs.get("module_name") or (args[0] if args else None) or self._task.action
+        host = (kwargs.get("task_vars") or (args[2] if len(args) > 2 else {}) or {}).get("inventory_hostname", "?")
+        with calls.open("a") as stream:
+            stream.write(f"{host} {name}\n")
+        return original(self, *args, **kwargs)
+
+    ActionBase._execute_module = counted
