@@ -102,7 +102,7 @@ def load(document: Any, host: str) -> FabricFact:
         )
     try:
         rails = tuple(_build(Rail, rail) for rail in document["rails"])
-        fact = _build(FabricFact, {**document, "rails": rails})
+        fact: FabricFact = _build(FabricFact, {**document, "rails": rails})
         _check(fact)
     except (KeyError, TypeError, ValueError) as exc:
         raise SparkError(f"the fabric fact is damaged ({exc})", where, REMEDY) from exc

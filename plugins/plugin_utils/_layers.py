@@ -55,6 +55,6 @@ def missing_sparks(sparks: Sequence[str], sources: Sequence[str]) -> list[Findin
         Finding(
             "inventory " + ", ".join(sources) if sources else "inventory",
             "there is no host in the group 'sparks'",
-            "Name an inventory with -i, for example -i inventories/4spark, and list your machines in the group 'sparks'",
+            "Name an inventory with -i, for example -i inventories/4spark; list your machines in its group 'sparks'",
         )
     ]

@@ -1,0 +1,213 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the demo and the interruption tests share: preparing the lab and running site.yml on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+STATE = ROOT / ".lab"
+INVENTORY = "inventories/4spark"
+OVERLAY = ".lab/overlay"
+HEAD = "spark1"
+NODES = 4
+HEARTBEAT_S = 15
+
+
+class LabError(Exception):
+    """A step of the lab failed; the text says which and where its log is."""
+
+
+def cache() -> pathlib.Path:
+    """Where images and environments are kept between runs and checkouts."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(os.environ.get("SPARKMATRIX_CACHE") or f"{base}/sparkmatrix")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def step(title: str, command: list[str], log: str) -> float:
+    """Run one command with its output in ``.lab/<log>``, show a line every few seconds, return its seconds."""
+    STATE.mkdir(exist_ok=True)
+    path = STATE / log
+    started = time.monotonic()
+    say(f"-- {title}")
+    done = threading.Event()
+
+    def heartbeat() -> None:
+        while not done.wait(HEARTBEAT_S):
+            say(f"   {title}: {time.monotonic() - started:.0f} s  {last_line(path)}")
+
+    threading.Thread(target=heartbeat, daemon=True).start()
+    with path.open("w") as output:
+        code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False).returncode
+    done.set()
+    seconds = time.monotonic() - started
+    if code:
+        tail = "".join(path.read_text(errors="replace").splitlines(keepends=True)[-25:])
+        raise LabError(f"{title} failed with exit code {code}. The end of {path.relative_to(ROOT)}:\n{tail}")
+    say(f"   {title}: {seconds:.0f} s")
+    return seconds
+
+
+def last_line(path: pathlib.Path) -> str:
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    return lines[-1][:100] if lines else ""
+
+
+def lab(*arguments: str) -> list[str]:
+    return [sys.executable, "tests/lab/lab.py", *arguments]
+
+
+def build() -> None:
+    """Install what the lab needs; build node image and engine environment side by side."""
+    step("Check the machine and install packages", lab("setup"), "setup.log")
+    problems: list[Exception] = []
+
+    def guarded(title: str, command: list[str], log: str) -> None:
+        try:
+            step(title, command, log)
+        except LabError as exc:
+            problems.append(exc)
+
+    jobs = [
+        threading.Thread(target=guarded, args=("Build the node image", lab("image"), "image.log")),
+        threading.Thread(
+            target=guarded,
+            args=(
+                "Build the engine environment (vLLM for CPU, Ray, a tiny model)",
+                [sys.executable, "tests/lab/engine_env.py", "--cache", str(cache())],
+                "engine_env.log",
+            ),
+        ),
+    ]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    if problems:
+        raise LabError("\n".join(map(str, problems)))
+
+
+def boot(topology: str = "switch", nodes: int = NODES) -> None:
+    step(
+        f"Boot {nodes} simulated Sparks ({topology})",
+        lab("up", "--nodes", str(nodes), "--topology", topology),
+        "up.log",
+    )
+
+
+@dataclass
+class Run:
+    """One run of a playbook: exit code, seconds and what the test callback counted."""
+
+    code: int
+    seconds: float
+    killed: bool = False
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> int:
+        return sum(host["changed"] for host in self.stats.get("hosts", {}).values())
+
+    @property
+    def failed(self) -> int:
+        return sum(host["failures"] + host["unreachable"] for host in self.stats.get("hosts", {}).values())
+
+    def executions_per_node(self) -> int:
+        """The largest number of module executions that one node saw."""
+        calls = self.stats.get("module_executions", {})
+        return max((count for host, count in calls.items() if host != "localhost"), default=0)
+
+
+def play(
+    name: str,
+    *options: str,
+    playbook: str = "site.yml",
+    inventory: str = INVENTORY,
+    kill_at: int = 0,
+    kill_delay_s: float = 0.0,
+    show: bool = True,
+) -> Run:
+    """Run a playbook on the lab with the output in ``.lab/<name>.log``; ``show`` prints the tasks as they start.
+
+    ``kill_at`` kills the whole run with SIGKILL that many seconds after the start of that task.
+    """
+    log = STATE / f"{name}.log"
+    stats = STATE / f"{name}.stats.json"
+    stats.unlink(missing_ok=True)
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "tests/lab/callback"),
+        "ANSIBLE_CALLBACKS_ENABLED": "spark_stats",
+        "ANSIBLE_NOCOLOR": "1",
+        "SPARK_STATS_FILE": str(stats),
+        "SPARK_KILL_AT_TASK": str(kill_at),
+        "SPARK_KILL_DELAY_S": str(kill_delay_s),
+    }
+    command = [
+        str(pathlib.Path(sys.executable).parent / "ansible-playbook"),
+        playbook,
+        "-i",
+        inventory,
+        "-i",
+        OVERLAY,
+        *options,
+    ]
+    started = time.monotonic()
+    with log.open("w") as output:
+        output.write(f"$ {' '.join(command)}\n")
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # so that a killed run takes its forks with it, and not us
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            output.write(line)
+            title = re.match(r"(PLAY|TASK) \[(.*?)\] \**$", line)
+            if show and title:
+                indent = "" if title[1] == "PLAY" else "  "
+                say(f"   {time.monotonic() - started:5.0f} s  {indent}{title[2]}")
+        code = process.wait()
+    run = Run(code, time.monotonic() - started, killed=code == -signal.SIGKILL)
+    if stats.exists():
+        run.stats = json.loads(stats.read_text())
+    return run
+
+
+def log_tail(name: str, lines: int = 40) -> str:
+    return "".join((STATE / f"{name}.log").read_text(errors="replace").splitlines(keepends=True)[-lines:])
+
+
+def ssh(host: str, command: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run a shell command on a node as the ordinary user, over ssh as a person would."""
+    return subprocess.run(
+        ["ssh", "-F", str(STATE / "ssh_config"), host, command],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )

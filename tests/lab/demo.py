@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`make demo`: boot four simulated Sparks, run site.yml on them twice, ask the endpoint.
+
+The last line is one JSON object. The exit code is 0 only if both runs succeeded, the second changed nothing and the
+endpoint generated tokens. The cluster stays up; `make demo-down` removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import cluster
+
+PROMPT = "the quick brown fox"
+MAX_TOKENS = 32
+PROBE = "sudo /usr/local/lib/sparkmatrix/sparkmatrix-node probe --json"
+
+
+def up() -> int:
+    started = time.monotonic()
+    try:
+        cluster.build()
+        cluster.boot()
+        cluster.say("-- First run: ansible-playbook site.yml -i inventories/4spark -i .lab/overlay")
+        first = cluster.play("first-run")
+        check(first.code == 0, "the first run of site.yml failed", "first-run")
+        cluster.say("-- Second run, which has to change nothing")
+        second = cluster.play("second-run", show=False)
+        check(second.code == 0, "the second run of site.yml failed", "second-run")
+        check(second.changed == 0, f"the second run changed {second.stats['changed_tasks']}", "second-run")
+        answer = ask()
+    except cluster.LabError as exc:
+        print(f"\n{exc}", file=sys.stderr)
+        print(json.dumps({"ok": False, "error": str(exc).splitlines()[0]}))
+        return 1
+    summary(first, second, answer, time.monotonic() - started)
+    return 0
+
+
+def check(condition: bool, problem: str, log: str) -> None:
+    if not condition:
+        raise cluster.LabError(f"{problem}. The end of .lab/{log}.log:\n{cluster.log_tail(log)}")
+
+
+def ask() -> dict[str, Any]:
+    """A chat completion through the endpoint, asked on the head over ssh; the key never leaves its file."""
+    cluster.say(f"-- Ask the endpoint on {cluster.HEAD}")
+    reply = cluster.ssh(cluster.HEAD, f"{PROBE} --max-tokens {MAX_TOKENS} --prompt '{PROMPT}'")
+    if reply.returncode != 0:
+        raise cluster.LabError(f"The endpoint did not answer: {reply.stdout}{reply.stderr}")
+    answer: dict[str, Any] = json.loads(reply.stdout.splitlines()[-1])
+    if answer["completion_tokens"] < 1:
+        raise cluster.LabError(f"The endpoint answered without a single token: {answer}")
+    return answer
+
+
+def summary(first: cluster.Run, second: cluster.Run, answer: dict[str, Any], seconds: float) -> None:
+    fact = json.loads(cluster.ssh(cluster.HEAD, "cat /etc/ansible/facts.d/sparkmatrix.fact").stdout)
+    rails = ", ".join(f"{rail['netdev']} {rail['address']} MTU {rail['mtu']}" for rail in fact["rails"])
+    endpoint = answer["endpoint"]
+    say = cluster.say
+    say("")
+    say(f"  {fact['nodes']} simulated Sparks, topology {fact['topology']}; head {cluster.HEAD}: {rails}")
+    say(f"  first run {first.seconds:.0f} s, second run {second.seconds:.0f} s with {second.changed} changes")
+    say(f"  at most {second.executions_per_node()} module executions per node in the second run")
+    say(f"  {answer['model']} generated {answer['completion_tokens']} tokens, {answer['tokens_per_s']:.1f} tokens/s")
+    say("")
+    say("  The cluster stays up. Log in and ask it yourself:")
+    say(f"    ssh -F .lab/ssh_config {cluster.HEAD}")
+    say(f"    {PROBE.removesuffix(' --json')} --prompt 'hello'")
+    say("  Remove every trace: make demo-down")
+    say("")
+    print(
+        json.dumps(
+            {
+                "ok": True,
+                "nodes": fact["nodes"],
+                "topology": fact["topology"],
+                "engine": answer["engine"],
+                "backend": answer["backend"],
+                "endpoint": endpoint,
+                "model": answer["model"],
+                "first_run_s": round(first.seconds, 1),
+                "second_run_s": round(second.seconds, 1),
+                "second_run_changed": second.changed,
+                "second_run_module_executions_per_node": second.executions_per_node(),
+                "completion_tokens": answer["completion_tokens"],
+                "tokens_per_s": round(answer["tokens_per_s"], 2),
+                "total_s": round(seconds, 1),
+            }
+        )
+    )
+
+
+def down() -> int:
+    return subprocess.run(cluster.lab("down"), cwd=cluster.ROOT, check=False).returncode
+
+
+def main(argv: list[str]) -> int:
+    if argv == ["up"]:
+        return up()
+    if argv == ["down"]:
+        return down()
+    print(__doc__)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run the project's tests in order, show progress, and say at the end what passed, failed and could not run.
+
+Usage: tests/run.py fast|test|full [STEP …]
+
+Every step writes its whole output to ``.cache/logs/<step>.log``; a failing step shows the end of it. A step that cannot
+run on this machine is named with the reason; with ``CI=true`` that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LOGS = ROOT / ".cache" / "logs"
+VENV = ROOT / ".venv" / "bin"
+VENV_312 = ROOT / ".venv-py312" / "bin"
+CI = os.environ.get("CI") == "true"
+HEARTBEAT_S = 30
+TAIL_LINES = 80
+MODULES_AND_UTILS = ["plugins", "tests"]
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    commands: tuple[tuple[str, ...], ...]
+    levels: tuple[str, ...] = ("fast", "test", "full")
+    cannot_run: Callable[[], str] = lambda: ""  # the reason, or nothing
+
+
+def needs(venv: pathlib.Path, version: str) -> Callable[[], str]:
+    return lambda: "" if (venv / "python").exists() else f"Python {version} is not on this machine"
+
+
+def needs_lab() -> str:
+    lab = subprocess.run(
+        [VENV / "python", "tests/lab/lab.py", "check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return "" if lab.returncode == 0 else " ".join((lab.stdout + lab.stderr).split())[-400:]
+
+
+def lint() -> Step:
+    return Step(
+        "lint",
+        (
+            (f"{VENV}/ruff", "check", *MODULES_AND_UTILS),
+            (f"{VENV}/ruff", "format", "--check", *MODULES_AND_UTILS),
+            (f"{VENV}/yamllint", "--strict", "."),
+            (f"{VENV}/ansible-lint", "--offline", "--strict", "-q"),
+            (f"{VENV}/antsibull-docs", "lint-collection-docs", "--plugin-docs", "--skip-rstcheck", "."),
+            (f"{VENV}/antsibull-changelog", "lint"),
+        ),
+    )
+
+
+def types() -> Step:
+    return Step(
+        "types",
+        (
+            # Module code has to stay within Python 3.9: the oldest interpreter that a node may have.
+            (f"{VENV}/mypy", "--python-version", "3.10", "plugins/module_utils"),
+            (f"{VENV}/mypy", "plugins/plugin_utils", "plugins/action", "plugins/modules", "tests/lab", "tests/run.py"),
+        ),
+    )
+
+
+def unit(venv: pathlib.Path, version: str, levels: tuple[str, ...], *options: str) -> Step:
+    return Step(
+        f"unit-py{version}",
+        ((f"{venv}/pytest", "-n", "2", *options),),
+        levels,
+        needs(venv, version),
+    )
+
+
+def sanity(venv: pathlib.Path, version: str) -> Step:
+    return Step(
+        f"sanity-py{version}",
+        (("tests/tools/sanity", str(venv.parent.relative_to(ROOT))),),
+        ("test", "full"),
+        needs(venv, version),
+    )
+
+
+def molecule(levels: tuple[str, ...], *scenarios: str) -> Step:
+    chosen = [word for scenario in scenarios for word in ("--scenario-name", scenario)] or ["--all"]
+    return Step("molecule", ((f"{VENV}/molecule", "test", "--report", *chosen),), levels, needs_lab)
+
+
+def steps() -> list[Step]:
+    coverage = ("--cov=plugins", "--cov-report=term-missing:skip-covered", "--cov-fail-under=95")
+    return [
+        lint(),
+        types(),
+        unit(VENV, "3.11", ("fast", "test", "full"), *coverage),
+        unit(VENV_312, "3.12", ("test", "full")),
+        sanity(VENV, "3.11"),
+        sanity(VENV_312, "3.12"),
+        molecule(("test", "full")),
+        Step(
+            "interruptions",
+            ((f"{VENV}/python", "tests/lab/interruptions.py", "--sample", "6"),),
+            ("test",),
+            needs_lab,
+        ),
+        Step("interruptions-all", ((f"{VENV}/python", "tests/lab/interruptions.py", "--all"),), ("full",), needs_lab),
+    ]
+
+
+def run(step: Step) -> bool:
+    log = LOGS / f"{step.name}.log"
+    started = time.monotonic()
+    done = threading.Event()
+
+    def heartbeat() -> None:
+        while not done.wait(HEARTBEAT_S):
+            last = tail(log, 1)
+            print(f"   {step.name}: {time.monotonic() - started:.0f} s  {''.join(last)[:110]}", flush=True)
+
+    print(f"== {step.name}", flush=True)
+    threading.Thread(target=heartbeat, daemon=True).start()
+    environment = {**os.environ, "PATH": f"{VENV}:{os.environ['PATH']}", "PY_COLORS": "0", "NO_COLOR": "1"}
+    environment.pop("ANSIBLE_CONFIG", None)
+    code = 0
+    with log.open("w") as output:
+        for command in step.commands:
+            output.write(f"$ {' '.join(command)}\n")
+            output.flush()
+            code = subprocess.run(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+            ).returncode
+            if code:
+                break
+    done.set()
+    seconds = time.monotonic() - started
+    if code:
+        print("".join(tail(log, TAIL_LINES)))
+    print(
+        f"   {step.name}: {'passed' if code == 0 else f'FAILED with exit code {code}'} in {seconds:.0f} s", flush=True
+    )
+    return code == 0
+
+
+def tail(log: pathlib.Path, lines: int) -> list[str]:
+    try:
+        return log.read_text(errors="replace").splitlines(keepends=True)[-lines:]
+    except OSError:
+        return []
+
+
+def main(argv: list[str]) -> int:
+    if not argv or argv[0] not in ("fast", "test", "full"):
+        print(__doc__)
+        return 2
+    level, only = argv[0], set(argv[1:])
+    chosen = [step for step in steps() if level in step.levels and (not only or step.name in only)]
+    unknown = only - {step.name for step in chosen}
+    if unknown:
+        print(f"There is no step {', '.join(sorted(unknown))} in '{level}'.")
+        return 2
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
+    passed: list[str] = []
+    failed: list[str] = []
+    not_run: dict[str, str] = {}
+    started = time.monotonic()
+    for step in chosen:
+        reason = step.cannot_run()
+        if reason:
+            not_run[step.name] = reason
+            print(f"== {step.name}\n   {step.name}: NOT RUN: {reason}", flush=True)
+        elif run(step):
+            passed.append(step.name)
+        else:
+            failed.append(step.name)
+    print(f"\n{level} in {time.monotonic() - started:.0f} s. Logs: {LOGS.relative_to(ROOT)}")
+    for name in failed:
+        print(f"  failed:  {name}")
+    for name, reason in not_run.items():
+        print(f"  not run: {name}: {reason}")
+    if CI and not_run:
+        failed += not_run
+        not_run = {}
+    print(f"{len(passed)} passed, {len(failed)} failed, {len(not_run)} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
