@@ -1,0 +1,61 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import (
+    Finding,
+    SparkError,
+    errors,
+    refusal,
+    sentence,
+    warnings,
+)
+
+CABLE = Finding("spark3", "no cable in either cage", "Plug the cable", device="rocep1s0f0")
+SLOW = Finding("spark1", "link at 100 Gb/s", "Force 200G on the switch", severity="warning")
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        (("found it",), "found it."),
+        (("found it.", "spark1"), "spark1: found it."),
+        (("found it", "spark1 eth0", "Do this."), "spark1 eth0: found it. Do this."),
+        (("found it ", "", " Do this"), "found it. Do this."),
+    ],
+)
+def test_a_message_says_where_what_and_what_to_do(parts, text):
+    assert sentence(*parts) == text
+
+
+def test_an_error_keeps_its_parts():
+    error = SparkError("broken", "spark1", "Mend it")
+    assert (error.found, error.where, error.remedy, str(error)) == (
+        "broken",
+        "spark1",
+        "Mend it",
+        "spark1: broken. Mend it.",
+    )
+
+
+def test_a_refusal_lists_every_error_and_no_warning():
+    assert refusal("Refused:", [CABLE, SLOW, CABLE]).splitlines() == [
+        "Refused:",
+        "  1. spark3 rocep1s0f0: no cable in either cage. Plug the cable.",
+        "  2. spark3 rocep1s0f0: no cable in either cage. Plug the cable.",
+    ]
+
+
+def test_findings_are_sorted_by_severity():
+    assert errors([CABLE, SLOW]) == [CABLE]
+    assert warnings([CABLE, SLOW]) == [SLOW]
+    assert SLOW.as_dict() == {
+        "host": "spark1",
+        "found": "link at 100 Gb/s",
+        "remedy": "Force 200G on the switch",
+        "device": "",
+        "severity": "warning",
+    }

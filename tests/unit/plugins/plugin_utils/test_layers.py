@@ -1,0 +1,59 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _layers
+
+ALL = list(_layers.LAYERS)
+
+
+@pytest.mark.parametrize(
+    ("playbook_layers", "run_tags", "skip_tags", "expected"),
+    [
+        pytest.param([], ["all"], [], ALL, id="no-tags"),
+        pytest.param([], [], [], ALL, id="nothing-given"),
+        pytest.param([], ["fabric"], [], ["fabric"], id="one-layer"),
+        pytest.param([], ["fabric", "os_stabilization"], [], ["os_stabilization", "fabric"], id="running-order"),
+        pytest.param([], ["engine"], [], ["plan", "engine"], id="engine-needs-the-plan"),
+        pytest.param([], ["verify"], [], ["plan", "verify"], id="verify-needs-the-plan"),
+        pytest.param([], ["preflight"], [], [], id="preflight-alone"),
+        pytest.param([], ["all"], ["engine", "verify"], ALL[:-2], id="skip"),
+        pytest.param([], ["tagged"], ["fabric"], [name for name in ALL if name != "fabric"], id="tagged"),
+        pytest.param(["fabric"], ["all"], [], ["fabric"], id="layer-playbook"),
+        pytest.param(["plan", "ray"], ["ray"], [], ["plan", "ray"], id="layer-playbook-with-tag"),
+        pytest.param(["fabric"], ["engine"], [], [], id="tag-of-another-playbook"),
+    ],
+)
+def test_select(playbook_layers, run_tags, skip_tags, expected):
+    assert _layers.select(playbook_layers, run_tags, skip_tags) == (expected, [])
+
+
+def test_a_mistyped_tag_is_refused_with_a_suggestion():
+    _selected, findings = _layers.select([], ["fabrik", "always"], [])
+    assert [str(f) for f in findings] == [
+        "--tags: there is no layer 'fabrik'. Did you mean 'fabric'? The layers are: "
+        "preflight, os_stabilization, fabric, plan, ray, engine, verify."
+    ]
+
+
+def test_a_mistyped_skip_tag_and_an_unknown_layer_are_both_reported():
+    _selected, findings = _layers.select(["fabric", "gateway"], ["all"], ["xyz"])
+    assert [(f.host, f.found) for f in findings] == [
+        ("--skip-tags", "there is no layer 'xyz'"),
+        ("spark_layers", "there is no layer 'gateway'"),
+    ]
+    assert findings[0].remedy.startswith("The layers are: ")
+
+
+@pytest.mark.parametrize(("sources", "where"), [([], "inventory"), (["a", "b"], "inventory a, b")])
+def test_an_inventory_without_sparks_is_refused(sources, where):
+    (finding,) = _layers.missing_sparks([], sources)
+    assert finding.host == where
+    assert "-i inventories/4spark" in finding.remedy
+
+
+def test_an_inventory_with_sparks_passes():
+    assert _layers.missing_sparks(["spark1"], ["x"]) == []
