@@ -1,0 +1,75 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+NODES = 4
+HEAD = "spark1"
+WORLD_READABLE = 0o004
+
+
+def name(host):
+    return host.backend.host.name
+
+
+def fact(host):
+    return json.loads(host.file("/etc/ansible/facts.d/sparkmatrix.fact").content_string)
+
+
+def test_every_node_runs_ray(host):
+    service = host.service("sparkmatrix-ray")
+    assert service.is_running
+    assert service.is_enabled
+
+
+def test_the_engine_runs_on_the_head_only(host):
+    assert host.service("sparkmatrix-engine").is_running == (name(host) == HEAD)
+
+
+def test_the_api_and_the_dashboard_listen_on_loopback_only(host):
+    listening = host.check_output("ss -Hltn").splitlines()
+    addresses = {line.split()[3] for line in listening}
+    for port in (8000, 8265):
+        found = {address for address in addresses if address.endswith(f":{port}")}
+        assert found <= {f"127.0.0.1:{port}", f"[::1]:{port}"}
+        if name(host) == HEAD:
+            assert found
+
+
+def test_secrets_are_readable_by_nobody_else(host):
+    found = host.check_output("find /etc/sparkmatrix -type f \\( -name '*token*' -o -name '*key*' \\)").split()
+    assert found
+    for path in found:
+        assert host.file(path).mode == 0o600
+
+
+def test_no_secret_is_in_a_command_line_or_a_unit(host):
+    files = host.check_output("find /etc/sparkmatrix -type f -perm 0600").split()
+    secrets = {word for path in files for word in host.file(path).content_string.replace("=", " ").split() if len(word) > 24}
+    assert secrets
+    visible = host.check_output("ps axww -o args; systemctl cat 'sparkmatrix-*'; systemctl show -p Environment 'sparkmatrix-*'")
+    for secret in secrets:
+        assert secret not in visible
+
+
+def test_the_fabric_fact_is_applied_and_names_both_halves(host):
+    document = fact(host)
+    assert document["state"] == "applied"
+    assert document["nodes"] == NODES
+    assert len(document["rails"]) == 2
+    assert document["cluster_address"] == document["rails"][0]["address"]
+    for rail in document["rails"]:
+        octets = rail["address"].split(".")
+        hexadecimal = "".join(f"{int(octet):02x}" for octet in octets)
+        assert rail["gid"].replace(":", "").endswith("ffff" + hexadecimal)
+
+
+def test_ray_was_started_in_the_environment_of_its_own_node(host):
+    pid = host.check_output("systemctl show -p MainPID --value sparkmatrix-ray")
+    environment = host.check_output(f"tr '\\0' '\\n' < /proc/{pid}/environ")
+    assert f"VLLM_HOST_IP={fact(host)['cluster_address']}" in environment
+    assert "RAY_memory_monitor_refresh_ms=0" in environment
+    assert "RAY_AUTH_MODE=token" in environment
