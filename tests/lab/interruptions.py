@@ -32,7 +32,7 @@ MAX_DELAY_S = 1.5
 FINGERPRINT = r"""
 set -u
 cd /
-places="etc/sparkmatrix etc/netplan etc/sysctl.d etc/security/limits.d etc/systemd etc/ansible usr/local/lib/sparkmatrix"
+places="etc/sparkmatrix etc/netplan etc/sysctl.d etc/security etc/systemd etc/ansible usr/local/lib/sparkmatrix"
 sudo find $places -printf '%p %y %m %u %l\n' 2>/dev/null | sort
 sudo find $places -type f ! -perm 0600 -exec sha256sum {} + 2>/dev/null | sort -k2
 sudo sha256sum /etc/hosts $(sudo find /etc/netplan -type f | sort)
