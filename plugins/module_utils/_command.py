@@ -1,0 +1,57 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run a program: an argv list, no shell, the C locale, a time limit. Tests pass another :data:`Runner`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+NOT_FOUND = 127
+TIMED_OUT = 124
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a program ended. ``rc`` is 127 when it does not exist and 124 when it ran past its time limit."""
+
+    rc: int
+    out: str = ""
+    err: str = ""
+
+    @property
+    def complaint(self) -> str:
+        """What the program said about its failure, on one line."""
+        text = self.err.strip() or self.out.strip() or "it printed nothing"
+        return " ".join(text.split())
+
+
+Runner = Callable[[Sequence[str]], Completed]
+
+# Tools of the system live in sbin directories, which sudo and ssh shells may leave out of PATH.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def run(argv: Sequence[str], timeout_s: float = 30.0) -> Completed:
+    """Run ``argv`` and wait. Never raises for what the program does; see :class:`Completed`."""
+    environment = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C", "PATH": search_path()}
+    try:
+        done = subprocess.run(
+            list(argv), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Completed(TIMED_OUT, "", f"{argv[0]} gave no answer within {timeout_s:.0f} s")
+    except OSError as exc:
+        return Completed(NOT_FOUND, "", f"{argv[0]}: {exc.strerror}")
+    return Completed(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+
+def search_path() -> str:
+    """PATH with the system directories added at its end."""
+    present = os.environ.get("PATH", "")
+    missing = [item for item in _PATH.split(":") if item not in present.split(":")]
+    return ":".join([present, *missing] if present else missing)
