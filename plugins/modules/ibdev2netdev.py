@@ -189,12 +189,12 @@ def run_tool(module, tool):
 
 def main():
     module = AnsibleModule(
-        argument_spec=dict(
-            driver=dict(type="str"),
-            state=dict(type="str", choices=["active", "down"]),
-            name=dict(type="str"),
-            source=dict(type="str", choices=["auto", "sysfs", "command"], default="auto"),
-        ),
+        argument_spec={
+            "driver": {"type": "str"},
+            "state": {"type": "str", "choices": ["active", "down"]},
+            "name": {"type": "str"},
+            "source": {"type": "str", "choices": ["auto", "sysfs", "command"], "default": "auto"},
+        },
         supports_check_mode=True,
     )
     wanted = module.params

@@ -135,14 +135,14 @@ def run_tool(module, tool):
 
 def main():
     module = AnsibleModule(
-        argument_spec=dict(
-            family=dict(type="str", choices=["ipv4", "ipv6"]),
-            roce_version=dict(type="int", choices=[1, 2]),
-            cidr=dict(type="list", elements="str"),
-            netdev=dict(type="list", elements="str"),
-            device=dict(type="list", elements="str"),
-            source=dict(type="str", choices=["auto", "sysfs", "command"], default="auto"),
-        ),
+        argument_spec={
+            "family": {"type": "str", "choices": ["ipv4", "ipv6"]},
+            "roce_version": {"type": "int", "choices": [1, 2]},
+            "cidr": {"type": "list", "elements": "str"},
+            "netdev": {"type": "list", "elements": "str"},
+            "device": {"type": "list", "elements": "str"},
+            "source": {"type": "str", "choices": ["auto", "sysfs", "command"], "default": "auto"},
+        },
         supports_check_mode=True,
     )
     wanted = module.params

@@ -1,0 +1,30 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Shared by all unit tests. This file also puts ``tests/unit`` on the import path: ``from sysfs_tree import …``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from sysfs_tree import SysfsTree
+
+# Two cores shared with everything else: no deadline per example, the number of examples is the limit.
+settings.register_profile("unit", deadline=None, max_examples=150)
+settings.load_profile("unit")
+
+
+@pytest.fixture
+def fixtures() -> Path:
+    return Path(__file__).parent / "fixtures"
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SysfsTree:
+    """An empty synthetic sysfs, which modules under test read in the place of /sys."""
+    tree = SysfsTree(tmp_path / "sys")
+    monkeypatch.setenv("SPARKMATRIX_SYSFS_ROOT", str(tree.root))
+    return tree

@@ -1,0 +1,34 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run a module's ``main()`` in this process, with the arguments and output of a real run.
+
+result, failed = run_module(show_gids, {"device": ["rocep1s0f0"]}, check=True)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args  # ansible-core 2.19 and newer
+
+
+def run_module(
+    module: ModuleType, args: Mapping[str, Any] | None = None, check: bool = False, diff: bool = False
+) -> tuple[dict[str, Any], bool]:
+    """Returns (result, failed). ``main()`` must end in exit_json or fail_json; anything else is a test failure."""
+    arguments = {**(args or {}), "_ansible_check_mode": check, "_ansible_diff": diff}
+    output = io.StringIO()
+    with patch_module_args(arguments), contextlib.redirect_stdout(output), pytest.raises(SystemExit) as ended:
+        module.main()
+    result = json.loads(output.getvalue().strip().splitlines()[-1])
+    failed = bool(result.get("failed"))
+    assert failed == (ended.value.code != 0), (ended.value.code, result)
+    return result, failed
