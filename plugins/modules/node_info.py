@@ -1,0 +1,119 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_info
+short_description: Read what the checks before a run need to know about a machine
+version_added: 0.1.0
+description:
+  - Reads machine, operating system, memory, disk space, network, listeners and services in one call.
+  - What cannot be read, because a tool or file is missing, is V(none); the module does not fail for it.
+options:
+  paths:
+    description: Paths whose disk space is wanted. A path need not exist; then the nearest directory above it counts.
+    type: list
+    elements: str
+    default: []
+  commands:
+    description: Programs to look for.
+    type: list
+    elements: str
+    default: []
+  units:
+    description: systemd units whose state is wanted.
+    type: list
+    elements: str
+    default: []
+  ports:
+    description: TCP ports of which the listening process and its unit are wanted.
+    type: list
+    elements: int
+    default: []
+  connection_host:
+    description: The address that Ansible used to reach the machine, for the case that the ssh session cannot be found.
+    type: str
+    default: ''
+  controller_time:
+    description: The controller's clock in seconds since 1970, to compare clocks.
+    type: float
+extends_documentation_fragment:
+  - sparkmatrix.cluster.attributes
+  - sparkmatrix.cluster.attributes.info_module
+author:
+  - The sparkmatrix.cluster authors (@sparkmatrix)
+"""
+
+EXAMPLES = r"""
+- name: Read the machine
+  sparkmatrix.cluster.node_info:
+    paths: [/opt/sparkmatrix]
+    commands: [netplan, ip]
+    connection_host: "{{ ansible_host }}"
+  register: result
+"""
+
+RETURN = r"""
+node:
+  description: The machine. Sizes are in bytes, times in seconds.
+  returned: success
+  type: dict
+  contains:
+    hostname: {description: Host name of the kernel., type: str, sample: spark-1a2b}
+    machine:
+      description: Maker, product, GPU name; C(is_gb10) with its C(evidence), the GPU's name or else the DMI product.
+      type: dict
+      sample: {vendor: NVIDIA, product: NVIDIA_DGX_Spark, gpu: NVIDIA GB10, is_gb10: true, evidence: GPU NVIDIA GB10}
+    machine_id: {description: Content of C(/etc/machine-id)., type: str}
+    boot_id: {description: Changes with every boot., type: str}
+    kernel: {description: Kernel release., type: str, sample: 6.14.0-1013-nvidia}
+    arch: {description: Machine name of the kernel., type: str, sample: aarch64}
+    os: {description: C(/etc/os-release) with keys in lower case., type: dict}
+    dgx: {description: C(/etc/dgx-release) with keys in lower case., type: dict}
+    nvidia_driver: {description: Version of the loaded driver., type: str, sample: 580.95.05}
+    python: {description: Version and executable that ran this module., type: dict}
+    memory: {description: 'total, available, swap_total, swap_free, cma_total, cma_free.', type: dict}
+    paths: {description: 'Per path: exists, at (the directory measured), total, free, read_only.', type: dict}
+    network:
+      description:
+        - interfaces, routes, default_gateway.
+        - connection_address and connection_interface carry Ansible's own connection. connection_source tells how they
+          were found, V(ssh), V(host) (from O(connection_host)) or V(default_route).
+      type: dict
+    listening: {description: 'Listening TCP sockets: port, address, and for O(ports) process, pid, unit.', type: list}
+    commands: {description: 'Per program its path, or none.', type: dict}
+    units: {description: 'Per unit: load, active, sub, enabled.', type: dict}
+    netplan_files: {description: Files that netplan reads., type: list}
+    systemd: {description: Whether systemd is the init system., type: bool}
+    uid: {description: User id that the module ran with., type: int}
+    sudo_user: {description: User that sudo was called by., type: str}
+    time: {description: Clock of the machine., type: float}
+    clock_offset:
+      description: Its clock minus O(controller_time), too large by the time that the call took to get here.
+      type: float
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import Request, gather
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "paths": {"type": "list", "elements": "str", "default": []},
+            "commands": {"type": "list", "elements": "str", "default": []},
+            "units": {"type": "list", "elements": "str", "default": []},
+            "ports": {"type": "list", "elements": "int", "default": []},
+            "connection_host": {"type": "str", "default": ""},
+            "controller_time": {"type": "float"},
+        },
+        supports_check_mode=True,
+    )
+    module.exit_json(changed=False, node=gather(Request(**module.params)))
+
+
+if __name__ == "__main__":
+    main()
