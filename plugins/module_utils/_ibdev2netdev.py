@@ -418,8 +418,8 @@ _ROW = re.compile(
 )
 _ARROW = re.compile(r"==>|<=+>")
 _CARRIER = {"Up": True, "Down": False}
-# The command line, with or without a prompt before it.
-_COMMAND_LINE = re.compile(r"(?:.*[$#>%~\]:]\s*)?(?:sudo\s+)?(?:/[\w./-]*/)?ibdev2netdev(?:\s+-v)?")
+# The command line, with or without a prompt before it, or a prompt alone.
+_COMMAND_LINE = re.compile(r"(?:.*[$#>%~\]:]\s*)?(?:sudo\s+)?(?:/[\w./-]*/)?ibdev2netdev(?:\s+-v)?|\S*[$#>%]")
 
 
 def parse(text: str) -> list[RdmaPort]:

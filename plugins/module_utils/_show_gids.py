@@ -136,7 +136,7 @@ _ROW = re.compile(
 _FULL_GID = re.compile(rf"(?<![\w:]){_HEX}{{4}}(?::{_HEX}{{4}}){{7}}(?![\w:])", re.ASCII)
 _COUNT = re.compile(r"n_gids_found=([0-9]{1,6})")
 _HEADER = re.compile(r"DEV\s+PORT\s+INDEX\s+GID")
-_COMMAND_LINE = re.compile(r"(?:.*[$#>%~\]:]\s*)?(?:sudo\s+)?(?:/[\w./-]*/)?show_gids(?:\s.*)?")
+_COMMAND_LINE = re.compile(r"(?:.*[$#>%~\]:]\s*)?(?:sudo\s+)?(?:/[\w./-]*/)?show_gids(?:\s+-\S+|\s+[\w.]+)?|\S*[$#>%]")
 _NETDEV_BYTES = 15  # IFNAMSIZ - 1
 _WHERE = "output of show_gids"
 _REMEDY = "Use source: sysfs, which needs no tool, or pass the complete output of one run"

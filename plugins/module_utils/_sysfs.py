@@ -123,12 +123,8 @@ def _listdir(directory: PathLike) -> list[str] | None:
 
 
 def link_name(path: PathLike) -> str | None:
-    """The last component of what a symbolic link points to (``device/driver`` names the driver like this)."""
-    try:
-        return os.path.basename(os.readlink(path)) or None
-    except OSError as exc:
-        _refused(path, exc)
-        return None
+    """The name of what a symbolic link points to (``device/driver`` names the driver like this), None if it is none."""
+    return os.path.basename(os.path.realpath(path)) if os.path.islink(path) else None
 
 
 def exists(path: PathLike) -> bool:

@@ -85,7 +85,7 @@ class SysfsTree:
     def link(self, name: str, target: str) -> None:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(os.path.relpath(self.root / target, path.parent))
+        path.symlink_to(os.path.relpath(self.root.resolve() / target, path.parent.resolve()))
 
     # --- devices
 
