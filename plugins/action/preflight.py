@@ -1,0 +1,123 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of ``sparkmatrix.cluster.preflight``. Contacts no host; it judges what others have read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import (
+    Finding,
+    SparkError,
+    errors,
+    refusal,
+    warnings,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _layers, _preflight, _variables
+
+SPEC: dict[str, dict[str, Any]] = {
+    "phase": {"type": "str", "required": True, "choices": ["inventory", "hosts"]},
+    "layers": {"type": "list", "elements": "str"},
+    "playbook_layers": {"type": "list", "elements": "str", "default": []},
+    "run_tags": {"type": "list", "elements": "str", "default": []},
+    "skip_tags": {"type": "list", "elements": "str", "default": []},
+    "group": {"type": "str", "default": "sparks"},
+    "play_hosts": {"type": "list", "elements": "str", "default": []},
+    "result_variable": {"type": "str", "default": "__preflight_node"},
+    "require_gb10": {"type": "bool", "default": True},
+    "min_memory_gib": {"type": "float", "default": 110},
+    "min_disk_gib": {"type": "float", "default": 20},
+    "max_clock_skew_s": {"type": "float", "default": 10},
+    "ignored_variables": {"type": "list", "elements": "str", "default": []},
+    "skip_checks": {"type": "list", "elements": "str", "default": []},
+}
+# Read for every host beside the variables with our prefixes.
+CONNECTION = ("ansible_host", "ansible_port")
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _spec, args = self.validate_argument_spec(argument_spec=SPEC)
+        try:
+            return {**result, **self._judge(args, task_vars or {})}
+        except SparkError as exc:
+            raise AnsibleError(str(exc)) from exc
+
+    def _judge(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        layers: list[str] | None = args["layers"]
+        findings: list[Finding] = []
+        if layers is None:
+            layers, findings = _layers.select(args["playbook_layers"], args["run_tags"], args["skip_tags"])
+        sparks = list(task_vars["groups"].get(args["group"], []))
+        findings += _layers.missing_sparks(sparks, [])
+        context = self._context(args, task_vars, frozenset(layers), sparks)
+        checks = _preflight.INVENTORY_CHECKS if args["phase"] == "inventory" else _preflight.HOST_CHECKS
+        made = _preflight.run(checks, context)
+        findings += [finding for _check, finding in made]
+        result: dict[str, Any] = {"changed": False}
+        if warnings(findings):
+            result["warnings"] = [str(finding) for finding in warnings(findings)]
+        if errors(findings):
+            names = sorted({check.name for check, finding in made if finding.severity == "error" and not check.firm})
+            text = refusal("Preflight refused this run, and nothing has been changed:", findings)
+            if names:
+                text += f"\nTo run in spite of a check, name it in preflight_skip_checks: {', '.join(names)}"
+            # No more than the message: Ansible prints everything that a failure returns.
+            return {**result, "failed": True, "msg": text}
+        shown = [finding.as_dict() for finding in findings]
+        return {**result, "layers": layers, "findings": shown, "request": _preflight.request(context)}
+
+    def _context(
+        self, args: Mapping[str, Any], task_vars: Mapping[str, Any], layers: frozenset[str], sparks: list[str]
+    ) -> _preflight.Context:
+        hostvars = task_vars["hostvars"]
+        prefixes = _variables.prefixes(layers)
+        hosts: dict[str, dict[str, Any]] = {}
+        broken: dict[str, dict[str, str]] = {}
+        nodes: dict[str, Any] = {}
+        failures: dict[str, str] = {}
+        local_facts: dict[str, Any] = {}
+        for host in sparks:
+            variables = hostvars[host]
+            hosts[host] = {}
+            for name in hostvars.raw_get(host):
+                if not name.startswith(prefixes) and name not in CONNECTION:
+                    continue
+                try:
+                    hosts[host][name] = variables[name]
+                except Exception as exc:  # a template can fail in any way; the finding says which variable
+                    broken.setdefault(host, {})[name] = " ".join(str(exc).split())
+            if args["phase"] == "hosts" and host in args["play_hosts"]:
+                read = variables.get(args["result_variable"]) or {}
+                if read.get("node"):
+                    nodes[host] = read["node"]
+                else:
+                    failures[host] = str(read.get("msg") or "")
+                local_facts[host] = (variables.get("ansible_facts") or {}).get("ansible_local") or {}
+        settings = _preflight.Settings(
+            require_gb10=args["require_gb10"],
+            min_memory_gib=args["min_memory_gib"],
+            min_disk_gib=args["min_disk_gib"],
+            max_clock_skew_s=args["max_clock_skew_s"],
+            ignored_variables=tuple(args["ignored_variables"]),
+            skip_checks=tuple(args["skip_checks"]),
+        )
+        return _preflight.Context(
+            layers=layers,
+            hosts=hosts,
+            play_hosts=args["play_hosts"],
+            settings=settings,
+            variables=_variables.load(),
+            broken=broken,
+            nodes=nodes,
+            failures=failures,
+            local_facts=local_facts,
+        )

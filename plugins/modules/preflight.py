@@ -1,0 +1,112 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This file documents an action plugin of the same name; it never runs.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: preflight
+short_description: Refuse a run that cannot work, with all reasons at once
+version_added: 0.1.0
+description:
+  - Checks the inventory (O(phase=inventory), no machine is contacted), or judges what M(sparkmatrix.cluster.node_info)
+    has read on every machine (O(phase=hosts)).
+  - Makes only the checks that the layers of the run need, and reports every finding with host, reason and remedy.
+  - Runs on the controller, once for all hosts.
+options:
+  phase:
+    description: What to check.
+    type: str
+    required: true
+    choices: [inventory, hosts]
+  layers:
+    description: Layers that the run touches. Computed from the playbook's layers and the tags when not given.
+    type: list
+    elements: str
+  playbook_layers:
+    description: Layers that the playbook contains. Empty means all of them.
+    type: list
+    elements: str
+    default: []
+  run_tags:
+    description: The value of C(ansible_run_tags).
+    type: list
+    elements: str
+    default: []
+  skip_tags:
+    description: The value of C(ansible_skip_tags).
+    type: list
+    elements: str
+    default: []
+  group:
+    description: Group of the machines that form the cluster.
+    type: str
+    default: sparks
+  play_hosts:
+    description: Hosts of this run, the value of C(ansible_play_hosts_all).
+    type: list
+    elements: str
+    default: []
+  result_variable:
+    description: Variable that holds the result of M(sparkmatrix.cluster.node_info) on every host.
+    type: str
+    default: __preflight_node
+  require_gb10:
+    description: Whether a machine without GB10 is refused.
+    type: bool
+    default: true
+  min_memory_gib:
+    description: Least memory of a machine, in GiB.
+    type: float
+    default: 110
+  min_disk_gib:
+    description: Least free space for the engine, in GiB.
+    type: float
+    default: 20
+  max_clock_skew_s:
+    description: Largest difference between the clocks of the machines, in seconds.
+    type: float
+    default: 10
+  ignored_variables:
+    description: Patterns of variable names that are not checked.
+    type: list
+    elements: str
+    default: []
+  skip_checks:
+    description: Names of checks to leave out.
+    type: list
+    elements: str
+    default: []
+extends_documentation_fragment:
+  - sparkmatrix.cluster.attributes
+  - sparkmatrix.cluster.attributes.info_module
+author:
+  - The sparkmatrix.cluster authors (@sparkmatrix)
+"""
+
+EXAMPLES = r"""
+- name: Check the inventory
+  sparkmatrix.cluster.preflight:
+    phase: inventory
+    play_hosts: "{{ ansible_play_hosts_all }}"
+  run_once: true
+"""
+
+RETURN = r"""
+layers:
+  description: The layers that were checked for.
+  returned: success
+  type: list
+  elements: str
+findings:
+  description: The warnings, each with C(host), C(device), C(found), C(remedy) and C(severity).
+  returned: success
+  type: list
+  elements: dict
+request:
+  description: Options for M(sparkmatrix.cluster.node_info), so that one call per machine answers the other phase.
+  returned: success
+  type: dict
+"""
