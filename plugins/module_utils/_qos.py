@@ -341,7 +341,7 @@ def mismatch(state: QosState, goal: QosState) -> str:
 
 def readable(value: Any) -> str:
     if isinstance(value, tuple):
-        return ",".join(map(str, value))
+        return ",".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
     if isinstance(value, Mapping):
         return ",".join(f"{key}:{value[key]}" for key in sorted(value)) or "empty"
     return str(value)

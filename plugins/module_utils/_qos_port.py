@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _dcb, _mlnx_qos, _qos
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _dcb, _mlnx_qos, _qos, _sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 
 BACKENDS: dict[str, Any] = {"mlnx_qos": _mlnx_qos, "dcb": _dcb}  # in the order of preference
-SYS_NET = pathlib.Path("/sys/class/net")
 PROC = pathlib.Path("/proc")
 ROUNDS = 2  # the second one completes what the tool does in two calls (MLNX_OFED: prio2buffer after buffer_size)
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]  # argv to exit code, stdout, stderr
@@ -85,8 +84,9 @@ class Port:
 
 def require_interface(name: str) -> None:
     """Refuse a netdev that does not exist: mlnx_qos says the same about it as about an unsupported one."""
-    if not (SYS_NET / name).exists():
-        present = ", ".join(sorted(path.name for path in SYS_NET.glob("*"))) or "none"
+    netdevs = _sysfs.root() / "class/net"
+    if not _sysfs.exists(netdevs / name):
+        present = ", ".join(_sysfs.names(netdevs) or []) or "none"
         raise SparkError(
             f"there is no such interface; present are: {present}",
             name,
