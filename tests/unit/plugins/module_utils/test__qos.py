@@ -477,7 +477,9 @@ def test_command_error(rc: int, out: str, err: str, line: str) -> None:
 
 # --- properties ---
 
-eight = lambda low, high: st.lists(st.integers(low, high), min_size=8, max_size=8)  # noqa: E731
+
+def eight(low: int, high: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(low, high), min_size=8, max_size=8)
 
 
 @given(

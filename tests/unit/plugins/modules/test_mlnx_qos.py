@@ -612,7 +612,7 @@ def lab(node: Path, sysfs: SysfsTree, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_lab_everything_twice(lab: Path) -> None:
     args = {"interface": PORT, **EVERYTHING}
-    predicted, _ = run_module(mlnx_qos, args, check=True)
+    predicted = run_module(mlnx_qos, args, check=True)[0]
     assert not lab.exists()
     first, failed = run_module(mlnx_qos, args)
     assert not failed
@@ -653,7 +653,7 @@ def test_lab_purge(lab: Path) -> None:
 def test_lab_cable_alone_keeps_pfc(lab: Path) -> None:
     """24.10 clears the mask when --cable_len comes alone; the simulated tool does the same."""
     run_module(mlnx_qos, {"interface": PORT, "pfc": PFC3})
-    result, _ = run_module(mlnx_qos, {"interface": PORT, "cable_len": 40})
+    result = run_module(mlnx_qos, {"interface": PORT, "cable_len": 40})[0]
     assert (result["state"]["pfc"], result["state"]["cable_len"], result["link_bounced"]) == (PFC3, 40, False)
 
 
