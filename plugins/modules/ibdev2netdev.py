@@ -74,7 +74,7 @@ devices:
   elements: dict
   contains:
     rdma_device: {description: Name of the RDMA device., type: str, sample: roceP2p1s0f1}
-    port: {description: Port of the RDMA device, from 1., type: int, sample: 1}
+    port: {description: Number of the port. The first is 1., type: int, sample: 1}
     driver: {description: Kernel driver; V(rdma_rxe) and V(siw) for software devices., type: str, sample: mlx5_core}
     link_layer: {description: Ethernet or InfiniBand., type: str, sample: Ethernet}
     rdma_state: {description: Logical state of the port., type: str, sample: ACTIVE}

@@ -17,7 +17,7 @@ description:
   - When any of O(family), O(roce_version), O(cidr), O(netdev) and O(device) is given, it also selects one entry per
     port, the one that NCCL 2.21 and newer takes with the same settings, and fails when that is not certain.
   - The index of an address differs between ports and nodes and changes when addresses come and go. Use it for
-    perftest and diagnosis, compare nodes by RV(selected[].gid), and do not export it to NCCL.
+    perftest and diagnosis, compare nodes by the C(gid) in RV(selected), and do not export it to NCCL.
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
