@@ -101,7 +101,12 @@ def molecule(levels: tuple[str, ...], *scenarios: str) -> Step:
 
 
 def steps() -> list[Step]:
-    coverage = ("--cov=plugins", "--cov-report=term-missing:skip-covered", "--cov-fail-under=95")
+    coverage = (
+        "--cov=plugins/module_utils",
+        "--cov=plugins/plugin_utils",
+        "--cov-report=term-missing:skip-covered",
+        "--cov-fail-under=95",
+    )
     return [
         lint(),
         types(),
