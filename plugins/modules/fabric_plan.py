@@ -1,0 +1,118 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This file documents an action plugin of the same name; it never runs.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_plan
+short_description: Plan the fabric of all nodes, and judge what they measured
+version_added: 0.1.0
+description:
+  - In phase V(plan) it turns what every node found into one fabric fact per node, or into one refusal that lists every
+    reason on every node.
+  - In phase V(seal) it takes the results of M(sparkmatrix.cluster.fabric_probe) and M(sparkmatrix.cluster.show_gids) of
+    all nodes and returns the facts in state V(applied), or lists every half that does not work.
+  - Plans one node, two nodes on one cable, and any number of nodes on one switch with one cage each.
+  - Runs once per play on the controller and contacts no host.
+options:
+  phase:
+    description: What to do.
+    type: str
+    choices: [plan, seal]
+    default: plan
+  nodes:
+    description:
+      - Phase V(plan). Per host a mapping with the keys C(rank), C(network) (the key of the same name of
+        M(sparkmatrix.cluster.node_info)), C(rdma) (the result of M(sparkmatrix.cluster.ibdev2netdev)),
+        C(management_address), C(cages) and C(environment).
+    type: dict
+    default: {}
+  sparks:
+    description: Phase V(plan). All hosts that the plan is for; it is refused when one of them is not in O(nodes).
+    type: list
+    elements: str
+    default: []
+  topology:
+    description: V(auto), V(single), V(direct) or V(switch).
+    type: str
+    default: auto
+  subnets:
+    description: One subnet per half of the cage.
+    type: list
+    elements: str
+    default: [192.168.100.0/24, 192.168.101.0/24]
+  host_offset:
+    description: A node's number in each subnet is this plus its rank.
+    type: int
+    default: 10
+  mtu:
+    description: MTU of the fabric interfaces in bytes.
+    type: int
+    default: 9000
+  transport:
+    description: V(auto) and V(rdma) use RDMA, V(socket) TCP. It never falls back to TCP by itself.
+    type: str
+    default: auto
+  facts:
+    description: Phase V(seal). The facts that phase V(plan) returned.
+    type: dict
+    default: {}
+  measured:
+    description: Phase V(seal). Per host a mapping with C(gids) and C(probes).
+    type: dict
+    default: {}
+extends_documentation_fragment:
+  - sparkmatrix.cluster.attributes
+  - sparkmatrix.cluster.attributes.info_module
+author:
+  - The sparkmatrix.cluster authors (@sparkmatrix)
+"""
+
+EXAMPLES = r"""
+- name: Plan the fabric
+  sparkmatrix.cluster.fabric_plan:
+    nodes: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'my_node'))) }}"
+    topology: switch
+  run_once: true
+  register: plan
+"""
+
+RETURN = r"""
+topology:
+  description: The topology that was planned.
+  returned: always
+  type: str
+  sample: switch
+facts:
+  description: The fabric fact of each host.
+  returned: success
+  type: dict
+texts:
+  description: The same as the text of C(/etc/ansible/facts.d/sparkmatrix.fact).
+  returned: success
+  type: dict
+paths:
+  description: What each host pings to prove its halves, as option C(paths) of M(sparkmatrix.cluster.fabric_probe).
+  returned: success
+  type: dict
+hosts_lines:
+  description: Lines for C(/etc/hosts), one name per node.
+  returned: success
+  type: list
+  elements: str
+  sample: [192.168.100.10 spark1-fabric]
+summary:
+  description: The plan as a table for people, one line each.
+  returned: success
+  type: list
+  elements: str
+findings:
+  description: What was noticed, each with host, device, found, remedy and severity.
+  returned: always
+  type: list
+  elements: dict
+"""
