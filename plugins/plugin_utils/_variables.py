@@ -120,7 +120,10 @@ def complaint(variable: Variable, value: Any) -> str:
         allowed = {str(choice) for choice in variable.choices}
         for item in members if members is not None else [value]:
             if str(item) not in allowed:
-                return f"{variable.name} is {item!r}, expected one of {', '.join(map(str, variable.choices))}"
+                listed = ", ".join(map(str, variable.choices))
+                if variable.secret:
+                    return f"{variable.name} has a value that is not one of {listed}"
+                return f"{variable.name} is {item!r}, expected one of {listed}"
     return ""
 
 
@@ -129,7 +132,7 @@ def _fits(kind: str, value: Any) -> bool:
     if kind in ("str", "path"):
         return not isinstance(value, (Mapping, list, tuple))
     if kind == "int":
-        whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
+        whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
         return whole or (text is not None and bool(_INTEGER.match(text)))
     if kind == "float":
         return (isinstance(value, (int, float)) and not isinstance(value, bool)) or _is_number(text)

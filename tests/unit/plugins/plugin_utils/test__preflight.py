@@ -1,0 +1,452 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _preflight as pf
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._variables import SHARED, Variable
+from hypothesis import given
+from hypothesis import strategies as st
+
+ALL = frozenset(pf.ANY - {"preflight"})
+VARIABLES = {
+    variable.name: variable
+    for variable in (
+        *SHARED,
+        Variable("fabric_mtu", "fabric", "int", default=9000, description="Bytes."),
+        Variable("fabric_subnets", "fabric", "list", "str", default=["10.100.0.0/24", "10.100.1.0/24"]),
+        Variable("engine_port", "engine", "int", default=8000),
+        Variable("engine_venv", "engine", "path", default="/opt/sparkmatrix/engine"),
+        Variable("ray_port", "ray", "int", default=6379),
+    )
+}
+NODE = {
+    "hostname": "spark1",
+    "machine": {"vendor": "NVIDIA", "product": "NVIDIA_DGX_Spark", "gpu": "NVIDIA GB10", "is_gb10": True},
+    "machine_id": "1",
+    "kernel": "6.14.0-1013-nvidia",
+    "arch": "aarch64",
+    "nvidia_driver": "580.95.05",
+    "python": {"version": "3.12.3", "executable": "/usr/bin/python3"},
+    "memory": {"total": 119 * pf.GIB, "cma_total": None, "cma_free": None},
+    "paths": {"/opt/sparkmatrix/engine": {"exists": False, "total": 10**12, "free": 9 * 10**11, "read_only": False}},
+    "network": {
+        "interfaces": [
+            {"name": "lo", "addresses": [{"address": "127.0.0.1", "prefix": 8, "scope": "host"}]},
+            {
+                "name": "enP7s7",
+                "addresses": [
+                    {"address": "198.51.100.11", "prefix": 24, "scope": "global"},
+                    {"address": "fe80::1", "prefix": 64, "scope": "link"},
+                ],
+            },
+            {"name": "enp1s0f0np0", "addresses": [{"address": "10.100.0.1", "prefix": 24, "scope": "global"}]},
+        ],
+        "routes": [
+            {"dst": "default", "dev": "enP7s7"},
+            {"dst": "10.100.0.0/24", "dev": "enp1s0f0np0"},
+            {"dst": "198.51.100.0/24", "dev": "enP7s7"},
+            {"dst": "fe80::/64", "dev": "enP7s7"},
+        ],
+        "connection_interface": "enP7s7",
+    },
+    "listening": [{"port": 22, "address": "0.0.0.0", "process": None, "unit": None}],
+    "commands": {name: f"/usr/bin/{name}" for layer in pf.COMMANDS.values() for name in layer},
+    "systemd": True,
+    "uid": 0,
+    "clock_offset": 0.4,
+}
+
+
+def inventory(count=4, **common):
+    return {f"spark{n + 1}": {"spark_rank": n, "ansible_host": f"198.51.100.{n + 11}", **common} for n in range(count)}
+
+
+def nodes(count=4):
+    found = {}
+    for n in range(count):
+        node = copy.deepcopy(NODE)
+        node.update(hostname=f"spark{n + 1}", machine_id=str(n + 1))
+        found[f"spark{n + 1}"] = node
+    return found
+
+
+def fact(host="spark1", rank=0, count=4, state="applied"):
+    document = _fabric_fact.FabricFact(
+        host=host,
+        state=state,
+        topology="switch",
+        transport="rdma",
+        rank=rank,
+        nodes=count,
+        management_address="198.51.100.11",
+        cluster_address="10.100.0.1",
+        cluster_interface="enp1s0f0np0",
+    )
+    return {"sparkmatrix": json.loads(_fabric_fact.dump(document))}
+
+
+def context(layers=ALL, hosts=None, **rest):
+    hosts = inventory() if hosts is None else hosts
+    rest.setdefault("play_hosts", list(hosts))
+    rest.setdefault("variables", VARIABLES)
+    if "local_facts" not in rest:
+        rest["local_facts"] = {host: fact(host, n) for n, host in enumerate(hosts)}
+    return pf.Context(layers=frozenset(layers), hosts=hosts, **rest)
+
+
+def found(checks, ctx):
+    return [(check.name, str(finding)) for check, finding in pf.run(checks, ctx)]
+
+
+def judge(ctx):
+    return found(pf.INVENTORY_CHECKS, ctx)
+
+
+def examine(ctx):
+    return found(pf.HOST_CHECKS, ctx)
+
+
+# -- the inventory
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_a_good_inventory_has_no_findings(count):
+    assert judge(context(hosts=inventory(count))) == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([None, 1], ["spark1: spark_rank is not set"]),
+        (["0", 1], ["spark1: spark_rank is the text '0', not a number"]),
+        ([True, 0], ["spark1: spark_rank is True, expected a whole number"]),
+        ([-1, 0], ["spark1: spark_rank is -1, expected a whole number"]),
+        ([0.0, 1], ["spark1: spark_rank is 0.0, expected a whole number"]),
+        ([0, 0], ["spark1, spark2: spark_rank 0 is given 2 times"]),
+        ([0, 2], ["inventory: there is a gap in the ranks: 1 not given"]),
+        ([1, 2], ["inventory: no machine is the head (spark_rank 0): 0 not given"]),
+        ([0, 0, "x"], ["spark3: spark_rank is 'x'", "spark1, spark2: spark_rank 0"]),
+    ],
+)
+def test_ranks(ranks, expected):
+    hosts = {f"spark{n + 1}": {"spark_rank": rank} for n, rank in enumerate(ranks)}
+    texts = [text for name, text in judge(context(hosts=hosts)) if name == "ranks"]
+    assert len(texts) == len(expected)
+    for text, start in zip(texts, expected):
+        assert text.startswith(start)
+
+
+@given(st.lists(st.integers(-2, 6) | st.none() | st.text(max_size=3), min_size=1, max_size=6))
+def test_ranks_are_accepted_only_as_a_permutation(ranks):
+    hosts = {f"spark{n}": {"spark_rank": rank} for n, rank in enumerate(ranks)}
+    accepted = not list(pf.check_ranks(context(hosts=hosts)))
+    numbers = [rank for rank in ranks if isinstance(rank, int)]
+    assert accepted == (sorted(numbers) == list(range(len(ranks))) and len(numbers) == len(ranks))
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("spark1", True),
+        ("spark1.example.net", True),
+        ("198.51.100.1", True),
+        ("spark_1", False),
+        ("-spark", False),
+        ("spark 1", False),
+        ("a" * 64, False),
+        ("a." * 127 + "ab", False),
+    ],
+)
+def test_names(name, good):
+    assert (judge(context(hosts={name: {"spark_rank": 0}})) == []) == good
+
+
+def test_addresses():
+    hosts = inventory(3)
+    hosts["spark2"]["ansible_host"] = "SPARK1.local"
+    hosts["spark3"]["ansible_host"] = "spark1.local"
+    assert judge(context(hosts=hosts))[0][1].startswith("spark2, spark3: ansible_host is spark1.local for 2 machines")
+    hosts["spark3"]["ansible_port"] = 2222
+    assert judge(context(hosts=hosts)) == []
+    hosts = {"spark1": {"spark_rank": 0}, "alias": {"spark_rank": 1, "ansible_host": "spark1"}}
+    assert "for 2 machines" in judge(context(hosts=hosts))[0][1]
+
+
+def test_unknown_variables():
+    hosts = inventory(2, fabric_mtuu=1, my_own=2, engine_zzz=3)
+    hosts["spark1"]["spark_rnak"] = 1
+    texts = [text for _, text in judge(context(hosts=hosts))]
+    assert texts[0].startswith("all 2 sparks: there is no variable engine_zzz. See the README")
+    assert texts[1].startswith("all 2 sparks: there is no variable fabric_mtuu. Did you mean fabric_mtu?")
+    assert texts[2].startswith("spark1: there is no variable spark_rnak. Did you mean spark_rank?")
+    assert len(texts) == 3
+    settings = pf.Settings(ignored_variables=("engine_*", "fabric_mtuu", "spark_rnak"))
+    assert judge(context(hosts=hosts, settings=settings)) == []
+    # a run looks only at the variables of its layers, and of roles that document theirs
+    assert [name for name, _ in judge(context({"os_stabilization"}, hosts))] == ["unknown_variables"]
+    assert judge(context({"verify"}, inventory(1, verify_odd=1))) == []
+
+
+def test_types_and_templates():
+    hosts = inventory(2, fabric_mtu="nine", engine_port=None)
+    ctx = context(hosts=hosts, broken={"spark2": {"engine_port": "'x' is undefined", "engine_zzz": "odd"}})
+    texts = [text for _, text in judge(ctx)]
+    assert any(
+        t.startswith("all 2 sparks: fabric_mtu is the text 'nine', expected a whole number. It says: Bytes.")
+        for t in texts
+    )
+    assert any(
+        t.startswith("spark2: engine_port cannot be evaluated: 'x' is undefined. Correct engine_port") for t in texts
+    )
+    assert any(t.startswith("spark2: there is no variable engine_zzz") for t in texts)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"tensor": 4, "pipeline": 1}, ""),
+        ({"tensor": 2, "pipeline": 2}, ""),
+        ({"tensor": 2, "pipeline": 1, "data": 2}, ""),
+        ({"tensor": "4", "pipeline": "1"}, ""),
+        ({"tensor": 2}, ""),
+        ({"tensor": "x", "pipeline": 1}, ""),
+        ({"tensor": 2, "pipeline": 1}, "engine_tensor_parallel_size 2 x engine_pipeline_parallel_size 1 = 2 ranks"),
+        ({"tensor": 4, "pipeline": 2}, "= 8 ranks, and there are 4 machines"),
+        ({"tensor": 4, "pipeline": 1, "data": 2}, "x engine_data_parallel_size 2 = 8 ranks"),
+    ],
+)
+def test_parallel_sizes(sizes, message):
+    hosts = inventory(4, **{f"engine_{name}_parallel_size": value for name, value in sizes.items()})
+    texts = [str(finding) for finding in pf.check_parallel(context(hosts=hosts))]
+    assert (message in texts[0]) if message else texts == []
+
+
+def test_parallel_sizes_without_head():
+    assert not list(pf.check_parallel(context(hosts={"a": {}})))
+
+
+def test_limit():
+    ctx = context({"fabric", "os_stabilization"}, play_hosts=["spark1", "spark3"])
+    ((name, text),) = judge(ctx)
+    assert name == "limit"
+    assert text.startswith("spark2, spark4: left out by --limit, but fabric must see every machine")
+    assert judge(context({"os_stabilization"}, play_hosts=["spark1"])) == []
+
+
+def test_skipped_checks():
+    hosts = {"spark_1": {"spark_rank": 3}}
+    names = [name for name, _ in judge(context(hosts=hosts, settings=pf.Settings(skip_checks=("names", "ranks"))))]
+    assert names == ["ranks"]  # what follows cannot work without ranks
+    assert "ranks" not in pf.SKIPPABLE
+    assert {"names", "gb10"} <= set(pf.SKIPPABLE)
+
+
+# -- the machines
+
+
+def test_good_machines_have_no_findings():
+    assert examine(context(nodes=nodes())) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("Missing sudo password", "Add -K"),
+        ("Task failed: Failed to connect to the host via ssh: Permission denied (publickey)", "ssh-copy-id"),
+        ("Host key verification failed.", "accept the machine's key"),
+        ("Could not resolve hostname spark9", "Write the machine's address"),
+        ("ssh: connect to host x port 22: Connection timed out", "Is the machine on"),
+        ("The module interpreter '/usr/bin/python3' was not found.", "Install python3"),
+        ("odd", "Try it by hand"),
+        ("", "no reason given"),
+    ],
+)
+def test_machines_that_cannot_be_read(message, remedy):
+    ((name, text),) = examine(context({"fabric"}, failures={"spark1": message}))
+    assert name == "reached"
+    assert remedy in text
+    assert "Task failed" not in text
+
+
+CASES = [
+    ("uid", 1000, "root", "tasks run with user id 1000"),
+    ("systemd", False, "systemd", "systemd is not the init system"),
+    (
+        "python",
+        {"version": "3.8.10", "executable": "/usr/bin/python3"},
+        "python",
+        "spark2 /usr/bin/python3: Python is 3.8.10",
+    ),
+    (
+        "machine",
+        {"gpu": "NVIDIA H100", "vendor": "Dell", "product": None, "is_gb10": False},
+        "gb10",
+        "(GPU NVIDIA H100, Dell)",
+    ),
+    ("machine", None, "gb10", "no NVIDIA GPU found"),
+    ("arch", "x86_64", "gb10", "the architecture is x86_64"),
+    ("memory", {"total": 15 * 2**30}, "memory", "has 15.0 GiB of memory, at least 110 GiB expected"),
+    ("memory", {"total": 119 * 2**30, "cma_total": 0, "cma_free": 9 * 2**30}, "cma", "keeps 9.0 GiB as CMA"),
+    (
+        "paths",
+        {"/a": {"free": 2**30, "total": 1}, "/b": {"free": 2**30, "total": 1}},
+        "disk",
+        "spark2 /a: 1.0 GiB free",
+    ),
+    ("paths", {"/a": {"free": 2**40, "read_only": True}}, "disk", "spark2 /a: the file system is read-only"),
+    ("clock_offset", 60.0, "clock", "the clock is 60 s ahead of the other machines"),
+    ("clock_offset", -60.0, "clock", "the clock is 60 s behind the other machines"),
+    ("commands", {"ip": "/sbin/ip"}, "commands", "not installed: journalctl, netplan, networkctl, ping,"),
+    ("machine_id", "1", "clones", "spark1, spark2: /etc/machine-id is 1 on 2 machines"),
+    ("hostname", "spark1", "clones", "spark1, spark2: the host name is spark1 on 2 machines"),
+    ("kernel", "6.17", "versions", "all 4 sparks: the machines run different versions of the kernel: 6.14"),
+    ("nvidia_driver", "590.1", "versions", "590.1 on spark2"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "name", "message"), CASES)
+def test_one_bad_machine(key, value, name, message):
+    read = nodes()
+    read["spark2"][key] = value
+    results = examine(context(nodes=read))
+    assert [n for n, _ in results] == [name]
+    assert message in results[0][1]
+
+
+@pytest.mark.parametrize("key", sorted(set(NODE) - {"uid", "systemd", "machine", "arch", "commands"}))
+def test_what_could_not_be_read_is_no_finding(key):
+    read = nodes()
+    for node in read.values():
+        node[key] = None
+    assert examine(context(nodes=read)) == []
+
+
+def test_warnings_do_not_refuse():
+    read = nodes()
+    read["spark2"]["kernel"] = "other"
+    ((_check, finding),) = pf.run(pf.HOST_CHECKS, context(nodes=read))
+    assert finding.severity == "warning"
+
+
+def test_other_hardware_when_allowed():
+    read = nodes()
+    for node in read.values():
+        node["machine"] = {"is_gb10": False}
+        node["arch"] = "x86_64"
+    assert examine(context(nodes=read, settings=pf.Settings(require_gb10=False))) == []
+
+
+def test_a_layer_makes_only_its_own_checks():
+    read = nodes(1)
+    read["spark1"].update(memory={"total": 1}, commands={})
+    names = {name for name, _ in examine(context({"os_stabilization"}, inventory(1), nodes=read))}
+    assert names == {"commands"}
+    assert examine(context(frozenset(), inventory(1), nodes=read)) == []
+
+
+@pytest.mark.parametrize(
+    ("listener", "message"),
+    [
+        ({"port": 8000, "unit": "sparkmatrix-engine.service"}, ""),
+        ({"port": 8001, "unit": "odd.service"}, ""),
+        (
+            {"port": 8000, "address": "0.0.0.0", "process": "nginx", "unit": "nginx.service"},
+            "spark1: port 8000 (engine_port) is taken by nginx of nginx.service at 0.0.0.0",
+        ),
+        (
+            {"port": 6379, "address": "::", "process": None, "unit": None},
+            "port 6379 (ray_port) is taken by an unknown process at ::",
+        ),
+    ],
+)
+def test_ports_of_the_head(listener, message):
+    read = nodes()
+    read["spark1"]["listening"] = [listener]
+    texts = [text for _, text in examine(context(nodes=read))]
+    assert (message in texts[0]) if message else texts == []
+    read["spark1"]["listening"], read["spark2"]["listening"] = [], [listener]
+    assert examine(context(nodes=read)) == []
+
+
+def test_ports_follow_the_variables():
+    hosts = inventory(4, engine_port="9000")
+    read = nodes()
+    read["spark1"]["listening"] = [{"port": 9000}, {"port": 8000}]
+    assert [name for name, _ in examine(context({"engine"}, hosts, nodes=read))] == ["ports"]
+    assert not list(pf.check_ports(context({"engine"}, {"a": {}}, nodes=read)))
+
+
+def test_fabric_subnets():
+    read = nodes()
+    network = read["spark3"]["network"]
+    network["interfaces"][1]["addresses"].append({"address": "10.100.1.7", "prefix": 16, "scope": "global"})
+    ((_, text), (_, second)) = examine(context({"fabric"}, nodes=read))
+    assert text.startswith("spark3: the fabric subnet 10.100.0.0/24 overlaps address 10.100.1.7 on enP7s7")
+    assert second.startswith("spark3: the fabric subnet 10.100.1.0/24 overlaps")
+    network["interfaces"][1]["addresses"].pop()
+    network["routes"].append({"dst": "10.0.0.0/8", "dev": None, "type": "blackhole"})
+    assert "overlaps route 10.0.0.0/8 through blackhole" in examine(context({"fabric"}, nodes=read))[0][1]
+    hosts = inventory(4, fabric_subnets=["192.168.5.0/24", "nonsense", "fd00::/64"])
+    assert examine(context({"fabric"}, hosts, nodes=read)) == []
+    assert examine(context({"fabric"}, inventory(4, fabric_subnets="odd"), nodes=read)) == []
+
+
+def test_an_interface_of_the_earlier_fabric_may_have_its_subnet():
+    read = nodes()
+    read["spark1"]["network"]["interfaces"].append(
+        {"name": "renamed0", "addresses": [{"address": "10.100.1.1", "prefix": 24, "scope": "global"}]}
+    )
+    assert [name for name, _ in examine(context({"fabric"}, nodes=read))] == ["subnets"]
+    earlier = {"spark1": {"sparkmatrix": {"rails": [{"netdev": "renamed0"}]}}}
+    assert examine(context({"fabric"}, nodes=read, local_facts=earlier)) == []
+
+
+def test_management_over_the_fabric():
+    read = nodes()
+    read["spark2"]["network"]["connection_interface"] = "enp1s0f0np0"
+    ((name, text),) = examine(context({"fabric"}, nodes=read))
+    assert (name, text.split(":")[0]) == ("management", "spark2 enp1s0f0np0")
+
+
+@pytest.mark.parametrize(
+    ("local", "message"),
+    [
+        ({}, "there is no fabric fact"),
+        ({"sparkmatrix": "torn {"}, "not valid JSON"),
+        (fact(state="applying"), "in state 'applying'"),
+        (fact(count=2), "made for rank 0 of 2, the inventory says 0 of 4"),
+        (fact(rank=1), "made for rank 1 of 4, the inventory says 0 of 4"),
+    ],
+)
+def test_fabric_fact(local, message):
+    facts = {f"spark{n + 1}": fact(rank=n) for n in range(4)}
+    facts["spark1"] = local
+    ((name, text),) = examine(context({"plan"}, nodes=nodes(), local_facts=facts))
+    assert name == "fabric_fact"
+    assert message in text
+    assert "--tags fabric" in text
+    assert examine(context({"plan", "fabric"}, nodes=nodes(), local_facts=facts)) == []
+
+
+def test_request():
+    assert pf.request(context({"fabric"})) == {
+        "paths": ["/var/lib/sparkmatrix"],
+        "commands": sorted(pf.COMMANDS["fabric"]),
+        "ports": [],
+    }
+    asked = pf.request(context({"ray", "engine"}, inventory(1, engine_venv="/data/venv", ray_port=7000)))
+    assert asked["paths"] == ["/data/venv", "/var/lib/sparkmatrix"]
+    assert asked["ports"] == [7000, 8000, 8265]
+
+
+def test_every_check_has_known_layers_and_its_own_name():
+    checks = (*pf.INVENTORY_CHECKS, *pf.HOST_CHECKS)
+    assert len({check.name for check in checks}) == len(checks)
+    assert all(check.layers <= pf.ANY for check in checks)
