@@ -110,14 +110,15 @@ def _read_table(directory: str, device: str, port: int) -> Iterable[Gid]:
 
 
 def active_ports(sysfs_root: Path = Path("/sys")) -> set[tuple[str, int]]:
-    """The ports that NCCL looks at: those in state ACTIVE."""
-    base = sysfs_root / "class/infiniband"
-    return {
-        (device, port)
-        for device in _sysfs.names(base) or []
-        for port in _sysfs.numbers(base / device / "ports")
-        if (_sysfs.read_text(base / device / "ports" / str(port) / "state") or "").endswith(": ACTIVE")
-    }
+    """The ports for which NCCL chooses a GID: those in state ACTIVE, except InfiniBand, where it needs no address."""
+    found = set()
+    for device in _sysfs.names(sysfs_root / "class/infiniband") or []:
+        ports = sysfs_root / "class/infiniband" / device / "ports"
+        for port in _sysfs.numbers(ports):
+            active = (_sysfs.read_text(ports / str(port) / "state") or "").endswith(": ACTIVE")
+            if active and _sysfs.read_text(ports / str(port) / "link_layer") != "InfiniBand":
+                found.add((device, port))
+    return found
 
 
 # --- the tool's text -------------------------------------------------------------------------------------------------

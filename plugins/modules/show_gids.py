@@ -48,8 +48,8 @@ options:
   device:
     description:
       - Select for these RDMA devices, all of which must resolve.
-      - Without O(device) and O(netdev) all ports in state ACTIVE must resolve, as NCCL uses no others. The text of the
-        tool does not tell the state, so all of its ports must.
+      - Without O(device) and O(netdev) all RoCE ports in state ACTIVE must resolve, as NCCL uses no others. The text of
+        the tool does not tell the state, so all of its ports must.
     type: list
     elements: str
   source:

@@ -166,6 +166,12 @@ def test_vlans_and_several_ports(sysfs: SysfsTree) -> None:
     sysfs.gid("mlx5_0", 0, "10.0.0.2", "v2", "eth1", port=2)
     assert [(g.port, g.index, g.netdev) for g in read(sysfs.root)] == [(2, 0, "eth1"), (10, 4, "eth0.100")]
     assert active_ports(sysfs.root) == {("mlx5_0", 1), ("mlx5_0", 10)}
+    sysfs.write(f"{directory}/ports/1/link_layer", "InfiniBand")
+    assert active_ports(sysfs.root) == {("mlx5_0", 10)}
+    sysfs.remove(f"{directory}/ports/10/link_layer")
+    assert active_ports(sysfs.root) == {("mlx5_0", 10)}
+    sysfs.write(f"{directory}/ports/10/state", "5: ACTIVE_DEFER")
+    assert active_ports(sysfs.root) == set()
 
 
 def test_upper_case_digits(sysfs: SysfsTree) -> None:
