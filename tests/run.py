@@ -31,6 +31,17 @@ CI = os.environ.get("CI") == "true"
 HEARTBEAT_S = 30
 TAIL_LINES = 80
 MODULES_AND_UTILS = ["plugins", "tests"]
+SHELL_SCRIPTS = [
+    f"tests/{name}"
+    for name in (
+        "tools/find_python",
+        "tools/make_env",
+        "tools/make_envs",
+        "tools/make_locks",
+        "tools/sanity",
+        "mutation.sh",
+    )
+]
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,7 @@ def lint() -> Step:
             (f"{VENV}/ansible-lint", "--offline", "--strict", "-q"),
             (f"{VENV}/antsibull-docs", "lint-collection-docs", "--plugin-docs", "--skip-rstcheck", "."),
             (f"{VENV}/antsibull-changelog", "lint"),
+            (f"{VENV}/shellcheck", ".ci/run", *SHELL_SCRIPTS),
         ),
     )
 
