@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed, Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 
 HASH_VARIABLE = "SPARKMATRIX_CONFIG_HASH"
@@ -160,7 +161,7 @@ class Service:
         wanted: Wanted,
         *,
         check_mode: bool = False,
-        runner: Runner = run,
+        runner: Runner = run_command,
         root: str = "/",
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,

@@ -279,7 +279,7 @@ def connection_address(
     """
     value = reader.environment.get("SSH_CONNECTION")
     pid = reader.pid
-    for _ in range(_MAX_ANCESTORS):
+    for _step in range(_MAX_ANCESTORS):
         if value:
             break
         pid = parent(reader, pid)
@@ -317,7 +317,7 @@ def environment(reader: Reader, pid: int) -> dict[str, str]:
     except OSError:
         return {}
     pairs = (entry.decode("utf-8", "replace").partition("=") for entry in content.split(b"\0") if entry)
-    return {name: value for name, _, value in pairs}
+    return {name: value for name, _equals, value in pairs}
 
 
 # -- who listens
@@ -338,7 +338,7 @@ def listening(reader: Reader, ports: Sequence[int]) -> list[dict[str, Any]] | No
         sockets.update(parse_tcp(text, size))
     if not seen:
         return None
-    wanted = {inode for (port, _), inode in sockets.items() if port in set(ports)}
+    wanted = {inode for (port, _address), inode in sockets.items() if port in set(ports)}
     owners = _owners(reader, wanted) if wanted else {}
     found = []
     for (port, address), inode in sorted(sockets.items()):
