@@ -1,0 +1,17 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+
+def test_the_tool_shows_what_the_module_set(host):
+    shown = host.check_output("mlnx_qos -i enp1s0f0np0")
+    assert "Priority trust state: dscp" in shown
+    enabled = next(line for line in shown.splitlines() if line.split()[:1] == ["enabled"])
+    assert enabled.split()[1:] == ["0", "0", "0", "1", "0", "0", "0", "0"]
+
+
+def test_the_link_came_back_after_the_bounce(host):
+    assert host.file("/sys/class/net/enp1s0f0np0/carrier").content_string.strip() == "1"
+    assert host.file("/sys/class/infiniband/rocep1s0f0/ports/1/state").content_string.strip() == "4: ACTIVE"
