@@ -59,13 +59,15 @@ def read_bytes(path: PathLike) -> bytes | None:
         # O_NONBLOCK: a FIFO or tty in the place of an attribute must not hang the module.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:
-        return _refused(path, exc)
+        _refused(path, exc)
+        return None
     except ValueError:  # an embedded NUL byte: no such file
         return None
     try:
         data = os.read(descriptor, LIMIT_BYTES + 1)
     except OSError as exc:
-        return _refused(path, exc)
+        _refused(path, exc)
+        return None
     finally:
         os.close(descriptor)
     if len(data) > LIMIT_BYTES:
@@ -117,7 +119,8 @@ def _listdir(directory: PathLike) -> list[str] | None:
     try:
         return os.listdir(directory)
     except OSError as exc:
-        return _refused(directory, exc)
+        _refused(directory, exc)
+        return None
     except ValueError:
         return None
 
