@@ -91,7 +91,7 @@ def node_input(host: str, raw: Mapping[str, Any], findings: list[Finding]) -> No
     carrier = str(network.get("connection_interface") or "")
     for interface in interfaces or ():
         addresses = [_ipv4(entry.get("address")) for entry in interface.get("addresses") or ()]
-        if address in addresses:
+        if address and address in addresses:
             carrier = str(interface["name"])
         elif not address and interface.get("name") == carrier:
             # Connected over IPv6: the interface is right, its IPv4 address is what the engines use.

@@ -1,0 +1,157 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import (
+    FabricFact,
+    Rail,
+    dump,
+    load,
+    require_applied,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from hypothesis import given
+from hypothesis import strategies as st
+
+names = st.text("abcdefghijklmnop0123456789", min_size=1, max_size=8)
+addresses = st.ip_addresses(v=4).map(str)
+rails = st.builds(
+    Rail,
+    index=st.integers(0, 7),
+    cage=st.integers(0, 1),
+    pcie_path=st.sampled_from(["0000", "0002"]),
+    netdev=names,
+    rdma_device=names,
+    rdma_port=st.integers(1, 2),
+    address=addresses,
+    prefix=st.integers(8, 30),
+    mtu=st.integers(1280, 9978),
+    link_gbps=st.sampled_from([0.0, 100.0, 200.0]),
+    segment=st.text(max_size=5),
+    neighbor=st.text(max_size=5),
+    gid_index=st.none() | st.integers(0, 255),
+    gid=st.text(max_size=5),
+)
+facts = st.builds(
+    FabricFact,
+    host=names,
+    state=st.sampled_from(["planned", "applying", "applied"]),
+    topology=st.sampled_from(["single", "direct", "ring", "switch", "mixed"]),
+    transport=st.sampled_from(["rdma", "socket"]),
+    rank=st.integers(0, 3),
+    nodes=st.integers(4, 9),
+    management_address=addresses,
+    cluster_address=addresses,
+    cluster_interface=names,
+    rails=st.lists(rails, max_size=4).map(tuple),
+    environment=st.dictionaries(names, st.text(max_size=8), max_size=4),
+).map(FabricFact.with_hash)
+
+RAIL = Rail(0, 0, "0000", "enp1s0f0np0", "rocep1s0f0", 1, "192.168.100.10", 24, 9000, 200.0, "rail0")
+FACT = FabricFact(
+    host="spark1",
+    state="applied",
+    topology="switch",
+    transport="rdma",
+    rank=0,
+    nodes=2,
+    management_address="10.0.0.1",
+    cluster_address="192.168.100.10",
+    cluster_interface="enp1s0f0np0",
+    rails=(RAIL,),
+    environment={"NCCL_DEBUG": "WARN"},
+).with_hash()
+
+
+@given(facts)
+def test_what_is_dumped_is_loaded(fact: FabricFact) -> None:
+    text = dump(fact)
+    assert load(json.loads(text), fact.host) == fact
+    assert dump(load(json.loads(text), fact.host)) == text
+    assert load(fact.as_dict(), fact.host) == fact
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+)
+def test_garbage_is_one_clear_error(document: Any) -> None:
+    with pytest.raises(SparkError, match=r"spark1 .*sparkmatrix\.fact: .*--tags fabric"):
+        load(document, "spark1")
+
+
+@given(st.sampled_from(sorted(FACT.as_dict())), st.none() | st.integers() | st.text() | st.lists(st.integers()))
+def test_one_damaged_value_never_gives_a_traceback(name: str, value: Any) -> None:
+    document = {**json.loads(dump(FACT)), name: value}
+    try:
+        loaded = load(document, "spark1")
+    except SparkError:
+        return
+    assert isinstance(loaded, FabricFact)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"schema": 2}, "has schema 2, this release reads 1"),
+        ({"state": "done"}, "state is 'done', expected one of planned, applying, applied"),
+        ({"rank": 2}, "rank 2 is outside 0..1"),
+        ({"rank": True}, "FabricFact.rank is True, expected int"),
+        ({"cluster_address": "here"}, "'here' does not appear to be an IPv4"),
+        ({"environment": {"A": 1}}, "environment is not a mapping of strings"),
+        ({"environment": None}, "environment is not a mapping of strings"),
+        ({"rails": ["x"]}, "Rail is a str, not a mapping"),
+        ({"rails": None}, "damaged"),
+        ({"extra": 1}, "unknown keys in FabricFact: extra"),
+        ({"rails": [{"mtu": "9000"}]}, "Rail.mtu is '9000', expected int"),
+    ],
+)
+def test_the_damage_is_named(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(SparkError, match="fabric layer again") as raised:
+        load({**json.loads(dump(FACT)), **change}, "spark1")
+    assert text in str(raised.value)
+
+
+def test_a_missing_key_is_damage() -> None:
+    document = json.loads(dump(FACT))
+    del document["rails"]
+    with pytest.raises(SparkError, match="damaged"):
+        load(document, "spark1")
+
+
+@pytest.mark.parametrize("document", [None, "", {}])
+def test_no_fact_says_so(document: Any) -> None:
+    with pytest.raises(SparkError, match="the fabric layer has not run on this node"):
+        load(document, "spark1")
+
+
+def test_a_torn_file_says_so() -> None:
+    # Ansible hands over the text of a file that is not JSON.
+    with pytest.raises(SparkError, match="not valid JSON"):
+        load(dump(FACT)[:-20], "spark1")
+
+
+def test_the_hash_is_of_the_plan_not_of_the_measurement() -> None:
+    rail = replace(RAIL, gid_index=5, gid="x", link_gbps=100.0)
+    assert replace(FACT, state="planned", rails=(rail,)).with_hash().plan_hash == FACT.plan_hash
+    for other in (
+        replace(FACT, rails=(replace(RAIL, address="192.168.100.11"),)),
+        replace(FACT, environment={}),
+        replace(FACT, nodes=3),
+    ):
+        assert other.with_hash().plan_hash != FACT.plan_hash
+
+
+def test_only_an_applied_fabric_is_accepted() -> None:
+    assert require_applied(FACT) is FACT
+    for state in ("planned", "applying"):
+        with pytest.raises(SparkError, match=f"state '{state}', not 'applied'"):
+            require_applied(replace(FACT, state=state))
