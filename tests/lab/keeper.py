@@ -20,7 +20,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import traceback
 
 import network
@@ -83,11 +82,14 @@ def stop(lab: Lab) -> None:
     number = pid(lab)
     if number is None:
         return
-    os.kill(number, signal.SIGKILL)
-    while pid(lab) is not None:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(number, os.WNOHANG)
-        time.sleep(0.01)
+    process = os.pidfd_open(number)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        select.select([process], [], [])  # readable when its files are closed and the lock is free
+    finally:
+        os.close(process)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(number, 0)
 
 
 def inside(lab: Lab) -> list[str]:

@@ -20,14 +20,13 @@ from collections.abc import Sequence
 
 import keeper
 import network
-import node_image
 from labstate import HERE, Lab, LabError, Record, cache_dir, run, write_atomically
-from sim import spark
 
 ROOTFS = HERE / "node/rootfs"
 MODES = {"etc/sudoers.d/dgx": 0o440, "etc/netplan/01-network-manager-all.yaml": 0o600}
 DGX = 1000
 READY_TIMEOUT_S = 90
+HELPER_TIMEOUT_S = 5
 CAP_SYS_RESOURCE = 24
 
 
@@ -251,25 +250,40 @@ def destroy(lab: Lab) -> None:
             keeper.start(lab, None)
         if not (lab.run / "containers.conf").exists():
             configure_podman(lab)
+        run(podman(lab, "rm", "--all", "--force", "--time=0"), check=False)
         # Processes of the nodes are those in their network namespaces: certain, even when podman has lost track.
         for name in names:
             for pid in run(["ip", "netns", "pids", name]).split():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-        run(podman(lab, "rm", "--all", "--force", "--time=0"), check=False)
+        end_helpers(lab)
     keeper.stop(lab)
-    remove_disk(lab.disk)
+    if lab.disk.exists():
+        shutil.rmtree(lab.disk)
 
 
-def remove_disk(path: pathlib.Path) -> None:
-    if path.exists():
-        # The work directory of an overlay has no permissions; files of Docker may be immutable only by mistake.
-        shutil.rmtree(path)
+def end_helpers(lab: Lab) -> None:
+    """Wait for podman's own processes, which tidy up after a container and write to the disk; at last kill them."""
+    deadline = time.monotonic() + HELPER_TIMEOUT_S
+    while helpers := _helpers(lab):
+        if time.monotonic() > deadline:
+            for pid in helpers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
 
 
-def cgroups_left(lab: Lab) -> list[str]:
-    root = pathlib.Path("/sys/fs/cgroup")
-    return [str(path) for path in root.glob(f"**/*{lab.container('spark')}*")]
+def _helpers(lab: Lab) -> list[int]:
+    """conmon and podman processes that were given this lab's storage."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if os.path.basename(words[0]) in (b"conmon", b"podman") and str(lab.disk / "podman").encode() in words:
+            found.append(int(path.parent.name))
+    return found
 
 
 def default_mounts() -> list[str]:
@@ -288,6 +302,3 @@ def engine_mounts(engine: pathlib.Path | None, python: pathlib.Path | None, mode
                 raise LabError(f"{source} is not a directory; it was to be mounted at /opt/sparkmatrix/{target}")
             mounts.append(f"{source.resolve()}:/opt/sparkmatrix/{target}:ro")
     return mounts
-
-
-__all__ = ["boot", "destroy", "engine_mounts", "execute", "node_image", "power", "spark"]

@@ -33,17 +33,20 @@ class Entry:
 
 def gid_of(address: str) -> str:
     """``192.168.0.1`` becomes the IPv4-mapped GID, an IPv6 address is its own GID."""
-    parsed = ipaddress.ip_address(address)
-    if isinstance(parsed, ipaddress.IPv4Address):
-        parsed = ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + parsed.packed)
-    return parsed.exploded
+    raw = ipaddress.ip_address(address).packed
+    return groups(raw if len(raw) == 16 else b"\0" * 10 + b"\xff\xff" + raw)
+
+
+def groups(raw: bytes) -> str:
+    """Sixteen bytes as the kernel prints them. (Not ``exploded``: Python 3.13 writes mapped addresses with dots.)"""
+    return raw.hex(":", 2)
 
 
 def link_local(mac: str) -> str:
     """fe80:: with the EUI-64 of the MAC: universal bit flipped, fffe in the middle."""
     octets = bytes.fromhex(mac.replace(":", ""))
     eui64 = bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:]
-    return ipaddress.IPv6Address(b"\xfe\x80" + b"\0" * 6 + eui64).exploded
+    return groups(b"\xfe\x80" + b"\0" * 6 + eui64)
 
 
 @dataclass
