@@ -187,6 +187,22 @@ def remove_set(name: str, *, check_mode: bool = False, root: str = "/") -> Resul
     return apply_set(name, (), check_mode=check_mode, root=root)
 
 
+def write_state(path: str, content: bytes, *, root: str = "/") -> None:
+    """Write a state file of ours, 0600 of the caller, in one step; missing directories are made, the last one 0700."""
+    parents = _parents(path)
+    for parent in parents:
+        _make_directory(root.rstrip("/") + parent, parent, 0o700 if parent == parents[-1] else 0o755)
+    _Disk(root).put(path, State("file", content=content, mode=0o600, uid=os.geteuid(), gid=os.getegid()))
+
+
+def drop_state(path: str, *, root: str = "/") -> None:
+    """Remove a state file, and its directories up to ``/var/lib/sparkmatrix`` where they are empty."""
+    disk = _Disk(root)
+    disk.put(path, State())
+    for parent in reversed(_parents(path)[2:]):
+        disk.remove_directory(parent)
+
+
 def check_path(path: str) -> None:
     """Refuse a path that is not absolute and plain: two spellings of one path would have two originals."""
     if not path.startswith("/") or "\0" in path:

@@ -28,6 +28,7 @@ _GB10_DMI = re.compile(
 _GB10_GPU = re.compile(r"\bGB10\b", re.I)
 _LISTEN = "0A"  # TCP_LISTEN in include/net/tcp_states.h
 _MAX_ANCESTORS = 24
+_CAP_SYS_RESOURCE = 24  # include/uapi/linux/capability.h
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def gather(request: Request, reader: Reader | None = None) -> dict[str, Any]:
         "units": units(reader, request.units),
         "netplan_files": netplan_files(reader),
         "systemd": reader.text("proc/1/comm") == "systemd",
+        "limits": limits(reader),
         "uid": os.geteuid(),
         "sudo_user": reader.environment.get("SUDO_USER"),
         "time": now,
@@ -421,6 +423,21 @@ def units(reader: Reader, names: Sequence[str]) -> dict[str, dict[str, str] | No
             "sub": values.get("SubState", ""),
             "enabled": values.get("UnitFileState", ""),
         }
+    return found
+
+
+def limits(reader: Reader) -> dict[str, Any]:
+    """The hard limits of the init system, and whether it may raise them. No service or login gets more than that.
+
+    ``memlock`` in bytes, ``nofile`` in files, -1 for unlimited, None when unknown (/proc/1/limits, proc(5)).
+    """
+    text = reader.text("proc/1/limits") or ""
+    found: dict[str, Any] = {}
+    for key, name in (("memlock", "Max locked memory"), ("nofile", "Max open files")):
+        match = re.search(rf"^{name}\s+(\d+|unlimited)\s+(\d+|unlimited)\b", text, re.M)
+        found[key] = None if match is None else -1 if match.group(2) == "unlimited" else int(match.group(2))
+    capabilities = re.search(r"^CapBnd:\s*([0-9a-f]+)", reader.text("proc/1/status") or "", re.M)
+    found["can_raise"] = None if capabilities is None else bool(int(capabilities.group(1), 16) >> _CAP_SYS_RESOURCE & 1)
     return found
 
 

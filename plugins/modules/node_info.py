@@ -88,6 +88,9 @@ node:
     units: {description: 'Per unit: load, active, sub, enabled.', type: dict}
     netplan_files: {description: Files that netplan reads., type: list}
     systemd: {description: Whether systemd is the init system., type: bool}
+    limits:
+      description: Hard limits of the init system, memlock in bytes and nofile, -1 for unlimited; can_raise.
+      type: dict
     uid: {description: User id that the module ran with., type: int}
     sudo_user: {description: User that sudo was called by., type: str}
     time: {description: Clock of the machine., type: float}

@@ -536,6 +536,26 @@ def check_management(context: Context) -> Iterator[Finding]:
             )
 
 
+def check_limits(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        have = node.get("limits") or {}
+        if have.get("can_raise") is not False or context.value(host, "os_stabilization_limits") is False:
+            continue
+        for key, unit, scale in (("memlock", "KiB", 1024), ("nofile", "files", 1)):
+            wanted = str(context.value(host, f"os_stabilization_{key}", "")).split(":")[-1]
+            most = have.get(key)
+            if most is None or most < 0 or (_whole(wanted) and _whole(wanted) * scale <= most):
+                continue
+            if wanted == "unlimited" or _whole(wanted):
+                # pam_limits refuses every login when it cannot set a limit.
+                yield Finding(
+                    host,
+                    f"os_stabilization_{key} is {wanted}, but this machine cannot raise its limit of"
+                    f" {most // scale} {unit} (no CAP_SYS_RESOURCE), so nobody could log in any more",
+                    f"Set os_stabilization_{key} to at most {most // scale}, or os_stabilization_limits: false",
+                )
+
+
 def check_fabric_fact(context: Context) -> Iterator[Finding]:
     if "fabric" in context.layers:
         return
@@ -573,6 +593,7 @@ HOST_CHECKS: tuple[Check, ...] = (
     Check("ports", SERVING, check_ports),
     Check("subnets", frozenset({"fabric"}), check_subnets),
     Check("management", frozenset({"fabric"}), check_management),
+    Check("limits", frozenset({"os_stabilization"}), check_limits, firm=True),
     Check("fabric_fact", AFTER_FABRIC, check_fabric_fact, firm=True),
 )
 SKIPPABLE = tuple(check.name for check in (*INVENTORY_CHECKS, *HOST_CHECKS) if not check.firm)

@@ -336,3 +336,27 @@ def test_netplan_files(node):
     node.write("etc/netplan/01-a.yaml.bak", "")
     node.write("run/netplan/50-b.yaml", "")
     assert ni.netplan_files(node) == ["/etc/netplan/01-a.yaml", "/run/netplan/50-b.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("memlock", "capabilities", "expected"),
+    [
+        (
+            "8388608              8388608              bytes",
+            "000001ffffffffff",
+            {"memlock": 8388608, "can_raise": True},
+        ),
+        ("unlimited            unlimited            bytes", "00000000feffffff", {"memlock": -1, "can_raise": False}),
+    ],
+)
+def test_limits(node, memlock, capabilities, expected):
+    node.write(
+        "proc/1/limits",
+        f"Limit Soft Hard Units\nMax open files   1024   16384   files \nMax locked memory   {memlock}\n",
+    )
+    node.write("proc/1/status", f"Name:\tsystemd\nCapBnd:\t{capabilities}\n")
+    assert ni.limits(node) == {"nofile": 16384, **expected}
+
+
+def test_unknown_limits(node):
+    assert ni.limits(node) == {"memlock": None, "nofile": None, "can_raise": None}

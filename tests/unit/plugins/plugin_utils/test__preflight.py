@@ -24,6 +24,9 @@ VARIABLES = {
         Variable("engine_port", "engine", "int", default=8000),
         Variable("engine_venv", "engine", "path", default="/opt/sparkmatrix/engine"),
         Variable("ray_port", "ray", "int", default=6379),
+        Variable("os_stabilization_limits", "os_stabilization", "bool", default=True),
+        Variable("os_stabilization_memlock", "os_stabilization", default="unlimited"),
+        Variable("os_stabilization_nofile", "os_stabilization", default="65536:524288"),
     )
 }
 NODE = {
@@ -59,6 +62,7 @@ NODE = {
     "listening": [{"port": 22, "address": "0.0.0.0", "process": None, "unit": None}],
     "commands": {name: f"/usr/bin/{name}" for layer in pf.COMMANDS.values() for name in layer},
     "systemd": True,
+    "limits": {"memlock": 8388608, "nofile": 524288, "can_raise": True},
     "uid": 0,
     "clock_offset": 0.4,
 }
@@ -433,6 +437,38 @@ def test_fabric_fact(local, message):
     assert message in text
     assert "--tags fabric" in text
     assert examine(context({"plan", "fabric"}, nodes=nodes(), local_facts=facts)) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "limits", "messages"),
+    [
+        ({}, {"can_raise": True, "memlock": 1, "nofile": 1}, []),
+        ({}, {"can_raise": None, "memlock": 1, "nofile": 1}, []),
+        ({}, {"can_raise": False, "memlock": -1, "nofile": 524288}, []),
+        ({}, {"can_raise": False, "memlock": None, "nofile": None}, []),
+        (
+            {},
+            {"can_raise": False, "memlock": 8388608, "nofile": 16384},
+            ["os_stabilization_memlock is unlimited, but", "at most 16384, or os_stabilization_limits: false"],
+        ),
+        (
+            {"memlock": 8192, "nofile": "1024:16384"},
+            {"can_raise": False, "memlock": 8388608, "nofile": 16384},
+            [],
+        ),
+        ({"memlock": 8193, "nofile": 1}, {"can_raise": False, "memlock": 8388608, "nofile": 9}, ["limit of 8192 KiB"]),
+        ({"limits": False}, {"can_raise": False, "memlock": 1, "nofile": 1}, []),
+        ({"memlock": "odd"}, {"can_raise": False, "memlock": 1, "nofile": -1}, []),
+    ],
+)
+def test_limits_that_would_lock_everybody_out(variables, limits, messages):
+    hosts = inventory(1, **{f"os_stabilization_{name}": value for name, value in variables.items()})
+    read = nodes(1)
+    read["spark1"]["limits"] = limits
+    texts = [text for _, text in examine(context({"os_stabilization"}, hosts, nodes=read))]
+    assert len(texts) == len(messages)
+    for text, message in zip(texts, messages):
+        assert message in text
 
 
 def test_request():

@@ -1,0 +1,45 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of ``sparkmatrix.cluster.node_tool``: packs the tool and hands it to ``managed_files``."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _zipapp
+
+PATH = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _spec, args = self.validate_argument_spec(
+            argument_spec={"state": {"type": "str", "choices": ["present", "absent"], "default": "present"}}
+        )
+        try:
+            content = _zipapp.build()
+        except SparkError as exc:
+            raise AnsibleError(str(exc)) from exc
+        options: dict[str, Any] = {"name": "node_tool", "state": args["state"]}
+        if args["state"] == "present":
+            text = base64.b64encode(content).decode("ascii")
+            options["files"] = [{"path": PATH, "content_b64": text, "mode": "0755"}]
+        result.update(
+            self._execute_module(
+                module_name="sparkmatrix.cluster.managed_files", module_args=options, task_vars=task_vars
+            )
+        )
+        # The options would be shown with -v, a hundred kilobytes of base64.
+        result.pop("invocation", None)
+        result.update(path=PATH, sha256=hashlib.sha256(content).hexdigest())
+        return result
