@@ -129,7 +129,11 @@ def run(command: list[str], **environment: str) -> str:
 
 def clean_environment() -> dict[str, str]:
     """Ours without what would lead the new Python back to the one that runs this script."""
-    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_REQUIRE_VIRTUALENV")}
+    return {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_REQUIRE_VIRTUALENV")
+    }
 
 
 # -- Python -----------------------------------------------------------------------------------------------------------
@@ -299,7 +303,7 @@ def make_model(cache: pathlib.Path) -> None:
 
 
 def relocate(cache: pathlib.Path) -> None:
-    """Let links, scripts and ``pyvenv.cfg`` refer to the place on the nodes; the links are relative and work here too."""
+    """Let scripts and ``pyvenv.cfg`` refer to the place on the nodes; the links are relative and work here too."""
     environment = cache / "engine"
     for path in (environment / "bin").iterdir():
         if path.is_symlink():

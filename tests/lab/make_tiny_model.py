@@ -9,6 +9,7 @@
 The answers are noise, but they are the same noise every time: weights and tokenizer come from fixed seeds.
 """
 
+# ruff: noqa: PLC0415 -- imported where they exist: in the engine environment
 from __future__ import annotations
 
 import os

@@ -15,6 +15,7 @@ vLLM finds the plug-in through the entry point group ``vllm.platform_plugins``. 
 asks for the platform class.
 """
 
+# ruff: noqa: PLC0415 -- imported where they exist: in the engine environment
 from __future__ import annotations
 
 import socket

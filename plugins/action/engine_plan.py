@@ -1,0 +1,123 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of ``sparkmatrix.cluster.engine_plan``. Contacts no host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
+
+SPEC: dict[str, dict[str, Any]] = {
+    "recipe": {"type": "str", "required": True},
+    "recipe_paths": {"type": "list", "elements": "str", "default": []},
+    "context": {"type": "int", "default": 0},
+    "concurrency": {"type": "int", "default": 0},
+    "gpu_memory_utilization": {"type": "float", "default": 0},
+    "tensor_parallel_size": {"type": "int", "default": 0},
+    "pipeline_parallel_size": {"type": "int", "default": 0},
+    "served_model_name": {"type": "str", "default": ""},
+    "model": {"type": "str", "default": ""},
+    "port": {"type": "int", "default": 8000},
+    "options": {"type": "dict", "default": {}},
+    "environment": {"type": "dict", "default": {}},
+    "requirements": {"type": "list", "elements": "str", "default": []},
+    "venv_path": {"type": "path", "default": "/opt/sparkmatrix/engine"},
+    "home": {"type": "path", "default": "/var/lib/sparkmatrix/home"},
+    "hf_home": {"type": "path", "default": "/opt/sparkmatrix/models/huggingface"},
+    "ray": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "port": {"type": "int"},
+            "dashboard_port": {"type": "int"},
+            "object_store_bytes": {"type": "int"},
+            "num_cpus": {"type": "int"},
+            "temp_dir": {"type": "path"},
+            "token_path": {"type": "path", "no_log": False},
+        },
+    },
+    "group": {"type": "str", "default": "sparks"},
+}
+NODE_VARIABLE = "__preflight_node"
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _spec, args = self.validate_argument_spec(argument_spec=SPEC)
+        task_vars = task_vars or {}
+        hosts = list(task_vars["groups"].get(args["group"], []))
+        facts, memory, findings = self._nodes(hosts, task_vars["hostvars"])
+        recipe, problems = _recipe.find(args["recipe"], args["recipe_paths"])
+        findings += problems
+        plans = None
+        if recipe is not None and len(facts) == len(hosts):
+            plans = _engine_plan.plan(recipe, facts, _wishes(args), memory)
+            findings += plans.findings
+        result["changed"] = False
+        if plans is None or not plans.plans:
+            result.update(failed=True, msg=refusal("The engine plan was refused, and nothing was started:", findings))
+            return result
+        if plans.warnings:
+            result["warnings"] = plans.warnings
+        result.update(plans=plans.plans, summary=plans.summary)
+        return result
+
+    def _nodes(
+        self, hosts: list[str], hostvars: Mapping[str, Any]
+    ) -> tuple[dict[str, _fabric_fact.FabricFact], dict[str, int], list[Finding]]:
+        """Facts and measured memory of all hosts; a host whose fact cannot be used is a finding."""
+        facts: dict[str, _fabric_fact.FabricFact] = {}
+        memory: dict[str, int] = {}
+        findings: list[Finding] = []
+        for host in hosts:
+            variables = hostvars[host]
+            try:
+                facts[host] = self._fact(host, variables)
+            except SparkError as exc:
+                findings.append(Finding(exc.where or host, exc.found, exc.remedy))
+            node = (variables.get(NODE_VARIABLE) or {}).get("node") or {}
+            memory[host] = int((node.get("memory") or {}).get("total") or 0)
+        return facts, memory, findings
+
+    def _fact(self, host: str, variables: Mapping[str, Any]) -> _fabric_fact.FabricFact:
+        """This run's fact, else the one that the node keeps. A planned one is good enough in check mode."""
+        present = variables.get("spark_fabric")
+        if present is None:
+            local = (variables.get("ansible_facts") or {}).get("ansible_local") or variables.get("ansible_local") or {}
+            present = local.get("sparkmatrix")
+        fact = _fabric_fact.load(present, host)
+        if self._task.check_mode and fact.state == "planned":
+            return fact
+        return _fabric_fact.require_applied(fact)
+
+
+def _wishes(args: Mapping[str, Any]) -> _engine_plan.Wishes:
+    ray = {name: value for name, value in (args["ray"] or {}).items() if value is not None}
+    return _engine_plan.Wishes(
+        context=args["context"],
+        concurrency=args["concurrency"],
+        gpu_memory_utilization=args["gpu_memory_utilization"],
+        tensor_parallel_size=args["tensor_parallel_size"],
+        pipeline_parallel_size=args["pipeline_parallel_size"],
+        served_model_name=args["served_model_name"],
+        model=args["model"],
+        port=args["port"],
+        options=args["options"],
+        environment={name: str(value) for name, value in args["environment"].items()},
+        requirements=args["requirements"],
+        venv_path=args["venv_path"],
+        home=args["home"],
+        hf_home=args["hf_home"],
+        ray=RayWishes(executable=f"{args['venv_path']}/bin/ray", **ray),
+    )

@@ -1,0 +1,69 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The command line and environment of ``ray start`` on one node (Ray 2.60)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GCS_PORT = 6379
+DASHBOARD_PORT = 8265
+DASHBOARD_HOST = "127.0.0.1"  # its job API runs any code that it is sent
+
+
+@dataclass(frozen=True)
+class RayWishes:
+    """What a user may change; sizes in bytes."""
+
+    executable: str = "/opt/sparkmatrix/engine/bin/ray"
+    port: int = GCS_PORT
+    dashboard_port: int = DASHBOARD_PORT
+    object_store_bytes: int = 512 * 1024**2
+    num_cpus: int = 1
+    temp_dir: str = "/var/lib/sparkmatrix/ray"
+    token_path: str = "/etc/sparkmatrix/ray.token"  # noqa: S105
+
+
+def argv(wishes: RayWishes, own_address: str, head_address: str) -> list[str]:
+    """``ray start`` in the foreground, for a supervisor."""
+    head = own_address == head_address
+    command = [wishes.executable, "start"]
+    if head:
+        command += ["--head", "--port", str(wishes.port)]
+        command += ["--include-dashboard", "true", "--dashboard-host", DASHBOARD_HOST]
+        command += ["--dashboard-port", str(wishes.dashboard_port), "--temp-dir", wishes.temp_dir]
+    else:
+        command += ["--address", f"{head_address}:{wishes.port}"]
+    command += [
+        "--node-ip-address",
+        own_address,
+        "--num-gpus",
+        "1",
+        # vLLM's ranks ask for no CPU. A larger number only makes Ray start as many idle Python workers beforehand, in
+        # memory that the model needs.
+        "--num-cpus",
+        str(wishes.num_cpus),
+        # Ray's default is 30 % of the node's memory, which on a Spark is the GPU's memory too.
+        "--object-store-memory",
+        str(wishes.object_store_bytes),
+        "--disable-usage-stats",
+        "--block",
+    ]
+    return command
+
+
+def environment(wishes: RayWishes, own_address: str) -> dict[str, str]:
+    """What Ray and everything that it starts need, beside the fabric's own environment."""
+    return {
+        "VLLM_HOST_IP": own_address,
+        # On unified memory the model counts as host memory, so Ray's memory monitor would kill its ranks. 0 is off.
+        "RAY_memory_monitor_refresh_ms": "0",
+        # Without it anyone who reaches the port can run code.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": wishes.token_path,
+        # A worker whose head has gone ends after this many seconds and is started again, instead of after 60.
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
