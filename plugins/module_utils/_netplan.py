@@ -261,6 +261,6 @@ def _sections(text: str) -> dict[str, dict[str, str]]:
         if stripped.startswith("[") and stripped.endswith("]"):
             current = sections.setdefault(stripped[1:-1], {})
         elif "=" in stripped and not stripped.startswith(("#", ";")):
-            key, _, value = stripped.partition("=")
+            key, _equals, value = stripped.partition("=")
             current[key.strip()] = value.strip()
     return sections

@@ -1,0 +1,193 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A node with netplan, systemd-networkd and NetworkManager for tests of what changes its network.
+
+Its files are below a temporary root; :meth:`FakeNode.run` stands for the programs. ``netplan generate`` writes one
+``.network`` file per definition, ``networkctl reconfigure`` makes it effective after ``delay`` looks at the addresses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
+
+
+class Killed(BaseException):
+    """The run ends here, as if the power had gone."""
+
+
+@dataclass
+class Nic:
+    mtu: int = 1500
+    up: bool = True
+    carrier: bool = True
+    addresses: list[str] = field(default_factory=list)
+    dynamic: list[str] = field(default_factory=list)
+
+
+class FakeNode:
+    def __init__(self, root: Path, nics: Sequence[str]) -> None:
+        self.root = root
+        self.nics = {"enP7s7": Nic(addresses=["10.0.0.1/24"]), **{name: Nic() for name in nics}}
+        self.networkd = False
+        self.nm = True
+        self.nm_managed = set(nics)
+        self.delay = 2
+        self.pending: list[tuple[int, str]] = []
+        self.now = 0.0
+        self.log: list[str] = []
+        self.fail: dict[str, str] = {}  # beginning of a command: what it complains about
+        self.kill_at: int | None = None  # number of the changing command that is the last
+        self.changing = 0
+        for key in ("arp_ignore", "arp_announce"):
+            for name in ("all", *self.nics):
+                self.write(f"/proc/sys/net/ipv4/conf/{name}/{key}", "0\n")
+        self.write("/etc/hosts", "127.0.0.1 localhost\n")
+        self.write("/etc/netplan/01-nm.yaml", "network:\n  renderer: NetworkManager\n")
+
+    # --- files
+
+    def path(self, name: str) -> Path:
+        return self.root / name.lstrip("/")
+
+    def write(self, name: str, text: str) -> None:
+        self.path(name).parent.mkdir(parents=True, exist_ok=True)
+        self.path(name).write_text(text)
+
+    def read(self, name: str) -> str:
+        return self.path(name).read_text()
+
+    def tree(self) -> dict[str, tuple[str, int]]:
+        """Every file with content and mode, without what netplan generates."""
+        return {
+            str(path.relative_to(self.root)): (path.read_text(), path.stat().st_mode & 0o777)
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file() and "run/systemd" not in str(path)
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {name: (nic.mtu, nic.up, sorted(nic.addresses)) for name, nic in self.nics.items()}
+
+    # --- programs
+
+    def run(self, argv: Sequence[str]) -> Completed:
+        command = " ".join(argv)
+        for beginning, complaint in self.fail.items():
+            if command.startswith(beginning):
+                return Completed(1, "", complaint)
+        if argv[0] == "ip" and argv[1] == "-j":
+            return Completed(0, self._show())
+        self.log.append(command)
+        name = "_" + argv[0]
+        if "is-active" not in argv and "show" not in argv and "--root-dir" not in argv:
+            self.changing += 1
+            if self.kill_at is not None and self.changing > self.kill_at:
+                raise Killed
+        return getattr(self, name)(list(argv)) or Completed(0)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def clock(self) -> float:
+        self.now += 0.001
+        return self.now
+
+    def _show(self) -> str:
+        due, self.pending = (
+            [name for n, name in self.pending if n <= 0],
+            [(n - 1, name) for n, name in self.pending if n],
+        )
+        for name in due:
+            self._configure(name)
+        shown = []
+        for number, (name, nic) in enumerate(self.nics.items()):
+            flags = ["BROADCAST", "MULTICAST", *(["UP"] if nic.up else []), *(["LOWER_UP"] if nic.carrier else [])]
+            infos: list[dict[str, Any]] = [{"family": "inet6", "local": "fe80::1", "prefixlen": 64}]
+            for address in nic.addresses:
+                local, _, prefix = address.partition("/")
+                infos.append({"family": "inet", "local": local, "prefixlen": int(prefix)})
+                if address in nic.dynamic:
+                    infos[-1]["dynamic"] = True
+            shown.append({"ifindex": number, "ifname": name, "flags": flags, "mtu": nic.mtu, "addr_info": infos})
+        return json.dumps(shown)
+
+    def _configure(self, name: str) -> None:
+        nic = self.nics[name]
+        for path in sorted(self.path("/run/systemd/network").glob("*.network")):
+            wanted = json.loads(path.read_text())
+            if wanted["match"] == name:
+                nic.up = True
+                nic.mtu = wanted["mtu"] or nic.mtu
+                nic.addresses = list(dict.fromkeys(wanted["addresses"])) if nic.carrier else []
+                return
+
+    def _netplan(self, argv: list[str]) -> Completed:
+        assert argv[1] == "generate", "neither apply nor try"
+        root = Path(argv[3]) if "--root-dir" in argv else self.root
+        merged: dict[str, Any] = {}
+        files = [path for place in ("lib", "etc", "run") for path in (root / place / "netplan").glob("*.yaml")]
+        for path in sorted(files, key=lambda item: item.name):
+            try:
+                document = (yaml.safe_load(path.read_text()) or {}).get("network") or {}
+            except yaml.YAMLError:
+                return Completed(1, "", f"{path}:1:1: Invalid YAML")
+            for key, values in (document.get("ethernets") or {}).items():
+                known = merged.setdefault(key, {"addresses": []})
+                known["addresses"] += values.pop("addresses", [])
+                known.update({**values, "renderer": values.get("renderer", document.get("renderer", "networkd"))})
+        out = root / "run/systemd/network"
+        out.mkdir(parents=True, exist_ok=True)
+        for path in out.glob("10-netplan-*"):
+            path.unlink()
+        for key, values in merged.items():
+            if values["renderer"] == "networkd":
+                wanted = {"match": key, "mtu": values.get("mtu"), "addresses": values["addresses"]}
+                (out / f"10-netplan-{key}.network").write_text(json.dumps(wanted))
+        return Completed(0)
+
+    def _networkctl(self, argv: list[str]) -> Completed:
+        if not self.networkd:
+            return Completed(1, "", "Failed to connect to bus")
+        if argv[1] == "reconfigure":
+            self.pending += [(self.delay, name) for name in argv[2:]]
+        return Completed(0)
+
+    def _systemctl(self, argv: list[str]) -> Completed:
+        unit = argv[-1]
+        if argv[1] == "is-active":
+            return Completed(0 if (self.networkd if "networkd" in unit else self.nm) else 3)
+        self.networkd = argv[1] == "start"
+        return Completed(0)
+
+    def _nmcli(self, argv: list[str]) -> Completed:
+        if not self.nm:
+            return Completed(8, "", "NetworkManager is not running")
+        if "show" in argv:
+            return Completed(0, "30 (disconnected)\n" if argv[-1] in self.nm_managed else "10 (unmanaged)\n")
+        (self.nm_managed.add if argv[-1] == "yes" else self.nm_managed.discard)(argv[3])
+        return Completed(0)
+
+    def _udevadm(self, argv: list[str]) -> Completed:
+        return Completed(0)
+
+    def _ip(self, argv: list[str]) -> Completed:
+        if argv[1:3] == ["addr", "del"]:
+            nic = self.nics[argv[5]]
+            if argv[3] not in nic.addresses:
+                return Completed(2, "", "Cannot assign requested address")
+            nic.addresses.remove(argv[3])
+        elif argv[1:3] == ["link", "set"] and argv[4] == "mtu":
+            self.nics[argv[3]].mtu = int(argv[5])
+        elif argv[1:3] == ["link", "set"]:
+            self.nics[argv[3]].up = argv[4] == "up"
+        else:
+            raise AssertionError(argv)
+        return Completed(0)

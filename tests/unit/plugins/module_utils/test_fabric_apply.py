@@ -1,0 +1,558 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_apply, _managed_files, _netplan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_apply import (
+    BEGIN,
+    END,
+    MEMORY,
+    SYSCTL_FILE,
+    Machine,
+    Memory,
+    Outcome,
+    Wanted,
+    parse_effective,
+    reconcile,
+    with_block,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FACT_PATH, FabricFact, dump
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Wishes, hosts_lines, plan
+from fabric_inputs import spark
+from fake_node import FakeNode, Killed
+from hypothesis import given
+from hypothesis import strategies as st
+from sysfs_tree import SysfsTree
+
+A, B = "enp1s0f0np0", "enP2p1s0f0np0"
+OTHER = ("enp1s0f1np1", "enP2p1s0f1np1")
+NICS = (A, B, *OTHER)
+
+
+def planned(cage: int = 0, **wishes: Any) -> tuple[FabricFact, list[str]]:
+    made = plan({"spark1": spark(0, (cage,)), "spark2": spark(1)}, Wishes(topology="switch", **wishes))
+    assert made.facts, made.findings
+    return made.facts["spark1"], hosts_lines(made.facts)
+
+
+def wanted(cage: int = 0, timeout_s: float = 5, **wishes: Any) -> Wanted:
+    fact, lines = planned(cage, **wishes)
+    return Wanted(fact, lines, "enP7s7", timeout_s)
+
+
+NOTHING = Wanted(None, (), "enP7s7", 5)
+
+
+@pytest.fixture(autouse=True)
+def root_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests may run as an ordinary user."""
+    if os.geteuid() != 0:
+        monkeypatch.setattr(os, "fchown", lambda *_a: None)
+        monkeypatch.setattr(os, "chown", lambda *_a, **_k: None)
+        monkeypatch.setattr(_managed_files._Disk, "read", _own_read(_managed_files._Disk.read))
+
+
+def _own_read(read: Callable[..., Any]) -> Callable[..., Any]:
+    def as_root(self: Any, path: str) -> Any:
+        state = read(self, path)
+        return replace(state, uid=0, gid=0) if state.kind != "absent" else state
+
+    return as_root
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNode:
+    return FakeNode(tmp_path / "root", NICS)
+
+
+def apply(node: FakeNode, want: Wanted, check: bool = False, sysfs: Path | None = None) -> Outcome:
+    machine = Machine(str(node.root), node.run, node.sleep, node.clock, sysfs or node.root / "sys")
+    return reconcile(machine, want, check_mode=check)
+
+
+def seal(node: FakeNode, want: Wanted) -> None:
+    """What the role does after the proof."""
+    assert want.fact
+    file = _managed_files.File(FACT_PATH, content=dump(replace(want.fact, state="applied")).encode())
+    _managed_files.apply_set("fabric_fact", [file], root=str(node.root))
+
+
+# --- a change --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pristine_node(node: FakeNode) -> None:
+    want = wanted()
+    outcome = apply(node, want)
+    assert outcome.changed and not outcome.fact_applied
+    assert node.state()[A] == (9000, True, ["192.168.100.10/24"])
+    assert node.state()[B] == (9000, True, ["192.168.101.10/24"])
+    assert node.state()["enP7s7"] == (1500, True, ["10.0.0.1/24"])
+    assert node.path(_netplan.FILE).stat().st_mode & 0o777 == 0o600
+    assert json.loads(node.read(FACT_PATH))["state"] == "applying"
+    assert f"net.ipv4.conf.{A}.arp_ignore = 1\n" in node.read(SYSCTL_FILE)
+    assert node.read(f"/proc/sys/net/ipv4/conf/{B}/arp_announce").strip() == "2"
+    assert node.read("/etc/hosts") == (
+        f"127.0.0.1 localhost\n{BEGIN}\n192.168.100.10 spark1-fabric\n192.168.100.11 spark2-fabric\n{END}\n"
+    )
+    assert node.nm_managed == set(OTHER)
+    assert f"networkctl reconfigure {A} {B}" in node.log
+    assert not any("apply" in line or "try" in line for line in node.log)
+
+
+def test_the_second_time_nothing_is_done(node: FakeNode) -> None:
+    want = wanted()
+    apply(node, want)
+    seal(node, want)
+    before, node.log = node.tree(), []
+    outcome = apply(node, want)
+    assert not outcome.changed and not outcome.diff and not outcome.changes
+    assert outcome.fact_applied and outcome.fact and outcome.fact["state"] == "applied"
+    assert node.log == []
+    assert node.tree() == before
+
+
+def test_check_mode_says_what_will_happen_and_does_nothing(node: FakeNode) -> None:
+    before, state = node.tree(), node.state()
+    outcome = apply(node, wanted(), check=True)
+    assert outcome.changed and not outcome.fact_applied and outcome.fact is None
+    assert (node.tree(), node.state()) == (before, state)
+    assert not any(line.startswith(("networkctl", "systemctl start", "nmcli device set")) for line in node.log)
+    real = apply(node, wanted())
+    assert real.changes == outcome.changes
+    assert real.diff == outcome.diff
+    effective = outcome.diff[0]
+    assert effective["before"].splitlines()[0] == f"{A}: up, MTU 1500, no IPv4 address"
+    assert effective["after"].splitlines()[1] == f"{B}: up, MTU 9000, 192.168.101.10/24"
+    assert not any(MEMORY in json.dumps(entry) for entry in outcome.diff)
+
+
+def test_what_is_in_force_counts_not_the_file(node: FakeNode) -> None:
+    want = wanted()
+    apply(node, want)
+    seal(node, want)
+    node.nics[A].mtu = 1500
+    outcome = apply(node, want)
+    assert outcome.changes == [f"{A}: up, MTU 9000, 192.168.100.10/24", FACT_PATH]
+    assert node.state()[A][0] == 9000
+    assert json.loads(node.read(FACT_PATH))["state"] == "applying"
+
+
+def test_sysctls_that_somebody_else_sets_are_left_to_them(node: FakeNode) -> None:
+    node.write("/proc/sys/net/ipv4/conf/all/arp_announce", "2\n")
+    node.write(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore", "1\n")
+    apply(node, wanted())
+    lines = [line for line in node.read(SYSCTL_FILE).splitlines() if not line.startswith("#")]
+    assert lines == [f"net.ipv4.conf.{B}.arp_ignore = 1"]
+    assert not apply(node, wanted()).changed
+
+
+def test_no_sysctl_file_where_none_is_needed(node: FakeNode) -> None:
+    for key, value in _fabric_apply.ARP.items():
+        node.write(f"/proc/sys/net/ipv4/conf/all/{key}", f"{value}\n")
+    apply(node, wanted())
+    assert not node.path(SYSCTL_FILE).exists()
+
+
+def test_a_lost_sysctl_is_set_again(node: FakeNode) -> None:
+    apply(node, wanted())
+    node.write(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore", "0\n")
+    outcome = apply(node, wanted())
+    assert outcome.changes == [f"{A}: arp_ignore 1", FACT_PATH]
+    assert node.read(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore").strip() == "1"
+    assert not apply(node, wanted()).changed
+
+
+def test_a_half_that_is_down_is_brought_up(node: FakeNode) -> None:
+    node.nics[B].up = False
+    outcome = apply(node, wanted(), check=True)
+    assert f"{B}: down, MTU 1500" in outcome.diff[0]["before"]
+    apply(node, wanted())
+    assert node.nics[B].up
+    apply(node, NOTHING)
+    assert not node.nics[B].up
+
+
+def test_the_cable_moves_to_the_other_cage(node: FakeNode) -> None:
+    apply(node, wanted())
+    outcome = apply(node, wanted(cage=1))
+    assert outcome.changed
+    assert f"{A}: up, MTU 1500, no IPv4 address (given back)" in outcome.changes
+    assert node.state()[A] == (1500, True, [])
+    assert node.state()[OTHER[0]] == (9000, True, ["192.168.100.10/24"])
+    assert node.read(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore").strip() == "0"
+    assert set(json.loads(node.read(MEMORY))["interfaces"]) == set(OTHER)
+    assert not apply(node, wanted(cage=1)).changed
+    assert node.nm_managed == {A, B}
+
+
+def test_the_subnets_change(node: FakeNode) -> None:
+    apply(node, wanted())
+    other = wanted(subnets=["10.40.0.0/24", "10.41.0.0/24"])
+    apply(node, other)
+    assert node.state()[A][2] == ["10.40.0.10/24"]
+    assert "10.40.0.10 spark1-fabric" in node.read("/etc/hosts")
+    assert not apply(node, other).changed
+
+
+def test_dhcp_and_link_local_addresses_give_way(node: FakeNode) -> None:
+    node.nics[A].addresses = ["192.168.7.9/24", "169.254.3.4/16"]
+    node.nics[A].dynamic = ["192.168.7.9/24"]
+    apply(node, wanted())
+    assert node.state()[A][2] == ["192.168.100.10/24"]
+
+
+def test_one_node_needs_no_network(node: FakeNode) -> None:
+    fact = plan({"spark1": spark(0, ())}, Wishes()).facts["spark1"]
+    outcome = apply(node, Wanted(fact))
+    assert outcome.changes == [FACT_PATH]
+    assert node.log == []
+    seal(node, Wanted(fact))
+    assert not apply(node, Wanted(fact)).changed
+
+
+def test_from_four_nodes_to_one(node: FakeNode) -> None:
+    before = node.tree()
+    apply(node, wanted())
+    fact = plan({"spark1": spark(0, ())}, Wishes()).facts["spark1"]
+    apply(node, Wanted(fact))
+    assert node.state()[A] == (1500, True, [])
+    left = {name: content for name, content in node.tree().items() if "sparkmatrix" not in name}
+    assert left == before
+    assert not apply(node, Wanted(fact)).changed
+
+
+def test_waits_for_the_gids(node: FakeNode, tmp_path: Path) -> None:
+    tree = SysfsTree(tmp_path / "sys").spark(cabled={0})
+    start = node.now
+    apply(node, wanted(), sysfs=tree.root)
+    assert node.now - start > 3  # they never came: the seal says so
+    tree.gid("rocep1s0f0", 3, "192.168.100.10", "v2")
+    tree.gid("roceP2p1s0f0", 3, "192.168.101.10", "v2")
+    node.nics[A].mtu, start = 1500, node.now
+    apply(node, wanted(), sysfs=tree.root)
+    assert node.now - start < 2
+
+
+# --- undo ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("networkd", [False, True])
+def test_everything_is_given_back(node: FakeNode, networkd: bool) -> None:
+    node.networkd = networkd
+    node.nics[B].mtu = 4200
+    before, state, managed = node.tree(), node.state(), set(node.nm_managed)
+    want = wanted()
+    apply(node, want)
+    seal(node, want)
+    outcome = apply(node, NOTHING, check=True)
+    assert outcome.changed and f"{B}: up, MTU 4200, no IPv4 address (given back)" in outcome.changes
+    assert FACT_PATH in outcome.changes
+    assert apply(node, NOTHING).changes == outcome.changes
+    assert (node.tree(), node.state(), node.nm_managed) == (before, state, managed)
+    assert node.networkd == networkd
+    assert not apply(node, NOTHING).changed
+
+
+def test_nothing_to_give_back_on_a_pristine_node(node: FakeNode) -> None:
+    assert not apply(node, NOTHING).changed
+    assert node.log == []
+
+
+def test_an_interface_that_left_the_machine_needs_nothing(node: FakeNode) -> None:
+    apply(node, wanted())
+    del node.nics[B]
+    apply(node, NOTHING)
+    assert node.state()[A] == (1500, True, [])
+    assert not node.path(MEMORY).exists()
+
+
+def test_the_configuration_of_another_file_comes_back(node: FakeNode) -> None:
+    node.networkd = True
+    text = f"network:\n  ethernets:\n    {A}:\n      addresses: [192.168.100.10/24]\n"
+    node.write("/etc/netplan/40-cx7.yaml", text)
+    apply(node, wanted())
+    apply(node, NOTHING)
+    assert node.read("/etc/netplan/40-cx7.yaml") == text
+    assert f"networkctl reconfigure {A}" in node.log
+    assert node.state()[A] == (9000, True, ["192.168.100.10/24"])  # the MTU is that file's business
+
+
+def test_addresses_that_do_not_go_are_named(node: FakeNode) -> None:
+    apply(node, wanted())
+    node.fail = {"ip addr del": "Operation not permitted"}
+    with pytest.raises(SparkError, match=r"cannot remove 192\.168\.10[01]\.10/24.*previous configuration is in force"):
+        apply(node, NOTHING)
+    node.fail = {}
+    apply(node, NOTHING)
+    assert node.state()[A] == (1500, True, [])
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def untouched(node: FakeNode, want: Wanted, match: str) -> None:
+    before, state = node.tree(), node.state()
+    for check in (True, False):
+        with pytest.raises(SparkError) as raised:
+            apply(node, want, check=check)
+        assert match in str(raised.value)
+        assert (node.tree(), node.state()) == (before, state)
+
+
+def test_the_connections_interface_is_not_touched(node: FakeNode) -> None:
+    untouched(node, replace(wanted(), connection_interface=A), f"{A}: this interface carries Ansible's connection")
+
+
+def test_a_missing_interface(node: FakeNode) -> None:
+    del node.nics[B]
+    untouched(node, wanted(), f"{B}: the interface is gone")
+
+
+def test_a_foreign_address(node: FakeNode) -> None:
+    node.nics[A].addresses = ["10.77.0.1/24"]
+    untouched(node, wanted(), f"{A}: has the address 10.77.0.1/24, which this collection did not place")
+    untouched(node, wanted(), f"Remove it: ip addr del 10.77.0.1/24 dev {A}")
+
+
+def test_a_foreign_netplan_file_is_named(node: FakeNode) -> None:
+    node.write("/etc/netplan/40-cx7.yaml", f"network:\n  ethernets:\n    {A}:\n      addresses: [10.77.0.1/24]\n")
+    node.nics[A].addresses = ["10.77.0.1/24"]
+    untouched(node, wanted(), f"{A}: /etc/netplan/40-cx7.yaml: it gives {A} the address 10.77.0.1/24, which netplan")
+
+
+def test_a_networkmanager_profile_is_named(node: FakeNode) -> None:
+    path = f"{_netplan.KEYFILES}/cx7.nmconnection"
+    text = f"[connection]\nid=cx7\ninterface-name={B}\n[ipv4]\nmethod=manual\naddress1=10.77.0.1/24\n"
+    node.write(path, text)
+    untouched(
+        node, wanted(), f"{B}: {path}: NetworkManager's connection 'cx7' gives {B} 10.77.0.1/24. Delete it: nmcli"
+    )
+
+
+def test_netplan_does_not_accept_it(node: FakeNode) -> None:
+    node.write("/etc/netplan/30-broken.yaml", "network: [")
+    untouched(node, wanted(), "validating the netplan configuration failed: netplan generate --root-dir")
+
+
+def test_netplan_is_missing(node: FakeNode) -> None:
+    node.fail = {"netplan": "netplan: No such file or directory"}
+    untouched(node, wanted(), "Install netplan.io, or correct the file that it names; nothing was changed")
+
+
+def test_netplan_makes_something_else_of_it(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_netplan, "render", lambda _x: "network:\n  version: 2\n")
+    untouched(node, wanted(), f"{A}: netplan accepts {_netplan.FILE} but configures no 192.168.100.10/24 from it")
+
+
+def test_a_waiting_edit_of_the_management_network_is_not_made_effective(node: FakeNode) -> None:
+    node.networkd = True
+    edit = "network:\n  ethernets:\n    enP7s7:\n      renderer: networkd\n      addresses: [{}/24]\n"
+    node.write("/etc/netplan/10-management.yaml", edit.format("10.0.0.1"))
+    node.run(["netplan", "generate"])
+    apply(node, wanted())
+    apply(node, NOTHING)
+    node.write("/etc/netplan/10-management.yaml", edit.format("10.0.0.9"))
+    untouched(node, wanted(), "enP7s7: its netplan configuration was edited and not applied yet")
+    assert apply(node, replace(wanted(), connection_interface="")).changed
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_that_does_not_take_is_taken_back(node: FakeNode) -> None:
+    node.nics[B].carrier = False
+    before, state = node.tree(), node.state()
+    with pytest.raises(SparkError) as raised:
+        apply(node, wanted())
+    text = str(raised.value)
+    assert f"{B}: waiting 5 s for the interfaces failed: {B}: up, MTU 9000, no IPv4 address (no link: check" in text
+    assert "The previous configuration is in force again" in text
+    assert f"networkctl status {B}" in text
+    after = node.tree()
+    assert json.loads(after.pop(FACT_PATH.lstrip("/"))[0])["state"] == "applying"
+    assert {n: c for n, c in after.items() if "fabric_fact" not in n} == before
+    assert node.state() == state
+    assert not node.networkd
+    node.nics[B].carrier = True
+    assert apply(node, wanted()).changed
+
+
+def test_the_configuration_before_is_in_force_again(node: FakeNode) -> None:
+    apply(node, wanted())
+    text = node.read(_netplan.FILE)
+    node.nics[B].carrier = False
+    with pytest.raises(SparkError, match="previous configuration is in force again"):
+        apply(node, wanted(mtu=4200))
+    assert node.read(_netplan.FILE) == text
+    node.nics[B].carrier = True
+    node.delay = 0
+    apply(node, wanted())
+    assert node.state()[A][0] == 9000
+
+
+STEPS = [
+    ("netplan generate", "generating the network configuration failed"),
+    ("nmcli device set", "telling NetworkManager failed"),
+    ("systemctl start", "starting systemd-networkd failed"),
+    ("networkctl reload", "reloading systemd-networkd failed"),
+    ("networkctl reconfigure", "configuring the interfaces failed"),
+]
+
+
+@pytest.mark.parametrize(("command", "step"), STEPS)
+def test_the_step_that_failed_is_named(node: FakeNode, command: str, step: str) -> None:
+    run, seen = node.run, []
+
+    def once(argv: Any) -> Any:
+        line = " ".join(argv)
+        if line.startswith(command) and "--root-dir" not in line and not seen:
+            seen.append(line)
+            return _fabric_apply.Completed(1, "", "no luck")
+        return run(argv)
+
+    node.run = once  # type: ignore[method-assign]
+    state = node.state()
+    with pytest.raises(SparkError) as raised:
+        apply(node, wanted())
+    assert f"{step}: {seen[0]}: no luck" in str(raised.value)
+    assert node.state() == state
+    node.run = run  # type: ignore[method-assign]
+    assert apply(node, wanted()).changed
+    assert node.state()[A][2] == ["192.168.100.10/24"]
+
+
+def test_a_failure_on_the_way_back_is_told_too(node: FakeNode) -> None:
+    node.fail = {"networkctl": "Access denied"}
+    with pytest.raises(SparkError, match=r"reloading systemd-networkd failed.*Going back failed as well: reloading"):
+        apply(node, wanted())
+    node.fail = {}
+    apply(node, wanted())
+    apply(node, NOTHING)
+    assert node.state()[A] == (1500, True, [])
+
+
+def test_a_run_that_dies_anywhere_is_completed_by_the_next(tmp_path: Path) -> None:
+    reference = FakeNode(tmp_path / "reference", NICS)
+    pristine = (reference.tree(), reference.state())
+    apply(reference, wanted())
+    steps = reference.changing
+    assert steps > 5
+    expected = (reference.tree(), reference.state())
+    for step in range(steps + 1):
+        node = FakeNode(tmp_path / f"node{step}", NICS)
+        node.kill_at = step
+        try:
+            apply(node, wanted())
+        except Killed:
+            assert json.loads(node.read(FACT_PATH))["state"] == "applying"
+        node.kill_at = None
+        apply(node, wanted())
+        assert (node.tree(), node.state()) == expected, step
+        # And an undo that dies.
+        node.kill_at = node.changing + step
+        with contextlib.suppress(Killed):
+            apply(node, NOTHING)
+        node.kill_at = None
+        apply(node, NOTHING)
+        assert (node.tree(), node.state()) == pristine, step
+
+
+# --- pure parts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '[{"ifname": "a", "addr_info": [{"family": "inet"}]}]', "7"])
+def test_unreadable_addresses(text: str) -> None:
+    with pytest.raises(SparkError, match="Update iproute2"):
+        parse_effective(text)
+
+
+def test_readable_addresses() -> None:
+    assert parse_effective("") == {}
+    assert parse_effective('[{}, {"ifname": "lo"}]')["lo"].line("lo") == "lo: down, MTU 0, no IPv4 address"
+    assert _fabric_apply.Effective().line("x") == "x: absent"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 2}', '{"schema": 1, "interfaces": {"a": {}}}', "[]"])
+def test_a_damaged_memory_is_named(text: str) -> None:
+    with pytest.raises(SparkError, match=MEMORY):
+        Memory.parse(text)
+
+
+hosts_text = st.lists(st.sampled_from(["127.0.0.1 localhost", "", "# note", "10.0.0.9 x"])).map(
+    lambda lines: "".join(line + "\n" for line in lines)
+)
+block_lines = st.lists(st.sampled_from(["1.2.3.4 a-fabric", "1.2.3.5 b-fabric"]), min_size=1)
+
+
+@given(hosts_text, hosts_text, block_lines, block_lines)
+def test_the_block_in_hosts_comes_and_goes(before: str, after: str, lines: list[str], others: list[str]) -> None:
+    text = with_block(before, lines)
+    assert with_block(text, lines) == text
+    assert with_block(text, []) == before
+    # What people add around it stays.
+    assert with_block(text + after, others) == with_block(before, others) + after
+    assert with_block(text + after, []) == before + after
+
+
+def test_hosts_without_a_last_newline() -> None:
+    assert with_block("127.0.0.1 localhost", ["1.2.3.4 a"]) == f"127.0.0.1 localhost\n{BEGIN}\n1.2.3.4 a\n{END}\n"
+    assert with_block("", []) == ""
+
+
+def test_a_torn_block_is_named() -> None:
+    with pytest.raises(SparkError, match="has no end"):
+        with_block(f"{BEGIN}\n1.2.3.4 a\n", ["1.2.3.4 a"])
+
+
+def test_hosts_that_is_a_mount_point_is_written_in_place(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = os.rename
+
+    def busy(source: str, target: str) -> None:
+        if target.endswith("/etc/hosts"):
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", busy)
+    node.path("/etc/hosts").chmod(0o664)
+    apply(node, wanted())
+    assert "spark2-fabric" in node.read("/etc/hosts")
+    apply(node, NOTHING)
+    assert node.read("/etc/hosts") == "127.0.0.1 localhost\n"
+    assert node.path("/etc/hosts").stat().st_mode & 0o777 == 0o664
+    assert sorted(path.name for path in node.path("/etc").iterdir()) == ["hosts", "netplan"]
+
+
+def test_hosts_that_cannot_be_written(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_source: str, _target: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    machine = Machine(str(node.root), node.run)
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(SparkError, match=r"/etc/hosts: cannot be written \(Read-only file system\)"):
+        _fabric_apply.write_hosts(machine, "x")
+
+
+def test_what_root_cannot_read_is_named(node: FakeNode) -> None:
+    with pytest.raises(SparkError, match="cannot be read"):
+        Machine(str(node.root)).read("/etc")
+
+
+def test_a_sysctl_that_cannot_be_set_is_named(node: FakeNode) -> None:
+    write, machine = node.path(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore"), Machine(str(node.root))
+    write.unlink()
+    applier = _fabric_apply._Apply(machine, NOTHING, False)
+    with pytest.raises(SparkError, match=r"arp_ignore: cannot be set to 1"):
+        applier._write_sysctl(A, "arp_ignore", 1)
