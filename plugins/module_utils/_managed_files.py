@@ -119,7 +119,10 @@ class File:
                     f"content_b64 is not base64 ({exc})", path, "Encode it with the b64encode filter"
                 ) from exc
         elif given[0] != "link_to":
-            content = str(params[given[0]]).encode("utf-8", "surrogateescape")
+            text = str(params[given[0]])
+            if given[0] == "content" and text and not text.endswith("\n"):
+                text += "\n"  # Jinja drops the last newline of a template
+            content = text.encode("utf-8", "surrogateescape")
         link_to = None if params.get("link_to") is None else str(params["link_to"])
         if link_to == "":
             raise SparkError("link_to is empty", path, "Name the target of the link")

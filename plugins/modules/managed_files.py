@@ -34,10 +34,11 @@ options:
         type: str
         required: true
       content:
-        description: The text of the file.
+        description:
+          - The text of the file. A newline is added at its end where there is none, because templates lose it.
         type: str
       secret_content:
-        description: The text of the file, shown in no log and no diff.
+        description: The text of the file, written as it is, shown in no log and no diff.
         type: str
       content_b64:
         description: The bytes of the file in base64.

@@ -350,6 +350,12 @@ def test_params():
     built = mf.File.from_params({"path": "/x", "secret_content": "é", "mode": "0600", "owner": "a", "group": "b"})
     assert built == mf.File("/x", "é".encode(), None, "a", "b", 0o600, True)
     assert mf.File.from_params({"path": "/x", "link_to": "y"}).link_to == "y"
+    # Jinja drops the last newline of a template
+    assert [mf.File.from_params({"path": "/x", "content": c}).content for c in ("a", "a\n", "")] == [
+        b"a\n",
+        b"a\n",
+        b"",
+    ]
 
 
 # -- any order of work, cut short anywhere
