@@ -24,9 +24,6 @@ from typing import Any, Union
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 
-FAMILIES = ("ipv4", "ipv6")
-ROCE_VERSIONS = (1, 2)
-
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 
 _EMPTY = ("0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000")

@@ -167,6 +167,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._ibdev2netdev import (
     Absence,
+    RdmaPort,
     cages,
     explain_absence,
     parse,
@@ -175,7 +176,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._ibdev2netdev 
 )
 
 
-def run_tool(module, tool):
+def run_tool(module: AnsibleModule, tool: str) -> list[RdmaPort]:
     """The tool's ports: -v tells more, but not every version has it."""
     for options in (["-v"], []):
         code, out, err = module.run_command([tool, *options], environ_update={"LC_ALL": "C"})
@@ -187,7 +188,7 @@ def run_tool(module, tool):
     return []
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "driver": {"type": "str"},

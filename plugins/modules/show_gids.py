@@ -123,17 +123,23 @@ source:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._show_gids import active_ports, parse, read, select
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._show_gids import (
+    Gid,
+    active_ports,
+    parse,
+    read,
+    select,
+)
 
 
-def run_tool(module, tool):
+def run_tool(module: AnsibleModule, tool: str) -> list[Gid]:
     code, out, err = module.run_command([tool], environ_update={"LC_ALL": "C"})
     if code != 0:
         raise SparkError(f"exit code {code}, {(err or out).strip()}", tool, "Use source: sysfs, which needs no tool")
     return parse(out)
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "family": {"type": "str", "choices": ["ipv4", "ipv6"]},
@@ -147,7 +153,7 @@ def main():
     )
     wanted = module.params
     root = _sysfs.root()
-    selected = {}
+    selected: dict[str, Gid] = {}
     try:
         tool = module.get_bin_path("show_gids")
         command = _sysfs.use_command(wanted["source"], root, tool, "show_gids")
