@@ -150,7 +150,7 @@ def up(options: argparse.Namespace) -> int:
     started = time.monotonic()
     with operation():
         remove(lab)  # an earlier run of this id, whatever state it is in
-    lock = machine_lock(lab, options.wait)
+    lock = None if options.beside else machine_lock(lab, options.wait)
     with operation():
         record = Record(
             id=lab.id,
@@ -158,6 +158,7 @@ def up(options: argparse.Namespace) -> int:
             nodes=options.nodes,
             subnet=network.free_subnet(lab),
             checkout=str(CHECKOUT),
+            state=str(CHECKOUT / ".lab" / lab.id if options.beside else CHECKOUT / ".lab"),
             image=str(image),
             since=time.strftime("%Y-%m-%d %H:%M:%S"),
             mounts=mounts,
@@ -165,7 +166,8 @@ def up(options: argparse.Namespace) -> int:
         lab.save(record)
         network.create(lab, record)
         keeper.start(lab, lock)
-        os.close(lock)  # from here on the keeper holds it
+        if lock is not None:
+            os.close(lock)  # from here on the keeper holds it
         warnings = nodes.boot(lab, record, overlay.client_key(record))
         overlay.write(lab, record)
         record.ready = True
@@ -277,6 +279,11 @@ def parser() -> argparse.ArgumentParser:
     boot.add_argument("--engine-dir", type=pathlib.Path, help="mounted at /opt/sparkmatrix/engine, read-only")
     boot.add_argument("--python-dir", type=pathlib.Path, help="mounted at /opt/sparkmatrix/python, read-only")
     boot.add_argument("--model-dir", type=pathlib.Path, help="mounted at /opt/sparkmatrix/models/tiny-llama, read-only")
+    boot.add_argument(
+        "--beside",
+        action="store_true",
+        help="do not take the machine's lock: a second lab beside others, with its overlay in .lab/ID/",
+    )
     boot.add_argument("--wait", type=float, default=0, metavar="SECONDS", help="wait that long for the machine")
     command("down", "remove every trace").add_argument("--purge", action="store_true", help="the cache as well")
     command("status", "what is up")

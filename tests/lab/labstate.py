@@ -132,6 +132,7 @@ class Record:
     nodes: int
     subnet: str  # management network, a /24: its first three numbers
     checkout: str
+    state: str  # where overlay inventory, ssh configuration and keys are: .lab in the checkout
     image: str
     since: str
     ready: bool = False

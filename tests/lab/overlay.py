@@ -15,7 +15,7 @@ from labstate import HERE, Lab, Record, write_atomically
 
 
 def state(record: Record) -> pathlib.Path:
-    return pathlib.Path(record.checkout) / ".lab"
+    return pathlib.Path(record.state)
 
 
 def client_key(record: Record) -> pathlib.Path:

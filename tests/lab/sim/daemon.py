@@ -64,7 +64,7 @@ def bind(source: pathlib.Path, target: pathlib.Path) -> None:
     try:
         mount(str(source), str(target), flags=MS_BIND)
     except OSError as exc:
-        if exc.errno != errno.ENOENT:
+        if exc.errno not in (errno.ENOENT, errno.ESTALE, errno.ENODEV):
             raise
 
 
@@ -133,6 +133,7 @@ class Port:
     rdma: Tree
     pci: Tree
     table: gidtable.GidTable | None = None
+    mounted_for: int = 0  # ifindex of the netdev whose attributes are covered
 
 
 class Simulator:
@@ -189,7 +190,7 @@ class Simulator:
             if link is None:
                 port.rdma.remove()
                 port.pci.remove()
-                port.table = None
+                port.table, port.mounted_for = None, 0
                 continue
             present = self.present(link)
             if port.table is None or port.table.mac != link.mac or link.name in rebuild:
@@ -201,9 +202,10 @@ class Simulator:
             port.pci.update(sysfs.pci(port.nic, link, image_mac, pcie))
             port.rdma.update(sysfs.rdma(port.nic, link, port.table, image_mac, self.host))
             for name, value in sysfs.overrides(port.nic, link, image_mac).items():
-                source = RUN / "net" / link.name / name
-                write_in_place(source, f"{value}\n")
-                bind(source, CLASS / "net" / link.name / name)
+                write_in_place(RUN / "net" / link.name / name, f"{value}\n")
+                if port.mounted_for != link.index:
+                    bind(RUN / "net" / link.name / name, CLASS / "net" / link.name / name)
+            port.mounted_for = link.index
 
     def control(self) -> None:
         """Read the faults that the host set, and everything else too: nothing may be pending after a sync."""
