@@ -29,6 +29,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "group": {"type": "str", "default": "sparks"},
     "play_hosts": {"type": "list", "elements": "str", "default": []},
     "result_variable": {"type": "str", "default": "__preflight_node"},
+    "local_variable": {"type": "str", "default": "__preflight_local"},
     "require_gb10": {"type": "bool", "default": True},
     "min_memory_gib": {"type": "float", "default": 110},
     "min_disk_gib": {"type": "float", "default": 20},
@@ -97,6 +98,9 @@ class ActionModule(ActionBase):
                     broken.setdefault(host, {})[name] = " ".join(str(exc).split())
             if args["phase"] == "hosts" and host in args["play_hosts"]:
                 read = variables.get(args["result_variable"]) or {}
+                local = variables.get(args["local_variable"]) or {}
+                if read.get("node") and not local.get("ansible_facts"):
+                    read = {"msg": local.get("msg")}  # it went away between the two calls
                 if read.get("node"):
                     nodes[host] = read["node"]
                 else:

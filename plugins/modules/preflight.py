@@ -53,6 +53,10 @@ options:
     description: Variable that holds the result of M(sparkmatrix.cluster.node_info) on every host.
     type: str
     default: __preflight_node
+  local_variable:
+    description: Variable that holds the result of reading C(ansible_local) on every host.
+    type: str
+    default: __preflight_local
   require_gb10:
     description: Whether a machine without GB10 is refused.
     type: bool
