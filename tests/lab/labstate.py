@@ -83,6 +83,10 @@ class Lab:
         """The host's own interface on the management network."""
         return f"smlab{self.tag}"
 
+    @property
+    def cgroup(self) -> str:
+        return f"smlab-{self.id}"
+
     def netns(self, node: str) -> str:
         return f"smlab-{self.id}-{node}"
 

@@ -162,6 +162,7 @@ def start(lab: Lab, record: Record, node: str) -> None:
             "--privileged",
             "--cap-drop=SYS_MODULE,SYS_TIME,SYS_RAWIO",
             "--cgroupns=private",
+            f"--cgroup-parent=/{lab.cgroup}",
             "--no-hosts",
             "--dns=none",
             "--shm-size=16g",
@@ -257,6 +258,8 @@ def destroy(lab: Lab) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
         end_helpers(lab)
+        groups = ["find", f"/sys/fs/cgroup/{lab.cgroup}", "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"]
+        run([*keeper.inside(lab), *groups], check=False)
     keeper.stop(lab)
     if lab.disk.exists():
         shutil.rmtree(lab.disk)

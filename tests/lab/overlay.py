@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -76,3 +77,6 @@ def remove(record: Record) -> None:
     for name in ("overlay", "ssh"):
         shutil.rmtree(base / name, ignore_errors=True)
     (base / "ssh_config").unlink(missing_ok=True)
+    if base.name == record.id:  # a lab beside another has a directory of its own
+        with contextlib.suppress(OSError):
+            base.rmdir()
