@@ -99,13 +99,15 @@ class ActionModule(ActionBase):
             if args["phase"] == "hosts" and host in args["play_hosts"]:
                 read = variables.get(args["result_variable"]) or {}
                 local = variables.get(args["local_variable"]) or {}
-                if read.get("node") and not local.get("ansible_facts"):
-                    read = {"msg": local.get("msg")}  # it went away between the two calls
+                if local.get("unreachable") or local.get("failed"):
+                    read = local  # it went away between the two calls
                 if read.get("node"):
                     nodes[host] = read["node"]
                 else:
-                    failures[host] = str(read.get("msg") or "")
-                local_facts[host] = (variables.get("ansible_facts") or {}).get("ansible_local") or {}
+                    failures[host] = _reason(read)
+                # Not asked at all where another machine's failure ended the block: then nothing is known.
+                if local.get("ansible_facts") is not None:
+                    local_facts[host] = local["ansible_facts"].get("ansible_local") or {}
         settings = _preflight.Settings(
             require_gb10=args["require_gb10"],
             min_memory_gib=args["min_memory_gib"],
@@ -125,3 +127,10 @@ class ActionModule(ActionBase):
             failures=failures,
             local_facts=local_facts,
         )
+
+
+def _reason(result: Mapping[str, Any]) -> str:
+    """Ansible's message, with the last line that the machine printed where it printed one."""
+    message = str(result.get("msg") or "")
+    printed = f"{result.get('module_stdout') or ''}\n{result.get('module_stderr') or ''}".strip().splitlines()
+    return f"{message} ({printed[-1].strip()})" if printed else message

@@ -74,7 +74,8 @@ class Context:
 
     ``hosts`` maps every host of the group ``sparks`` to its variables, those outside ``--limit`` too; ``broken`` holds
     variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
-    ``node_info``; ``failures`` to the message where there is none. ``local_facts`` maps hosts to ``ansible_local``.
+    ``node_info``; ``failures`` to the message where there is none. ``local_facts`` maps hosts to ``ansible_local``,
+    where it was read.
     """
 
     layers: frozenset[str]
@@ -295,9 +296,7 @@ def check_reached(context: Context) -> Iterator[Finding]:
         text = " ".join(message.split()).removeprefix("Task failed: ")
         lower = text.lower()
         if "sudo" in lower or "become" in lower or "privilege" in lower:
-            remedy = (
-                "Add -K to type the sudo password once, or let the user run sudo without one (a file in /etc/sudoers.d)"
-            )
+            remedy = "Add -K to type the sudo password, or let the user run sudo without one (a file in /etc/sudoers.d)"
         elif "host key" in lower:
             remedy = "Log in once by hand to accept the machine's key: ssh <user>@<address>"
         elif "permission denied" in lower:
@@ -560,8 +559,10 @@ def check_fabric_fact(context: Context) -> Iterator[Finding]:
     if "fabric" in context.layers:
         return
     for host in context.nodes:
+        if host not in context.local_facts:
+            continue
         try:
-            fact = _fabric_fact.load((context.local_facts.get(host) or {}).get("sparkmatrix"), host)
+            fact = _fabric_fact.load((context.local_facts[host] or {}).get("sparkmatrix"), host)
             _fabric_fact.require_applied(fact)
         except SparkError as exc:
             yield Finding(host, exc.found, exc.remedy, _fabric_fact.FACT_PATH)

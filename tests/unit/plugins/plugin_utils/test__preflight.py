@@ -437,6 +437,8 @@ def test_fabric_fact(local, message):
     assert message in text
     assert "--tags fabric" in text
     assert examine(context({"plan", "fabric"}, nodes=nodes(), local_facts=facts)) == []
+    del facts["spark1"]  # not asked
+    assert examine(context({"plan"}, nodes=nodes(), local_facts=facts)) == []
 
 
 @pytest.mark.parametrize(

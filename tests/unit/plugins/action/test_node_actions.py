@@ -1,0 +1,156 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The action plugins preflight and node_tool, with a stand-in for Ansible's host variables."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from unittest import mock
+
+import pytest
+from ansible.errors import AnsibleError
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.task import Task
+from ansible.template import Templar
+from ansible_collections.sparkmatrix.cluster.plugins.action import node_tool, preflight
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _variables, _zipapp
+
+
+class HostVars(dict):
+    """Enough of ansible.vars.hostvars: a mapping of hosts, and their variables before templating."""
+
+    def raw_get(self, host):
+        return dict(self[host])
+
+
+class Lazy(dict):
+    """Evaluates on access; what cannot be evaluated raises."""
+
+    def __getitem__(self, name):
+        value = super().__getitem__(name)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+
+def act(module, args, variables=None):
+    task = Task()
+    task.args = args
+    connection = mock.MagicMock()
+    plugin = module.ActionModule(task, connection, mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock())
+    return plugin.run(task_vars=variables or {})
+
+
+def judge(hosts, group=None, **args):
+    variables = {
+        "hostvars": HostVars({h: Lazy(v) for h, v in hosts.items()}),
+        "groups": {"sparks": group or list(hosts)},
+    }
+    return act(preflight, {"phase": "inventory", "play_hosts": list(hosts), **args}, variables)
+
+
+def test_a_good_inventory():
+    result = judge({"spark1": {"spark_rank": 0}}, run_tags=["os_stabilization"])
+    assert not result.get("failed")
+    assert result["layers"] == ["os_stabilization"]
+    assert result["findings"] == []
+    assert result["request"]["commands"] == ["sysctl", "systemctl"]
+
+
+def test_a_bad_inventory_is_refused_with_every_finding():
+    result = judge({
+        "spark_1": {"spark_rank": 0, "preflight_skip_check": 1, "my_own": ValueError("never read")},
+        "spark2": {"spark_rank": 0, "preflight_min_memory_gib": ValueError("'x' is  undefined")},
+    })  # fmt: skip
+    assert result["failed"]
+    lines = result["msg"].splitlines()
+    assert lines[0] == "Preflight refused this run, and nothing has been changed:"
+    assert lines[1].startswith("  1. spark_1: the inventory name")
+    assert lines[2].startswith("  2. spark_1, spark2: spark_rank 0 is given 2 times")
+    assert "Did you mean preflight_skip_checks?" in lines[3]
+    assert "preflight_min_memory_gib cannot be evaluated: 'x' is undefined" in lines[4]
+    assert lines[5].endswith(": names, unknown_variables")
+    assert "findings" not in result
+
+
+def test_a_tag_that_no_layer_has():
+    assert "no layer 'fabrik'" in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]
+    assert "To run in spite" not in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]
+
+
+def test_an_empty_group():
+    variables = {"hostvars": HostVars(), "groups": {}}
+    assert "no host in the group 'sparks'" in act(preflight, {"phase": "inventory", "layers": []}, variables)["msg"]
+
+
+def test_the_machines():
+    node = {"uid": 0, "systemd": True, "kernel": "a", "machine": {"is_gb10": True}, "arch": "aarch64"}
+    hosts = {
+        "spark1": {"spark_rank": 0, "__preflight_node": {"node": node}},
+        "spark2": {"spark_rank": 1, "__preflight_node": {"node": {**node, "kernel": "b"}}},
+        "spark3": {"spark_rank": 2, "__preflight_node": {"unreachable": True, "msg": "Connection timed out"}},
+        "spark4": {
+            "spark_rank": 3,
+            "__preflight_node": {"msg": "odd", "module_stderr": "x\nsudo: a password is required\n"},
+        },
+    }
+    result = judge(hosts, phase="hosts", layers=["fabric"], skip_checks=["commands"])
+    assert "  1. spark3: the machine could not be read: Connection timed out. Is the machine on" in result["msg"]
+    assert "  2. spark4: the machine could not be read: odd (sudo: a password is required). Add -K" in result["msg"]
+    assert len(result["msg"].splitlines()) == 3  # those that the failure kept from being asked are no finding
+    assert result["warnings"][0].startswith(
+        "spark1, spark2: the machines run different versions of the kernel: a on spark1"
+    )
+    hosts = {host: {**values, "__preflight_local": {"ansible_facts": {}}} for host, values in hosts.items()}
+    hosts["spark2"]["__preflight_local"] = {"unreachable": True, "msg": "went away"}
+    result = judge(hosts, phase="hosts", layers=["plan"])
+    assert "spark1 /etc/ansible/facts.d/sparkmatrix.fact: there is no fabric fact" in result["msg"]
+    assert "spark2: the machine could not be read: went away" in result["msg"]
+
+
+def test_a_broken_checkout(monkeypatch):
+    def refuse():
+        raise SparkError("the argument specification cannot be read", "x")
+
+    monkeypatch.setattr(_variables, "load", refuse)
+    with pytest.raises(AnsibleError, match="argument specification"):
+        judge({"spark1": {"spark_rank": 0}})
+
+
+def install(monkeypatch, state):
+    called = {}
+
+    def execute(self, module_name, module_args, task_vars):
+        called.update(name=module_name, args=module_args)
+        return {"changed": True, "changed_paths": [node_tool.PATH], "invocation": {"module_args": module_args}}
+
+    monkeypatch.setattr(node_tool.ActionModule, "_execute_module", execute)
+    return act(node_tool, {"state": state} if state else {}), called
+
+
+def test_node_tool(monkeypatch):
+    result, called = install(monkeypatch, None)
+    assert called["name"] == "sparkmatrix.cluster.managed_files"
+    (file,) = called["args"]["files"]
+    assert (called["args"]["name"], file["path"], file["mode"]) == ("node_tool", node_tool.PATH, "0755")
+    assert result["sha256"] == hashlib.sha256(base64.b64decode(file["content_b64"])).hexdigest()
+    assert result["changed"]
+    assert "invocation" not in result
+
+
+def test_node_tool_absent(monkeypatch):
+    _, called = install(monkeypatch, "absent")
+    assert called["args"] == {"name": "node_tool", "state": "absent"}
+
+
+def test_node_tool_of_a_broken_checkout(monkeypatch):
+    def refuse():
+        raise SparkError("cannot be packed", "x")
+
+    monkeypatch.setattr(_zipapp, "build", refuse)
+    with pytest.raises(AnsibleError, match="cannot be packed"):
+        install(monkeypatch, "present")
