@@ -229,7 +229,12 @@ def status(options: argparse.Namespace) -> int:
     lab = Lab(options.id)
     record = lab.record()
     names = {node: nodes.execute(lab, node, ["systemctl", "is-system-running"]).stdout.strip() for node in record.names}
-    shown = {**vars(record), "keeper": keeper.pid(lab), "nodes_state": names, "faults": [vars(f) for f in lab.faults()]}
+    shown = {
+        **vars(record),
+        "keeper": keeper.pid(lab),
+        "nodes_state": names,
+        "faults": [vars(f) for f in lab.active_faults()],
+    }
     print(json.dumps(shown, indent=1))
     return 0 if record.ready and keeper.pid(lab) else 1
 

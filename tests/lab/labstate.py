@@ -112,7 +112,7 @@ class Lab:
                 f"The lab {self.id} is not up. Boot it: python3 tests/lab/lab.py up --id {self.id}"
             ) from None
 
-    def faults(self) -> list[faults.Fault]:
+    def active_faults(self) -> list[faults.Fault]:
         try:
             return [faults.Fault(**entry) for entry in json.loads((self.run / "faults.json").read_text())]
         except FileNotFoundError:
@@ -124,7 +124,7 @@ class Lab:
 
     def wanted(self, active: list[faults.Fault] | None = None) -> faults.Lab:
         record = self.record()
-        return faults.wanted(record.topology, record.nodes, self.faults() if active is None else active)
+        return faults.wanted(record.topology, record.nodes, self.active_faults() if active is None else active)
 
 
 @dataclasses.dataclass

@@ -57,7 +57,7 @@ def main(argv: list[str], prog: str | None = None) -> int:
     lab = Lab(options.id)
     try:
         if options.node == "list":
-            for fault in lab.faults():
+            for fault in lab.active_faults():
                 print(json.dumps({k: v for k, v in vars(fault).items() if v is not None}))
             return 0
         names = lab.record().names
@@ -66,7 +66,7 @@ def main(argv: list[str], prog: str | None = None) -> int:
         if options.fault is None:
             raise LabError(f"Say which fault: {', '.join(faults.KINDS)}; or clear")
         with operation():
-            before = lab.faults()
+            before = lab.active_faults()
             if options.fault == "clear":
                 after = faults.clear(before, None if options.node == "all" else options.node, options.which)
             else:

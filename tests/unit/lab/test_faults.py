@@ -1,0 +1,124 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from sim import spark
+from sim.faults import JUMBO, KINDS, Fault, Lab, cables, clear, inject, is_cable, wanted
+
+P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
+P1 = ("enp1s0f1np1", "enP2p1s0f1np1")
+
+
+def plugged(lab: Lab, node: str) -> dict[str, str | None]:
+    return {port.nic.netdev: port.segment for (name, _), port in lab.ports.items() if name == node and port.segment}
+
+
+def switch(*faults: Fault) -> Lab:
+    return wanted("switch", 4, faults)
+
+
+def test_switch_has_cage_0_of_every_node_on_one_rail_per_half() -> None:
+    lab = switch()
+    for node in spark.node_names(4):
+        assert plugged(lab, node) == {P0[0]: "rail0", P0[1]: "rail1"}
+    assert [len(ports) for ports in lab.segments().values()] == [4, 4]
+    assert not any(map(is_cable, lab.segments()))
+
+
+def test_direct_and_ring() -> None:
+    direct = wanted("direct", 2, [])
+    assert plugged(direct, "spark1") == plugged(direct, "spark2") == {P0[0]: "cable0h0", P0[1]: "cable0h1"}
+    ring = wanted("ring", 3, [])
+    assert cables("ring", 3) == [
+        [("spark1", 1), ("spark2", 0)],
+        [("spark2", 1), ("spark3", 0)],
+        [("spark3", 1), ("spark1", 0)],
+    ]
+    assert all(len(ports) == 2 for ports in ring.segments().values())
+    assert all(map(is_cable, ring.segments()))
+    assert wanted("single", 1, []).segments() == {}
+
+
+@pytest.mark.parametrize(("topology", "nodes"), [("direct", 3), ("ring", 2), ("single", 2), ("star", 4)])
+def test_impossible_topologies_are_refused(topology: str, nodes: int) -> None:
+    with pytest.raises(ValueError, match=topology):
+        wanted(topology, nodes, [])
+
+
+def test_no_cable_and_removed_nic() -> None:
+    pulled = switch(Fault("spark2", "no_cable"))
+    assert plugged(pulled, "spark2") == {}
+    assert all(port.present for port in pulled.ports.values())
+    assert plugged(pulled, "spark1")
+    removed = switch(Fault("spark2", "nic_removed"))
+    assert [key[0] for key, port in removed.ports.items() if not port.present] == ["spark2"] * 4
+
+
+def test_wrong_cage_moves_both_halves() -> None:
+    lab = switch(Fault("spark2", "wrong_cage"))
+    assert plugged(lab, "spark2") == {P1[0]: "rail0", P1[1]: "rail1"}
+
+
+@pytest.mark.parametrize("half", [0, 1, None])
+def test_half_down(half: int | None) -> None:
+    lab = switch(Fault("spark2", "half_down", half=half))
+    assert set(plugged(lab, "spark2")) == {P0[0 if half in (1, None) else 1]}
+
+
+def test_half_down_in_the_wrong_cage_in_either_order() -> None:
+    both = [Fault("spark2", "half_down"), Fault("spark2", "wrong_cage")]
+    assert plugged(switch(*both), "spark2") == plugged(switch(*reversed(both)), "spark2") == {P1[0]: "rail0"}
+
+
+def test_mtu_mismatch_per_half() -> None:
+    lab = switch(Fault("spark2", "mtu_mismatch", half=1))
+    mtu = {port.nic.netdev: port.mtu for (node, _), port in lab.ports.items() if node == "spark2"}
+    assert (mtu[P0[0]], mtu[P0[1]]) == (JUMBO, 1500)
+
+
+def test_address_faults_hit_the_cabled_cage() -> None:
+    moved = Fault("spark2", "wrong_cage")
+    assert {netdev for netdev, _ in switch(Fault("spark2", "extra_ipv6")).addresses["spark2"]} == set(P0)
+    assert {netdev for netdev, _ in switch(Fault("spark2", "extra_ipv6"), moved).addresses["spark2"]} == set(P1)
+    assert switch(Fault("spark2", "extra_ipv6")).nodes["spark2"]["ipv6_first"] == [P0[0], P0[1]]
+    assert switch(Fault("spark2", "stale_ipv4")).addresses["spark2"] == [(P0[0], "10.99.0.2/24")]
+    stale = Fault("spark2", "stale_ipv4", netdev=P0[1], address="192.168.7.7/24")
+    assert switch(stale).addresses["spark2"] == [(P0[1], "192.168.7.7/24")]
+    assert wanted("single", 1, [Fault("spark1", "stale_ipv4")]).addresses["spark1"]
+
+
+def test_degraded_pcie_and_management() -> None:
+    lab = switch(Fault("spark2", "degraded_pcie", half=1, width=1, speed="8.0 GT/s PCIe"))
+    assert lab.nodes["spark2"]["pcie"] == {netdev: {"width": 1, "speed": "8.0 GT/s PCIe"} for netdev in (P0[1], P1[1])}
+    assert switch(Fault("spark3", "management_lost")).management == {
+        "spark1": True,
+        "spark2": True,
+        "spark3": False,
+        "spark4": True,
+    }
+
+
+@pytest.mark.parametrize("pair", list(itertools.permutations(KINDS, 2)), ids="+".join)
+def test_the_order_of_injection_does_not_matter_and_clearing_restores(pair: tuple[str, str]) -> None:
+    first, second = (Fault("spark2", kind) for kind in pair)
+    assert view(switch(first, second)) == view(switch(second, first))
+    active = inject(inject([], first), second)
+    assert clear(active, "spark2", second.kind) == [first]
+    assert clear(active, "spark1", None) == active
+    assert view(switch(*clear(active, None, None))) == view(switch())
+
+
+def view(lab: Lab) -> Any:
+    return ({key: vars(port) for key, port in lab.ports.items()}, lab.management, lab.addresses, lab.nodes)
+
+
+def test_injecting_again_replaces() -> None:
+    once = inject([], Fault("spark2", "degraded_pcie", width=2))
+    assert [fault.width for fault in inject(once, Fault("spark2", "degraded_pcie", width=1))] == [1]
+    assert len(inject([Fault("spark2", "half_down", half=0)], Fault("spark2", "half_down", half=1))) == 2
