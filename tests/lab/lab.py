@@ -37,7 +37,6 @@ from sim import fault, faults, spark
 TOOLS = {
     "podman": "podman",
     "crun": "crun",
-    "newuidmap": "uidmap",
     "debootstrap": "debootstrap",
     "ip": "iproute2",
     "sysctl": "procps",

@@ -46,6 +46,8 @@ def configure_podman(lab: Lab) -> None:
 default_ulimits = [{", ".join(f'"{limit}"' for limit in limits())}]
 pids_limit = 0
 log_driver = "k8s-file"
+[network]
+network_config_dir = "{lab.run / "networks"}"
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "none"
