@@ -44,6 +44,7 @@ _PROPERTIES = (
     "MainPID",
     "NeedDaemonReload",
     "Result",
+    "ExecMainCode",
     "ExecMainStatus",
     "StatusText",
     "NRestarts",
@@ -68,7 +69,8 @@ class UnitState:
     main_pid: int = 0
     needs_reload: bool = False
     result: str = "success"
-    exit_status: int = 0
+    exit_code: int = 0  # CLD_* of waitid(2): 1 exited, 2 killed, 3 dumped core
+    exit_status: int = 0  # exit status, or the signal
     status_text: str = ""
     restarts: int = 0
     invocation: str = ""
@@ -131,6 +133,7 @@ def parse_show(text: str) -> UnitState:
         main_pid=_number(values.get("MainPID")),
         needs_reload=values.get("NeedDaemonReload") == "yes",
         result=values.get("Result") or "success",
+        exit_code=_number(values.get("ExecMainCode")),
         exit_status=_number(values.get("ExecMainStatus")),
         status_text=values.get("StatusText", ""),
         restarts=_number(values.get("NRestarts")),
@@ -165,6 +168,7 @@ class Service:
         root: str = "/",
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         if not _UNIT.match(wanted.name):
             raise SparkError(
@@ -177,6 +181,8 @@ class Service:
         self.root = Path(root)
         self.sleep = sleep
         self.clock = clock
+        self.wall = wall
+        self.since: int | None = None  # seconds since 1970: what the journal held before is not about this start
 
     # -- reading
 
@@ -235,7 +241,7 @@ class Service:
                 "the unit is masked, so it cannot be started", self.name, f"On this node: systemctl unmask {self.name}"
             )
         fitting = not wanted.config_hash or before.running_hash == wanted.config_hash
-        waiting = before.active in _STARTING and before.sub != "auto-restart" and fitting
+        waiting = before.active in _STARTING and before.sub != "auto-restart" and fitting and not before.needs_reload
         if before.running and fitting:
             result.action = "none"
         elif before.stopped or waiting:
@@ -267,6 +273,7 @@ class Service:
             if not waiting:
                 if loaded.active == "failed":
                     self._systemctl("reset-failed", "--", self.name)  # or an exhausted start limit refuses the start
+                self.since = int(self.wall())
                 verb = "start" if result.action == "started" else "restart"
                 self._check(self._systemctl("--no-block", verb, "--", self.name), f"systemctl {verb} was refused")
                 baseline = UnitState(**{**loaded.__dict__, "restarts": 0})
@@ -314,11 +321,12 @@ class Service:
         if not state.condition and state.stopped:
             found = f"{found}: a Condition= of the unit is not met"
         details = [f"{state.active}/{state.sub}", f"Result={state.result}"]
-        if state.exit_status:
-            details.append(f"exit status {state.exit_status}")
+        if state.exit_status and state.result != "success":
+            details.append(f"{'killed by signal' if state.exit_code > 1 else 'exit status'} {state.exit_status}")
         if state.status_text:
             details.append(state.status_text)
-        journal = self.runner(["journalctl", "-u", self.name, "-n", str(JOURNAL_LINES), "--no-pager", "-o", "cat"])
+        argv = ["journalctl", "-u", self.name, "-n", str(JOURNAL_LINES), "--no-pager", "-o", "cat", "-q"]
+        journal = self.runner(argv if self.since is None else [*argv, f"--since=@{self.since}"])
         lines = journal.out.strip().splitlines()[-JOURNAL_LINES:]
         tail = "\n".join(f"    {line}" for line in lines) if lines else "    (nothing)"
         raise SparkError(

@@ -49,6 +49,7 @@ class Systemd:
     def __call__(self, argv):
         argv = list(argv)
         if argv[0] == "journalctl":
+            self.journal_argv = argv
             return Completed(0, self.journal)
         assert argv[0] == "systemctl"
         if argv[1] == "show":
@@ -83,6 +84,7 @@ class Systemd:
             root=str(self.root),
             sleep=self.sleep,
             clock=lambda: self.now,
+            wall=lambda: 1234.5,
         )
         return service.run()
 
@@ -220,6 +222,10 @@ def test_a_failed_unit_is_reset_first(systemd):
         ([STARTING, {**STARTING, "NRestarts": "1"}], "did not start"),
         ([STARTING, {**DOWN, "ConditionResult": "no"}], "a Condition= of the unit is not met"),
         ([STARTING, {**DOWN, "StatusText": "no model"}], "no model"),
+        (
+            [{**DOWN, "Result": "signal", "ExecMainCode": "2", "ExecMainStatus": "9"}],
+            "Result=signal, killed by signal 9",
+        ),
     ],
 )
 def test_failing_start_shows_result_and_journal(systemd, readings, message):
@@ -231,6 +237,7 @@ def test_failing_start_shows_result_and_journal(systemd, readings, message):
     assert "    line 29" in text
     assert "    line 10" in text
     assert "line 9\n" not in text
+    assert fake.journal_argv[-1] == "--since=@1234"
     assert "enable" not in fake.calls
 
 
@@ -275,6 +282,19 @@ def test_an_earlier_start_in_progress_is_waited_for(systemd):
     fake.queue = [{}, {}, UP]
     result = fake.run(config_hash="new-hash")
     assert (result.action, fake.calls) == ("started", [])
+
+
+def test_an_earlier_start_with_another_unit_file_is_not_waited_for(systemd):
+    fake = systemd(**{**STARTING, "NeedDaemonReload": "yes"})
+    fake.on["restart"] = [{**UP, "InvocationID": "newer"}]
+    assert fake.run(config_hash="new-hash").action == "restarted"
+
+
+def test_a_start_that_somebody_else_began_shows_the_whole_journal(systemd):
+    fake = systemd(**STARTING)
+    with pytest.raises(SparkError, match="not up after"):
+        fake.run(config_hash="new-hash", start_timeout_s=1)
+    assert fake.journal_argv[-1] == "-q"
 
 
 def test_a_crash_loop_is_restarted(systemd):
