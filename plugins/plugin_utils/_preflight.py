@@ -49,6 +49,7 @@ PORTS: Mapping[str, Mapping[str, int]] = {
     "engine": {"engine_port": 8000},
 }
 OUR_UNITS = "sparkmatrix-"
+STATE_DIR = "/var/lib/sparkmatrix"
 # The two ConnectX-7 functions of each cage, as systemd names them (net naming scheme: f<function>np<port>).
 _CONNECTX_NAME = re.compile(r"^en[pP]\d+[a-zA-Z0-9]*f\d+np\d+$")
 _LABEL = re.compile(r"^(?!-)[A-Za-z0-9-]{1,63}(?<!-)$")
@@ -377,19 +378,25 @@ def check_memory(context: Context) -> Iterator[Finding]:
 
 def check_disk(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        worst: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        seen = set()
         for path, space in (node.get("paths") or {}).items():
+            # What is there already, a shared environment mounted read-only for one, has its space.
+            if space.get("exists") and path != STATE_DIR:
+                continue
             # Paths on one file system are one finding.
-            worst.setdefault(f"{space.get('total')}/{space.get('free')}/{space.get('read_only')}", (path, space))
-        for path, space in worst.values():
+            system = (space.get("total"), space.get("free"), space.get("read_only"))
+            if system in seen:
+                continue
+            seen.add(system)
+            least = context.settings.min_disk_gib
             if space.get("read_only"):
                 yield Finding(
                     host, "the file system is read-only", "Remount it writable; if the kernel did it, see dmesg", path
                 )
-            elif space.get("free") is not None and space["free"] < context.settings.min_disk_gib * GIB:
+            elif path != STATE_DIR and space.get("free") is not None and space["free"] < least * GIB:
                 yield Finding(
                     host,
-                    f"{space['free'] / GIB:.1f} GiB free, at least {context.settings.min_disk_gib:g} GiB needed",
+                    f"{space['free'] / GIB:.1f} GiB free, at least {least:g} GiB needed",
                     "Free some space, put the path on a larger disk, or lower preflight_min_disk_gib",
                     path,
                 )
@@ -616,10 +623,10 @@ def _ports(context: Context) -> dict[int, str]:
 
 
 def _paths(context: Context) -> set[str]:
-    found = {"/var/lib/sparkmatrix"}
+    found = {STATE_DIR}
     if "engine" in context.layers or "ray" in context.layers:
         for host in context.hosts:
-            value = context.value(host, "engine_venv", "/opt/sparkmatrix/engine")
+            value = context.value(host, "engine_venv_path", "/opt/sparkmatrix/engine")
             if isinstance(value, str) and value.startswith("/"):
                 found.add(value)
     return found

@@ -22,7 +22,7 @@ VARIABLES = {
         Variable("fabric_mtu", "fabric", "int", default=9000, description="Bytes."),
         Variable("fabric_subnets", "fabric", "list", "str", default=["10.100.0.0/24", "10.100.1.0/24"]),
         Variable("engine_port", "engine", "int", default=8000),
-        Variable("engine_venv", "engine", "path", default="/opt/sparkmatrix/engine"),
+        Variable("engine_venv_path", "engine", "path", default="/opt/sparkmatrix/engine"),
         Variable("ray_port", "ray", "int", default=6379),
         Variable("os_stabilization_limits", "os_stabilization", "bool", default=True),
         Variable("os_stabilization_memlock", "os_stabilization", default="unlimited"),
@@ -305,6 +305,12 @@ CASES = [
         "spark2 /a: 1.0 GiB free",
     ),
     ("paths", {"/a": {"free": 2**40, "read_only": True}}, "disk", "spark2 /a: the file system is read-only"),
+    (
+        "paths",
+        {"/var/lib/sparkmatrix": {"exists": True, "read_only": True}},
+        "disk",
+        "spark2 /var/lib/sparkmatrix: the file",
+    ),
     ("clock_offset", 60.0, "clock", "the clock is 60 s ahead of the other machines"),
     ("clock_offset", -60.0, "clock", "the clock is 60 s behind the other machines"),
     ("commands", {"ip": "/sbin/ip"}, "commands", "not installed: journalctl, netplan, networkctl, ping,"),
@@ -329,6 +335,15 @@ def test_what_could_not_be_read_is_no_finding(key):
     read = nodes()
     for node in read.values():
         node[key] = None
+    assert examine(context(nodes=read)) == []
+
+
+def test_what_is_installed_has_its_space():
+    read = nodes()
+    read["spark1"]["paths"] = {
+        "/opt/sparkmatrix/engine": {"exists": True, "read_only": True, "free": 0},
+        "/var/lib/sparkmatrix": {"exists": True, "read_only": False, "free": 2**20},
+    }
     assert examine(context(nodes=read)) == []
 
 
@@ -479,7 +494,7 @@ def test_request():
         "commands": sorted(pf.COMMANDS["fabric"]),
         "ports": [],
     }
-    asked = pf.request(context({"ray", "engine"}, inventory(1, engine_venv="/data/venv", ray_port=7000)))
+    asked = pf.request(context({"ray", "engine"}, inventory(1, engine_venv_path="/data/venv", ray_port=7000)))
     assert asked["paths"] == ["/data/venv", "/var/lib/sparkmatrix"]
     assert asked["ports"] == [7000, 8000, 8265]
 
