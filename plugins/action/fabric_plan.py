@@ -44,20 +44,18 @@ class ActionModule(ActionBase):
             # A result that is not what our modules return: named, not shown as a traceback.
             where = "" if isinstance(exc, SparkError) else "fabric_plan was given something unexpected: "
             return {**result, "changed": False, "failed": True, "msg": f"{where}{exc}"}
+        result.update(changed=False, warnings=[str(finding) for finding in warnings(made.findings)])
+        if made.refused and args["phase"] == "plan":
+            return {**result, "failed": True, "msg": refusal(REFUSED, made.findings)}
         result.update(
-            changed=False,
+            refusal=refusal(NOT_PROVED, made.findings) if made.refused else None,
             topology=made.topology,
             facts={host: fact.as_dict() for host, fact in made.facts.items()},
             texts={host: dump(fact) for host, fact in made.facts.items()},
             paths=_fabric_plan.paths(made.facts),
             hosts_lines=_fabric_plan.hosts_lines(made.facts),
             summary=list(made.summary),
-            findings=[finding.as_dict() for finding in made.findings],
-            warnings=[str(finding) for finding in warnings(made.findings)],
         )
-        if made.refused:
-            title = REFUSED if args["phase"] == "plan" else NOT_PROVED
-            result.update(failed=True, msg=refusal(title, made.findings))
         return result
 
 

@@ -95,7 +95,7 @@ def _explain(path: Path, big: Completed, small: Completed) -> tuple[str, str, st
     if small.rc == 0:
         return (
             "mtu_path",
-            f"small packets pass, packets of {path.mtu} bytes do not: a smaller MTU on the way or at the other end",
+            f"packets of {path.mtu} bytes are lost, small ones pass: the MTU is smaller on the way or at the other end",
             "Set the MTU of the switch ports to 9216 or more, and check ip link at the other end. " + try_it,
         )
     if cause == "unreachable":

@@ -15,7 +15,8 @@ description:
   - In phase V(plan) it turns what every node found into one fabric fact per node, or into one refusal that lists every
     reason on every node.
   - In phase V(seal) it takes the results of M(sparkmatrix.cluster.fabric_probe) and M(sparkmatrix.cluster.show_gids) of
-    all nodes and returns the facts in state V(applied), or lists every half that does not work.
+    all nodes and returns the facts in state V(applied). If a half does not work it returns RV(refusal), and the facts in
+    state V(applying), so that they can be written before the play fails.
   - Plans one node, two nodes on one cable, and any number of nodes on one switch with one cage each.
   - Runs once per play on the controller and contacts no host.
 options:
@@ -84,7 +85,7 @@ EXAMPLES = r"""
 RETURN = r"""
 topology:
   description: The topology that was planned.
-  returned: always
+  returned: success
   type: str
   sample: switch
 facts:
@@ -105,14 +106,14 @@ hosts_lines:
   type: list
   elements: str
   sample: [192.168.100.10 spark1-fabric]
+refusal:
+  description: Phase V(seal). Every half that does not work and what to do about it, null when all do.
+  returned: success
+  type: str
+  sample: null
 summary:
-  description: The plan as a table for people, one line each.
+  description: For people, one line each. In phase V(plan) the plan as a table, in phase V(seal) what was proved.
   returned: success
   type: list
   elements: str
-findings:
-  description: What was noticed, each with host, device, found, remedy and severity.
-  returned: always
-  type: list
-  elements: dict
 """

@@ -67,7 +67,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Plan:
-    """``facts`` is empty when ``findings`` holds an error."""
+    """What :func:`plan` and :func:`seal` return. A refused plan has no facts."""
 
     topology: str
     facts: Mapping[str, FabricFact]
@@ -377,7 +377,9 @@ def _choose_cage(node: NodeInput, found: Found) -> Mapping[str, Any] | None:
         found(
             "",
             f"no QSFP cage was found. {node.absence}".strip().rstrip("."),
-            "Plug the cable and start the node again with it attached; without a cable a Spark removes its ConnectX-7",
+            "Then run again"
+            if node.absence
+            else "This needs RDMA devices that tell their cage (phys_port_name), as the ConnectX-7 of a Spark does",
         )
         return None
     numbers = [int(cage["cage"]) for cage in node.cages]
@@ -732,49 +734,108 @@ class Measured:
 
 
 def seal(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured]) -> Plan:
-    """Facts in state ``applied`` with the resolved GIDs, or every half that does not work."""
+    """Facts in state ``applied`` with the resolved GIDs; or every half that does not work, and facts in state
+    ``applying``, which no later layer accepts."""
     findings: list[Finding] = []
     sealed: dict[str, FabricFact] = {}
     wanted_peers = peers(facts)
+    _judge_probes(facts, measured, wanted_peers, findings)
     for host, fact in facts.items():
         node = measured.get(host, Measured())
         rails = fact.rails
-        if rails:
-            _check_probes(fact, wanted_peers[host], facts, node.probes, findings)
         if fact.transport == "rdma":
             rails = tuple(_resolve_gid(host, rail, node.gids, findings) for rail in rails)
         sealed[host] = replace(fact, state="applied", rails=rails).with_hash()
     topology = next((fact.topology for fact in facts.values()), "")
     if findings:
-        return Plan(topology, {}, findings, ())
-    return Plan(topology, sealed, findings, summary(sealed))
+        return Plan(topology, {host: replace(fact, state="applying") for host, fact in facts.items()}, findings, ())
+    return Plan(topology, sealed, findings, verdict(sealed, wanted_peers))
 
 
-def _check_probes(
-    fact: FabricFact,
-    wanted: Sequence[str],
+Pair = tuple[str, str]
+
+
+def _judge_probes(
     facts: Mapping[str, FabricFact],
-    probes: Sequence[Mapping[str, Any]],
+    measured: Mapping[str, Measured],
+    wanted: Mapping[str, Sequence[str]],
     findings: list[Finding],
 ) -> None:
-    results = {(int(probe["rail"]), str(probe["peer"])): probe for probe in probes}
-    for rail in fact.rails:
-        for peer in wanted:
-            probe = results.get((rail.index, peer))
-            device = f"{rail.rdma_device} ({rail.netdev})"
-            other = next((r for r in facts[peer].rails if r.index == rail.index), None)
-            if probe is None:
-                findings.append(Finding(fact.host, f"{peer} was not pinged", "Run the fabric layer again", device))
-            elif not probe.get("ok") and other is not None:
-                findings.append(
-                    Finding(
-                        fact.host,
-                        f"no way to {peer} {other.netdev} ({rail.address} to {other.address}): "
-                        f"{probe.get('reason') or 'no answer'}",
-                        str(probe.get("remedy") or "Check the cable"),
-                        device,
-                    )
-                )
+    """One finding per cause, not per ping: a bad cable fails towards every peer and back."""
+    results = {
+        (host, int(probe["rail"]), str(probe["peer"])): probe
+        for host, node in measured.items()
+        for probe in node.probes
+    }
+    silent: dict[str, set[str]] = {}
+    for index in sorted({rail.index for fact in facts.values() for rail in fact.rails}):
+        failed: dict[Pair, Mapping[str, Any]] = {}
+        tested: set[Pair] = set()
+        for host in facts:
+            for peer in wanted[host]:
+                probe = results.get((host, index, peer))
+                if probe is None:
+                    silent.setdefault(host, set()).add(peer)
+                else:
+                    tested.add((host, peer))
+                    if not probe.get("ok"):
+                        failed[host, peer] = probe
+        _judge_rail(facts, index, tested, failed, findings)
+    for host, missing in silent.items():
+        findings.append(Finding(host, f"{', '.join(sorted(missing))} was not pinged", "Run the fabric layer again"))
+
+
+def _judge_rail(
+    facts: Mapping[str, FabricFact],
+    index: int,
+    tested: set[Pair],
+    failed: Mapping[Pair, Mapping[str, Any]],
+    findings: list[Finding],
+) -> None:
+    hosts = {host for pair in tested for host in pair}
+    many = len(hosts) > 2
+    lonely = {host for host in hosts if all(pair in failed for pair in tested if host in pair)} if many else set()
+    rails = {host: next(rail for rail in facts[host].rails if rail.index == index) for host in hosts}
+    if lonely == hosts and lonely:
+        reason, remedy = _usual(failed.values())
+        findings.append(
+            Finding("all nodes", f"nobody reaches anybody over rail {index}: {reason}", remedy, f"rail {index}")
+        )
+        return
+    for host in sorted(lonely, key=lambda h: facts[h].rank):
+        own = [probe for pair, probe in failed.items() if pair[0] == host]
+        reason, remedy = _usual(own or [probe for pair, probe in failed.items() if host in pair])
+        rail = rails[host]
+        findings.append(
+            Finding(
+                host,
+                f"this half reaches no other node, and none reaches it: {reason}",
+                remedy,
+                f"{rail.rdma_device} ({rail.netdev})",
+            )
+        )
+    for (host, peer), probe in failed.items():
+        both = (peer, host) in failed
+        if host in lonely or peer in lonely or (both and facts[peer].rank < facts[host].rank):
+            continue
+        mine, other = rails[host], rails[peer]
+        found = f"no way to {peer} {other.netdev} ({mine.address} to {other.address})"
+        reason, remedy = _usual([probe])
+        findings.append(
+            Finding(
+                host,
+                f"{found}{', nor back' if both else ', but back'}: {reason}",
+                remedy,
+                f"{mine.rdma_device} ({mine.netdev})",
+            )
+        )
+
+
+def _usual(probes: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """Reason and remedy of most of them."""
+    said = [(str(p.get("reason") or "no answer"), str(p.get("remedy") or "Check the cable")) for p in probes]
+    reasons = [reason for reason, _remedy in said]
+    return next(pair for pair in said if pair[0] == max(reasons, key=reasons.count))
 
 
 def _resolve_gid(host: str, rail: Rail, gids: Sequence[Mapping[str, Any]], findings: list[Finding]) -> Rail:
@@ -816,7 +877,7 @@ def _gid_remedy(rail: Rail) -> str:
 
 # --- for people ------------------------------------------------------------------------------------------------------
 
-_COLUMNS = ("node", "rank", "cage", "PCIe", "interface", "RDMA device", "address", "MTU", "Gb/s", "GID")
+_COLUMNS = ("node", "rank", "cage", "PCIe path", "interface", "RDMA device", "address", "MTU", "Gb/s")
 
 
 def summary(facts: Mapping[str, FabricFact]) -> list[str]:
@@ -840,10 +901,29 @@ def summary(facts: Mapping[str, FabricFact]) -> list[str]:
                     f"{rail.address}/{rail.prefix}",
                     str(rail.mtu),
                     f"{rail.link_gbps:g}" if rail.link_gbps else "?",
-                    "not yet known" if rail.gid_index is None else f"index {rail.gid_index}",
                 )
             )
     if len(rows) > 1:
         widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
         lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return lines
+
+
+def verdict(facts: Mapping[str, FabricFact], wanted: Mapping[str, Sequence[str]]) -> list[str]:
+    """What was proved, and where the GIDs are: one index for all, and every half that has another."""
+    halves = [(fact, rail) for fact in facts.values() for rail in fact.rails]
+    if not halves:
+        return []
+    pings = sum(len(fact.rails) * len(wanted[host]) for host, fact in facts.items())
+    lines = [
+        f"{len(halves)} halves on {len(facts)} nodes work: {pings} pings of {halves[0][1].mtu} bytes were answered, "
+        "none of them fragmented"
+    ]
+    indices = [rail.gid_index for _fact, rail in halves if rail.gid_index is not None]
+    if indices:
+        usual = max(sorted(set(indices)), key=indices.count)
+        others = [
+            f"{rail.gid_index} on {fact.host} {rail.rdma_device}" for fact, rail in halves if rail.gid_index != usual
+        ]
+        lines.append(f"RoCE v2 GIDs hold the planned addresses, at index {', '.join([str(usual), *others])}")
     return lines

@@ -114,8 +114,8 @@ def test_an_answer_after_a_lost_packet_is_an_answer() -> None:
 @pytest.mark.parametrize(
     ("big", "small", "cause", "reason"),
     [
-        (Completed(1, SILENCE), Completed(0, ANSWER), "mtu_path", "small packets pass, packets of 9000 bytes do not"),
-        (Completed(1, FRAGMENT), Completed(0, ANSWER), "mtu_path", "small packets pass"),
+        (Completed(1, SILENCE), Completed(0, ANSWER), "mtu_path", "packets of 9000 bytes are lost, small ones pass"),
+        (Completed(1, FRAGMENT), Completed(0, ANSWER), "mtu_path", "packets of 9000 bytes are lost"),
         (Completed(1, "", TOO_LONG), Completed(0, ANSWER), "mtu_local", "packets of 9000 bytes do not leave this node"),
         (Completed(1, UNREACHABLE), Completed(1, UNREACHABLE), "unreachable", "nobody answers for the address (ARP)"),
         (Completed(1, SILENCE), Completed(1, SILENCE), "silent", "no answer, neither to large nor to small packets"),

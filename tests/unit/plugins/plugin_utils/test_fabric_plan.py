@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Measured, Wishes, plan, seal
 from fabric_inputs import spark, spark_cages, sparks
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sysfs_tree import gid_of, link_local_gid
 
@@ -142,11 +142,10 @@ def test_the_summary_is_a_table() -> None:
     lines = plan(sparks(2), Wishes()).summary
     assert len(lines) == 5
     assert lines[0].split() == [
-        *("node", "rank", "cage", "PCIe", "interface", "RDMA", "device", "address", "MTU", "Gb/s", "GID")
+        *("node", "rank", "cage", "PCIe", "path", "interface", "RDMA", "device", "address", "MTU", "Gb/s")
     ]
     assert lines[4].split() == [
-        *("spark2", "1", "0", "0002", "enP2p1s0f0np0", "roceP2p1s0f0", "192.168.101.11/24", "9000", "200"),
-        *("not", "yet", "known"),
+        *("spark2", "1", "0", "0002", "enP2p1s0f0np0", "roceP2p1s0f0", "192.168.101.11/24", "9000", "200")
     ]
 
 
@@ -171,7 +170,7 @@ REFUSALS = [
     ("overlap", sparks(2), {"subnets": ["10.1.0.0/16", "10.1.1.0/24"]}, "fabric_subnets overlap: 10.1.0.0/16 and"),
     ("small subnet", sparks(4), {"subnets": ["10.1.0.0/28", "10.1.1.0/24"], "host_offset": 12}, "rank 3 gets host n"),
     ("offset", sparks(2), {"host_offset": 0}, "and 192.168.100.0/24 has the numbers 1 to 254"),
-    ("no nic", {"a": spark(0), "b": spark(1, cages=(), absence="The NIC was removed.")}, {}, "b: no QSFP cage was found."),
+    ("no nic", {"a": spark(0), "b": spark(1, cages=(), absence="The NIC was removed.")}, {}, "b: no QSFP cage was found. The NIC"),
     ("no cable", {"a": spark(0), "b": spark(1, ())}, {}, "b cage 0 and cage 1: no link: no cable, or the other end"),
     (
         "half down",
@@ -472,15 +471,20 @@ def test_seal_resolves_gids_and_keeps_the_plan() -> None:
     rail = sealed.facts["spark1"].rails[1]
     assert (rail.gid_index, rail.gid) == (3, gid_of("192.168.101.10"))
     assert [fact.plan_hash for fact in sealed.facts.values()] == [fact.plan_hash for fact in facts.values()]
-    assert "index 5" in sealed.summary[3]
+    assert sealed.summary == [
+        "8 halves on 4 nodes work: 24 pings of 9000 bytes were answered, none of them fragmented",
+        "RoCE v2 GIDs hold the planned addresses, at index 3, 5 on spark2 rocep1s0f0, 5 on spark2 roceP2p1s0f0",
+    ]
 
 
 def test_seal_needs_no_gids_for_sockets_and_nothing_for_one_node() -> None:
     facts = plan(sparks(2), Wishes(transport="socket")).facts
     found = {host: replace(node, gids=()) for host, node in measured(facts).items()}
     assert not seal(facts, found).findings
+    assert len(seal(facts, found).summary) == 1
     single = plan({"a": spark(0)}, Wishes()).facts
     assert seal(single, {}).facts["a"].state == "applied"
+    assert seal(single, {}).summary == []
 
 
 def test_seal_reports_every_half_that_does_not_work() -> None:
@@ -492,15 +496,83 @@ def test_seal_reports_every_half_that_does_not_work() -> None:
     wrong = [row for row in found["spark1"].gids if row["device"] != "rocep1s0f0"]
     wrong += table("rocep1s0f0", "enp1s0f0np0", "192.168.100.99")
     made = seal(facts, {"spark1": Measured(wrong, probes), "spark2": Measured(gids, found["spark2"].probes[:1])})
-    assert made.refused and not made.facts
+    assert made.refused
+    assert [fact.state for fact in made.facts.values()] == ["applying", "applying"]
     text = texts(made)
     assert (
-        "spark1 roceP2p1s0f0 (enP2p1s0f0np0): no way to spark2 enP2p1s0f0np0 (192.168.101.10 to 192.168.101.11): "
-        "small packets pass. Set the MTU."
+        "spark1 roceP2p1s0f0 (enP2p1s0f0np0): no way to spark2 enP2p1s0f0np0 (192.168.101.10 to 192.168.101.11), "
+        "but back: small packets pass. Set the MTU."
     ) in text
     assert "spark1 rocep1s0f0 (enp1s0f0np0): the RoCE v2 GID (index 3) is that of 192.168.100.99" in text
-    assert "spark2 roceP2p1s0f0 (enP2p1s0f0np0): spark1 was not pinged" in text
+    assert "spark2: spark1 was not pinged. Run the fabric layer again." in text
     assert "spark2 roceP2p1s0f0 (enP2p1s0f0np0): no GID for 192.168.101.11" in text
+
+
+def failing(facts: Any, pairs: set[tuple[str, str]], rail: int = 0) -> Any:
+    """Everything works but these (from, to) on one rail."""
+    return {
+        host: replace(
+            node,
+            probes=[
+                {
+                    **p,
+                    "ok": p["rail"] != rail or (host, p["peer"]) not in pairs,
+                    "reason": "why",
+                    "remedy": f"Do {host}",
+                }
+                for p in node.probes
+            ],
+        )
+        for host, node in measured(facts).items()
+    }
+
+
+NAMES = ["spark1", "spark2", "spark3", "spark4"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "lines"),
+    [
+        # A cable: one half of one node, all its pings and all pings to it.
+        (
+            {(a, b) for a in NAMES for b in NAMES if "spark2" in (a, b)},
+            ["spark2 rocep1s0f0 (enp1s0f0np0): this half reaches no other node, and none reaches it: why. Do spark2."],
+        ),
+        (
+            {(a, b) for a in NAMES for b in NAMES},
+            ["all nodes rail 0: nobody reaches anybody over rail 0: why. Do spark1."],
+        ),
+        (
+            {("spark1", "spark3"), ("spark3", "spark1")},
+            [
+                "spark1 rocep1s0f0 (enp1s0f0np0): no way to spark3 enp1s0f0np0 (192.168.100.10 to 192.168.100.12), "
+                "nor back: why. Do spark1."
+            ],
+        ),
+        (
+            {("spark3", "spark1")},
+            [
+                "spark3 rocep1s0f0 (enp1s0f0np0): no way to spark1 enp1s0f0np0 (192.168.100.12 to 192.168.100.10), "
+                "but back: why. Do spark3."
+            ],
+        ),
+    ],
+)
+def test_one_finding_per_cause(pairs: set[tuple[str, str]], lines: list[str]) -> None:
+    facts = plan(sparks(4), Wishes()).facts
+    assert [str(finding) for finding in seal(facts, failing(facts, pairs)).findings] == lines
+
+
+@settings(max_examples=50)
+@given(st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES))), st.integers(0, 1))
+def test_no_failed_ping_is_forgotten(pairs: set[tuple[str, str]], rail: int) -> None:
+    """Each failed ping is explained by a finding about one of its ends, or about all."""
+    facts = plan(sparks(4), Wishes()).facts
+    real = {pair for pair in pairs if pair[0] != pair[1]}
+    findings = seal(facts, failing(facts, pairs, rail)).findings
+    assert bool(findings) == bool(real)
+    for host, peer in real:
+        assert any(f.host in (host, peer, "all nodes") for f in findings)
 
 
 @pytest.mark.parametrize("gids", [(), [{"device": "rocep1s0f0"}], [{"device": "rocep1s0f0", "port": "x", "gid": 7}]])
