@@ -31,7 +31,20 @@ import network
 import node_image
 import nodes
 import overlay
-from labstate import CHECKOUT, DEFAULT_ID, RUN, Lab, LabError, Record, cache_dir, holder, machine_lock, operation, run
+from labstate import (
+    CHECKOUT,
+    DEFAULT_ID,
+    RUN,
+    Lab,
+    LabError,
+    Record,
+    cache_dir,
+    holder,
+    machine_lock,
+    operation,
+    run,
+    write_atomically,
+)
 from sim import fault, faults, spark
 
 TOOLS = {
@@ -45,6 +58,9 @@ TOOLS = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }
+INOTIFY = pathlib.Path("/proc/sys/fs/inotify/max_user_instances")
+INOTIFY_BEFORE = RUN / "inotify.before"
+INOTIFY_PER_NODE = 16  # 10 to 12 seen
 FILES = {"/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring"}
 
 
@@ -163,6 +179,7 @@ def up(options: argparse.Namespace) -> int:
             mounts=mounts,
         )
         lab.save(record)
+        raise_inotify(record.nodes)
         network.create(lab, record)
         keeper.start(lab, lock)
         if lock is not None:
@@ -180,6 +197,27 @@ def up(options: argparse.Namespace) -> int:
     return 0
 
 
+def raise_inotify(count: int) -> None:
+    """systemd and udev of a dozen nodes need more than the 128 inotify instances that root has as one user."""
+    current = int(INOTIFY.read_text())
+    wanted = INOTIFY_PER_NODE * count * (1 + len(labs())) + 128
+    if current < wanted:
+        if not INOTIFY_BEFORE.exists():
+            write_atomically(INOTIFY_BEFORE, f"{current}\n")
+        INOTIFY.write_text(f"{wanted}\n")
+
+
+def restore_inotify() -> None:
+    if INOTIFY_BEFORE.exists() and not labs():
+        INOTIFY.write_text(INOTIFY_BEFORE.read_text())
+        INOTIFY_BEFORE.unlink()
+
+
+def labs() -> list[str]:
+    """Ids of the labs that are up on this machine."""
+    return [path.parent.name for path in RUN.glob("*/lab.json")]
+
+
 def remove(lab: Lab) -> None:
     """Everything of this lab on this machine; nothing to do is fine."""
     record = None
@@ -192,6 +230,7 @@ def remove(lab: Lab) -> None:
     _close_ssh(lab)
     if lab.run.exists():
         shutil.rmtree(lab.run)
+    restore_inotify()
     if lab.disk.parent.exists() and not any(lab.disk.parent.iterdir()):
         lab.disk.parent.rmdir()
 
@@ -215,9 +254,8 @@ def down(options: argparse.Namespace) -> int:
 
 
 def purge() -> None:
-    others = [path.name for path in RUN.glob("*") if (path / "lab.json").exists()]
-    if others:
-        raise LabError(f"The cache is in use by the lab {', '.join(others)}; remove that first: lab.py down --id ID")
+    if labs():
+        raise LabError(f"The cache is in use by the lab {', '.join(labs())}; remove that first: lab.py down --id ID")
     if cache_dir().exists():
         node_image.remove_tree(cache_dir())
     shutil.rmtree(CHECKOUT / ".lab", ignore_errors=True)
