@@ -22,6 +22,7 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 # Name of the subcommand -> its module. The zipapp carries these modules and all that they import.
 COMMANDS: Mapping[str, str] = {
     "drop-caches": "_caches",
+    "probe": "_probe",
 }
 
 

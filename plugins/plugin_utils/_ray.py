@@ -22,7 +22,7 @@ class RayWishes:
     dashboard_port: int = DASHBOARD_PORT
     object_store_bytes: int = 512 * 1024**2
     num_cpus: int = 1
-    temp_dir: str = "/var/lib/sparkmatrix/ray"
+    temp_dir: str = "/var/lib/sparkmatrix/home/ray"
     token_path: str = "/etc/sparkmatrix/ray.token"  # noqa: S105
 
 

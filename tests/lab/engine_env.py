@@ -300,6 +300,8 @@ def make_model(cache: pathlib.Path) -> None:
     target = cache / "models/tiny-llama"
     target.mkdir(parents=True)
     run([str(cache / f"engine/bin/python{VERSION}"), str(MODEL_SCRIPT), str(target)])
+    for path in target.iterdir():
+        path.chmod(0o644)  # safetensors are written with 0600
 
 
 def relocate(cache: pathlib.Path) -> None:

@@ -1,0 +1,161 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This file documents an action plugin of the same name; it never runs.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_plan
+short_description: Compute what Ray and the engine run on each node
+version_added: 0.1.0
+description:
+  - Computes from a recipe, the fabric facts of all hosts, their memory and the user's wishes one plan per host. Command
+    lines, environment, memory budget and the reason for the parallel sizes are in it.
+  - Refuses, with all reasons at once, a model that does not fit, sizes that do not divide, options that this version of
+    the engine does not know, and a fabric that is not in force.
+  - Runs on the controller, once for all hosts, and contacts none of them. It reads C(spark_fabric) of this run, else
+    C(ansible_local.sparkmatrix); memory comes from the result of preflight where there is one.
+options:
+  recipe:
+    description: Name of a recipe, or the path of a recipe file on the controller.
+    type: str
+    required: true
+  recipe_paths:
+    description: Directories with recipes that come before the shipped ones.
+    type: list
+    elements: str
+    default: []
+  context:
+    description: Longest request in tokens; 0 means as the recipe says.
+    type: int
+    default: 0
+  concurrency:
+    description: Requests of full length that have to fit at once; 0 means as the recipe says.
+    type: int
+    default: 0
+  gpu_memory_utilization:
+    description: Share of the memory for weights and KV cache; 0 means computed.
+    type: float
+    default: 0
+  tensor_parallel_size:
+    description: Ranks that split each layer; 0 means computed.
+    type: int
+    default: 0
+  pipeline_parallel_size:
+    description: Ranks that hold consecutive layers; 0 means computed.
+    type: int
+    default: 0
+  served_model_name:
+    description: What a client calls the model; empty means as the recipe says.
+    type: str
+    default: ''
+  model:
+    description: Name or path of the model; empty means as the recipe says.
+    type: str
+    default: ''
+  port:
+    description: TCP port of the API.
+    type: int
+    default: 8000
+  options:
+    description: Options of the engine by whole name, over the recipe's.
+    type: dict
+    default: {}
+  environment:
+    description: Environment of all ranks, over the recipe's.
+    type: dict
+    default: {}
+  requirements:
+    description: Pinned requirements of the engine's environment; they tell the version.
+    type: list
+    elements: str
+    default: []
+  venv_path:
+    description: The engine's environment on the nodes.
+    type: path
+    default: /opt/sparkmatrix/engine
+  home:
+    description: Home directory of the service user.
+    type: path
+    default: /var/lib/sparkmatrix/home
+  hf_home:
+    description: Where models from Hugging Face are kept on the nodes.
+    type: path
+    default: /opt/sparkmatrix/models/huggingface
+  ray:
+    description: What differs from the defaults of Ray's part.
+    type: dict
+    default: {}
+    suboptions:
+      port:
+        description: TCP port of the head's control service.
+        type: int
+      dashboard_port:
+        description: TCP port of the dashboard.
+        type: int
+      object_store_bytes:
+        description: Shared memory for Ray's objects.
+        type: int
+      num_cpus:
+        description: Logical CPUs of each node.
+        type: int
+      temp_dir:
+        description: Directory for sessions and logs.
+        type: path
+      token_path:
+        description: File with the token.
+        type: path
+  group:
+    description: Inventory group of the nodes.
+    type: str
+    default: sparks
+attributes:
+  check_mode:
+    support: full
+    details:
+      - A fabric that is only planned is good enough then.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+extends_documentation_fragment:
+  - sparkmatrix.cluster.attributes
+author:
+  - The sparkmatrix.cluster authors (@sparkmatrix)
+"""
+
+EXAMPLES = r"""
+- name: Compute the plan of all nodes
+  sparkmatrix.cluster.engine_plan:
+    recipe: qwen3-8b
+    requirements: [vllm==0.33.0]
+  register: engine
+  run_once: true
+
+- name: Give each node its part
+  ansible.builtin.set_fact:
+    spark_plan: "{{ engine.plans[inventory_hostname] }}"
+"""
+
+RETURN = r"""
+plans:
+  description: One plan per host.
+  returned: success
+  type: dict
+  contains:
+    role: {description: C(head) or C(worker)., type: str}
+    backend: {description: C(ray) or C(single)., type: str}
+    parallel: {description: C(tensor) and C(pipeline) sizes with a C(reason)., type: dict}
+    ray: {description: 'Command line, environment, members and hash of Ray on this host.', type: dict}
+    engine: {description: 'Command line, environment, endpoint, probe and hash of the engine.', type: dict}
+    memory: {description: 'The budget of one rank, in bytes.', type: dict}
+    venv: {description: Path and requirements of the engine's environment., type: dict}
+summary:
+  description: The plan in a few sentences.
+  returned: success
+  type: list
+  elements: str
+  sample: ['Tensor parallel over 4 nodes, for short answers: 64 attention and 4 KV heads divide by 4.']
+"""

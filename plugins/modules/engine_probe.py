@@ -1,0 +1,159 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_probe
+short_description: Ask an engine for generated tokens
+version_added: 0.1.0
+description:
+  - Asks an OpenAI-compatible engine on this node for a chat completion and measures it. A generated token is the only
+    proof that an engine serves; C(/health) of vLLM answers 200 while its cluster is dead.
+  - With O(ready_timeout) it waits for an engine that is starting. It ends early when the unit has died, with the known
+    cause and the telling lines of its journal.
+options:
+  host:
+    description: Address that the engine listens on.
+    type: str
+    default: 127.0.0.1
+  port:
+    description: Port that the engine listens on.
+    type: int
+    default: 8000
+  model:
+    description: Name that the model is served under.
+    type: str
+    required: true
+  key_file:
+    description:
+      - File on the node with the API key, C(VLLM_API_KEY="...") or the bare key. The key itself is no option, so it can
+        appear in no command line and no log.
+    type: path
+  prompt:
+    description: What to ask.
+    type: str
+    default: the quick brown fox
+  max_tokens:
+    description: How many tokens to generate.
+    type: int
+    default: 1
+  timeout:
+    description: Limit for one complete answer, in seconds.
+    type: float
+    default: 60
+  ready_timeout:
+    description: How long to go on asking an engine that does not answer yet, in seconds.
+    type: float
+    default: 0
+  unit:
+    description: The engine's systemd unit, whose death ends the waiting.
+    type: str
+  check_access:
+    description: Also ask with a wrong key, and fail unless that is refused.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - sparkmatrix.cluster.attributes
+  - sparkmatrix.cluster.attributes.info_module
+notes:
+  - In check mode an engine that does not answer is no failure, since an earlier task would have started it; RV(ready)
+    tells.
+author:
+  - The sparkmatrix.cluster authors (@sparkmatrix)
+"""
+
+EXAMPLES = r"""
+- name: Wait for the first token
+  sparkmatrix.cluster.engine_probe:
+    model: qwen3-8b
+    key_file: /etc/sparkmatrix/engine-key.env
+    unit: sparkmatrix-engine.service
+    ready_timeout: 1800
+
+- name: Measure an answer
+  sparkmatrix.cluster.engine_probe:
+    model: qwen3-8b
+    key_file: /etc/sparkmatrix/engine-key.env
+    prompt: Why is the sky blue?
+    max_tokens: 128
+    check_access: true
+"""
+
+RETURN = r"""
+ready:
+  description: Whether the engine answered with tokens.
+  returned: success
+  type: bool
+  sample: true
+answer:
+  description: The answer. Times are in seconds; C(tokens_per_s) is all tokens over the whole time of the request.
+  returned: when the engine answered
+  type: dict
+  sample:
+    model: qwen3-8b
+    text: " because"
+    completion_tokens: 1
+    seconds: 0.21
+    first_token_s: 0.2
+    tokens_per_s: 4.76
+    finish_reason: length
+access:
+  description: HTTP status that a wrong key got.
+  returned: with O(check_access)
+  type: int
+  sample: 401
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+
+REFUSED = (401, 403)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "host": {"type": "str", "default": "127.0.0.1"},
+            "port": {"type": "int", "default": 8000},
+            "model": {"type": "str", "required": True},
+            "key_file": {"type": "path", "no_log": False},
+            "prompt": {"type": "str", "default": _probe.PROMPT},
+            "max_tokens": {"type": "int", "default": 1},
+            "timeout": {"type": "float", "default": 60},
+            "ready_timeout": {"type": "float", "default": 0},
+            "unit": {"type": "str"},
+            "check_access": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    question = _probe.Question(params["prompt"], params["max_tokens"], params["timeout"])
+
+    def target() -> _probe.Target:
+        key = _probe.read_key(params["key_file"]) if params["key_file"] else ""
+        return _probe.Target(params["host"], params["port"], params["model"], key)
+
+    result = {}
+    try:
+        if module.check_mode:
+            answer = _probe.ask(target(), question)
+        else:
+            timeout = params["ready_timeout"] or params["timeout"]
+            answer = _probe.wait_ready(target, question, params["unit"] or "", timeout)
+        if params["check_access"]:
+            result["access"] = _probe.status_without_access(target())
+            if result["access"] not in REFUSED:
+                raise SparkError(f"a wrong key got HTTP {result['access']}, expected 401", target().where, _probe.OPEN)
+    except SparkError as exc:
+        if module.check_mode:
+            module.exit_json(changed=False, ready=False, reason=str(exc))
+        module.fail_json(msg=str(exc))
+    module.exit_json(changed=False, ready=True, answer=answer.as_dict(), **result)
+
+
+if __name__ == "__main__":
+    main()
