@@ -184,7 +184,10 @@ def up(options: argparse.Namespace) -> int:
         keeper.start(lab, lock)
         if lock is not None:
             os.close(lock)  # from here on the keeper holds it
-        warnings = nodes.boot(lab, record, overlay.client_key(record))
+        try:
+            warnings = nodes.boot(lab, record, overlay.client_key(record))
+        except LabError as exc:
+            raise LabError(f"{exc}\nWhat did boot is left for a look; the next `up` or `down` removes it.") from None
         overlay.write(lab, record)
         record.ready = True
         lab.save(record)
