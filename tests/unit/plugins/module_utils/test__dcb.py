@@ -111,6 +111,8 @@ def no_pair(word: str) -> str:
 REFUSED: list[tuple[Callable[..., Any], str, str]] = [
     (_dcb.parse_dcbx, "", "dcb dcbx: line 1 is not valid JSON: ''"),
     (_dcb.parse_pfc, "\n\nprio-pfc 0:off", "dcb pfc: line 3 is not valid JSON: 'prio-pfc 0:off'"),
+    (_dcb.parse_ets, "x", "dcb ets: line 1 is not valid JSON: 'x'"),
+    (_dcb.parse_buffer, "x", "dcb buffer: line 1 is not valid JSON: 'x'"),
     (_dcb.parse_pfc, "[]\n", "dcb pfc: line 1 is not a JSON object: '[]'"),
     (_dcb.parse_pfc, '{"a": ' + "1" * 5000 + "}", 'dcb pfc: line 1 is not valid JSON: \'{"a": ' + "1" * 114 + "'"),
     (_dcb.parse_pfc, '["' + "x" * 300, "dcb pfc: line 1 is not valid JSON: '[\"" + "x" * 118 + "'"),
@@ -316,6 +318,11 @@ def test_other_errors(at: int, name: str) -> None:
         f"eth0: dcb cannot read {name}: Attribute read: No such device. "
         "Run the module as root (become: true) and try the command by hand."
     )
+
+
+def test_a_failure_without_a_message() -> None:
+    with pytest.raises(SparkError, match=r"^eth0: dcb cannot read dcbx: exit code 139 without a message\."):
+        _dcb.read([(139, "", ""), *GOOD[1:]], "eth0")
 
 
 @pytest.mark.parametrize("at", range(5))

@@ -457,6 +457,13 @@ def test_read_without_permission() -> None:
     )
 
 
+def test_read_of_a_failure_without_a_message() -> None:
+    with pytest.raises(
+        SparkError, match=r"^eth0: mlnx_qos cannot read the settings: exit code 139 without a message\."
+    ):
+        _mlnx_qos.read([(139, "", "")], "eth0")
+
+
 # --- command lines ---
 
 TOOL = "mlnx_qos"

@@ -141,6 +141,19 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"dscp2prio_purge": True}, "dscp2prio_purge is set but dscp2prio is not: there is nothing to keep"),
     (
+        {
+            "cable_len": 0,
+            "dscp2prio": {"26": 9},
+            "pfc": [0] * 7 + [2],
+            "prio_tc": [0] * 7 + [8],
+            "trust": "x",
+            "tsa": ["ets"],
+        },
+        "pfc[7] is 2, expected 0 to 1; prio_tc[7] is 8, expected 0 to 7; tsa has 1 items, expected 8, one per class "
+        "from 0 to 7; dscp2prio entry 26: 9 is outside DSCP 0 to 63 and priority 0 to 7; trust is 'x', expected one of "
+        "pcp, dscp; cable_len is 0, expected 1 to 999",
+    ),
+    (
         {"pfc": [2], "cable_len": -5},
         "pfc has 1 items, expected 8, one per priority from 0 to 7; pfc[0] is 2, expected 0 to 1; "
         "cable_len is -5, expected 1 to 999",
@@ -305,6 +318,16 @@ REFUSED: list[tuple[QosState, dict[str, Any], str]] = [
         "the present tcbw adds up to 50 over the ets classes, expected 100. Give tcbw with shares of 100.",
     ),
     (
+        replace(FACTORY, tsa=("ets",) * 8),
+        {"tsa": ["ets"] * 8},
+        "the present tcbw adds up to 0 over the ets classes, expected 100. Give tcbw with shares of 100.",
+    ),
+    (
+        replace(FACTORY, tsa=("ets",) * 8, tcbw=None),
+        {"tsa": ["ets"] * 8},
+        "the present tcbw adds up to 0 over the ets classes, expected 100. Give tcbw with shares of 100.",
+    ),
+    (
         replace(FACTORY, tsa=("vendor", None, "unknown", "ets", "ets", "ets", "ets", "ets")),
         {"tcbw": [0] * 8},
         "tcbw cannot be set: the algorithm of class 1, 2 is not known. Give tsa as well.",
@@ -458,6 +481,7 @@ TypeError: can only concatenate str (not "OSError") to str
 ERRORS = [
     (1, "", TRACEBACK, "OSError: Netlink error: Operation not supported (95)"),
     (1, "", "Traceback (most recent call last):\n  File x\nKeyError: 3\n", "KeyError: 3"),
+    (1, "", "Traceback (most recent call last):\nOSError: gone\nTypeError: x\n", "OSError: gone"),
     (1, "pfc list must have 8 items\n", "", "pfc list must have 8 items"),
     (1, "Usage: mlnx_qos -i <interface> [options]\n\nBad value for PFC: 2\n", "", "Bad value for PFC: 2"),
     (2, "", "Usage: mlnx_qos\n\nmlnx_qos: error: no such option: --x\n", "mlnx_qos: error: no such option: --x"),
