@@ -1,0 +1,100 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a user sees before any machine is contacted: real ansible-playbook runs that have to be refused."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ANSIBLE = pathlib.Path(sys.executable).parent / "ansible-playbook"
+INVENTORIES = sorted(path.name for path in (ROOT / "inventories").iterdir())
+WRAPPERS = [pathlib.Path(name) for name in ("site.yml", "reset.yml", "verify.yml")]
+PLAYBOOKS = [*WRAPPERS, *sorted(path.relative_to(ROOT) for path in ROOT.glob("playbooks/*.yml"))]
+
+
+def play(*arguments: str, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "False"}
+    return subprocess.run(
+        [str(ANSIBLE), *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def inventory(tmp_path: pathlib.Path, hosts: str, variables: str = "") -> str:
+    """An inventory whose hosts nobody answers for (TEST-NET-1), so that only the checks before contact can pass."""
+    path = tmp_path / "hosts.yml"
+    path.write_text(
+        f"all:\n  children:\n    sparks:\n      vars:\n        fabric_mtu: 9000\n{variables}      hosts:\n{hosts}"
+    )
+    return str(path)
+
+
+TWO = """\
+        spark1: {ansible_host: 192.0.2.1, spark_rank: 0}
+        spark2: {ansible_host: 192.0.2.2, spark_rank: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hosts", "variables", "says"),
+    [
+        pytest.param(["--tags", "fabrik"], TWO, "", "there is no layer 'fabrik'. Did you mean 'fabric'?", id="tag"),
+        pytest.param(
+            [], TWO, "        fabric_mtuu: 9000\n", "fabric_mtu", id="unknown-variable"
+        ),
+        pytest.param([], TWO.replace("rank: 1", "rank: 2"), "", "there is a gap in the ranks", id="rank-gap"),
+        pytest.param([], TWO.replace("rank: 1", "rank: 0"), "", "spark_rank 0 is given 2 times", id="rank-twice"),
+        pytest.param([], TWO.replace("192.0.2.2", "192.0.2.1"), "", "192.0.2.1", id="address-twice"),
+        pytest.param(["--limit", "spark1", "--tags", "fabric"], TWO, "", "spark2", id="limit"),
+    ],
+)  # fmt: skip
+def test_refused_before_contact(tmp_path, arguments, hosts, variables, says):
+    done = play("site.yml", "-i", inventory(tmp_path, hosts, variables), *arguments)
+    assert done.returncode != 0
+    assert says in done.stdout + done.stderr
+    assert "hosts | Read the machine" not in done.stdout
+
+
+def test_several_mistakes_are_reported_at_once(tmp_path):
+    hosts = TWO.replace("rank: 1", "rank: 0").replace("192.0.2.2", "192.0.2.1")
+    done = play("site.yml", "-i", inventory(tmp_path, hosts, "        engine_recipee: x\n"))
+    for says in ("spark_rank 0 is given 2 times", "192.0.2.1", "engine_recipee"):
+        assert says in done.stdout + done.stderr
+
+
+def test_an_inventory_without_sparks_does_not_end_green():
+    done = play("site.yml", "-i", "localhost,")
+    assert done.returncode != 0
+    assert "there is no host in the group 'sparks'" in done.stdout + done.stderr
+
+
+def test_a_checkout_that_lost_its_link_says_so(tmp_path):
+    for name in ("playbooks", "inventories"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "site.yml", tmp_path)
+    lost = tmp_path / "collections/ansible_collections/sparkmatrix/cluster"
+    lost.parent.mkdir(parents=True)
+    lost.write_text("../../..")  # what unzip and git on Windows leave
+    done = play("site.yml", "-i", "inventories/4spark", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "ln -sfn ../../.. collections/ansible_collections/sparkmatrix/cluster" in " ".join(
+        (done.stdout + done.stderr).split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("playbook", "name"),
+    [(path, "4spark") for path in PLAYBOOKS] + [(path, name) for path in WRAPPERS[:1] for name in INVENTORIES],
+    ids=str,
+)
+def test_every_playbook_loads(playbook, name):
+    done = play(str(playbook), "-i", f"inventories/{name}", "--list-tasks")
+    assert done.returncode == 0, done.stderr
