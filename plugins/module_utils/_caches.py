@@ -67,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         dropped = drop()
     except SparkError as exc:
-        print(exc, file=sys.stderr)
+        sys.stderr.write(f"{exc}\n")
         return 1
     if not arguments.quiet:
-        print(dropped)
+        sys.stdout.write(f"{dropped}\n")
     return 0

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,7 +41,3 @@ def main(argv: Sequence[str]) -> int:
     """Run one subcommand; 0 done, 1 refused by the system, 2 wrong usage."""
     arguments = parser().parse_args(argv)
     return int(arguments.run(arguments))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

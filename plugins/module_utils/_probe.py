@@ -15,6 +15,7 @@ import http.client
 import json
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -434,17 +435,17 @@ def run(arguments: argparse.Namespace) -> int:
         answer = ask(target, Question(arguments.prompt, arguments.max_tokens, arguments.timeout))
     except SparkError as exc:
         if arguments.json:
-            print(json.dumps({"ok": False, "error": str(exc)}))
+            _say(json.dumps({"ok": False, "error": str(exc)}))
         else:
-            print(f"The engine gives no answer. {exc}")
+            _say(f"The engine gives no answer. {exc}")
         return 1
     if arguments.json:
         told = {name: config.get(name) for name in ("engine", "backend", "endpoint", "recipe", "nodes")}
-        print(json.dumps({"ok": True, **told, **answer.as_dict()}))
+        _say(json.dumps({"ok": True, **told, **answer.as_dict()}))
     else:
-        print(answer.text)
+        _say(answer.text)
         rate = f"{answer.completion_tokens} tokens in {answer.seconds:.2f} s, {answer.tokens_per_s:.1f} tokens/s"
-        print(f"-- {answer.model}: {rate}, the first after {answer.first_token_s:.2f} s")
+        _say(f"-- {answer.model}: {rate}, the first after {answer.first_token_s:.2f} s")
     return 0
 
 
@@ -465,3 +466,7 @@ def read_config(path: str) -> dict[str, Any]:
     if not complete:
         raise SparkError("the description of the engine is damaged", path, "Run the engine layer")
     return dict(document)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -548,7 +548,7 @@ def check_limits(context: Context) -> Iterator[Finding]:
         if have.get("can_raise") is not False or context.value(host, "os_stabilization_limits") is False:
             continue
         for key, unit, scale in (("memlock", "KiB", 1024), ("nofile", "files", 1)):
-            wanted = str(context.value(host, f"os_stabilization_{key}", "")).split(":")[-1]
+            wanted = str(context.value(host, f"os_stabilization_{key}", "")).rpartition(":")[2]
             most = have.get(key)
             if most is None or most < 0 or (_whole(wanted) and _whole(wanted) * scale <= most):
                 continue
