@@ -486,7 +486,7 @@ class _Apply:
                     raise SparkError(
                         f"has the address {address}, which this collection did not place and would take away",
                         netdev,
-                        f"Remove it: ip addr del {address} dev {netdev}; or set fabric_subnets so that it fits",
+                        f"Remove it: ip addr del {address} dev {netdev}; if it is needed, move it to another interface",
                     )
 
     def _from_netplan(self, netdev: str, address: str) -> bool:

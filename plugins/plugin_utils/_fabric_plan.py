@@ -348,9 +348,11 @@ def _switched(fabric: _Fabric, findings: list[Finding]) -> dict[str, FabricFact]
         cage = _choose_cage(node, found)
         if cage is None:
             continue
-        halves = _halves(node, cage, fabric.wishes, found)
+        halves = _halves(fabric, host, cage, found)
         if halves:
-            rails = [_rail(fabric, host, int(cage["cage"]), index, half) for index, half in enumerate(halves)]
+            # Both halves are one cable; one of them may be administratively down and not know its speed.
+            speed = max(_link_gbps(half) for half in halves)
+            rails = [_rail(fabric, host, cage, index, half, speed) for index, half in enumerate(halves)]
             _check_overlap(node, rails, fabric.subnets, found)
             facts[host] = _fact(fabric, host, rails)
     return facts
@@ -437,7 +439,7 @@ def _explain_dark(cages: Iterable[Mapping[str, Any]], found: Found) -> None:
     )
 
 
-def _halves(node: NodeInput, cage: Mapping[str, Any], wishes: Wishes, found: Found) -> list[Mapping[str, Any]]:
+def _halves(fabric: _Fabric, host: str, cage: Mapping[str, Any], found: Found) -> list[Mapping[str, Any]]:
     """The halves of the cage by PCIe path, or nothing when they cannot carry a rail each."""
     halves = sorted(cage["halves"], key=_pcie_order)
     label = f"cage {cage['cage']}"
@@ -456,7 +458,7 @@ def _halves(node: NodeInput, cage: Mapping[str, Any], wishes: Wishes, found: Fou
             "Dissolve it: each half needs an address of its own, and a bond carries no more RDMA than one half",
         )
         return []
-    usable = [half for half in halves if _check_half(half, node, label, wishes, found)]
+    usable = [half for half in halves if _check_half(fabric, host, half, label, found)]
     return usable if len(usable) == RAILS else []
 
 
@@ -467,14 +469,30 @@ def _pcie_order(half: Mapping[str, Any]) -> tuple[int, str]:
         return (1 << 32, str(half.get("rdma_device")))
 
 
-def _check_half(half: Mapping[str, Any], node: NodeInput, label: str, wishes: Wishes, found: Found) -> bool:
+def _is_switched_off(half: Mapping[str, Any]) -> bool:
+    """Administratively down. No fault: applying the plan brings it up."""
+    return half.get("admin_up") is False
+
+
+def _other_end_is_switched_off(fabric: _Fabric, host: str) -> bool:
+    """On a cable between two nodes, a half that is administratively down takes the link of the other end with it."""
+    return fabric.topology == "direct" and any(
+        _is_switched_off(half)
+        for other, node in fabric.nodes.items()
+        if other != host
+        for cage in _cabled(node)
+        for half in cage["halves"]
+    )
+
+
+def _check_half(fabric: _Fabric, host: str, half: Mapping[str, Any], label: str, found: Found) -> bool:
     device, netdev = str(half.get("rdma_device")), half.get("netdev")
     path = f"the half of {label} on PCIe path {half.get('pcie_path')}"
     if not netdev or not NETDEV.match(str(netdev)):
         found(device, f"{path} has no network interface", "Check dmesg for mlx5_core, and power-cycle the node")
         return False
     where = f"{device} ({netdev})"
-    if netdev == node.management_interface:
+    if netdev == fabric.nodes[host].management_interface:
         found(
             where,
             f"{path} carries Ansible's connection",
@@ -484,9 +502,10 @@ def _check_half(half: Mapping[str, Any], node: NodeInput, label: str, wishes: Wi
     if half.get("link_layer") == "InfiniBand":
         found(where, "the port is in InfiniBand mode", "Set LINK_TYPE to ETH with mlxconfig and reboot")
         return False
-    if half.get("admin_up") is not False:
-        # A half that is administratively down is no fault: applying the plan brings it up.
+    if not _is_switched_off(half):
         if not half.get("carrier"):
+            if _other_end_is_switched_off(fabric, host):
+                return True
             found(
                 where,
                 f"{path} has no link, while its twin has one",
@@ -494,7 +513,7 @@ def _check_half(half: Mapping[str, Any], node: NodeInput, label: str, wishes: Wi
                 "attached",
             )
             return False
-        if wishes.transport != "socket" and half.get("rdma_state") not in (None, "ACTIVE"):
+        if fabric.wishes.transport != "socket" and half.get("rdma_state") not in (None, "ACTIVE"):
             found(
                 where,
                 f"the interface has a link, and its RDMA port is {half.get('rdma_state')}",
@@ -535,12 +554,14 @@ def _check_pcie(half: Mapping[str, Any], where: str, found: Found) -> None:
         )
 
 
-def _rail(fabric: _Fabric, host: str, cage: int, index: int, half: Mapping[str, Any]) -> Rail:
+def _rail(  # noqa: PLR0917
+    fabric: _Fabric, host: str, cage: Mapping[str, Any], index: int, half: Mapping[str, Any], speed: float
+) -> Rail:
     subnet, rank = fabric.subnets[index], fabric.nodes[host].rank
     direct = fabric.topology == "direct"
     return Rail(
         index=index,
-        cage=cage,
+        cage=int(cage["cage"]),
         pcie_path=str(half.get("pcie_path") or ""),
         netdev=str(half["netdev"]),
         rdma_device=str(half["rdma_device"]),
@@ -548,7 +569,7 @@ def _rail(fabric: _Fabric, host: str, cage: int, index: int, half: Mapping[str, 
         address=str(subnet.network_address + fabric.wishes.host_offset + rank),
         prefix=subnet.prefixlen,
         mtu=fabric.wishes.mtu,
-        link_gbps=_link_gbps(half),
+        link_gbps=_link_gbps(half) or speed,
         segment="" if direct else f"rail{index}",
         neighbor=next(other for other in fabric.nodes if other != host) if direct else "",
     )

@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact i
     require_applied,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 names = st.text("abcdefghijklmnop0123456789", min_size=1, max_size=8)
@@ -78,6 +78,7 @@ def test_what_is_dumped_is_loaded(fact: FabricFact) -> None:
     assert load(fact.as_dict(), fact.host) == fact
 
 
+@settings(max_examples=50)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)

@@ -105,12 +105,12 @@ network:
 @pytest.mark.parametrize(
     ("path", "text", "found", "remedy"),
     [
-        ("/etc/netplan/40-cx7.yaml", NVIDIA, "it gives enp1s0f0np0 the address 192.168.200.12/24", "mv /etc/netplan/40"),
-        ("/etc/netplan/90-NM-x.yaml", NM, "also matches enp1s0f0np0", "nmcli connection delete 7e3b6cd2-1f0a-4f0e-9f0d"),
+        ("/etc/netplan/40-cx7.yaml", NVIDIA, "it gives enp1s0f0np0 the address 192.168.200.12/24", "mv /etc/netplan/"),
+        ("/etc/netplan/90-NM-x.yaml", NM, "also matches enp1s0f0np0", "nmcli connection delete 7e3b6cd2-1f0a-4f"),
         ("/etc/netplan/01-all.yaml", PATTERN, "its definition 'all-en' also matches enp1s0f0np0", "Take the interface"),
         ("/etc/netplan/50-bond.yaml", BOND, "in a bond, a bridge", "Take the interface out"),
         ("/etc/netplan/50-r.yaml", RENAMED, "it has addresses or routes of its own", "Take the interface out"),
-        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}:\n      dhcp4: yes\n", "turns DHCP on", "mv /etc"),
+        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}:\n      dhcp4: yes\n", "turns DHCP", "mv /etc"),
         ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}: {{mtu: 1500}}\n", "it sets MTU 1500", "mv /etc"),
         ("/run/netplan/70-x.yaml", f"network: {{ethernets: {{{IF}: {{mtu: 1500}}}}}}\n", "not understood", "mv /run"),
     ],
@@ -132,7 +132,7 @@ def test_conflicts(path: str, text: str, found: str, remedy: str) -> None:
         ("/etc/netplan/40-x.yaml", NVIDIA.replace("192.168.200.12/24", "192.168.100.10/24")),
         (_netplan.FILE, NVIDIA),
         ("/etc/netplan/70-x.yaml", ""),
-        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    other:\n      match: {{name: en5*}}\n      set-name: {IF}x\n"),
+        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    o:\n      match: {{name: en5*}}\n      set-name: {IF}x\n"),
     ],
 )  # fmt: skip
 def test_no_conflict(path: str, text: str) -> None:

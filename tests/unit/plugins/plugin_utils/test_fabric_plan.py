@@ -135,7 +135,14 @@ def test_a_half_that_is_administratively_down_is_brought_up_by_the_plan() -> Non
     change = {(0, "0002"): {"admin_up": False, "carrier": False, "rdma_state": "DOWN", "speed_gbps": None}}
     made = plan(sparks(2, change=change), Wishes())
     assert not made.refused
-    assert made.facts["spark1"].rails[1].link_gbps == 0
+    assert made.facts["spark1"].rails[1].link_gbps == 200.0
+
+
+def test_the_other_end_of_such_a_half_has_no_link_either() -> None:
+    off = {(0, "0002"): {"admin_up": False, "carrier": False, "rdma_state": "DOWN", "speed_gbps": None}}
+    nodes = {"a": spark(0, change=off), "b": spark(1, change={(0, "0002"): DOWN})}
+    assert not plan(nodes, Wishes(topology="direct")).findings
+    assert plan(nodes, Wishes(topology="switch")).refused
 
 
 def test_the_summary_is_a_table() -> None:
@@ -170,7 +177,7 @@ REFUSALS = [
     ("overlap", sparks(2), {"subnets": ["10.1.0.0/16", "10.1.1.0/24"]}, "fabric_subnets overlap: 10.1.0.0/16 and"),
     ("small subnet", sparks(4), {"subnets": ["10.1.0.0/28", "10.1.1.0/24"], "host_offset": 12}, "rank 3 gets host n"),
     ("offset", sparks(2), {"host_offset": 0}, "and 192.168.100.0/24 has the numbers 1 to 254"),
-    ("no nic", {"a": spark(0), "b": spark(1, cages=(), absence="The NIC was removed.")}, {}, "b: no QSFP cage was found. The NIC"),
+    ("no nic", {"a": spark(0), "b": spark(1, cages=(), absence="NIC removed.")}, {}, "b: no QSFP cage was found. NIC removed"),
     ("no cable", {"a": spark(0), "b": spark(1, ())}, {}, "b cage 0 and cage 1: no link: no cable, or the other end"),
     (
         "half down",
@@ -180,7 +187,7 @@ REFUSALS = [
     ),
     ("half gone", sparks(2, change={(0, "0002"): None}), {}, "cage 0: 1 of its 2 halves were found (rocep1s0f0)"),
     ("no netdev", sparks(2, change={(0, "0002"): {"netdev": None}}), {}, "on PCIe path 0002 has no network interface"),
-    ("bond", sparks(2, change={(0, "0002"): BOND, (0, "0000"): BOND}), {}, "belong to this interface, a bond or bridge"),
+    ("bond", sparks(2, change={(0, "0002"): BOND, (0, "0000"): BOND}), {}, "to this interface, a bond or bridge"),
     ("rdma down", sparks(2, change={(0, "0002"): {"rdma_state": "DOWN"}}), {}, "its RDMA port is DOWN"),
     ("infiniband", sparks(2, change={(0, "0000"): {"link_layer": "InfiniBand"}}), {}, "in InfiniBand mode"),
     ("own line", sparks(2, management_interface="enp1s0f0np0"), {}, "carries Ansible's connection"),
@@ -191,7 +198,7 @@ REFUSALS = [
      "b cage 0: no link here, while cage 1 has one. Move the cable to cage 0, or set fabric_cages: [1] or auto"),
     ("named, dark", {"a": spark(0), "b": spark(1, (), use_cages=(0,))}, {}, "b cage 0: no link: no cable"),
     ("no such cage", sparks(2, use_cages=(2,)), {}, "fabric_cages is [2], and this node has [0, 1]"),
-    ("two cages", sparks(2, cabled=(0, 1), use_cages=(0, 1)), {}, "A second cable to the same switch adds no bandwidth"),
+    ("two cages", sparks(2, cabled=(0, 1), use_cages=(0, 1)), {}, "A second cable to the same switch adds no"),
     ("cages text", sparks(2, use_cages="both"), {}, "fabric_cages is 'both'. Use auto, [0] or [1]"),
     ("rank", {"a": spark(0), "b": spark(0)}, {}, "b: spark_rank 0 is also that of a"),
     ("negative rank", {"a": spark(0), "b": spark(-1)}, {}, "b: spark_rank is -1"),
@@ -295,13 +302,14 @@ def test_hosts_outside_the_run_are_named() -> None:
 
 # --- properties ------------------------------------------------------------------------------------------------------
 
-fabrics = st.integers(2, 12).flatmap(
+fabrics = st.integers(2, 10).flatmap(
     lambda count: st.tuples(
         st.permutations(range(count)), st.lists(st.sampled_from([(0,), (1,)]), min_size=count, max_size=count)
     )
 )
 
 
+@settings(max_examples=40)
 @given(fabrics)
 def test_any_ranks_and_cages(fabric: tuple[list[int], list[tuple[int, ...]]]) -> None:
     ranks, cables = fabric
@@ -321,6 +329,7 @@ def test_any_ranks_and_cages(fabric: tuple[list[int], list[tuple[int, ...]]]) ->
         assert load(json.loads(dump(fact)), host) == fact
 
 
+@settings(max_examples=40)
 @given(fabrics)
 def test_removing_a_node_renumbers_no_other(fabric: tuple[list[int], list[tuple[int, ...]]]) -> None:
     ranks, cables = fabric
@@ -333,6 +342,7 @@ def test_removing_a_node_renumbers_no_other(fabric: tuple[list[int], list[tuple[
         assert [rail.address for rail in fact.rails] == [rail.address for rail in before[host].rails][: len(fact.rails)]
 
 
+@settings(max_examples=15)
 @given(st.permutations(["spark1", "spark2", "spark3", "spark4"]))
 def test_the_order_of_the_inventory_does_not_matter(order: list[str]) -> None:
     nodes = sparks(4)
