@@ -132,7 +132,7 @@ def test_conflicts(path: str, text: str, found: str, remedy: str) -> None:
         ("/etc/netplan/40-x.yaml", NVIDIA.replace("192.168.200.12/24", "192.168.100.10/24")),
         (_netplan.FILE, NVIDIA),
         ("/etc/netplan/70-x.yaml", ""),
-        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    o:\n      match: {{name: en5*}}\n      set-name: {IF}x\n"),
+        ("/etc/netplan/7.yaml", f"network:\n  ethernets:\n    o:\n      match: {{name: x*}}\n      set-name: {IF}x\n"),
     ],
 )  # fmt: skip
 def test_no_conflict(path: str, text: str) -> None:
