@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-down test test-fast test-full mutation locks format docs clean
+.PHONY: help env envs demo demo-down test test-fast test-full mutation locks format docs clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,19 +10,22 @@ help: ## list the targets
 env: ## make .venv (ansible and the test tools)
 	@tests/tools/make_envs
 
+envs: # both environments, for the tests
+	@tests/tools/make_envs all
+
 demo: env ## boot four simulated Sparks, run site.yml on them and ask the endpoint
 	@.venv/bin/python tests/lab/demo.py up
 
 demo-down: ## remove every trace of the demo
 	@.venv/bin/python tests/lab/demo.py down
 
-test: env ## everything that proves the project on this machine
+test: envs ## everything that proves the project on this machine
 	@.venv/bin/python tests/run.py test
 
 test-fast: env ## lint, types and unit tests
 	@.venv/bin/python tests/run.py fast
 
-test-full: env ## test, and what takes longer: every interruption point, all topologies
+test-full: envs ## test, and what takes longer: every interruption point, all topologies
 	@.venv/bin/python tests/run.py full
 
 mutation: env ## mutation score of the parsers
