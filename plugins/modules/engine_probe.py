@@ -122,7 +122,7 @@ def main() -> None:
             "model": {"type": "str", "required": True},
             "key_file": {"type": "path", "no_log": False},
             "prompt": {"type": "str", "default": _probe.PROMPT},
-            "max_tokens": {"type": "int", "default": 1},
+            "max_tokens": {"type": "int", "default": 1, "no_log": False},
             "timeout": {"type": "float", "default": 60},
             "ready_timeout": {"type": "float", "default": 0},
             "unit": {"type": "str"},

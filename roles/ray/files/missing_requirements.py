@@ -6,7 +6,7 @@ import sys
 
 missing = []
 for requirement in json.loads(sys.argv[1]):
-    name, _, version = requirement.partition("==")
+    name, _equals, version = requirement.partition("==")
     try:
         present = importlib.metadata.version(name.partition("[")[0].strip())
     except importlib.metadata.PackageNotFoundError:
