@@ -65,7 +65,8 @@ def options_of(argv):
 
 RAY_HEAD = """
 /opt/sparkmatrix/engine/bin/ray start --head --port 6379 --include-dashboard true --dashboard-host 127.0.0.1
---dashboard-port 8265 --temp-dir /var/lib/sparkmatrix/home/ray --node-ip-address 192.168.100.10 --num-gpus 1 --num-cpus 1
+--dashboard-port 8265 --temp-dir /var/lib/sparkmatrix/home/ray --node-ip-address 192.168.100.10 --num-gpus 1
+--num-cpus 1
 --object-store-memory 536870912 --disable-usage-stats --block
 """
 RAY_WORKER = """

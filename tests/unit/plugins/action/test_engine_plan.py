@@ -1,0 +1,95 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.task import Task
+from ansible.template import Templar
+from ansible_collections.sparkmatrix.cluster.plugins.action import engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
+
+REQUIREMENTS = ["vllm==0.33.0"]
+
+
+def fact(rank, count, state="applied"):
+    made = FabricFact(
+        host=f"spark{rank + 1}",
+        state=state,
+        topology="switch",
+        transport="rdma",
+        rank=rank,
+        nodes=count,
+        management_address=f"10.0.0.{rank + 1}",
+        cluster_address=f"192.168.100.{rank + 10}",
+        cluster_interface="enp1s0f0np0",
+        environment={"NCCL_SOCKET_IFNAME": "enp1s0f0np0"},
+    )
+    return made.as_dict()
+
+
+def plan(hosts, check=False, **args):
+    task = Task()
+    task.args = {"recipe": "qwen3-235b-a22b-gptq-int4", "requirements": REQUIREMENTS, **args}
+    task.check_mode = check
+    plugin = engine_plan.ActionModule(
+        task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
+    )
+    return plugin.run(task_vars={"groups": {"sparks": list(hosts)}, "hostvars": hosts})
+
+
+def test_from_this_runs_fabric_and_preflight():
+    node = {"node": {"memory": {"total": 119 * 1024**3}}}
+    result = plan({f"spark{rank + 1}": {"spark_fabric": fact(rank, 2), "__preflight_node": node} for rank in range(2)})
+    assert not result.get("failed")
+    assert not result["changed"]
+    assert set(result["plans"]) == {"spark1", "spark2"}
+    assert not result["plans"]["spark1"]["memory"]["assumed"]
+    assert any("Tensor parallel over 2 nodes" in line for line in result["summary"])
+
+
+@pytest.mark.parametrize("where", ["ansible_facts", "ansible_local"])
+def test_from_the_file_of_an_earlier_run(where):
+    def variables(rank):
+        local = {"sparkmatrix": fact(rank, 2)}
+        return {"ansible_facts": {"ansible_local": local}} if where == "ansible_facts" else {"ansible_local": local}
+
+    result = plan({f"spark{rank + 1}": variables(rank) for rank in range(2)})
+    assert result["plans"]["spark2"]["role"] == "worker"
+
+
+def test_ray_options_reach_the_plan():
+    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
+    result = plan(hosts, ray={"port": 7000, "object_store_bytes": 2**28}, venv_path="/data/venv", environment={"A": 1})
+    argv = result["plans"]["spark1"]["ray"]["argv"]
+    assert argv[0] == "/data/venv/bin/ray"
+    assert argv[argv.index("--port") + 1] == "7000"
+    assert argv[argv.index("--object-store-memory") + 1] == str(2**28)
+    assert result["plans"]["spark1"]["ray"]["env"]["A"] == "1"
+
+
+def test_a_planned_fabric_is_enough_in_check_mode_only():
+    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2, "planned")} for rank in range(2)}
+    assert plan(hosts, check=True)["plans"]
+    result = plan(hosts)
+    assert result["failed"]
+    assert "not 'applied'" in result["msg"]
+
+
+def test_everything_that_is_wrong_at_once():
+    hosts = {"spark1": {"spark_fabric": fact(0, 2)}, "spark2": {}, "spark3": {"spark_fabric": "torn"}}
+    result = plan(hosts, recipe="qwen3-9b")
+    assert result["failed"]
+    for part in ("spark2", "there is no fabric fact", "not valid JSON", "there is no recipe 'qwen3-9b'"):
+        assert part in result["msg"]
+    assert "plans" not in result
+
+
+def test_warnings_are_shown():
+    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
+    result = plan(hosts, requirements=["vllm"])
+    assert "not checked" in result["warnings"][0]

@@ -1,0 +1,154 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The modules engine_probe, ray_cluster and cluster_secret through their own main()."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _cluster_secret, _ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import Result
+from ansible_collections.sparkmatrix.cluster.plugins.modules import cluster_secret, engine_probe, ray_cluster
+from fake_engine import KEY, MODEL, fake_engine
+from module_runner import run_module
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    path = tmp_path / "key"
+    path.write_text(f'VLLM_API_KEY="{KEY}"\n')
+    return str(path)
+
+
+def probe(engine, key_file, check=False, **options):
+    port = engine if isinstance(engine, int) else engine.port
+    return run_module(engine_probe, {"port": port, "model": MODEL, "key_file": key_file, **options}, check=check)
+
+
+def test_probe_answers(key_file):
+    with fake_engine() as engine:
+        result, failed = probe(engine, key_file, max_tokens=2, check_access=True)
+    assert not failed
+    assert not result["changed"]
+    assert result["ready"]
+    assert result["access"] == 401
+    assert result["answer"]["completion_tokens"] == 2
+    assert KEY not in json.dumps(result)
+
+
+def test_probe_without_a_key():
+    with fake_engine("open") as engine:
+        result, failed = run_module(engine_probe, {"port": engine.port, "model": MODEL})
+    assert not failed
+    assert result["ready"]
+
+
+def test_an_open_door_is_a_failure(key_file):
+    with fake_engine("open") as engine:
+        result, failed = probe(engine, key_file, check_access=True)
+    assert failed
+    assert "a wrong key got HTTP 200" in result["msg"]
+
+
+def test_check_mode_asks_once_and_never_fails(key_file):
+    with fake_engine("500") as engine:
+        result, failed = probe(engine, key_file, check=True)
+        assert not failed
+        assert not result["ready"]
+        assert "HTTP 500" in result["reason"]
+        engine.mode = "good"
+        assert probe(engine, key_file, check=True)[0]["ready"]
+    assert len(engine.requests) == 2
+
+
+def test_a_missing_key_file(tmp_path):
+    result, failed = probe(9, str(tmp_path / "none"))
+    assert failed
+    assert "key file does not exist" in result["msg"]
+
+
+NODES = {"spark1": "10.0.0.1", "spark2": "10.0.0.2"}
+
+
+def cluster(monkeypatch, answer, check=False):
+    asked = []
+
+    def read(query):
+        asked.append(query)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(_ray_cluster, "read", read)
+    options = {"address": "10.0.0.1:6379", "nodes": NODES, "environment": {"A": 1}, "timeout": 7}
+    return (*run_module(ray_cluster, options, check=check), asked[0])
+
+
+def test_a_complete_cluster(monkeypatch):
+    result, failed, query = cluster(monkeypatch, _ray_cluster.Verdict(("10.0.0.1", "10.0.0.2")))
+    assert not failed
+    assert result == {"changed": False, "complete": True, "alive": ["10.0.0.1", "10.0.0.2"], **result}
+    assert query.addresses == ("10.0.0.1", "10.0.0.2")
+    assert query.environment == {"A": "1"}
+    assert query.timeout_s == 7
+
+
+def test_an_incomplete_cluster(monkeypatch):
+    verdict = _ray_cluster.Verdict(("10.0.0.1",), missing=("10.0.0.2",))
+    result, failed, _query = cluster(monkeypatch, verdict)
+    assert failed
+    assert "missing: spark2 (10.0.0.2)" in result["msg"]
+    result, failed, query = cluster(monkeypatch, verdict, check=True)
+    assert not failed
+    assert not result["complete"]
+    assert query.timeout_s == 0
+
+
+def test_a_cluster_that_cannot_be_asked(monkeypatch):
+    assert cluster(monkeypatch, SparkError("no python"))[1]
+    result, failed, _query = cluster(monkeypatch, SparkError("no python"), check=True)
+    assert not failed
+    assert "no python" in result["reason"]
+
+
+def secret(monkeypatch, outcome, **options):
+    calls = []
+
+    def act(wanted, *, check_mode):
+        calls.append((wanted, check_mode))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(_cluster_secret, "ensure", act)
+    monkeypatch.setattr(_cluster_secret, "remove", act)
+    result, failed = run_module(cluster_secret, {"name": "token", "path": "/etc/x/token", **options})
+    return result, failed, calls[0][0]
+
+
+def test_secret_present(monkeypatch):
+    outcome = _cluster_secret.Outcome(
+        Result(["/etc/x/token"], [], ["no such owner yet"]), "made-by-the-module-itself", True
+    )
+    result, failed, wanted = secret(monkeypatch, outcome, owner="svc", required=True)
+    assert not failed
+    assert result["changed"]
+    assert result["secret"] == "made-by-the-module-itself"
+    assert result["fingerprint"] == outcome.fingerprint
+    assert (wanted.owner, wanted.required, wanted.value) == ("svc", True, "")
+
+
+def test_secret_absent(monkeypatch):
+    result, _failed, _wanted = secret(monkeypatch, _cluster_secret.Outcome(Result(), "", False), state="absent")
+    assert not result["changed"]
+    assert "secret" not in result
+
+
+def test_secret_failure(monkeypatch):
+    result, failed, _wanted = secret(monkeypatch, SparkError("no way"), value="given-and-never-shown")
+    assert failed
+    assert "given-and-never-shown" not in json.dumps(result)
