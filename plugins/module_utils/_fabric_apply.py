@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ SYSCTL_FILE = "/etc/sysctl.d/90-sparkmatrix-fabric.conf"
 HOSTS = "/etc/hosts"
 BEGIN = "# BEGIN sparkmatrix.cluster fabric"
 END = "# END sparkmatrix.cluster fabric"
+LOCK = "/run/lock/sparkmatrix-fabric.lock"
+LOCK_WAIT_S = 90.0  # longer than a change takes, fabric_apply_timeout_s included
 POLL_S = 0.1
 GID_WAIT_S = 3.0
 
@@ -313,7 +316,34 @@ def write_hosts(machine: Machine, text: str) -> None:
 
 def reconcile(machine: Machine, wanted: Wanted, *, check_mode: bool = False) -> Outcome:
     """Make ``wanted`` true. Raises :class:`SparkError` that names the step; then what was there before is back."""
-    return _Apply(machine, wanted, check_mode).run()
+    if check_mode:
+        return _Apply(machine, wanted, check_mode).run()
+    with _alone(machine):
+        return _Apply(machine, wanted, check_mode).run()
+
+
+@contextlib.contextmanager
+def _alone(machine: Machine) -> Iterator[None]:
+    """One change at a time: a controller that was killed leaves its module running on the node for a while."""
+    os.makedirs(os.path.dirname(machine.real(LOCK)), exist_ok=True)
+    handle = os.open(machine.real(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        deadline = machine.clock() + LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if machine.clock() >= deadline:
+                    raise SparkError(
+                        f"another run has been changing the fabric of this node for {LOCK_WAIT_S:g} s",
+                        LOCK,
+                        "Wait for it to end, and run again",
+                    ) from None
+                machine.sleep(POLL_S)
+        yield
+    finally:
+        os.close(handle)
 
 
 class _Apply:

@@ -70,7 +70,7 @@ class FakeNode:
         return {
             str(path.relative_to(self.root)): (path.read_text(), path.stat().st_mode & 0o777)
             for path in sorted(self.root.rglob("*"))
-            if path.is_file() and "run/systemd" not in str(path)
+            if path.is_file() and "run/" not in str(path.relative_to(self.root))
         }
 
     def state(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Callable
@@ -468,6 +469,16 @@ def test_a_run_that_dies_anywhere_is_completed_by_the_next(tmp_path: Path) -> No
         node.kill_at = None
         apply(node, NOTHING)
         assert (node.tree(), node.state()) == pristine, step
+
+
+def test_one_run_at_a_time(node: FakeNode) -> None:
+    apply(node, wanted())
+    with node.path(_fabric_apply.LOCK).open("r+") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert not apply(node, wanted(), check=True).changed
+        with pytest.raises(SparkError, match="another run has been changing the fabric of this node for 90 s"):
+            apply(node, wanted())
+    assert not apply(node, wanted()).changed
 
 
 # --- pure parts ------------------------------------------------------------------------------------------------------
