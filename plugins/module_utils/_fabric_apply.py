@@ -427,8 +427,8 @@ class _Apply:
 
     def _nm_manages(self, netdev: str) -> bool:
         done = self.machine.runner(("nmcli", "-g", "GENERAL.STATE", "device", "show", netdev))
-        # "10 (unmanaged)"; no nmcli or no running NetworkManager: not managed.
-        return done.rc == 0 and not done.out.strip().startswith("10")
+        # "10 (unmanaged)", "100 (connected)"; no nmcli or no running NetworkManager: not managed.
+        return done.rc == 0 and not done.out.strip().startswith("10 ")
 
     def _files(self, memory: Memory, needed: Mapping[tuple[str, str], int]) -> list[File]:
         if not self.rails:

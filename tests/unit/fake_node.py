@@ -171,7 +171,7 @@ class FakeNode:
         if not self.nm:
             return Completed(8, "", "NetworkManager is not running")
         if "show" in argv:
-            return Completed(0, "30 (disconnected)\n" if argv[-1] in self.nm_managed else "10 (unmanaged)\n")
+            return Completed(0, "100 (connected)\n" if argv[-1] in self.nm_managed else "10 (unmanaged)\n")
         (self.nm_managed.add if argv[-1] == "yes" else self.nm_managed.discard)(argv[3])
         return Completed(0)
 
