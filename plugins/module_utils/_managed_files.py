@@ -350,6 +350,9 @@ class _Set:
 
     def run(self, files: Sequence[File]) -> Result:
         if not files and not os.path.lexists(self.disk.real(STATE_DIR)):
+            if not self.check_mode:
+                with contextlib.suppress(OSError):  # a removal that was cut off between the two directories
+                    os.rmdir(os.path.dirname(self.disk.real(STATE_DIR)))
             return self.result
         with self._lock():
             return self._run(files)

@@ -441,3 +441,12 @@ def _edit(root):
         managed = any(path in json.loads(m.read_text())["files"] for m in (root / mf.STATE_DIR[1:]).glob("*.json"))
         if managed and real.exists() and not real.is_symlink():
             real.write_text("edited by hand\n")
+
+
+def test_a_removal_cut_off_before_its_last_directory_is_finished_by_the_next(tmp_path):
+    (tmp_path / "var/lib/sparkmatrix").mkdir(parents=True)
+    mf.remove_set("t", root=str(tmp_path), check_mode=True)
+    assert (tmp_path / "var/lib/sparkmatrix").exists()
+    mf.remove_set("t", root=str(tmp_path))
+    assert not (tmp_path / "var/lib/sparkmatrix").exists()
+    assert (tmp_path / "var/lib").exists()
