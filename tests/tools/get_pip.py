@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ensurepip
-import pathlib
+import importlib
 import runpy
 import sys
 
-bundled = next((pathlib.Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
 options = [word for word in sys.argv[1:] if word not in ("--no-setuptools", "--no-wheel")]
 if not any(word.startswith("pip==") for word in options):
     options.append("pip")
@@ -15,6 +14,7 @@ if "--no-setuptools" not in sys.argv:
     options.append("setuptools")
 if "--no-wheel" not in sys.argv:
     options.append("wheel")
-sys.path.insert(0, str(bundled))
+ensurepip.bootstrap(default_pip=True)
+importlib.invalidate_caches()
 sys.argv = ["pip", "install", "--upgrade", *options]
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
