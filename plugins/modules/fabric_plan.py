@@ -15,8 +15,8 @@ description:
   - In phase V(plan) it turns what every node found into one fabric fact per node, or into one refusal that lists every
     reason on every node.
   - In phase V(seal) it takes the results of M(sparkmatrix.cluster.fabric_probe) and M(sparkmatrix.cluster.show_gids) of
-    all nodes and returns the facts in state V(applied). If a half does not work it returns RV(refusal), and the facts in
-    state V(applying), so that they can be written before the play fails.
+    all nodes and returns the facts in state V(applied). If a half does not work it returns RV(refusal), and the facts
+    in state V(applying), so that they can be written before the play fails.
   - Plans one node, two nodes on one cable, and any number of nodes on one switch with one cage each.
   - Runs once per play on the controller and contacts no host.
 options:
