@@ -311,7 +311,10 @@ class Service:
                         self.name,
                         f"The unit file on this node and the run disagree: systemctl cat {self.name}",
                     )
-            elif (state.stopped and not state.job) or state.restarts > baseline.restarts or state.sub == "auto-restart":
+            # While the old invocation ends, it still shows its own count of restarts.
+            elif (state.stopped and not state.job) or (
+                new and (state.restarts > baseline.restarts or state.sub == "auto-restart")
+            ):
                 self._fail(state)
             if self.clock() > deadline:
                 self._fail(state, f"the unit is not up after {self.wanted.start_timeout_s:g} s")

@@ -131,6 +131,16 @@ def test_restart_when_the_process_has_another_hash(systemd):
     assert result.after["config_hash"] == "new-hash"
 
 
+def test_a_service_that_was_restarted_by_systemd_before_is_restarted(systemd):
+    fake = systemd(**{**RUNNING, "NRestarts": "3"})
+    fake.on["restart"] = [
+        {"ActiveState": "deactivating", "SubState": "stop-sigterm", "Job": "8"},
+        {**STARTING, "NRestarts": "0"},
+        UP,
+    ]
+    assert fake.run(config_hash="new-hash").action == "restarted"
+
+
 def test_restart_when_the_process_has_no_hash(systemd):
     fake = systemd(**RUNNING)
     fake.process(41, None)
