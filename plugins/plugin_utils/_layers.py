@@ -24,13 +24,13 @@ def select(
 ) -> tuple[list[str], list[Finding]]:
     """Return the selected layers in running order, and a finding for every tag that no layer has.
 
-    A mistyped tag would otherwise select nothing and end green. Only ``preflight`` selects no layer on purpose.
+    A mistyped tag would otherwise select nothing and end green. Only ``preflight`` selects no layer on purpose. Tools
+    skip tags of their own (Molecule: ``notest``), so of those only what looks like a mistyped layer is refused.
     """
-    findings = [
-        Finding("--tags" if tag in run_tags else "--skip-tags", f"there is no layer {tag!r}", _suggestion(tag))
-        for tag in dict.fromkeys([*run_tags, *skip_tags])
-        if tag not in KNOWN_TAGS and tag not in SPECIAL_TAGS
-    ]
+    known = {*KNOWN_TAGS, *SPECIAL_TAGS}
+    unknown_tags = [("--tags", tag) for tag in dict.fromkeys(run_tags) if tag not in known]
+    unknown_tags += [("--skip-tags", tag) for tag in dict.fromkeys(skip_tags) if tag not in known and _close(tag)]
+    findings = [Finding(option, f"there is no layer {tag!r}", _suggestion(tag)) for option, tag in unknown_tags]
     wanted = set(playbook_layers or LAYERS)
     unknown = sorted(wanted - set(LAYERS))
     findings += [Finding("spark_layers", f"there is no layer {name!r}", _suggestion(name)) for name in unknown]
@@ -41,8 +41,12 @@ def select(
     return [layer for layer in LAYERS if layer in selected and layer not in skip_tags], findings
 
 
+def _close(word: str) -> list[str]:
+    return difflib.get_close_matches(word, KNOWN_TAGS, n=1)
+
+
 def _suggestion(word: str) -> str:
-    close = difflib.get_close_matches(word, KNOWN_TAGS, n=1)
+    close = _close(word)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     return f"{hint}The layers are: {', '.join(KNOWN_TAGS)}"
 

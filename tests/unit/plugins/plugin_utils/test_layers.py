@@ -40,12 +40,17 @@ def test_a_mistyped_tag_is_refused_with_a_suggestion():
 
 
 def test_a_mistyped_skip_tag_and_an_unknown_layer_are_both_reported():
-    _selected, findings = _layers.select(["fabric", "gateway"], ["all"], ["xyz"])
+    _selected, findings = _layers.select(["fabric", "gateway"], ["all"], ["enginee"])
     assert [(f.host, f.found) for f in findings] == [
-        ("--skip-tags", "there is no layer 'xyz'"),
+        ("--skip-tags", "there is no layer 'enginee'"),
         ("spark_layers", "there is no layer 'gateway'"),
     ]
-    assert findings[0].remedy.startswith("The layers are: ")
+    assert findings[0].remedy.startswith("Did you mean 'engine'? ")
+    assert findings[1].remedy.startswith("The layers are: ")
+
+
+def test_tags_that_tools_skip_on_their_own_are_no_mistake():
+    assert _layers.select([], ["all"], ["molecule-notest", "notest"]) == (ALL, [])
 
 
 @pytest.mark.parametrize(("sources", "where"), [([], "inventory"), (["a", "b"], "inventory a, b")])
