@@ -56,6 +56,10 @@ def needs(venv: pathlib.Path, version: str) -> Callable[[], str]:
     return lambda: "" if (venv / "python").exists() else f"Python {version} is not on this machine"
 
 
+def needs_root() -> str:
+    return "" if os.geteuid() == 0 else "the simulated Sparks need root; run it with sudo"
+
+
 def needs_lab() -> str:
     lab = subprocess.run(
         [VENV / "python", "tests/lab/lab.py", "check"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -126,6 +130,7 @@ def steps() -> list[Step]:
         unit(VENV_312, "3.12", ("test", "full")),
         sanity(VENV, "3.11"),
         sanity(VENV_312, "3.12"),
+        Step("lab", ((f"{VENV}/python", "tests/lab/demo.py", "build"),), ("test", "full"), needs_root),
         molecule(("test", "full")),
         Step(
             "interruptions",

@@ -100,17 +100,26 @@ def summary(first: cluster.Run, second: cluster.Run, answer: dict[str, Any], sec
     )
 
 
+def build() -> int:
+    """Only what `up` does before it boots: packages, node image, engine environment."""
+    try:
+        cluster.build()
+    except cluster.LabError as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    return 0
+
+
 def down() -> int:
     return subprocess.run(cluster.lab("down"), cwd=cluster.ROOT, check=False).returncode
 
 
 def main(argv: list[str]) -> int:
-    if argv == ["up"]:
-        return up()
-    if argv == ["down"]:
-        return down()
-    print(__doc__)
-    return 2
+    actions = {"up": up, "build": build, "down": down}
+    if len(argv) != 1 or argv[0] not in actions:
+        print(__doc__)
+        return 2
+    return actions[argv[0]]()
 
 
 if __name__ == "__main__":
