@@ -186,15 +186,21 @@ def play(
         assert process.stdout is not None
         for line in process.stdout:
             output.write(line)
-            title = re.match(r"(PLAY|TASK) \[(.*?)\] \**$", line)
-            if show and title:
-                indent = "" if title[1] == "PLAY" else "  "
-                say(f"   {time.monotonic() - started:5.0f} s  {indent}{title[2]}")
+            if show and (title := shown_title(line)):
+                say(f"   {time.monotonic() - started:5.0f} s  {title}")
         code = process.wait()
     run = Run(code, time.monotonic() - started, killed=code == -signal.SIGKILL)
     if stats.exists():
         run.stats = json.loads(stats.read_text())
     return run
+
+
+def shown_title(line: str) -> str:
+    """Plays, and of the tasks those that do something: ``role : topic | Do it``."""
+    title = re.match(r"(PLAY|TASK) \[(?:[\w.]+ : )?(.*?)\] \**$", line)
+    if not title or (title[1] == "TASK" and " | " not in title[2]) or title[2].startswith("remove | "):
+        return ""
+    return title[2] if title[1] == "PLAY" else f"  {title[2]}"
 
 
 def log_tail(name: str, lines: int = 40) -> str:
