@@ -43,7 +43,7 @@ POLL_S = 1.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # `(EngineCore pid=67) ERROR 11-21 09:25:31 [core.py:1510] ` and its like; the rest repeats from rank to rank.
 _PREFIX = re.compile(r"^(?:\([^)]*\)\s*)*(?:ERROR [0-9-]+ [0-9:]+ \[[^\]]*\]\s*)?")
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception|Exit)(?:\([^)]*\))?: \S|^\S+: error: ")
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception|Exit)(?:\([^)]*\))?: \S|^[\w ./-]+: error: ")
 # First match wins. What is printed by vLLM 0.31 to 0.33, torch, the kernel and systemd when they end for this cause.
 CAUSES: Sequence[tuple[str, str, str]] = (
     (
@@ -65,7 +65,7 @@ CAUSES: Sequence[tuple[str, str, str]] = (
     ),
     (
         r"error: unrecognized arguments|error: argument --|error: ambiguous option|expected one argument",
-        "it does not know an option of its command line",
+        "it does not accept its command line",
         "Correct engine_options or the recipe for the version in engine_venv_requirements",
     ),
     (
@@ -341,7 +341,7 @@ def _count(value: Any) -> int:
 
 
 def unit_state(unit: str, runner: Runner = run_program) -> UnitState:
-    names = "LoadState,ActiveState,SubState,MainPID,Result,ExecMainStatus,NRestarts"
+    names = "LoadState,ActiveState,SubState,MainPID,Result,ExecMainStatus,NRestarts,InvocationID"
     return parse_show(runner(["systemctl", "show", unit, "-p", names]).out)
 
 
@@ -371,11 +371,13 @@ def wait_ready(
         if unit:
             state = unit_state(unit, runner)
             if dead(baseline, state):
-                raise SparkError(f"the engine died while it started ({describe(state)})", unit, explain(unit, runner))
+                failed = baseline if state.restarts > baseline.restarts else state
+                found = f"the engine died while it started ({describe(state)})"
+                raise SparkError(found, unit, explain(unit, runner, failed.invocation))
         if last.status in (http.client.UNAUTHORIZED, http.client.NOT_FOUND, http.client.BAD_REQUEST):
             raise SparkError(last.found, last.where, _refused(last.status)) from last
         if clock() >= deadline:
-            remedy = explain(unit, runner) if unit else "See its log"
+            remedy = explain(unit, runner, baseline.invocation) if unit else "See its log"
             raise SparkError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, remedy) from last
         sleep(POLL_S)
 
@@ -389,9 +391,13 @@ def describe(state: UnitState) -> str:
     return f"{state.active}/{state.sub}, Result={state.result}{status}, {state.restarts} restarts"
 
 
-def explain(unit: str, runner: Runner = run_program) -> str:
-    """The known cause with its remedy if the journal shows one, and the journal's last telling lines."""
-    argv = ["journalctl", "-u", unit, "-n", str(JOURNAL_SEARCHED), "--no-pager", "-o", "cat"]
+def explain(unit: str, runner: Runner = run_program, invocation: str = "") -> str:
+    """The known cause with its remedy if the journal shows one, and the journal's telling lines.
+
+    ``invocation`` narrows it to one start of the unit: messages of its processes, and systemd's about it.
+    """
+    which = [f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"] if invocation else ["-u", unit]
+    argv = ["journalctl", *which, "-n", str(JOURNAL_SEARCHED), "--no-pager", "-o", "cat"]
     lines = [_COLOUR.sub("", line).rstrip() for line in runner(argv).out.splitlines() if line.strip()]
     plain = [_PREFIX.sub("", line) for line in lines]
     # Tracebacks end in their exception. The first ones are the cause, later ones what followed from it.

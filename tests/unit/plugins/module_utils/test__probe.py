@@ -148,6 +148,7 @@ class System:
 
     def run(self, argv):
         if argv[0] == "journalctl":
+            self.asked = argv
             return Completed(0, self.journal)
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         return Completed(0, state)
@@ -159,8 +160,8 @@ class System:
         return self.now
 
 
-RUNNING = "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=7\nNRestarts=2\n"
-RESTARTED = RUNNING.replace("NRestarts=2", "NRestarts=3")
+RUNNING = "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=7\nNRestarts=2\nInvocationID=first\n"
+RESTARTED = RUNNING.replace("NRestarts=2", "NRestarts=3").replace("first", "second")
 RESTARTING = RUNNING.replace("active\nSubState=running", "activating\nSubState=auto-restart")
 FAILED = RUNNING.replace("active\nSubState=running", "failed\nSubState=failed") + "Result=exit-code\nExecMainStatus=1\n"
 
@@ -194,6 +195,7 @@ def test_it_ends_early_when_the_unit_has_died(state):
     assert system.now < 5
     assert "ran out of memory" in str(caught.value)
     assert "engine_context" in str(caught.value)
+    assert "_SYSTEMD_INVOCATION_ID=first" in system.asked
 
 
 def test_the_time_limit():
@@ -220,7 +222,7 @@ def test_it_does_not_wait_for_what_time_cannot_cure(mode, key, text):
         ("ValueError: Free memory on device cuda:0 (80/121 GiB) is less than desired GPU memory", "memory"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'g++'", "C++ compiler"),
         ("OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000)", "port is taken"),
-        ("vllm: error: unrecognized arguments: --speculative-model", "does not know an option"),
+        ("vllm: error: unrecognized arguments: --speculative-model", "does not accept its command line"),
         ("ImportError: libnuma.so.1: cannot open shared object file", "shared library"),
         ("FileNotFoundError: No such file or directory: /m/model.safetensors", "cannot get the model"),
         ("OSError: [Errno 28] No space left on device", "disk is full"),
@@ -249,6 +251,14 @@ def test_the_first_exceptions_are_shown_once_and_without_prefix():
     assert text.count("ValueError: the cause") == 1
     assert text.index("the cause") < text.index("what followed")
     assert "Traceback" not in text
+
+
+def test_a_usage_error_is_shown():
+    journal = "usage: vllm serve [model_tag]\nvllm serve: error: argument --max-model-len: invalid value: 'x'\n"
+    text = _probe.explain(UNIT, System(RUNNING, journal=journal).run)
+    assert "does not accept its command line" in text
+    assert "    vllm serve: error: argument" in text
+    assert "usage:" not in text
 
 
 def test_a_journal_without_exceptions():
