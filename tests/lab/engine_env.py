@@ -202,7 +202,7 @@ def copy_python(source: Python, cache: pathlib.Path) -> None:
         top = pathlib.Path(directory) == source.stdlib
         return {n for n in names if n == "__pycache__" or (top and (n in PYTHON_LEFT_OUT or n.startswith("config-")))}
 
-    shutil.copytree(source.stdlib, library, ignore=leave_out, symlinks=False)
+    shutil.copytree(source.stdlib, library, ignore=leave_out, symlinks=False, ignore_dangling_symlinks=True)
     (library / "site-packages").mkdir(exist_ok=True)
     if source.include.is_dir():
         shutil.copytree(source.include, target / f"include/python{VERSION}")
