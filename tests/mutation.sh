@@ -37,7 +37,7 @@ printf '[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n' > pytest.ini
 
 export PATH="$root/.venv/bin:$PATH"
 nice -n 19 mutmut run --max-children "${MUTATION_PROCESSES:-1}" > mutmut.log 2>&1 ||
-  { tail -c 4000 mutmut.log; exit 1; }
+  { tr '\r' '\n' < mutmut.log | tail -n 20; exit 1; }
 mutmut results 2> /dev/null | sed 's/^ *//' > survivors.txt
 python - << 'EOF'
 import collections
