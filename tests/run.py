@@ -114,7 +114,7 @@ def sanity(venv: pathlib.Path, version: str) -> Step:
 def molecule(levels: tuple[str, ...], *scenarios: str) -> Step:
     chosen = [word for scenario in scenarios for word in ("--scenario-name", scenario)] or ["--all"]
     # What an interrupted run left in Molecule's own notes would make it skip creating the nodes.
-    commands = ((f"{VENV}/molecule", "reset", "--all"), (f"{VENV}/molecule", "test", "--report", *chosen))
+    commands = ((f"{VENV}/molecule", "reset"), (f"{VENV}/molecule", "test", "--report", *chosen))
     return Step("molecule", commands, levels, needs_lab)
 
 
