@@ -11,6 +11,9 @@ The stock platform (vLLM 0.32) lacks two things that only matter across hosts:
 - its communicator believes that all ranks share ``/dev/shm`` as soon as their group names agree, and dies in "open shm
   in SHMManager failed" when they sit on different hosts.
 
+It also saves imports, which are most of the start on two cores: the model class is looked at in the process itself (the
+stock code starts another, lest CUDA be initialized), and the engine core is forked as on a GPU, not spawned.
+
 vLLM finds the plug-in through the entry point group ``vllm.platform_plugins``. Nothing of vLLM is imported before it
 asks for the platform class.
 """
@@ -18,6 +21,7 @@ asks for the platform class.
 # ruff: noqa: PLC0415 -- imported where they exist: in the engine environment
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
@@ -34,6 +38,18 @@ def _platform() -> type[Any]:
 
     class SparkCpuPlatform(CpuPlatform):
         ray_device_key = "GPU"
+
+        @classmethod
+        def pre_register_and_update(cls, parser: Any = None) -> None:
+            from vllm.model_executor.models import registry
+
+            super().pre_register_and_update(parser)
+            registry._run_in_subprocess = lambda function: function()
+
+        @classmethod
+        def check_and_update_config(cls, vllm_config: Any) -> None:
+            super().check_and_update_config(vllm_config)
+            os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 
         @classmethod
         def get_device_communicator_cls(cls) -> str:
