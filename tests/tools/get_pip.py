@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ensurepip
 import importlib
+import os
 import runpy
 import sys
 
@@ -14,7 +15,11 @@ if "--no-setuptools" not in sys.argv:
     options.append("setuptools")
 if "--no-wheel" not in sys.argv:
     options.append("wheel")
+environment = dict(os.environ)
 ensurepip.bootstrap(default_pip=True)
+# It replaces pip's own variables, such as the one of the package index.
+os.environ.clear()
+os.environ.update(environment)
 importlib.invalidate_caches()
 sys.argv = ["pip", "install", "--upgrade", *options]
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
