@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ LOGS = ROOT / ".cache" / "logs"
 VENV = ROOT / ".venv" / "bin"
 VENV_312 = ROOT / ".venv-py312" / "bin"
 CI = os.environ.get("CI") == "true"
+LAB_ID = os.environ.get("SPARKMATRIX_LAB_ID", "test")  # a cluster that `make demo` left up is not ours
 HEARTBEAT_S = 30
 TAIL_LINES = 80
 MODULES_AND_UTILS = ["plugins", "tests"]
@@ -54,7 +56,15 @@ class Step:
 
 
 def needs(venv: pathlib.Path, version: str) -> Callable[[], str]:
-    return lambda: "" if (venv / "python").exists() else f"Python {version} is not on this machine"
+    def reason() -> str:
+        program = "import sys; print('%d.%d' % sys.version_info[:2])"
+        try:
+            found = subprocess.run([venv / "python", "-c", program], capture_output=True, text=True, check=False).stdout
+        except OSError:
+            found = ""
+        return "" if found.strip() == version else f"Python {version} is not on this machine"
+
+    return reason
 
 
 def needs_root() -> str:
@@ -65,7 +75,15 @@ def needs_lab() -> str:
     lab = subprocess.run(
         [VENV / "python", "tests/lab/lab.py", "check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    return "" if lab.returncode == 0 else " ".join((lab.stdout + lab.stderr).split())[-400:]
+    if lab.returncode != 0:
+        return " ".join((lab.stdout + lab.stderr).split())[-400:]
+    status = subprocess.run(
+        [VENV / "python", "tests/lab/lab.py", "status"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
+    held = re.search(r"held by lab (\S+)", status)
+    if held and held[1] != LAB_ID:
+        return f"the lab {held[1]!r} is up on this machine; remove it first: make demo-down"
+    return ""
 
 
 def lint() -> Step:
@@ -87,7 +105,8 @@ def types() -> Step:
     return Step(
         "types",
         (
-            # Module code has to stay within Python 3.9: the oldest interpreter that a node may have.
+            # Module code has to stay within Python 3.9, the oldest interpreter that a node may have: ruff looks after
+            # the syntax; mypy knows nothing older than 3.10.
             (f"{VENV}/mypy", "--python-version", "3.10", "plugins/module_utils"),
             (f"{VENV}/mypy", "plugins/plugin_utils", "plugins/action", "plugins/modules", "tests/lab", "tests/run.py"),
         ),
@@ -142,6 +161,7 @@ def steps() -> list[Step]:
             needs_lab,
             on_lab=True,
         ),
+        Step("topologies", ((f"{VENV}/python", "tests/lab/topologies.py"),), ("full",), needs_lab, on_lab=True),
         Step(
             "interruptions-all",
             ((f"{VENV}/python", "tests/lab/interruptions.py", "--all"),),
@@ -166,7 +186,7 @@ def run(step: Step) -> bool:
     threading.Thread(target=heartbeat, daemon=True).start()
     environment = {**os.environ, "PATH": f"{VENV}:{os.environ['PATH']}", "PY_COLORS": "0", "NO_COLOR": "1"}
     environment.pop("ANSIBLE_CONFIG", None)
-    environment.setdefault("SPARKMATRIX_LAB_ID", "test")  # a cluster that `make demo` left up is not ours
+    environment["SPARKMATRIX_LAB_ID"] = LAB_ID
     code = 0
     with log.open("w") as output:
         for command in step.commands:
@@ -213,11 +233,16 @@ def main(argv: list[str]) -> int:
 
     def go(lane: list[Step]) -> None:
         for step in lane:
-            reason = step.cannot_run()
+            try:
+                reason = step.cannot_run()
+                outcome = not reason and run(step)
+            except Exception as exc:  # a step that cannot even start has failed; the next ones still run
+                print(f"   {step.name}: FAILED: {type(exc).__name__}: {exc}", flush=True)
+                reason, outcome = "", False
             if reason:
                 not_run[step.name] = reason
                 print(f"== {step.name}\n   {step.name}: NOT RUN: {reason}", flush=True)
-            elif run(step):
+            elif outcome:
                 passed.append(step.name)
             else:
                 failed.append(step.name)

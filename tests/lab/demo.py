@@ -37,11 +37,12 @@ def up() -> int:
         check(second.code == 0, "the second run of site.yml failed", "second-run")
         check(second.changed == 0, f"the second run changed {second.stats['changed_tasks']}", "second-run")
         answer = ask()
-    except cluster.LabError as exc:
-        print(f"\n{exc}", file=sys.stderr)
-        print(json.dumps({"ok": False, "error": str(exc).splitlines()[0]}))
+        summary(first, second, answer, time.monotonic() - started)
+    except Exception as exc:  # whatever went wrong, the last line is JSON
+        text = str(exc) or type(exc).__name__
+        print(f"\n{text}", file=sys.stderr)
+        print(json.dumps({"ok": False, "error": text.splitlines()[0]}))
         return 1
-    summary(first, second, answer, time.monotonic() - started)
     return 0
 
 

@@ -27,6 +27,7 @@ from typing import Any
 import cluster
 
 MAX_DELAY_S = 1.5
+LAST_TASKS = 6  # reports and questions, which are over before a delayed kill comes
 
 # What has to be equal at the end. Secrets are random per cluster, and so is the hash over them in the units: of secrets
 # only owner and mode are compared.
@@ -104,7 +105,10 @@ def main() -> int:
         fresh_lab()
         expected, total = undisturbed()
         fresh_lab()
-        killed = kill_through(points(total, options.sample or 0, rng), rng)
+        chosen = points(total - LAST_TASKS, options.sample or 0, rng)
+        # With a kill at every task the last runs have little left to do and may end before theirs.
+        wanted = len(chosen) if options.sample else len(chosen) * 9 // 10
+        killed = kill_through(chosen, rng)
         healed = cluster.play("healed", show=False)
         if healed.code:
             raise cluster.LabError(f"The run after the kills failed:\n{cluster.log_tail('healed')}")
@@ -128,7 +132,7 @@ def main() -> int:
     }
     print("\n".join(problems))
     print(json.dumps(result))
-    return 1 if problems or killed == 0 else 0
+    return 1 if problems or killed < wanted else 0
 
 
 def kill_through(tasks: list[int], rng: random.Random) -> int:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 NODES = 4
 HEAD = "spark1"
@@ -48,12 +49,12 @@ def test_secrets_are_readable_by_nobody_else(host):
 
 def test_no_secret_is_in_a_command_line_or_a_unit(host):
     files = host.check_output("find /etc/sparkmatrix -type f -perm 0600").split()
-    secrets = {
-        word for path in files for word in host.file(path).content_string.replace("=", " ").split() if len(word) > 24
-    }
+    content = " ".join(host.file(path).content_string for path in files)
+    secrets = {word for word in re.split(r"[\s=\"']+", content) if len(word) > 24}
     assert secrets
     visible = host.check_output(
-        "ps axww -o args; systemctl cat 'sparkmatrix-*'; systemctl show -p Environment 'sparkmatrix-*'"
+        "ps axww -o args; systemctl cat 'sparkmatrix-*'; systemctl show -p Environment 'sparkmatrix-*';"
+        " journalctl --no-pager -u 'sparkmatrix-*'"
     )
     for secret in secrets:
         assert secret not in visible
