@@ -3,7 +3,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run site.yml on the lab with every other shipped inventory: twice, the second run without a change, then an answer."""
+"""Run site.yml with every other shipped inventory on a lab: twice, the second time without a change; then ask."""
 
 from __future__ import annotations
 
