@@ -20,10 +20,12 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 
 FACT_PATH = "/etc/ansible/facts.d/sparkmatrix.fact"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STATES = ("planned", "applying", "applied")
 TOPOLOGIES = ("single", "direct", "ring", "switch", "mixed")
 TRANSPORTS = ("rdma", "socket")
+QOS = ("none", "roce")
+CABLE_SOURCES = ("lldp", "probe", "declared", "assumed")
 REMEDY = "Run the fabric layer again: ansible-playbook site.yml --tags fabric"
 
 
@@ -31,7 +33,7 @@ REMEDY = "Run the fabric layer again: ansible-playbook site.yml --tags fabric"
 class Rail:
     """One half of a cabled cage: one netdev, one RDMA device, one subnet."""
 
-    index: int  # 0-based; the same index means the same subnet on every node of a segment
+    index: int  # 0-based, unique on this node; who shares the subnet is told by `segment` or `edge`
     cage: int  # QSFP cage on the rear of the machine, from phys_port_name p0/p1
     pcie_path: str  # PCI domain of the half, for example "0000" or "0002"
     netdev: str
@@ -43,8 +45,29 @@ class Rail:
     link_gbps: float  # Gb/s of the cable, 0 when unknown
     segment: str = ""  # switch: name of the subnet, for example "rail0"
     neighbor: str = ""  # direct, ring: inventory name of the node at the other end
+    edge: str = ""  # direct, ring: name of the cable, the same at both ends, for example "spark1.0-spark2.1"
     gid_index: int | None = None  # diagnosis and perftest only; never exported to NCCL
     gid: str = ""  # content, compared between nodes
+
+
+@dataclass(frozen=True)
+class Cable:
+    """What one cage of this node is plugged into: another node's cage, or a switch."""
+
+    cage: int
+    source: str  # one of CABLE_SOURCES: how this is known
+    far_host: str = ""  # inventory name of the node at the other end of a direct cable
+    far_cage: int | None = None  # None when the cable is known, and not which of the two cages it ends in
+    switch: str = ""  # name of the switch (LLDP system name, else "switch0")
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way to a node that no cable joins to this one."""
+
+    destination: str  # IPv4 network, for example "192.168.104.12/32"
+    via: str  # IPv4 address of the neighbour that relays
+    netdev: str
 
 
 @dataclass(frozen=True)
@@ -62,6 +85,10 @@ class FabricFact:
     cluster_interface: str
     rails: tuple[Rail, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    cables: tuple[Cable, ...] = ()  # this node's own, by cage
+    routes: tuple[Route, ...] = ()  # only where not every node is a neighbour
+    forwarding: bool = False  # this node relays fabric traffic of others
+    qos: str = "none"
     schema: int = SCHEMA_VERSION
     plan_hash: str = ""
 
@@ -71,7 +98,7 @@ class FabricFact:
     def with_hash(self) -> FabricFact:
         """The same fact with ``plan_hash`` set: sha256 over everything that is planned, not over what is measured."""
         planned = self.as_dict()
-        for volatile in ("state", "plan_hash"):
+        for volatile in ("state", "plan_hash", "cables"):
             del planned[volatile]
         for rail in planned["rails"]:
             for measured in ("gid_index", "gid", "link_gbps"):
@@ -101,8 +128,11 @@ def load(document: Any, host: str) -> FabricFact:
             f"the fabric fact has schema {document.get('schema')!r}, this release reads {SCHEMA_VERSION}", where, REMEDY
         )
     try:
-        rails = tuple(_build(Rail, rail) for rail in document["rails"])
-        fact: FabricFact = _build(FabricFact, {**document, "rails": rails})
+        parts = {
+            name: tuple(_build(cls, entry) for entry in document[name])
+            for name, cls in (("rails", Rail), ("cables", Cable), ("routes", Route))
+        }
+        fact: FabricFact = _build(FabricFact, {**document, **parts})
         _check(fact)
     except (KeyError, TypeError, ValueError) as exc:
         raise SparkError(f"the fabric fact is damaged ({exc})", where, REMEDY) from exc
@@ -123,6 +153,7 @@ def require_applied(fact: FabricFact) -> FabricFact:
 _SCALARS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
+    "bool": (bool,),
     "float": (int, float),
     "int | None": (int, type(None)),
 }
@@ -147,6 +178,8 @@ def _check(fact: FabricFact) -> None:
         ("state", fact.state, STATES),
         ("topology", fact.topology, TOPOLOGIES),
         ("transport", fact.transport, TRANSPORTS),
+        ("qos", fact.qos, QOS),
+        *(("cable source", cable.source, CABLE_SOURCES) for cable in fact.cables),
     ):
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
@@ -154,6 +187,15 @@ def _check(fact: FabricFact) -> None:
         raise ValueError(f"rank {fact.rank} is outside 0..{fact.nodes - 1}")
     for address in (fact.management_address, fact.cluster_address, *(rail.address for rail in fact.rails)):
         ipaddress.ip_address(address)
+    indices = [rail.index for rail in fact.rails]
+    if len(set(indices)) != len(indices):
+        raise ValueError(f"the rails have the indices {indices}, and each needs its own")
+    for cable in fact.cables:
+        if bool(cable.far_host) == bool(cable.switch):
+            raise ValueError(f"the cable of cage {cable.cage} leads to {cable.far_host or 'neither node nor switch'}")
+    for route in fact.routes:
+        ipaddress.IPv4Network(route.destination)
+        ipaddress.IPv4Address(route.via)
     if not isinstance(fact.environment, Mapping) or not all(
         isinstance(key, str) and isinstance(value, str) for key, value in fact.environment.items()
     ):

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import (
+    Cable,
     FabricFact,
     Rail,
+    Route,
     dump,
     load,
     require_applied,
@@ -24,7 +26,7 @@ names = st.text("abcdefghijklmnop0123456789", min_size=1, max_size=8)
 addresses = st.ip_addresses(v=4).map(str)
 rails = st.builds(
     Rail,
-    index=st.integers(0, 7),
+    index=st.integers(0, 3),
     cage=st.integers(0, 1),
     pcie_path=st.sampled_from(["0000", "0002"]),
     netdev=names,
@@ -36,9 +38,18 @@ rails = st.builds(
     link_gbps=st.sampled_from([0.0, 100.0, 200.0]),
     segment=st.text(max_size=5),
     neighbor=st.text(max_size=5),
+    edge=st.text(max_size=5),
     gid_index=st.none() | st.integers(0, 255),
     gid=st.text(max_size=5),
 )
+cables = st.builds(
+    Cable,
+    cage=st.integers(0, 1),
+    source=st.sampled_from(["lldp", "probe"]),
+    far_host=names,
+    far_cage=st.sampled_from([0, 1, None]),
+) | st.builds(Cable, cage=st.integers(0, 1), source=st.sampled_from(["declared", "assumed"]), switch=names)
+routes = st.builds(Route, destination=st.ip_addresses(v=4).map(lambda ip: f"{ip}/32"), via=addresses, netdev=names)
 facts = st.builds(
     FabricFact,
     host=names,
@@ -50,7 +61,11 @@ facts = st.builds(
     management_address=addresses,
     cluster_address=addresses,
     cluster_interface=names,
-    rails=st.lists(rails, max_size=4).map(tuple),
+    rails=st.lists(rails, max_size=4, unique_by=lambda rail: rail.index).map(tuple),
+    cables=st.lists(cables, max_size=2).map(tuple),
+    routes=st.lists(routes, max_size=2).map(tuple),
+    forwarding=st.booleans(),
+    qos=st.sampled_from(["none", "roce"]),
     environment=st.dictionaries(names, st.text(max_size=8), max_size=4),
 ).map(FabricFact.with_hash)
 
@@ -102,7 +117,16 @@ def test_one_damaged_value_never_gives_a_traceback(name: str, value: Any) -> Non
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"schema": 2}, "has schema 2, this release reads 1"),
+        ({"schema": 1}, "has schema 1, this release reads 2"),
+        ({"qos": "some"}, "qos is 'some', expected one of none, roce"),
+        ({"forwarding": 1}, "FabricFact.forwarding is 1, expected bool"),
+        ({"rails": [asdict(RAIL), asdict(RAIL)]}, "the rails have the indices [0, 0], and each needs its own"),
+        ({"cables": [asdict(Cable(0, "guessed", "spark2"))]}, "cable source is 'guessed', expected one of lldp"),
+        ({"cables": [asdict(Cable(0, "probe"))]}, "cage 0 leads to neither node nor switch"),
+        ({"cables": [asdict(Cable(1, "probe", "spark2", 0, "sw"))]}, "the cable of cage 1 leads to spark2"),
+        ({"routes": [asdict(Route("192.168.1.1/24", "10.0.0.1", "a"))]}, "192.168.1.1/24 has host bits set"),
+        ({"routes": [asdict(Route("192.168.1.1/32", "here", "a"))]}, "Expected 4 octets in 'here'"),
+        ({"routes": [{"via": 1}]}, "Route.via is 1, expected str"),
         ({"state": "done"}, "state is 'done', expected one of planned, applying, applied"),
         ({"rank": 2}, "rank 2 is outside 0..1"),
         ({"rank": True}, "FabricFact.rank is True, expected int"),
@@ -121,9 +145,10 @@ def test_the_damage_is_named(change: dict[str, Any], text: str) -> None:
     assert text in str(raised.value)
 
 
-def test_a_missing_key_is_damage() -> None:
+@pytest.mark.parametrize("name", ["rails", "cables", "routes"])
+def test_a_missing_key_is_damage(name: str) -> None:
     document = json.loads(dump(FACT))
-    del document["rails"]
+    del document[name]
     with pytest.raises(SparkError, match="damaged"):
         load(document, "spark1")
 
@@ -142,11 +167,14 @@ def test_a_torn_file_says_so() -> None:
 
 def test_the_hash_is_of_the_plan_not_of_the_measurement() -> None:
     rail = replace(RAIL, gid_index=5, gid="x", link_gbps=100.0)
-    assert replace(FACT, state="planned", rails=(rail,)).with_hash().plan_hash == FACT.plan_hash
+    cable = Cable(0, "probe", switch="sw1")
+    assert replace(FACT, state="planned", rails=(rail,), cables=(cable,)).with_hash().plan_hash == FACT.plan_hash
     for other in (
         replace(FACT, rails=(replace(RAIL, address="192.168.100.11"),)),
         replace(FACT, environment={}),
         replace(FACT, nodes=3),
+        replace(FACT, qos="roce"),
+        replace(FACT, routes=(Route("192.168.1.1/32", "192.168.100.11", RAIL.netdev),)),
     ):
         assert other.with_hash().plan_hash != FACT.plan_hash
 
