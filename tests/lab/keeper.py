@@ -5,8 +5,8 @@
 """The process that stands for a lab while it is up.
 
 It holds the lock "one lab at a time" and a private mount namespace with the nodes' overlays and, where the host has
-none at /sys/fs/cgroup, cgroup2: all of it vanishes with the process. On direct and ring topologies it also lets the two
-ends of a cable lose carrier together.
+none at /sys/fs/cgroup, cgroup2: all of it vanishes with the process. It also lets the two ends of a cable lose carrier
+together.
 """
 
 from __future__ import annotations
@@ -117,13 +117,13 @@ def main(lab: Lab, tell: int) -> int:
 
 
 def watch(lab: Lab) -> None:
-    """Re-plug the cables whenever a node switches a port on or off. Without cables there is nothing to do."""
+    """Re-plug the cables whenever a node switches a port on or off."""
     try:
         record = lab.record()
     except LabError:  # only here to clean up
         record = None
     sockets: list[socket.socket] = []
-    if record and any(faults.is_cable(s) for s in lab.wanted([]).segments()):
+    if record:
         sockets = [_listen(lab.netns(node)) for node in record.names]
     while True:
         ready = select.select(sockets, [], [])[0]
@@ -131,7 +131,9 @@ def watch(lab: Lab) -> None:
             with contextlib.suppress(OSError):  # events were lost: we look at everything anyway
                 events.recv(rtnl.BUFFER)
         try:
-            network.wire(lab, lab.wanted())
+            wanted = lab.wanted()
+            if any(map(faults.is_cable, wanted.segments())):
+                network.wire(lab, wanted)
         except (LabError, KeyError):
             traceback.print_exc()
 

@@ -5,8 +5,9 @@
 """The networks of a lab: one namespace per node, and one that holds the switches and cables.
 
 Every interface of a node is one end of a veth pair; the other end stays in the fabric namespace. There a switch is one
-bridge per rail, and a cable is a bridge with two ports. Bridges hide carrier loss of the far end, so on cables the
-keeper watches both nodes and takes the near end down when the far one is down. Only one interface is in the host's own
+bridge, and a cable is a bridge too, with both halves of both ends: the ConnectX switches frames of a cage to both of
+its functions. Bridges hide carrier loss of the far end, so on cables the keeper watches both nodes and takes the near
+end down when the far one is down. Only one interface is in the host's own
 namespace (management), so neither the host's firewall nor its address plan sees the fabric.
 """
 
@@ -76,15 +77,6 @@ def create(lab: Lab, record: Record) -> None:
         f"link set uplink master {MANAGEMENT_BRIDGE} up",
         f"link set {MANAGEMENT_BRIDGE} up",
     ]
-    lines += [
-        line
-        for segment in sorted(faults.wanted(record.topology, record.nodes, []).segments())
-        # Fixed MTU: a bridge otherwise takes the smallest of its ports. LLDP passes, as through a cable.
-        for line in (
-            f"link add {segment} type bridge stp_state 0 mcast_snooping 0 group_fwd_mask 0x4000",
-            f"link set {segment} mtu {faults.JUMBO} up",
-        )
-    ]
     for node in record.names:
         run(["ip", "netns", "add", lab.netns(node)])
         number = spark.node_number(node)
@@ -130,6 +122,12 @@ def wire(lab: Lab, wanted: faults.Lab) -> None:
         _move(lab, wanted)
         here = links(lab.fabric)
         lines = []
+        for segment in sorted(wanted.segments().keys() - here.keys()):
+            # LLDP passes through a cable and ends at a switch. Fixed MTU: a bridge otherwise takes the smallest of its
+            # ports.
+            lldp = "0x4000" if faults.is_cable(segment) else "0"
+            lines.append(f"link add {segment} type bridge stp_state 0 mcast_snooping 0 group_fwd_mask {lldp}")
+            lines.append(f"link set {segment} mtu {faults.JUMBO} up")
         alive = _alive(lab, wanted)
         for (node, _netdev), port in wanted.ports.items():
             name = host_end(node, port.nic)
@@ -159,7 +157,8 @@ def _alive(lab: Lab, wanted: faults.Lab) -> set[tuple[str, str]]:
     up = {node: links(lab.netns(node)) for node in {port.node for ports in cables.values() for port in ports}}
     for segment, ports in wanted.segments().items():
         for port in ports:
-            others = [other for other in ports if other is not port]
+            end = (port.node, port.nic.cage)
+            others = [other for other in ports if (other.node, other.nic.cage) != end]
             if segment not in cables or any(
                 "UP" in str(up[other.node].get(other.nic.netdev, {}).get("flags")) for other in others
             ):
@@ -194,6 +193,16 @@ def set_addresses(lab: Lab, before: faults.Lab, after: faults.Lab) -> None:
             if f" {address} " not in shown:
                 nodad = ["nodad"] if ":" in address else []
                 ip(netns, "addr", "add", address, "dev", netdev, *nodad)
+
+
+def set_macs(lab: Lab, before: faults.Lab, after: faults.Lab) -> None:
+    """MAC addresses that faults change. A removed card has its ports parked in the fabric namespace."""
+    for key, port in after.ports.items():
+        if port.mac != before.ports[key].mac:
+            where = (lab.netns(port.node), port.nic.netdev)
+            if not port.present:
+                where = (lab.fabric, f"parked-{host_end(port.node, port.nic)}")
+            ip(where[0], "link", "set", where[1], "address", port.mac)
 
 
 def netns_file(name: str) -> pathlib.Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
 import resource
@@ -111,6 +112,8 @@ def prepare(lab: Lab, record: Record, node: str, key: str) -> None:
     (upper / "etc/systemd/system/sysinit.target.wants").mkdir(mode=0o755)
     (upper / "etc/systemd/system/sysinit.target.wants/sparksim.service").symlink_to("../sparksim.service")
     lab.control(node).mkdir(parents=True)
+    # Some topologies are about the links as well (100 Gb/s).
+    write_atomically(lab.control(node) / "faults.json", json.dumps(lab.wanted([]).nodes[node]) + "\n")
 
 
 def _directories(image: pathlib.Path, upper: pathlib.Path, path: pathlib.PurePath) -> None:

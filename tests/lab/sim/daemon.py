@@ -34,6 +34,7 @@ EINVAL_FILE = "/sys/class/net/lo/speed"
 # Settings of the whole machine, not of a network namespace: each node gets its own, so that a role cannot change the
 # host's. Values are Ubuntu's.
 SYSCTLS = {"vm/swappiness": "60", "vm/drop_caches": "0", "vm/vfs_cache_pressure": "100", "vm/min_free_kbytes": "90112"}
+MEMINFO = pathlib.Path("/proc/meminfo")
 MS_BIND = 4096
 STATIC_PCI = {
     "0007:01:00.0": {"vendor": "0x10ec", "device": "0x8127", "class": "0x020000", "numa_node": "-1"},
@@ -178,7 +179,8 @@ class Simulator:
         """Addresses of a netdev and of the VLANs on it, with the name of the device that has them."""
         names = {link.index: link.name}
         names |= {up.index: up.name for up in self.links.values() if up.below == link.index and up.kind == "vlan"}
-        return [(address, names[index]) for index, address in self.addresses if index in names]
+        blind = link.name in self.faults.get("gid_missing", [])
+        return [(a, names[index]) for index, a in self.addresses if index in names and not (blind and ":" not in a)]
 
     def publish(self, rebuild: frozenset[str] = frozenset()) -> None:
         """Bring the simulated files in line. ``rebuild`` names netdevs whose driver is to be loaded anew."""
@@ -199,9 +201,10 @@ class Simulator:
             else:
                 port.table.rescan(present)
             pcie = sysfs.PciLink(**self.faults.get("pcie", {}).get(link.name, {}))
-            port.pci.update(sysfs.pci(port.nic, link, image_mac, pcie))
-            port.rdma.update(sysfs.rdma(port.nic, link, port.table, image_mac, self.host))
-            for name, value in sysfs.overrides(port.nic, link, image_mac).items():
+            speed = self.faults.get("speed", {}).get(link.name, sysfs.CABLE_MBPS)
+            port.pci.update(sysfs.pci(port.nic, link, image_mac, pcie, speed))
+            port.rdma.update(sysfs.rdma(port.nic, link, port.table, image_mac, self.host, speed=speed))
+            for name, value in sysfs.overrides(port.nic, link, image_mac, speed).items():
                 write_in_place(RUN / "net" / link.name / name, f"{value}\n")
                 if port.mounted_for != link.index:
                     bind(RUN / "net" / link.name / name, CLASS / "net" / link.name / name)
@@ -217,6 +220,20 @@ class Simulator:
         changed = set(before.get("ipv6_first", [])) ^ set(self.faults.get("ipv6_first", []))
         self.load()
         self.publish(frozenset(changed))
+        leak_cma(bool(self.faults.get("cma_leak")))
+
+
+def leak_cma(leak: bool) -> None:
+    """Show another /proc/meminfo, or the real one again."""
+    if leak and str(MEMINFO) not in mounted():
+        kept = [line for line in MEMINFO.read_text().splitlines() if not line.startswith("Cma")]
+        write_in_place(
+            RUN / "meminfo", "\n".join([*kept, "CmaTotal:              0 kB", "CmaFree:          913408 kB"]) + "\n"
+        )
+        bind(RUN / "meminfo", MEMINFO)
+    elif not leak and str(MEMINFO) in mounted() and _libc.umount(str(MEMINFO).encode()):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(MEMINFO))
 
 
 def prepare() -> None:

@@ -25,6 +25,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import network
+import nodefaults
 from labstate import DEFAULT_ID, Lab, LabError, operation, write_atomically
 
 from sim import faults, spark
@@ -46,7 +47,10 @@ def parser(prog: str | None = None) -> argparse.ArgumentParser:
     made.add_argument("which", nargs="?", choices=list(faults.KINDS), metavar="fault", help="what to clear")
     made.add_argument("--half", type=int, choices=(0, 1), help="0: PCI domain 0000, 1: PCI domain 0002")
     made.add_argument("--netdev", choices=[nic.netdev for nic in spark.NICS])
-    made.add_argument("--address", help="stale_ipv4: address/prefix")
+    made.add_argument("--cage", type=int, choices=(0, 1), help="cable_swapped, speed_100g and others: which cage")
+    made.add_argument("--to", metavar="NODE", help="cable_swapped, duplicate_mac: the other node")
+    made.add_argument("--to-cage", type=int, choices=(0, 1), help="cable_swapped: the other node's cage")
+    made.add_argument("--address", help="stale_ipv4, docker_subnet: address/prefix")
     made.add_argument("--width", type=int, default=2, help="degraded_pcie: lanes (default 2 of 4)")
     made.add_argument("--speed", default="32.0 GT/s PCIe", help="degraded_pcie: for example '8.0 GT/s PCIe'")
     return made
@@ -63,6 +67,8 @@ def main(argv: list[str], prog: str | None = None) -> int:
         names = lab.record().names
         if options.node not in names and not (options.node == "all" and options.fault == "clear"):
             raise LabError(f"The lab {lab.id} has no node {options.node}, it has {', '.join(names)}")
+        if options.to and options.to not in names:
+            raise LabError(f"The lab {lab.id} has no node {options.to}, it has {', '.join(names)}")
         if options.fault is None:
             raise LabError(f"Say which fault: {', '.join(faults.KINDS)}; or clear")
         with operation():
@@ -80,6 +86,9 @@ def main(argv: list[str], prog: str | None = None) -> int:
                         options.address,
                         options.width,
                         options.speed,
+                        options.cage,
+                        options.to,
+                        options.to_cage,
                     ),
                 )
             apply(lab, before, after)
@@ -90,11 +99,13 @@ def main(argv: list[str], prog: str | None = None) -> int:
 
 
 def apply(lab: Lab, before: list[faults.Fault], after: list[faults.Fault]) -> None:
-    """Make ``after`` true, in this order: what is recorded, cables, addresses, what the simulators show."""
+    """Make ``after`` true, in this order: record, cables, MAC addresses, addresses, files, what the simulators show."""
     old, new = lab.wanted(before), lab.wanted(after)
     lab.save_faults(after)
     network.wire(lab, new)
+    network.set_macs(lab, old, new)
     network.set_addresses(lab, old, new)
+    nodefaults.apply(lab, old, new)
     for node, told in new.nodes.items():
         write_atomically(lab.control(node) / "faults.json", json.dumps(told) + "\n")
         sync(lab, node)

@@ -17,17 +17,36 @@ from typing import Any
 from sim import spark
 
 JUMBO = 9216  # what switches and cables of the lab carry
+SLOW_MBPS = 100000
 KINDS = {
+    # Moves of cables come first: what cuts or slows a cable is about where it is then.
+    "wrong_cage": "each cable sits in the other cage",
+    "cable_swapped": "the plug of one cage (--cage, default the cabled one) and that of --to NODE --to-cage N change "
+    "places (default: the other cage of the next node)",
+    "loop_cable": "the cables are pulled, and one cable joins both cages of this node",
     "no_cable": "the QSFP cables are pulled: no carrier on any port",
     "nic_removed": "no cable, and the platform removed all four ConnectX functions, as DGX OS does after boot",
-    "wrong_cage": "each cable sits in the other cage",
     "half_down": "one half of a cabled cage has no carrier (--half, default 1)",
     "mtu_mismatch": "the other end of the cable carries only 1500 bytes (--half: only that one)",
     "extra_ipv6": "a random link-local IPv6 address, registered before IPv4: GID indices shift by two (--netdev)",
     "stale_ipv4": "a second IPv4 address, left over from another configuration (--netdev, --address)",
     "degraded_pcie": "PCIe trained to fewer lanes (--width, default 2) or an older speed (--speed)",
+    "speed_100g": "the links came up with 100 Gb/s (--cage, --half, --netdev: only those)",
+    "gid_missing": "the RDMA driver missed the IPv4 addresses: no GID for them (--cage, --half, --netdev: only those)",
+    "duplicate_mac": "a port of cage 0 has the MAC address of the same port of another node (--to, default the next; "
+    "--netdev)",
     "management_lost": "the management cable is pulled: ssh does not reach the node",
+    "cma_leak": "/proc/meminfo as on a kernel that leaks CMA: CmaTotal 0, CmaFree above 0 (nothing else moves)",
+    "stale_nccl_conf": "an /etc/nccl.conf of another set-up",
+    "lldpad": "a unit lldpad.service is active",
+    "bond": "a netplan file that bonds both halves of cage 0 (the device itself where the kernel has bonding)",
+    "netplan_mode": "the netplan file of the system is readable for everybody",
+    "docker_subnet": "docker0 has 192.168.100.1/24 (--address: another one)",
+    "aer_journal": "the journal of this boot reports fatal PCIe errors and low power of the ConnectX",
 }
+MOVES = ("wrong_cage", "cable_swapped", "loop_cable")
+# Faults of a node's files and services: made and cleared by nodefaults.py.
+ON_NODE = ("stale_nccl_conf", "lldpad", "bond", "netplan_mode", "docker_subnet", "aer_journal")
 
 
 @dataclass(frozen=True)
@@ -39,14 +58,17 @@ class Fault:
     address: str | None = None
     width: int = 2
     speed: str = "32.0 GT/s PCIe"
+    cage: int | None = None
+    to: str | None = None
+    to_cage: int | None = None
 
     @property
-    def key(self) -> tuple[str, str, int | None, str | None]:
+    def key(self) -> tuple[str, str, int | None, str | None, int | None]:
         """Injecting a fault again with the same key replaces it."""
-        return (self.node, self.kind, self.half, self.netdev)
+        return (self.node, self.kind, self.half, self.netdev, self.cage)
 
     def hits(self, nic: spark.Nic) -> bool:
-        return self.half in (None, nic.half) and self.netdev in (None, nic.netdev)
+        return self.half in (None, nic.half) and self.netdev in (None, nic.netdev) and self.cage in (None, nic.cage)
 
 
 @dataclass
@@ -58,6 +80,7 @@ class Port:
     segment: str | None = None  # the bridge it is plugged into
     mtu: int = JUMBO
     present: bool = True
+    mac: str = ""
 
 
 @dataclass
@@ -68,6 +91,7 @@ class Lab:
     management: dict[str, bool]
     addresses: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # node to (netdev, address/prefix)
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)  # what the simulator of each node is told
+    on_node: dict[str, dict[str, str]] = field(default_factory=dict)  # node to kind of ON_NODE to its argument
 
     def segments(self) -> dict[str, list[Port]]:
         found: dict[str, list[Port]] = {}
@@ -77,19 +101,35 @@ class Lab:
         return found
 
 
-def cables(topology: str, nodes: int) -> list[list[tuple[str, int]]]:
-    """Each cable as its ends (node, cage). The cable of a switch is one with many ends; its name is its index."""
+Ends = list[tuple[str, int]]
+
+
+def cables(topology: str, nodes: int) -> dict[str, Ends]:
+    """Each Ethernet segment as its ends (node, cage): a cable has two, a switch any number.
+
+    Both halves of a cage are ends of the same segment: the ConnectX switches between the cable and its functions.
+    """
     names = spark.node_names(nodes)
-    if topology == "switch":
-        return [[(name, 0) for name in names]]
-    if topology == "direct" and nodes == 2:
-        return [[(names[0], 0), (names[1], 0)]]
-    if topology == "ring" and nodes >= 3:
-        return [[(name, 1), (names[(index + 1) % nodes], 0)] for index, name in enumerate(names)]
+    first, last = names[0], names[-1]
     if topology == "single" and nodes == 1:
-        return []
+        return {}
+    if topology in spark.PAIRS and nodes == 2:
+        return {
+            "direct": {"cable0": [(first, 0), (last, 0)]},
+            "direct_crossed": {"cable0": [(first, 0), (last, 1)]},
+            "direct_two": {"cable0": [(first, 0), (last, 0)], "cable1": [(first, 1), (last, 1)]},
+        }[topology]
+    if topology == "ring" and nodes >= 3:
+        return {f"cable{index}": [(name, 1), (names[(index + 1) % nodes], 0)] for index, name in enumerate(names)}
+    if topology == "switch":
+        return {"switch0": [(name, 0) for name in names]}
+    if topology in ("switch_two", "crossed_100g"):
+        return {"switch0": [(name, cage) for name in names for cage in (0, 1)]}
+    if topology == "mixed" and nodes >= 3:
+        return {"switch0": [(name, 0) for name in names[:-1]], "cable0": [(first, 1), (last, 0)]}
     raise ValueError(
-        f"topology {topology} cannot have {nodes} node(s): single has 1, direct 2, ring 3 or more, switch any number"
+        f"topology {topology} cannot have {nodes} node(s): single has 1, {', '.join(spark.PAIRS)} 2, ring and mixed "
+        "3 or more, switch, switch_two and crossed_100g any number"
     )
 
 
@@ -101,20 +141,27 @@ def is_cable(segment: str) -> bool:
 def wanted(topology: str, nodes: int, faults: Iterable[Fault]) -> Lab:
     names = spark.node_names(nodes)
     lab = Lab(
-        ports={(name, nic.netdev): Port(name, nic) for name in names for nic in spark.NICS},
+        ports={
+            (name, nic.netdev): Port(name, nic, mac=spark.mac(spark.node_number(name), nic.mac_offset))
+            for name in names
+            for nic in spark.NICS
+        },
         management=dict.fromkeys(names, True),
         addresses={name: [] for name in names},
-        nodes={name: {"ipv6_first": [], "pcie": {}} for name in names},
+        nodes={
+            name: {"ipv6_first": [], "pcie": {}, "speed": {}, "gid_missing": [], "cma_leak": False} for name in names
+        },
+        on_node={name: {} for name in names},
     )
-    for index, ends in enumerate(cables(topology, nodes)):
+    for segment, ends in cables(topology, nodes).items():
         for node, cage in ends:
             for nic in spark.NICS:
                 if nic.cage == cage:
-                    kind = "rail" if topology == "switch" else f"cable{index}h"
-                    lab.ports[node, nic.netdev].segment = f"{kind}{nic.half}"
+                    lab.ports[node, nic.netdev].segment = segment
+                    if topology == "crossed_100g":
+                        lab.nodes[node]["speed"][nic.netdev] = SLOW_MBPS
     order = list(KINDS)
-    # wrong_cage moves cables, so it comes before what cuts them.
-    for fault in sorted(faults, key=lambda f: (f.kind != "wrong_cage", order.index(f.kind))):
+    for fault in sorted(faults, key=lambda f: order.index(f.kind)):
         _apply(lab, fault)
     return lab
 
@@ -124,17 +171,15 @@ def _apply(lab: Lab, fault: Fault) -> None:
     hit = [port for port in own if fault.hits(port.nic)]
     number = spark.node_number(fault.node)
     told = lab.nodes[fault.node]
-    if fault.kind == "wrong_cage":
-        segments = {(port.nic.cage, port.nic.half): port.segment for port in own}
-        for port in own:
-            port.segment = segments[1 - port.nic.cage, port.nic.half]
+    if fault.kind in MOVES:
+        _move(lab, fault, own)
     elif fault.kind in ("no_cable", "nic_removed"):
         for port in own:
             port.segment = None
             port.present = port.present and fault.kind == "no_cable"
     elif fault.kind == "half_down":
         for port in own:
-            if port.nic.half == (1 if fault.half is None else fault.half):
+            if port.nic.half == (1 if fault.half is None else fault.half) and fault.cage in (None, port.nic.cage):
                 port.segment = None
     elif fault.kind == "mtu_mismatch":
         for port in hit:
@@ -151,8 +196,45 @@ def _apply(lab: Lab, fault: Fault) -> None:
     elif fault.kind == "degraded_pcie":
         for port in hit:
             told["pcie"][port.nic.netdev] = {"width": fault.width, "speed": fault.speed}
+    elif fault.kind == "speed_100g":
+        told["speed"].update({port.nic.netdev: SLOW_MBPS for port in hit})
+    elif fault.kind == "gid_missing":
+        told["gid_missing"] = sorted({*told["gid_missing"], *(port.nic.netdev for port in hit)})
+    elif fault.kind == "duplicate_mac":
+        other = spark.node_number(fault.to or _next(lab, fault.node))
+        for port in hit[:1]:
+            port.mac = spark.mac(other, port.nic.mac_offset)
     elif fault.kind == "management_lost":
         lab.management[fault.node] = False
+    elif fault.kind == "cma_leak":
+        told["cma_leak"] = True
+    else:
+        lab.on_node[fault.node][fault.kind] = fault.address or ""
+
+
+def _move(lab: Lab, fault: Fault, own: list[Port]) -> None:
+    if fault.kind == "wrong_cage":
+        _swap(lab, (fault.node, 0), (fault.node, 1))
+    elif fault.kind == "loop_cable":
+        for port in own:
+            port.segment = f"cable-loop{spark.node_number(fault.node)}"
+    else:
+        cabled = [port.nic.cage for port in own if port.segment]
+        cage = fault.cage if fault.cage is not None else min(cabled, default=0)
+        other = 1 - cage if fault.to_cage is None else fault.to_cage
+        _swap(lab, (fault.node, cage), (fault.to or _next(lab, fault.node), other))
+
+
+def _swap(lab: Lab, one: tuple[str, int], two: tuple[str, int]) -> None:
+    """What is plugged into the one cage goes into the other."""
+    ends = [[lab.ports[node, nic.netdev] for nic in spark.NICS if nic.cage == cage] for node, cage in (one, two)]
+    for first, second in zip(*ends, strict=True):
+        first.segment, second.segment = second.segment, first.segment
+
+
+def _next(lab: Lab, node: str) -> str:
+    names = list(lab.management)
+    return names[(names.index(node) + 1) % len(names)]
 
 
 def _first_cage(ports: list[Port], fault: Fault) -> list[Port]:

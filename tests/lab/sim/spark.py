@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MANAGEMENT = "enP7s7"
-TOPOLOGIES = ("single", "direct", "ring", "switch")
+PAIRS = ("direct", "direct_crossed", "direct_two")
+TOPOLOGIES = ("single", *PAIRS, "ring", "switch", "switch_two", "crossed_100g", "mixed")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from sim import gidtable, rtnl, spark
 
 FIRMWARE = "28.45.4028"
+CABLE_MBPS = 200000
+RATES = {200000: "200 Gb/sec (2X NDR)", 100000: "100 Gb/sec (2X HDR)"}
 BOARD = "NVD0000000087"
 COUNTERS = [
     "excessive_buffer_overrun_errors",
@@ -89,12 +91,20 @@ def active(link: rtnl.Link) -> bool:
     return link.up and link.carrier
 
 
-def speed_mbps(link: rtnl.Link) -> int:
+def speed_mbps(link: rtnl.Link, speed: int = CABLE_MBPS) -> int:
     """mlx5 reports 200000 for a Spark's cable; a port that is down reports -1 (unknown)."""
-    return 200000 if active(link) else -1
+    return speed if active(link) else -1
 
 
-def rdma(nic: spark.Nic, link: rtnl.Link, table: gidtable.GidTable, image_mac: str, host: str) -> dict[str, Value]:
+def rdma(
+    nic: spark.Nic,
+    link: rtnl.Link,
+    table: gidtable.GidTable,
+    image_mac: str,
+    host: str,
+    *,
+    speed: int = CABLE_MBPS,
+) -> dict[str, Value]:
     """Files below /sys/class/infiniband/<device>. ``image_mac`` is that of the first function (system image GUID)."""
     port = "ports/1"
     files: dict[str, Value] = {
@@ -113,7 +123,7 @@ def rdma(nic: spark.Nic, link: rtnl.Link, table: gidtable.GidTable, image_mac: s
         f"{port}/sm_lid": "0x0",
         f"{port}/sm_sl": "0",
         # A port that is down claims 40 Gb/s (4X QDR): the driver's default for an unknown speed.
-        f"{port}/rate": "200 Gb/sec (2X NDR)" if active(link) else "40 Gb/sec (4X QDR)",
+        f"{port}/rate": RATES[speed] if active(link) else "40 Gb/sec (4X QDR)",
         f"{port}/state": "4: ACTIVE" if active(link) else "1: DOWN",
         f"{port}/phys_state": "5: LinkUp" if active(link) else "3: Disabled",
     }
@@ -127,7 +137,7 @@ def rdma(nic: spark.Nic, link: rtnl.Link, table: gidtable.GidTable, image_mac: s
     return files
 
 
-def pci(nic: spark.Nic, link: rtnl.Link, image_mac: str, pcie: PciLink) -> dict[str, Value]:
+def pci(nic: spark.Nic, link: rtnl.Link, image_mac: str, pcie: PciLink, speed: int = CABLE_MBPS) -> dict[str, Value]:
     """Files of the PCI function, with the netdev's own below net/."""
     files: dict[str, Value] = {
         "vendor": "0x15b3",
@@ -147,15 +157,15 @@ def pci(nic: spark.Nic, link: rtnl.Link, image_mac: str, pcie: PciLink) -> dict[
         ),
     }
     net = f"net/{nic.netdev}"
-    files |= {f"{net}/{name}": value for name, value in overrides(nic, link, image_mac).items()}
+    files |= {f"{net}/{name}": value for name, value in overrides(nic, link, image_mac, speed).items()}
     files |= {f"{net}/address": link.mac, f"{net}/dev_port": "0", f"{net}/dev_id": "0x0", f"{net}/mtu": str(link.mtu)}
     return files
 
 
-def overrides(nic: spark.Nic, link: rtnl.Link, image_mac: str) -> dict[str, Value]:
+def overrides(nic: spark.Nic, link: rtnl.Link, image_mac: str, speed: int = CABLE_MBPS) -> dict[str, Value]:
     """What a ConnectX netdev says in /sys/class/net/<netdev>/ where a veth device says something else."""
     return {
         "phys_port_name": f"p{nic.cage}",
         "phys_switch_id": "".join(reversed(image_mac.split(":"))) + "0000",
-        "speed": str(speed_mbps(link)),
+        "speed": str(speed_mbps(link, speed)),
     }
