@@ -197,7 +197,7 @@ def machine_lock(lab: Lab, wait_s: float) -> int:
                 os.close(descriptor)
                 raise LabError(
                     f"One lab at a time: this machine is held by {holder}. Use that one, wait for it (--wait SECONDS) "
-                    "or remove it: python3 tests/lab/lab.py down --id ID"
+                    "or remove it: python3 tests/lab/lab.py down --id ID (the demo's: make demo-down)"
                 ) from None
             if not told:
                 print(f"Waiting for {holder}", flush=True)
