@@ -15,13 +15,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
     Finding,
     SparkError,
     errors,
+    infos,
     refusal,
     warnings,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _layers, _preflight, _variables
 
 SPEC: dict[str, dict[str, Any]] = {
-    "phase": {"type": "str", "required": True, "choices": ["inventory", "hosts"]},
+    "phase": {"type": "str", "required": True, "choices": ["request", "inventory", "hosts"]},
     "layers": {"type": "list", "elements": "str"},
     "playbook_layers": {"type": "list", "elements": "str", "default": []},
     "run_tags": {"type": "list", "elements": "str", "default": []},
@@ -35,7 +36,8 @@ SPEC: dict[str, dict[str, Any]] = {
     "min_disk_gib": {"type": "float", "default": 20},
     "max_clock_skew_s": {"type": "float", "default": 10},
     "ignored_variables": {"type": "list", "elements": "str", "default": []},
-    "skip_checks": {"type": "list", "elements": "str", "default": []},
+    "severity": {"type": "dict", "default": {}},
+    "inventory_sources": {"type": "list", "elements": "str", "default": []},
 }
 # Read for every host beside the variables with our prefixes.
 CONNECTION = ("ansible_host", "ansible_port")
@@ -58,7 +60,10 @@ class ActionModule(ActionBase):
         if layers is None:
             layers, findings = _layers.select(args["playbook_layers"], args["run_tags"], args["skip_tags"])
         sparks = list(task_vars["groups"].get(args["group"], []))
-        findings += _layers.missing_sparks(sparks, [])
+        findings += _layers.missing_sparks(sparks, args["inventory_sources"])
+        if args["phase"] == "request":
+            text = refusal("This run was refused before any machine was contacted:", findings)
+            return {"changed": False, "layers": layers, **({"failed": True, "msg": text} if findings else {})}
         context = self._context(args, task_vars, frozenset(layers), sparks)
         checks = _preflight.INVENTORY_CHECKS if args["phase"] == "inventory" else _preflight.HOST_CHECKS
         made = _preflight.run(checks, context)
@@ -67,14 +72,17 @@ class ActionModule(ActionBase):
         if warnings(findings):
             result["warnings"] = [str(finding) for finding in warnings(findings)]
         if errors(findings):
-            names = sorted({check.name for check, finding in made if finding.severity == "error" and not check.firm})
+            names = _preflight.changeable(made)
             text = refusal("Preflight refused this run, and nothing has been changed:", findings)
             if names:
-                text += f"\nTo run in spite of a check, name it in preflight_skip_checks: {', '.join(names)}"
+                wanted = ", ".join(f"{name}: warn" for name in names)
+                text += f"\nTo run in spite of these checks: preflight_severity: {{{wanted}}}"
             # No more than the message: Ansible prints everything that a failure returns.
             return {**result, "failed": True, "msg": text}
         shown = [finding.as_dict() for finding in findings]
-        return {**result, "layers": layers, "findings": shown, "request": _preflight.request(context)}
+        told = [str(finding) for finding in infos(findings)]
+        asked = _preflight.request(context)
+        return {**result, "layers": layers, "findings": shown, "infos": told, "request": asked}
 
     def _context(
         self, args: Mapping[str, Any], task_vars: Mapping[str, Any], layers: frozenset[str], sparks: list[str]
@@ -114,7 +122,7 @@ class ActionModule(ActionBase):
             min_disk_gib=args["min_disk_gib"],
             max_clock_skew_s=args["max_clock_skew_s"],
             ignored_variables=tuple(args["ignored_variables"]),
-            skip_checks=tuple(args["skip_checks"]),
+            severity=args["severity"],
         )
         return _preflight.Context(
             layers=layers,

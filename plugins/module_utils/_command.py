@@ -51,6 +51,22 @@ def run(argv: Sequence[str], timeout_s: float = 30.0) -> Completed:
     return Completed(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
+def run_or_leave(argv: Sequence[str], timeout_s: float) -> Completed:
+    """Like :func:`run`, for what may hang in the kernel: past its time limit it is killed and not waited for."""
+    try:
+        process = subprocess.Popen(  # pylint: disable=consider-using-with,ansible-bad-function
+            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as exc:
+        return Completed(NOT_FOUND, "", f"{argv[0]}: {exc.strerror}")
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return Completed(TIMED_OUT, "", f"{argv[0]} gave no answer within {timeout_s:g} s")
+    return Completed(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
 def search_path() -> str:
     """PATH with the system directories added at its end."""
     present = os.environ.get("PATH", "")

@@ -26,17 +26,22 @@ class SparkError(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check: ``severity`` is ``error`` (refuse) or ``warning`` (show and go on)."""
+    """One result of a check: ``severity`` is ``error`` (refuse), ``warning`` or ``info`` (show and go on).
+
+    ``why`` says what goes wrong because of it.
+    """
 
     host: str
     found: str
     remedy: str
     device: str = ""
     severity: str = "error"
+    why: str = ""
 
     def __str__(self) -> str:
         where = f"{self.host} {self.device}".strip()
-        return sentence(self.found, where, self.remedy)
+        found = f"{self.found.strip().rstrip('.')}. {self.why}" if self.why else self.found
+        return sentence(found, where, self.remedy)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -58,6 +63,10 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 def warnings(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.severity == "warning"]
+
+
+def infos(findings: Iterable[Finding]) -> list[Finding]:
+    return [f for f in findings if f.severity == "info"]
 
 
 def refusal(title: str, findings: Iterable[Finding]) -> str:

@@ -14,12 +14,20 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _meminfo
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _ibdev2netdev,
+    _meminfo,
+    _node_health,
+    _show_gids,
+    _sysfs,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner, run, search_path
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 
 # Product names of the GB10 machines, as the makers write them into DMI. The GPU's own name counts more (see machine()).
 _GB10_DMI = re.compile(
@@ -28,6 +36,8 @@ _GB10_DMI = re.compile(
 _GB10_GPU = re.compile(r"\bGB10\b", re.I)
 _LISTEN = "0A"  # TCP_LISTEN in include/net/tcp_states.h
 _MAX_ANCESTORS = 24
+# What is read only when asked for: each costs time, or is nobody's business outside its layers.
+PARTS = ("rdma", "gids", "kernel_log", "gpu", "nccl")
 _CAP_SYS_RESOURCE = 24  # include/uapi/linux/capability.h
 
 
@@ -39,6 +49,10 @@ class Request:
     commands: Sequence[str] = ()
     units: Sequence[str] = ()
     ports: Sequence[int] = ()
+    parts: Sequence[str] = ()  # of PARTS
+    environments: Sequence[str] = ()
+    interpreters: Sequence[str] = ()
+    users: Sequence[str] = ()  # whose NCCL settings count
     connection_host: str = ""
     controller_time: float | None = None
 
@@ -52,6 +66,12 @@ class Reader:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     pid: int = field(default_factory=os.getpid)
     clock: Callable[[], float] = time.time
+    gpu_runner: Runner | None = None  # None: a process of its own with a time limit
+
+    @property
+    def sysfs(self) -> Path:
+        """Where sysfs is mounted; tests may name another place (see ``_sysfs.root``)."""
+        return _sysfs.root() if self.root == Path("/") else self.root / "sys"
 
     def text(self, path: str) -> str | None:
         try:
@@ -75,11 +95,17 @@ def gather(request: Request, reader: Reader | None = None) -> dict[str, Any]:
     reader = reader or Reader()
     now = reader.clock()
     memory = _meminfo.read(str(reader.root))
-    net = network(reader, request.connection_host)
     uname = os.uname()
+    # Most of the time is spent waiting for programs, so they run side by side.
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        net = pool.submit(network, reader, request.connection_host)
+        kind = pool.submit(machine, reader)
+        states = pool.submit(units, reader, request.units)
+        pythons = pool.submit(_node_health.interpreters, reader.runner, request.interpreters)
+        extra = {name: pool.submit(read_part, reader, request, name) for name in request.parts}
     return {
         "hostname": reader.text("proc/sys/kernel/hostname") or uname.nodename,
-        "machine": machine(reader),
+        "machine": kind.result(),
         "machine_id": reader.text("etc/machine-id") or None,
         "boot_id": reader.text("proc/sys/kernel/random/boot_id"),
         "kernel": reader.text("proc/sys/kernel/osrelease") or uname.release,
@@ -97,11 +123,16 @@ def gather(request: Request, reader: Reader | None = None) -> dict[str, Any]:
             "cma_free": memory.get("CmaFree"),
         },
         "paths": {path: disk(reader, path) for path in request.paths},
-        "network": net,
+        "network": net.result(),
         "listening": listening(reader, request.ports),
         "commands": {name: shutil.which(name, path=search_path()) for name in request.commands},
-        "units": units(reader, request.units),
+        "units": states.result(),
         "netplan_files": netplan_files(reader),
+        "netplan_modes": {path: mode(reader, path) for path in netplan_files(reader)},
+        "netplan_bonds": netplan_bonds(reader),
+        "environments": _node_health.environments(reader.root, request.environments),
+        "interpreters": pythons.result(),
+        **{name: part.result() for name, part in extra.items()},
         "systemd": reader.text("proc/1/comm") == "systemd",
         "limits": limits(reader),
         "uid": os.geteuid(),
@@ -109,6 +140,41 @@ def gather(request: Request, reader: Reader | None = None) -> dict[str, Any]:
         "time": now,
         # Includes the way from the controller to here, so it is too large by up to a few seconds, never too small.
         "clock_offset": None if request.controller_time is None else now - request.controller_time,
+    }
+
+
+def read_part(reader: Reader, request: Request, name: str) -> Any:
+    """One of :data:`PARTS`."""
+    if name == "rdma":
+        return rdma(reader)
+    if name == "gids":
+        try:
+            return [gid.as_dict() for gid in _show_gids.read(reader.sysfs)]
+        except SparkError:
+            return None
+    if name == "kernel_log":
+        return _node_health.kernel_log(reader.runner)
+    if name == "gpu":
+        return _node_health.cuda(reader.gpu_runner)
+    if name == "nccl":
+        settings = _node_health.nccl_settings(reader.root, request.users)
+        return {"system": _node_health.system_nccl(reader.root), "settings": settings}
+    raise SparkError(f"there is no part {name!r}", "node_info", f"The parts are: {', '.join(PARTS)}")
+
+
+def rdma(reader: Reader) -> dict[str, Any]:
+    """What the module ``ibdev2netdev`` returns, from sysfs alone."""
+    try:
+        ports = _ibdev2netdev.read(reader.sysfs)
+        absence = None if ports else _ibdev2netdev.explain_absence(reader.sysfs)
+    except SparkError as exc:
+        return {"devices": [], "cages": [], "source": "sysfs", "reason": "unreadable", "message": str(exc)}
+    return {
+        "devices": [port.as_dict() for port in ports],
+        "cages": [cage.as_dict() for cage in _ibdev2netdev.cages(ports)],
+        "source": "sysfs",
+        "reason": absence.reason if absence else None,
+        "message": absence.message if absence else None,
     }
 
 
@@ -185,7 +251,7 @@ def disk(reader: Reader, path: str) -> dict[str, Any]:
 
 def network(reader: Reader, connection_host: str = "") -> dict[str, Any]:
     """Interfaces and routes from ``ip -j`` (iproute2), and the interface that carries Ansible's connection."""
-    interfaces = parse_addresses(reader.output("ip", "-j", "addr", "show"))
+    interfaces = parse_addresses(reader.output("ip", "-j", "-d", "addr", "show"))
     routes = parse_routes(reader.output("ip", "-j", "route", "show", "table", "all"))
     address, source = connection_address(reader, connection_host, interfaces)
     carrier = next((item["name"] for item in interfaces or [] if address in _plain(item)), None)
@@ -219,7 +285,10 @@ def _json_list(text: str | None) -> list[dict[str, Any]] | None:
 
 
 def parse_addresses(text: str | None) -> list[dict[str, Any]] | None:
-    """``[{name, mac, mtu, state, addresses: [{address, prefix, family, scope}]}]``."""
+    """``[{name, mac, mtu, state, kind, master, addresses: [{address, prefix, family, scope}]}]``.
+
+    ``kind`` is that of a virtual device (bond, bridge, veth …), ``master`` the bond or bridge that an interface is in.
+    """
     entries = _json_list(text)
     if entries is None:
         return None
@@ -242,6 +311,8 @@ def parse_addresses(text: str | None) -> list[dict[str, Any]] | None:
                 "mac": entry.get("address"),
                 "mtu": entry.get("mtu"),
                 "state": entry.get("operstate"),
+                "kind": info.get("info_kind") if isinstance(info := entry.get("linkinfo"), dict) else None,
+                "master": entry.get("master"),
                 "addresses": addresses,
             }
         )
@@ -449,3 +520,24 @@ def netplan_files(reader: Reader) -> list[str]:
         for name in reader.names(directory)
         if name.endswith(".yaml")
     ]
+
+
+def mode(reader: Reader, path: str) -> str | None:
+    """Permission bits, for example ``0600``."""
+    try:
+        return f"{(reader.root / path.lstrip('/')).stat().st_mode & 0o7777:04o}"
+    except OSError:
+        return None
+
+
+def netplan_bonds(reader: Reader) -> dict[str, list[str]]:
+    """``{file: names}`` of the netplan files that declare bonds, with every interface-like word below ``bonds:``.
+
+    Nodes have no YAML parser for module code, and a word too many does no harm: the reader looks for names it knows.
+    """
+    found = {}
+    for path in netplan_files(reader):
+        _before, mark, rest = re.sub(r"#.*", "", reader.text(path.lstrip("/")) or "").partition("bonds:")
+        if mark:
+            found[path] = sorted(set(re.findall(r"\ben[\w.-]+\b", rest)))
+    return found

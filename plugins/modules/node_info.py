@@ -33,6 +33,31 @@ options:
     type: list
     elements: int
     default: []
+  parts:
+    description:
+      - What to read beyond that. V(rdma) is what M(sparkmatrix.cluster.ibdev2netdev) returns, V(gids) what
+        M(sparkmatrix.cluster.show_gids) does, both from sysfs.
+      - V(kernel_log) are fatal PCIe errors and lost devices in the kernel's journal of this boot.
+      - V(gpu) is whether CUDA can be initialized, V(nccl) the version and the settings files of NCCL.
+    type: list
+    elements: str
+    choices: [rdma, gids, kernel_log, gpu, nccl]
+    default: []
+  environments:
+    description: Python environments (venv) to look at.
+    type: list
+    elements: str
+    default: []
+  interpreters:
+    description: Python interpreters whose version is wanted.
+    type: list
+    elements: str
+    default: []
+  users:
+    description: Users whose C(~/.nccl.conf) is wanted with O(parts=nccl).
+    type: list
+    elements: str
+    default: []
   connection_host:
     description: The address that Ansible used to reach the machine, for the case that the ssh session cannot be found.
     type: str
@@ -87,6 +112,15 @@ node:
     commands: {description: 'Per program its path, or none.', type: dict}
     units: {description: 'Per unit: load, active, sub, enabled.', type: dict}
     netplan_files: {description: Files that netplan reads., type: list}
+    netplan_modes: {description: 'Permission bits of each of them, for example 0600.', type: dict}
+    netplan_bonds: {description: 'Those that declare bonds, with the interfaces named below that key.', type: dict}
+    environments: {description: 'Per environment: exists, nccl (the version in it).', type: dict}
+    interpreters: {description: 'Per interpreter its version, or none.', type: dict}
+    rdma: {description: 'With O(parts=rdma): devices, cages, reason, message.', type: dict}
+    gids: {description: With O(parts=gids)., type: list}
+    kernel_log: {description: 'With O(parts=kernel_log): kind (aer_fatal, low_power), device, line, count.', type: list}
+    gpu: {description: 'With O(parts=gpu): checked, ok, code (CUresult), message.', type: dict}
+    nccl: {description: 'With O(parts=nccl): system (version of the package), settings per file.', type: dict}
     systemd: {description: Whether systemd is the init system., type: bool}
     limits:
       description: Hard limits of the init system, memlock in bytes and nofile, -1 for unlimited; can_raise.
@@ -100,7 +134,7 @@ node:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import Request, gather
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import PARTS, Request, gather
 
 
 def main() -> None:
@@ -110,6 +144,10 @@ def main() -> None:
             "commands": {"type": "list", "elements": "str", "default": []},
             "units": {"type": "list", "elements": "str", "default": []},
             "ports": {"type": "list", "elements": "int", "default": []},
+            "parts": {"type": "list", "elements": "str", "choices": list(PARTS), "default": []},
+            "environments": {"type": "list", "elements": "str", "default": []},
+            "interpreters": {"type": "list", "elements": "str", "default": []},
+            "users": {"type": "list", "elements": "str", "default": []},
             "connection_host": {"type": "str", "default": ""},
             "controller_time": {"type": "float"},
         },

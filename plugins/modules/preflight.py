@@ -17,10 +17,10 @@ description:
   - Runs on the controller, once for all hosts.
 options:
   phase:
-    description: What to check.
+    description: What to check. V(request) only looks at tags and group, so that a mistyped tag cannot end green.
     type: str
     required: true
-    choices: [inventory, hosts]
+    choices: [request, inventory, hosts]
   layers:
     description: Layers that the run touches. Computed from the playbook's layers and the tags when not given.
     type: list
@@ -78,8 +78,12 @@ options:
     type: list
     elements: str
     default: []
-  skip_checks:
-    description: Names of checks to leave out.
+  severity:
+    description: Severity per name of a check, V(fail), V(warn), V(info) or V(skip). C(docs/preflight.md) lists them.
+    type: dict
+    default: {}
+  inventory_sources:
+    description: The value of C(ansible_inventory_sources), named where an inventory has no machine.
     type: list
     elements: str
     default: []
@@ -105,10 +109,15 @@ layers:
   type: list
   elements: str
 findings:
-  description: The warnings, each with C(host), C(device), C(found), C(remedy) and C(severity).
+  description: Warnings and notes, each with C(host), C(device), C(found), C(why), C(remedy) and C(severity).
   returned: success
   type: list
   elements: dict
+infos:
+  description: The notes as sentences.
+  returned: success
+  type: list
+  elements: str
 request:
   description: Options for M(sparkmatrix.cluster.node_info), so that one call per machine answers the other phase.
   returned: success

@@ -63,7 +63,7 @@ def test_a_good_inventory():
 
 def test_a_bad_inventory_is_refused_with_every_finding():
     result = judge({
-        "spark_1": {"spark_rank": 0, "preflight_skip_check": 1, "my_own": ValueError("never read")},
+        "spark_1": {"spark_rank": 0, "preflight_severty": 1, "my_own": ValueError("never read")},
         "spark2": {"spark_rank": 0, "preflight_min_memory_gib": ValueError("'x' is  undefined")},
     })  # fmt: skip
     assert result["failed"]
@@ -71,15 +71,37 @@ def test_a_bad_inventory_is_refused_with_every_finding():
     assert lines[0] == "Preflight refused this run, and nothing has been changed:"
     assert lines[1].startswith("  1. spark_1: the inventory name")
     assert lines[2].startswith("  2. spark_1, spark2: spark_rank 0 is given 2 times")
-    assert "Did you mean preflight_skip_checks?" in lines[3]
+    assert "Did you mean preflight_severity?" in lines[3]
     assert "preflight_min_memory_gib cannot be evaluated: 'x' is undefined" in lines[4]
-    assert lines[5].endswith(": names, unknown_variables")
+    assert lines[5].endswith("preflight_severity: {names: warn, unknown_variables: warn}")
     assert "findings" not in result
 
 
 def test_a_tag_that_no_layer_has():
     assert "no layer 'fabrik'" in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]
     assert "To run in spite" not in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]
+
+
+def test_infos_are_told_apart():
+    hosts = {"spark_1": {"spark_rank": 0}}
+    result = judge(hosts, severity={"names": "info"}, layers=["fabric"])
+    assert not result.get("failed")
+    assert "warnings" not in result
+    assert result["infos"][0].startswith("spark_1: the inventory name is no valid host name")
+    assert result["findings"][0]["severity"] == "info"
+
+
+def test_the_request_alone():
+    assert judge({"spark_1": {}}, phase="request", run_tags=["ray"]) | {"changed": False} == {
+        "changed": False,
+        "layers": ["plan", "ray"],
+    }
+    refused = judge({"spark_1": {}}, phase="request", run_tags=["rai"])
+    assert refused["failed"]
+    assert refused["msg"].startswith("This run was refused before any machine was contacted:")
+    variables = {"hostvars": HostVars(), "groups": {}}
+    empty = act(preflight, {"phase": "request", "inventory_sources": ["x.yml"]}, variables)
+    assert "inventory x.yml: there is no host in the group 'sparks'" in empty["msg"]
 
 
 def test_an_empty_group():
@@ -98,13 +120,12 @@ def test_the_machines():
             "__preflight_node": {"msg": "odd", "module_stderr": "x\nsudo: a password is required\n"},
         },
     }
-    result = judge(hosts, phase="hosts", layers=["fabric"], skip_checks=["commands"])
-    assert "  1. spark3: the machine could not be read: Connection timed out. Is the machine on" in result["msg"]
-    assert "  2. spark4: the machine could not be read: odd (sudo: a password is required). Add -K" in result["msg"]
+    result = judge(hosts, phase="hosts", layers=["fabric"], severity={"commands": "skip"})
+    assert "  1. spark3: the machine could not be read: Connection timed out. " in result["msg"]
+    assert "Is the machine on" in result["msg"]
+    assert "  2. spark4: the machine could not be read: odd (sudo: a password is required). " in result["msg"]
     assert len(result["msg"].splitlines()) == 3  # those that the failure kept from being asked are no finding
-    assert result["warnings"][0].startswith(
-        "spark1, spark2: the machines run different versions of the kernel: a on spark1"
-    )
+    assert result["warnings"][0].startswith("spark1, spark2: different versions of the kernel: a on spark1")
     hosts = {host: {**values, "__preflight_local": {"ansible_facts": {}}} for host, values in hosts.items()}
     hosts["spark2"]["__preflight_local"] = {"unreachable": True, "msg": "went away"}
     result = judge(hosts, phase="hosts", layers=["plan"])

@@ -42,7 +42,7 @@ ROUTES = [
 class Machine(ni.Reader):
     def __init__(self, root, outputs=None, environment=None, pid=100):
         self.outputs = {
-            ("ip", "-j", "addr"): json.dumps(ADDRESSES),
+            ("ip", "-j", "-d", "addr"): json.dumps(ADDRESSES),
             ("ip", "-j", "route"): json.dumps(ROUTES),
             **(outputs or {}),
         }
@@ -66,8 +66,10 @@ def node(tmp_path):
 
 
 def test_an_empty_machine_gives_nones(tmp_path):
-    empty = Machine(tmp_path, {("ip", "-j", "addr"): None, ("ip", "-j", "route"): None})
-    request = ni.Request(["/opt/x"], ["no-such-program"], ["a.service"], [8000], "spark1.local", 990.0)
+    empty = Machine(tmp_path, {("ip", "-j", "-d", "addr"): None, ("ip", "-j", "route"): None})
+    request = ni.Request(
+        ["/opt/x"], ["no-such-program"], ["a.service"], [8000], connection_host="spark1.local", controller_time=990.0
+    )
     found = ni.gather(request, empty)
     assert found["machine"] == {"vendor": None, "product": None, "gpu": None, "is_gb10": False, "evidence": None}
     assert found["memory"]["total"] is None

@@ -9,6 +9,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
     Finding,
     SparkError,
     errors,
+    infos,
     refusal,
     sentence,
     warnings,
@@ -58,4 +59,12 @@ def test_findings_are_sorted_by_severity():
         "remedy": "Force 200G on the switch",
         "device": "",
         "severity": "warning",
+        "why": "",
     }
+
+
+def test_the_reason_stands_between_finding_and_remedy():
+    finding = Finding("spark1", "the link is down.", "Plug it", device="enp1s0f0np0", why="Nothing passes")
+    assert str(finding) == "spark1 enp1s0f0np0: the link is down. Nothing passes. Plug it."
+    assert infos([finding]) == []
+    assert infos([Finding("a", "b", "c", severity="info")])

@@ -4,105 +4,14 @@
 
 from __future__ import annotations
 
-import copy
-import json
-
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _preflight as pf
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._variables import SHARED, Variable
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _preflight_base as base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _preflight_inventory as inventory_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _preflight_machine as machine_checks
 from hypothesis import given
 from hypothesis import strategies as st
-
-ALL = frozenset(pf.ANY - {"preflight"})
-VARIABLES = {
-    variable.name: variable
-    for variable in (
-        *SHARED,
-        Variable("fabric_mtu", "fabric", "int", default=9000, description="Bytes."),
-        Variable("fabric_subnets", "fabric", "list", "str", default=["10.100.0.0/24", "10.100.1.0/24"]),
-        Variable("engine_port", "engine", "int", default=8000),
-        Variable("engine_venv_path", "engine", "path", default="/opt/sparkmatrix/engine"),
-        Variable("ray_port", "ray", "int", default=6379),
-        Variable("os_stabilization_limits", "os_stabilization", "bool", default=True),
-        Variable("os_stabilization_memlock", "os_stabilization", default="unlimited"),
-        Variable("os_stabilization_nofile", "os_stabilization", default="65536:524288"),
-    )
-}
-NODE = {
-    "hostname": "spark1",
-    "machine": {"vendor": "NVIDIA", "product": "NVIDIA_DGX_Spark", "gpu": "NVIDIA GB10", "is_gb10": True},
-    "machine_id": "1",
-    "kernel": "6.14.0-1013-nvidia",
-    "arch": "aarch64",
-    "nvidia_driver": "580.95.05",
-    "python": {"version": "3.12.3", "executable": "/usr/bin/python3"},
-    "memory": {"total": 119 * pf.GIB, "cma_total": None, "cma_free": None},
-    "paths": {"/opt/sparkmatrix/engine": {"exists": False, "total": 10**12, "free": 9 * 10**11, "read_only": False}},
-    "network": {
-        "interfaces": [
-            {"name": "lo", "addresses": [{"address": "127.0.0.1", "prefix": 8, "scope": "host"}]},
-            {
-                "name": "enP7s7",
-                "addresses": [
-                    {"address": "198.51.100.11", "prefix": 24, "scope": "global"},
-                    {"address": "fe80::1", "prefix": 64, "scope": "link"},
-                ],
-            },
-            {"name": "enp1s0f0np0", "addresses": [{"address": "10.100.0.1", "prefix": 24, "scope": "global"}]},
-        ],
-        "routes": [
-            {"dst": "default", "dev": "enP7s7"},
-            {"dst": "10.100.0.0/24", "dev": "enp1s0f0np0"},
-            {"dst": "198.51.100.0/24", "dev": "enP7s7"},
-            {"dst": "fe80::/64", "dev": "enP7s7"},
-        ],
-        "connection_interface": "enP7s7",
-    },
-    "listening": [{"port": 22, "address": "0.0.0.0", "process": None, "unit": None}],
-    "commands": {name: f"/usr/bin/{name}" for layer in pf.COMMANDS.values() for name in layer},
-    "systemd": True,
-    "limits": {"memlock": 8388608, "nofile": 524288, "can_raise": True},
-    "uid": 0,
-    "clock_offset": 0.4,
-}
-
-
-def inventory(count=4, **common):
-    return {f"spark{n + 1}": {"spark_rank": n, "ansible_host": f"198.51.100.{n + 11}", **common} for n in range(count)}
-
-
-def nodes(count=4):
-    found = {}
-    for n in range(count):
-        node = copy.deepcopy(NODE)
-        node.update(hostname=f"spark{n + 1}", machine_id=str(n + 1))
-        found[f"spark{n + 1}"] = node
-    return found
-
-
-def fact(host="spark1", rank=0, count=4, state="applied"):
-    document = _fabric_fact.FabricFact(
-        host=host,
-        state=state,
-        topology="switch",
-        transport="rdma",
-        rank=rank,
-        nodes=count,
-        management_address="198.51.100.11",
-        cluster_address="10.100.0.1",
-        cluster_interface="enp1s0f0np0",
-    )
-    return {"sparkmatrix": json.loads(_fabric_fact.dump(document))}
-
-
-def context(layers=ALL, hosts=None, **rest):
-    hosts = inventory() if hosts is None else hosts
-    rest.setdefault("play_hosts", list(hosts))
-    rest.setdefault("variables", VARIABLES)
-    if "local_facts" not in rest:
-        rest["local_facts"] = {host: fact(host, n) for n, host in enumerate(hosts)}
-    return pf.Context(layers=frozenset(layers), hosts=hosts, **rest)
+from preflight_inputs import NODE, context, fact, inventory, nodes
 
 
 def found(checks, ctx):
@@ -150,7 +59,7 @@ def test_ranks(ranks, expected):
 @given(st.lists(st.integers(-2, 6) | st.none() | st.text(max_size=3), min_size=1, max_size=6))
 def test_ranks_are_accepted_only_as_a_permutation(ranks):
     hosts = {f"spark{n}": {"spark_rank": rank} for n, rank in enumerate(ranks)}
-    accepted = not list(pf.check_ranks(context(hosts=hosts)))
+    accepted = not list(inventory_checks.check_ranks(context(hosts=hosts)))
     numbers = [rank for rank in ranks if isinstance(rank, int)]
     assert accepted == (sorted(numbers) == list(range(len(ranks))) and len(numbers) == len(ranks))
 
@@ -187,9 +96,9 @@ def test_unknown_variables():
     hosts = inventory(2, fabric_mtuu=1, my_own=2, engine_zzz=3)
     hosts["spark1"]["spark_rnak"] = 1
     texts = [text for _, text in judge(context(hosts=hosts))]
-    assert texts[0].startswith("all 2 sparks: there is no variable engine_zzz. See the README")
-    assert texts[1].startswith("all 2 sparks: there is no variable fabric_mtuu. Did you mean fabric_mtu?")
-    assert texts[2].startswith("spark1: there is no variable spark_rnak. Did you mean spark_rank?")
+    assert texts[0].startswith("all 2 sparks: there is no variable engine_zzz. A misspelled")
+    assert "fabric_mtuu. A misspelled variable changes nothing, silently. Did you mean fabric_mtu?" in texts[1]
+    assert "Did you mean spark_rank?" in texts[2]
     assert len(texts) == 3
     settings = pf.Settings(ignored_variables=("engine_*", "fabric_mtuu", "spark_rnak"))
     assert judge(context(hosts=hosts, settings=settings)) == []
@@ -202,13 +111,8 @@ def test_types_and_templates():
     hosts = inventory(2, fabric_mtu="nine", engine_port=None)
     ctx = context(hosts=hosts, broken={"spark2": {"engine_port": "'x' is undefined", "engine_zzz": "odd"}})
     texts = [text for _, text in judge(ctx)]
-    assert any(
-        t.startswith("all 2 sparks: fabric_mtu is the text 'nine', expected a whole number. It says: Bytes.")
-        for t in texts
-    )
-    assert any(
-        t.startswith("spark2: engine_port cannot be evaluated: 'x' is undefined. Correct engine_port") for t in texts
-    )
+    assert any(t.startswith("all 2 sparks: fabric_mtu is the text 'nine', expected a whole number. ") for t in texts)
+    assert any(t.startswith("spark2: engine_port cannot be evaluated: 'x' is undefined. ") for t in texts)
     assert any(t.startswith("spark2: there is no variable engine_zzz") for t in texts)
 
 
@@ -228,12 +132,12 @@ def test_types_and_templates():
 )
 def test_parallel_sizes(sizes, message):
     hosts = inventory(4, **{f"engine_{name}_parallel_size": value for name, value in sizes.items()})
-    texts = [str(finding) for finding in pf.check_parallel(context(hosts=hosts))]
+    texts = [str(finding) for finding in inventory_checks.check_parallel(context(hosts=hosts))]
     assert (message in texts[0]) if message else texts == []
 
 
 def test_parallel_sizes_without_head():
-    assert not list(pf.check_parallel(context(hosts={"a": {}})))
+    assert not list(inventory_checks.check_parallel(context(hosts={"a": {}})))
 
 
 def test_limit():
@@ -244,12 +148,35 @@ def test_limit():
     assert judge(context({"os_stabilization"}, play_hosts=["spark1"])) == []
 
 
-def test_skipped_checks():
+def test_severities():
     hosts = {"spark_1": {"spark_rank": 3}}
-    names = [name for name, _ in judge(context(hosts=hosts, settings=pf.Settings(skip_checks=("names", "ranks"))))]
-    assert names == ["ranks"]  # what follows cannot work without ranks
-    assert "ranks" not in pf.SKIPPABLE
-    assert {"names", "gb10"} <= set(pf.SKIPPABLE)
+
+    def made(**severity):
+        ctx = context(hosts=hosts, settings=pf.Settings(severity=severity))
+        return [(check.name, finding.severity) for check, finding in pf.run(pf.INVENTORY_CHECKS, ctx)]
+
+    assert made() == [("names", "error"), ("ranks", "error")]
+    assert made(names="warn") == [("names", "warning"), ("ranks", "error")]
+    assert made(names="info") == [("names", "info"), ("ranks", "error")]
+    assert made(names="skip") == [("ranks", "error")]
+    assert made(names="fail", ranks="fail") == made()
+
+
+@pytest.mark.parametrize(
+    ("severity", "message"),
+    [
+        ({"pcie_width": "warn"}, "there is no check 'pcie_width'"),
+        ({"clok": "warn"}, "Did you mean clock?"),
+        ({"clock": "warning"}, "clock is 'warning', expected one of fail, warn, info, skip"),
+        ({"clock": False}, "clock is False, expected one of"),
+        ({"ranks": "skip"}, "ranks cannot be skip: every address follows from the rank"),
+        ({"management": "warn"}, "management cannot be warn: the machine would be cut off"),
+    ],
+)
+def test_a_severity_that_cannot_be(severity, message):
+    ((name, text),) = judge(context(settings=pf.Settings(severity=severity)))
+    assert name == "severity"
+    assert message in text
 
 
 # -- the machines
@@ -316,7 +243,7 @@ CASES = [
     ("commands", {"ip": "/sbin/ip"}, "commands", "not installed: journalctl, netplan, networkctl, ping,"),
     ("machine_id", "1", "clones", "spark1, spark2: /etc/machine-id is 1 on 2 machines"),
     ("hostname", "spark1", "clones", "spark1, spark2: the host name is spark1 on 2 machines"),
-    ("kernel", "6.17", "versions", "all 4 sparks: the machines run different versions of the kernel: 6.14"),
+    ("kernel", "6.17", "versions", "all 4 sparks: different versions of the kernel: 6.14"),
     ("nvidia_driver", "590.1", "versions", "590.1 on spark2"),
 ]
 
@@ -330,7 +257,9 @@ def test_one_bad_machine(key, value, name, message):
     assert message in results[0][1]
 
 
-@pytest.mark.parametrize("key", sorted(set(NODE) - {"uid", "systemd", "machine", "arch", "commands"}))
+@pytest.mark.parametrize(
+    "key", sorted(set(NODE) - {"uid", "systemd", "machine", "arch", "commands", "gpu", "kernel_log"})
+)
 def test_what_could_not_be_read_is_no_finding(key):
     read = nodes()
     for node in read.values():
@@ -399,7 +328,7 @@ def test_ports_follow_the_variables():
     read = nodes()
     read["spark1"]["listening"] = [{"port": 9000}, {"port": 8000}]
     assert [name for name, _ in examine(context({"engine"}, hosts, nodes=read))] == ["ports"]
-    assert not list(pf.check_ports(context({"engine"}, {"a": {}}, nodes=read)))
+    assert not list(machine_checks.check_ports(context({"engine"}, {"a": {}}, nodes=read)))
 
 
 def test_fabric_subnets():
@@ -491,15 +420,30 @@ def test_limits_that_would_lock_everybody_out(variables, limits, messages):
 def test_request():
     assert pf.request(context({"fabric"})) == {
         "paths": ["/var/lib/sparkmatrix"],
-        "commands": sorted(pf.COMMANDS["fabric"]),
+        "commands": sorted(machine_checks.COMMANDS["fabric"]),
         "ports": [],
+        "parts": ["gids", "kernel_log", "nccl", "rdma"],
+        "units": ["lldpad.service"],
+        "environments": ["/opt/sparkmatrix/engine"],
+        "interpreters": [],
+        "users": ["sparkmatrix"],
     }
     asked = pf.request(context({"ray", "engine"}, inventory(1, engine_venv_path="/data/venv", ray_port=7000)))
     assert asked["paths"] == ["/data/venv", "/var/lib/sparkmatrix"]
     assert asked["ports"] == [7000, 8000, 8265]
+    assert asked["interpreters"] == ["/data/venv/bin/python", "python3"]
+    assert "gpu" in asked["parts"]
+    asked = pf.request(context({"os_stabilization"}))
+    assert asked["parts"] == asked["environments"] == asked["users"] == []
+
+
+def test_what_a_skipped_check_needs_is_not_read():
+    skipped = {"gid_missing": "skip", "gid_drift": "skip", "nccl_ring": "warn"}
+    asked = pf.request(context({"fabric"}, settings=pf.Settings(severity=skipped)))
+    assert asked["parts"] == ["kernel_log", "nccl", "rdma"]
 
 
 def test_every_check_has_known_layers_and_its_own_name():
     checks = (*pf.INVENTORY_CHECKS, *pf.HOST_CHECKS)
     assert len({check.name for check in checks}) == len(checks)
-    assert all(check.layers <= pf.ANY for check in checks)
+    assert all(check.layers <= base.ANY for check in checks)

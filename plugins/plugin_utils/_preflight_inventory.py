@@ -1,0 +1,215 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the inventory alone: no machine is contacted."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_base import (
+    ANY,
+    LABEL,
+    WHOLE,
+    Check,
+    Context,
+    as_address,
+    whole,
+)
+
+
+def check_names(context: Context) -> Iterator[Finding]:
+    for host in context.hosts:
+        labels = host.rstrip(".").split(".")
+        if as_address(host) is None and (len(host) > 253 or not all(LABEL.match(label) for label in labels)):
+            yield Finding(
+                host,
+                "the inventory name is no valid host name",
+                "Use letters, digits and '-' (RFC 1123); the address belongs in ansible_host",
+            )
+
+
+def check_ranks(context: Context) -> Iterator[Finding]:
+    owners: dict[int, list[str]] = defaultdict(list)
+    complete = True
+    for host, values in context.hosts.items():
+        rank = values.get("spark_rank")
+        if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0:
+            owners[rank].append(host)
+            continue
+        complete = False
+        if rank is None:
+            found = "spark_rank is not set"
+        elif isinstance(rank, str) and rank.strip().isdigit():
+            found = f"spark_rank is the text {rank!r}, not a number"
+        else:
+            found = f"spark_rank is {rank!r}, expected a whole number from 0"
+        yield Finding(
+            host, found, "Give each machine its own spark_rank in the inventory, without quotes; 0 is the head"
+        )
+    for rank, hosts in sorted(owners.items()):
+        if len(hosts) > 1:
+            complete = False
+            yield Finding(
+                ", ".join(hosts), f"spark_rank {rank} is given {len(hosts)} times", "Give each machine its own"
+            )
+    if complete and owners:
+        missing = [rank for rank in range(max(owners) + 1) if rank not in owners]
+        # Ranks are sparse only by mistake: addresses, Ray and the engine count from 0 without gaps.
+        if missing:
+            what = "no machine is the head (spark_rank 0)" if 0 in missing else "there is a gap in the ranks"
+            listed = ", ".join(map(str, missing))
+            yield Finding(
+                "inventory",
+                f"{what}: {listed} not given",
+                f"Number the {len(context.hosts)} machines from 0 without gaps",
+            )
+
+
+def check_addresses(context: Context) -> Iterator[Finding]:
+    owners: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for host, values in context.hosts.items():
+        address = str(values.get("ansible_host") or host).lower()
+        owners[address, str(values.get("ansible_port") or 22)].append(host)
+    for (address, _port), hosts in owners.items():
+        if len(hosts) > 1:
+            yield Finding(
+                ", ".join(hosts),
+                f"ansible_host is {address} for {len(hosts)} machines",
+                "Give each machine its own address",
+            )
+
+
+def check_unknown(context: Context) -> Iterator[Finding]:
+    # A role without a specification documents nothing, so nothing can be said about its names.
+    documented = {f"{variable.role}_" for variable in context.variables.values()}
+    prefixes = tuple(prefix for prefix in _variables.prefixes(context.layers) if prefix in documented)
+    where: dict[str, list[str]] = defaultdict(list)
+    for host, values in context.hosts.items():
+        for name in {*values, *context.broken.get(host, {})}:
+            if name.startswith(prefixes) and name not in context.variables:
+                where[name].append(host)
+    for name, hosts in sorted(where.items()):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in context.settings.ignored_variables):
+            continue
+        close = difflib.get_close_matches(name, context.variables, n=1, cutoff=0.75)
+        hint = f"Did you mean {close[0]}?" if close else "See the README of the role for its variables"
+        yield Finding(
+            context.who(h for h in context.hosts if h in hosts),
+            f"there is no variable {name}",
+            f"{hint} (a name of your own may be listed in preflight_ignored_variables)",
+        )
+
+
+def check_types(context: Context) -> Iterator[Finding]:
+    prefixes = _variables.prefixes(context.layers)
+    where: dict[str, list[str]] = defaultdict(list)
+    for host, values in context.hosts.items():
+        for name, message in context.broken.get(host, {}).items():
+            where[f"{name} cannot be evaluated: {message}"].append(host)
+        for name, value in values.items():
+            variable = context.variables.get(name)
+            # spark_rank has a check of its own.
+            if variable is None or name == "spark_rank" or not name.startswith(prefixes):
+                continue
+            complaint = _variables.complaint(variable, value)
+            if complaint:
+                where[complaint].append(host)
+    for complaint, hosts in where.items():
+        name = complaint.split(" ", 1)[0]
+        text = context.variables[name].description if name in context.variables else ""
+        yield Finding(context.who(hosts), complaint, f"It says: {text}" if text else f"Correct {name} in the inventory")
+
+
+def check_parallel(context: Context) -> Iterator[Finding]:
+    names = ("engine_tensor_parallel_size", "engine_pipeline_parallel_size", "engine_data_parallel_size")
+    head = context.head
+    if head is None:
+        return
+    sizes = {name: context.hosts[head].get(name) for name in names}
+    tensor, pipeline = (whole(sizes[name]) for name in names[:2])
+    if not tensor or not pipeline:
+        return
+    data = whole(sizes[names[2]]) or 1
+    nodes = len(context.hosts)
+    if tensor * pipeline * data != nodes:
+        product = " x ".join(f"{name} {value}" for name, value in zip(names, (tensor, pipeline, data)) if sizes[name])
+        yield Finding(
+            "inventory",
+            f"{product} = {tensor * pipeline * data} ranks, and there are {nodes} machines with one GPU each",
+            f"Make the product {nodes}, or leave one of them out to have it computed",
+        )
+
+
+def check_limit(context: Context) -> Iterator[Finding]:
+    missing = [host for host in context.hosts if host not in context.play_hosts]
+    if missing and context.play_hosts:
+        layers = ", ".join(sorted(context.layers & WHOLE))
+        yield Finding(
+            ", ".join(missing),
+            f"left out by --limit, but {layers} must see every machine",
+            "Run without --limit; to use fewer machines for good, take the others out of the group 'sparks'",
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "names",
+        ANY,
+        check_names,
+        "an inventory name is no valid host name",
+        "Other nodes know the machine by this name",
+    ),
+    Check(
+        "ranks",
+        ANY,
+        check_ranks,
+        "`spark_rank` is missing, no number, given twice, or has gaps",
+        "Addresses, Ray and the engine count machines from 0",
+        fixed="every address follows from the rank",
+    ),
+    Check(
+        "addresses",
+        ANY,
+        check_addresses,
+        "two machines have one management address",
+        "One machine would be configured twice, as two",
+        fixed="one machine would be changed under two names at once",
+    ),
+    Check(
+        "unknown_variables",
+        ANY,
+        check_unknown,
+        "a variable with one of our prefixes does not exist",
+        "A misspelled variable changes nothing, silently",
+    ),
+    Check(
+        "types",
+        ANY,
+        check_types,
+        "a value has the wrong type, or its template fails",
+        "A role would stop half way, or take the value for something else",
+        fixed="a role would stop half way",
+    ),
+    Check(
+        "parallel_sizes",
+        frozenset({"plan", "engine"}),
+        check_parallel,
+        "tensor x pipeline x data parallel size is not the number of machines",
+        "Every machine has one GPU and is one rank",
+    ),
+    Check(
+        "limit",
+        WHOLE,
+        check_limit,
+        "`--limit` leaves machines out",
+        "A plan for some machines breaks the others",
+        fixed="a plan for some machines breaks the others",
+    ),
+)
