@@ -22,6 +22,7 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 COMMANDS: Mapping[str, str] = {
     "drop-caches": "_caches",
     "probe": "_probe",
+    "qos-apply": "_fabric_qos",
 }
 
 
