@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import dump, load
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import QOS, dump, load
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError, refusal, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Measured, Plan, Wishes
@@ -34,6 +35,11 @@ class ActionModule(ActionBase):
                 "host_offset": {"type": "int", "default": Wishes.host_offset},
                 "mtu": {"type": "int", "default": Wishes.mtu},
                 "transport": {"type": "str", "default": "auto"},
+                "cables": {"type": "list", "elements": "str", "default": []},
+                "allow_large_ring": {"type": "bool", "default": False},
+                "qos": {"type": "str", "choices": list(QOS), "default": "none"},
+                "qos_force": {"type": "bool", "default": False},
+                "export_gid_index": {"type": "bool", "default": False},
                 "facts": {"type": "dict", "default": {}},
                 "measured": {"type": "dict", "default": {}},
             }
@@ -46,7 +52,8 @@ class ActionModule(ActionBase):
             return {**result, "changed": False, "failed": True, "msg": f"{where}{exc}"}
         result.update(changed=False, warnings=[str(finding) for finding in warnings(made.findings)])
         if made.refused and args["phase"] == "plan":
-            return {**result, "failed": True, "msg": refusal(REFUSED, made.findings)}
+            found = ["", "The cables:", *(f"  {line}" for line in made.cable_map)] if made.cable_map else []
+            return {**result, "failed": True, "msg": "\n".join([refusal(REFUSED, made.findings), *found])}
         result.update(
             refusal=refusal(NOT_PROVED, made.findings) if made.refused else None,
             topology=made.topology,
@@ -55,6 +62,7 @@ class ActionModule(ActionBase):
             paths=_fabric_plan.paths(made.facts),
             hosts_lines=_fabric_plan.hosts_lines(made.facts),
             summary=list(made.summary),
+            cable_map=list(made.cable_map),
         )
         return result
 
@@ -62,7 +70,7 @@ class ActionModule(ActionBase):
 def _plan(args: Mapping[str, Any]) -> Plan:
     findings = _fabric_plan.missing_nodes(args["sparks"], args["nodes"])
     nodes = {host: _fabric_plan.node_input(host, raw, findings) for host, raw in args["nodes"].items()}
-    wishes = Wishes(args["topology"], args["subnets"], args["host_offset"], args["mtu"], args["transport"])
+    wishes = Wishes(**{wish.name: args[wish.name] for wish in fields(Wishes)})
     if findings:
         return Plan("", {}, findings, ())
     return _fabric_plan.plan(nodes, wishes)
@@ -74,4 +82,4 @@ def _seal(args: Mapping[str, Any]) -> Plan:
         host: Measured(gids=found.get("gids") or (), probes=found.get("probes") or ())
         for host, found in args["measured"].items()
     }
-    return _fabric_plan.seal(facts, measured)
+    return _fabric_plan.seal(facts, measured, args["export_gid_index"])

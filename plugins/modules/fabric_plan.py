@@ -17,7 +17,10 @@ description:
   - In phase V(seal) it takes the results of M(sparkmatrix.cluster.fabric_probe) and M(sparkmatrix.cluster.show_gids) of
     all nodes and returns the facts in state V(applied). If a half does not work it returns RV(refusal), and the facts
     in state V(applying), so that they can be written before the play fails.
-  - Plans one node, two nodes on one cable, and any number of nodes on one switch with one cage each.
+  - Plans one node, two nodes on one cable or two, three nodes in a ring, any number of nodes on one switch with one
+    cage or two each, and mixtures of switch and cables.
+  - What the nodes heard from their neighbours tells the cabling; where nobody heard anything and O(cables) is empty,
+    two nodes are taken to share a cable, and more to share a switch.
   - Runs once per play on the controller and contacts no host.
 options:
   phase:
@@ -29,7 +32,8 @@ options:
     description:
       - Phase V(plan). Per host a mapping with the keys C(rank), C(network) (the key of the same name of
         M(sparkmatrix.cluster.node_info)), C(rdma) (the result of M(sparkmatrix.cluster.ibdev2netdev)),
-        C(management_address), C(cages) and C(environment).
+        C(neighbors) (the result of C(fabric_neighbors)), C(management_address), C(cages), C(addresses) and
+        C(environment).
     type: dict
     default: {}
   sparks:
@@ -38,11 +42,13 @@ options:
     elements: str
     default: []
   topology:
-    description: V(auto), V(single), V(direct) or V(switch).
+    description:
+      - V(auto), V(single), V(direct), V(ring), V(switch) or V(mixed). A named topology is compared with what was heard.
     type: str
     default: auto
   subnets:
-    description: One subnet per half of the cage.
+    description:
+      - One subnet per half of the cage. In a ring every cable takes two; when only two are listed, those that follow.
     type: list
     elements: str
     default: [192.168.100.0/24, 192.168.101.0/24]
@@ -58,6 +64,32 @@ options:
     description: V(auto) and V(rdma) use RDMA, V(socket) TCP. It never falls back to TCP by itself.
     type: str
     default: auto
+  cables:
+    description:
+      - What the user says about the cabling, one entry per cable, C(spark1.0 spark2.1) for cage 0 of C(spark1) and
+        cage 1 of C(spark2), C(spark1.1 switch) or C(spark1.1 switch:NAME). It is compared with what was heard.
+    type: list
+    elements: str
+    default: []
+  allow_large_ring:
+    description: Plan rings of four nodes and more, which NVIDIA does not support.
+    type: bool
+    default: false
+  qos:
+    description: V(roce) adds the traffic class of the profile to the environment of NCCL. Refused on direct cables.
+    type: str
+    choices: [none, roce]
+    default: none
+  qos_force:
+    description: Accept V(roce) on direct cables.
+    type: bool
+    default: false
+  export_gid_index:
+    description:
+      - Phase V(seal). Add C(NCCL_IB_GID_INDEX) to the environment, which is refused where no index fits all halves of a
+        node.
+    type: bool
+    default: false
   facts:
     description: Phase V(seal). The facts that phase V(plan) returned.
     type: dict
@@ -106,6 +138,12 @@ hosts_lines:
   type: list
   elements: str
   sample: [192.168.100.10 spark1-fabric]
+cable_map:
+  description: What each cage is plugged into, one line per cable. Part of the message when the plan is refused.
+  returned: success
+  type: list
+  elements: str
+  sample: [spark1 cage 0 - spark2 cage 1  200 Gb/s  heard]
 refusal:
   description: Phase V(seal). Every half that does not work and what to do about it, null when all do.
   returned: success

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._recipe import Recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._secret_names import looks_secret
 
 GIB = _memory_fit.GIB
 API_HOST = "127.0.0.1"
@@ -50,8 +50,6 @@ PER_NODE = frozenset(
         "RAY_AUTH_TOKEN_PATH",
     }
 )
-# The environment is in files that everybody may read, and vLLM copies it to all ranks.
-_SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,7 @@ def _check_environment(environment: Mapping[str, str]) -> list[Finding]:
             findings.append(
                 Finding("engine_environment", f"{name} differs from node to node", "Leave it out: the plan sets it")
             )
-        elif _SECRET.search(name):
+        elif looks_secret(name):
             findings.append(
                 Finding(
                     "engine_environment",

@@ -73,5 +73,46 @@ def spark(rank: int, cabled: Sequence[int] = (0,), **changes: Any) -> NodeInput:
     return NodeInput(**values)
 
 
+def wired(*lines: str, source: str = "probe", speed: float = 200.0, **changes: Any) -> dict[str, NodeInput]:
+    """Nodes spark1, spark2, … whose neighbour evidence says this cabling.
+
+    A line is one segment, the ends in it hear each other: "spark1.0 spark2.1", or "spark1.0 spark2.0 spark3.0 @name"
+    with a switch that announces itself by LLDP; "@" alone is a switch that does not. A further word "!name" is a node
+    that is none of ours. ``changes`` go to every node.
+    """
+    heard: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        words = line.split()
+        ends = [
+            (name, int(cage)) for name, _dot, cage in (word.rpartition(".") for word in words if word[0] not in "@!")
+        ]
+        for name, cage in ends:
+            own = heard.setdefault(name, [])
+            common = {"netdev": half(cage, "0000").netdev, "cage": cage}
+            for peer, far in ends:
+                if (peer, far) != (name, cage):
+                    own.append({**common, "source": source, "node": peer, "peer_cage": far, "both_ways": True})
+            for word in words:
+                if word[0] == "@" and word[1:]:
+                    own.append({**common, "source": "lldp", "node": "", "system": word[1:], "port": "swp1"})
+                elif word[0] == "!":
+                    own.append({**common, "source": source, "node": word[1:], "peer_cage": 0})
+    nodes = {}
+    for name in sorted(heard, key=lambda name: int(name[5:])):
+        cages = sorted(
+            {entry["cage"] for entry in heard[name]} | {int(w[-1]) for w in " ".join(lines).split() if w[:-2] == name}
+        )
+        change = {(cage, domain): {"speed_gbps": speed} for cage in cages for domain in ("0000", "0002")}
+        values = {"change": change, "neighbors": {"heard": heard[name], "interfaces": {}, "notes": []}, **changes}
+        nodes[name] = spark(int(name[5:]) - 1, cages, **values)
+    return nodes
+
+
+def ring(count: int, **changes: Any) -> dict[str, NodeInput]:
+    """Cage 1 of each node to cage 0 of the next."""
+    lines = [f"spark{number + 1}.1 spark{(number + 1) % count + 1}.0" for number in range(count)]
+    return wired(*lines, **changes)
+
+
 def sparks(count: int, **changes: Any) -> dict[str, NodeInput]:
     return {f"spark{number + 1}": spark(number, **changes) for number in range(count)}
