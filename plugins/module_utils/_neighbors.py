@@ -133,7 +133,7 @@ class Heard:
     peer_netdev: str = ""
     peer_cage: int | None = None
     peer_mac: str = ""
-    both_ways: bool = False
+    both_ways: bool | None = None  # LLDP does not tell
     system: str = ""
     port: str = ""
 
@@ -292,7 +292,7 @@ class Conversation:
 
     def heard(self) -> list[Heard]:
         """All neighbours, by netdev; those that our own frames found come first."""
-        macs = {mac: beacon.node for end in self.ends.values() for beacon, mac in end.beacons.values()}
+        macs = {mac: beacon for end in self.ends.values() for beacon, mac in end.beacons.values()}
         names = {node.split(".")[0].lower(): node for node in self.nodes}
         found = []
         for end in self.ends.values():
@@ -312,11 +312,23 @@ class Conversation:
                 )
             for said, mac in end.announcements.values():
                 # A node that runs lldpd too is known by its MAC address; its host name may not be its name here.
-                node = next((macs[known] for known in (mac, *said.macs) if known in macs), "")
-                node = node or names.get(said.system.split(".")[0].lower(), "")
+                peer = next((macs[known] for known in (mac, *said.macs) if known in macs), None)
+                node = peer.node if peer else names.get(said.system.split(".")[0].lower(), "")
                 if node != self.me:
-                    entry = Heard(end.netdev, end.cage, "lldp", node, peer_mac=mac or next(iter(said.macs), ""))
-                    found.append(Heard(**{**entry.__dict__, "system": said.system, "port": said.port}))
+                    found.append(
+                        Heard(
+                            end.netdev,
+                            end.cage,
+                            "lldp",
+                            node,
+                            peer.netdev if peer else "",
+                            peer.cage if peer else None,
+                            mac or next(iter(said.macs), ""),
+                            None,
+                            said.system,
+                            said.port,
+                        )
+                    )
         return found
 
     def notes(self) -> list[str]:

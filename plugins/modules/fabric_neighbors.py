@@ -83,11 +83,11 @@ heard:
       description: The node at the other end; empty for LLDP from a device that is none.
       type: str
       sample: spark2
-    peer_netdev: {description: Port at the other end. Empty for LLDP., type: str, sample: enp1s0f1np1}
-    peer_cage: {description: Its cage. Null for LLDP., type: int, sample: 1}
+    peer_netdev: {description: Port at the other end. May be empty for LLDP., type: str, sample: enp1s0f1np1}
+    peer_cage: {description: Its cage. May be null for LLDP., type: int, sample: 1}
     peer_mac: {description: MAC address of the sender., type: str, sample: "48:21:0b:96:02:c1"}
     both_ways:
-      description: The other end has heard this port too. Always false for LLDP, which does not tell.
+      description: The other end has heard this port too. Null for LLDP, which does not tell.
       type: bool
       sample: true
     system: {description: "LLDP: system name, or the chassis identifier.", type: str, sample: ""}

@@ -327,7 +327,8 @@ def test_lldp_of_a_switch_and_of_a_node() -> None:
         ("enp1s0f0np0", "spark2", "Spark2.example.org", "y", ""),
         ("enp1s0f1np1", "", "b8:69:f4:00:12:30", "sp1", "b8:69:f4:00:12:31"),
     ]
-    assert not any(h.both_ways for h in talk.heard() if h.source == "lldp")
+    assert {h.both_ways for h in talk.heard() if h.source == "lldp"} == {None}
+    assert [(h.peer_netdev, h.peer_cage) for h in talk.heard() if h.system == "renamed"] == [("enp1s0f0np0", 0)]
 
 
 def test_interfaces_and_serials() -> None:
