@@ -120,7 +120,8 @@ def check_fabric_fact(context: Context) -> Iterator[Finding]:
 
 def check_docker(context: Context) -> Iterator[Finding]:
     for host in context.nodes:
-        wanted = {n: "fabric" for n in map(as_network, as_list(context.value(host, "fabric_subnets", []))) if n}
+        subnets = as_list(context.value(host, "fabric_subnets", [])) if wants_fabric(context, host) else []
+        wanted = {n: "fabric" for n in map(as_network, subnets) if n}
         # The other machines' management addresses, too: answers to them would end in the bridge.
         for other, node in context.nodes.items():
             carrier = (node.get("network") or {}).get("connection_interface")
@@ -186,10 +187,11 @@ def _speed(port: Mapping[str, Any]) -> float:
 
 def check_link_speed(context: Context) -> Iterator[Finding]:
     # Two 100G cables per machine carry 200G together: a cabling of its own, if every machine has it.
+    cabled = [[port for _device, port in links(context, host)] for host in context.nodes]
     pair = all(
-        {_speed(port) for _device, port in links(context, host)} == {100.0}
-        and len({port.get("phys_port_name") for _device, port in links(context, host)}) == 2
-        for host in context.nodes
+        {_speed(port) for port in ports} == {100.0} and len({port.get("phys_port_name") for port in ports}) == 2
+        for ports in cabled
+        if ports
     )
     for host in context.nodes:
         for device, port in links(context, host):

@@ -165,7 +165,8 @@ def check_clock(context: Context) -> Iterator[Finding]:
     if len(offsets) < 2:
         return
     ordered = sorted(offsets.values())
-    usual = ordered[(len(ordered) - 1) // 2]
+    # Offsets are against the controller's clock: of two machines, the one that agrees with it is right.
+    usual = min(ordered, key=abs) if len(ordered) == 2 else ordered[(len(ordered) - 1) // 2]
     for host, offset in offsets.items():
         skew = offset - usual
         if abs(skew) > context.settings.max_clock_skew_s:

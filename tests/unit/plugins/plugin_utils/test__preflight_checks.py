@@ -273,6 +273,14 @@ def test_every_severity(name):
 # -- what the table does not say
 
 
+def test_of_two_clocks_the_one_that_agrees_with_the_controller_is_right():
+    cluster = Cluster(inventory(2), nodes(2))
+    cluster.nodes["spark1"]["clock_offset"] = -90.0
+    ctx = context({"fabric"}, cluster.hosts, nodes=cluster.nodes)
+    made = [str(finding) for check, finding in pf.run(pf.CHECKS, ctx) if check.name == "clock"]
+    assert [text[:40] for text in made] == ["spark1: the clock is 90 s behind the oth"]
+
+
 def texts(cluster, layers, name):
     return [(finding.severity, str(finding)) for check, finding in judge(cluster, layers) if check.name == name]
 
