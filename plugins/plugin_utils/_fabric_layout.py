@@ -12,7 +12,7 @@ is used and the two halves are on different PCIe links: cage 0 on the first, cag
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _fabric_cages as cages
@@ -37,7 +37,7 @@ class Strand:
 
     number: int  # which pair of subnets; depends on nothing but the ranks at its ends
     half: int  # 0 or 1: which of the pair, and which PCIe path
-    members: tuple[Port, ...]
+    members: tuple[Port, ...] = field(hash=False)  # hundreds on a switch; the rest tells strands apart
     segment: str = ""  # switch
     edge: str = ""  # cable
 

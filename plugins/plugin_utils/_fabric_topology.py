@@ -89,6 +89,9 @@ class _Groups:
         return member
 
     def join(self, one: tuple[str, Any], other: tuple[str, Any]) -> None:
+        above = self.parent.get(one)
+        if above is not None and above == self.parent.get(other):
+            return  # nearly always, where everybody hears everybody
         first, second = self.root(one), self.root(other)
         if first != second:
             self.parent[max(first, second, key=str)] = min(first, second, key=str)
@@ -138,6 +141,8 @@ class _Ears:
                 return
             if (peer, far) == port:
                 return  # the other half of the same cage
+            if source == "probe":
+                self.sources[port] = "probe"  # beats an announcement: it says which cage it came from
             self.groups.join(port, (peer, far))
             if entry.get("both_ways") is False:
                 self.one_way.setdefault(port, set()).add(peer)
@@ -150,9 +155,7 @@ class _Ears:
             self.systems[port] = min(system, self.systems.get(port, system))
         else:
             return
-        # A frame of our own beats an announcement: it says which cage it came from.
-        if source == "probe" or port not in self.sources:
-            self.sources[port] = "probe" if source == "probe" else "lldp"
+        self.sources.setdefault(port, "lldp")
 
     def _far_cage(self, peer: str, entry: Mapping[str, Any]) -> int | None:
         by_name = self.by_netdev.get((peer, str(entry.get("peer_netdev"))))
