@@ -77,6 +77,9 @@ class ActionModule(ActionBase):
             if names:
                 wanted = ", ".join(f"{name}: warn" for name in names)
                 text += f"\nTo run in spite of these checks: preflight_severity: {{{wanted}}}"
+            noted = infos(findings)
+            if noted:
+                text += "\n".join(["\nNoted besides:", *(f"  - {finding}" for finding in noted)])
             # No more than the message: Ansible prints everything that a failure returns.
             return {**result, "failed": True, "msg": text}
         shown = [finding.as_dict() for finding in findings]

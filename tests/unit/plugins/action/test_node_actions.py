@@ -91,6 +91,13 @@ def test_infos_are_told_apart():
     assert result["findings"][0]["severity"] == "info"
 
 
+def test_a_refusal_tells_the_notes_too():
+    hosts = {"spark_1": {"spark_rank": 5}}
+    result = judge(hosts, severity={"names": "info"}, layers=["fabric"])
+    assert result["msg"].splitlines()[-2] == "Noted besides:"
+    assert result["msg"].splitlines()[-1].startswith("  - spark_1: the inventory name is no valid host name")
+
+
 def test_the_request_alone():
     assert judge({"spark_1": {}}, phase="request", run_tags=["ray"]) | {"changed": False} == {
         "changed": False,
