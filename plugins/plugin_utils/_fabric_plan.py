@@ -354,7 +354,7 @@ class _Fabric:
 def _about_relays(relays: Iterable[str]) -> Finding:
     return everywhere(
         f"nodes that are not neighbours reach each other through {', '.join(sorted(relays))}. TCP and ping pass such a "
-        "relay; RDMA through it is not supported",
+        "relay; RDMA through it is nothing that NVIDIA supports",
         "Let only neighbours exchange tensors (NCCL_ALGO=Ring in a ring), or connect all nodes to one switch",
         "warning",
     )
@@ -398,8 +398,6 @@ _COLUMNS = ("node", "rank", "cage", "PCIe path", "interface", "RDMA device", "ad
 
 def summary(facts: Mapping[str, FabricFact]) -> list[str]:
     """One line per rail, in columns; a single node is one sentence."""
-    if not facts:
-        return []
     rows = [_COLUMNS]
     lines = []
     for fact in sorted(facts.values(), key=lambda f: f.rank):

@@ -13,8 +13,8 @@ Plans that many nodes on one switch, in this process, three times:
 - ``probe``: every node heard every other over both halves of its cage, which is 2 N^2 pieces of evidence.
 
 ``seal`` is the judgement of all pings and GIDs afterwards. Prints the median processor times, which other programs on
-the machine change little; the last line is one JSON object with the size of the largest fact. Exit code 1 when a plan is
-refused.
+the machine change little; the last line is one JSON object with the size of the largest fact. Exit code 1 when a plan
+is refused.
 """
 
 from __future__ import annotations

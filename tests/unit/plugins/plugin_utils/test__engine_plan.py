@@ -11,7 +11,10 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_options, _engine_plan, _recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan import Wishes, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Wishes as FabricWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
+from fabric_inputs import ring
 
 GPU = ("vllm==0.33.0", "ray[default]==2.60.0")
 GIB = 1024**3
@@ -300,3 +303,16 @@ def test_shipped_recipes_work_where_they_are_the_default(name, counts):
 
 def test_where_secrets_are_kept_out_of_vllms_copies():
     assert made().plans["spark1"]["engine"]["env"]["VLLM_CONFIG_ROOT"] == _engine_plan.CONFIG_ROOT
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_ring_meets_on_the_management_network(count):
+    fabric = fabric_plan(ring(count), FabricWishes(allow_large_ring=True)).facts
+    result = plan(
+        recipe(), {host: replace(fact, state="applied") for host, fact in fabric.items()}, Wishes(requirements=GPU), {}
+    )
+    for rank, (host, own) in enumerate(result.plans.items()):
+        assert own["ray"]["address"] == f"10.0.0.1:{Wishes().ray.port}"
+        assert own["ray"]["members"][host] == f"10.0.0.{rank + 1}"
+        assert own["ray"]["env"]["VLLM_HOST_IP"] == f"10.0.0.{rank + 1}"
+        assert own["engine"]["env"]["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"

@@ -233,7 +233,7 @@ def test_a_ring_of_four_relays() -> None:
         Route("192.168.111.0/24", "192.168.107.13", "enP2p1s0f0np0"),
     )
     assert reached(made) == {(a, b) for a in made.facts for b in made.facts if a != b}
-    assert "RDMA through it is not supported" in texts(made)
+    assert "RDMA through it is nothing that NVIDIA supports" in texts(made)
 
 
 def test_of_two_full_cables_one_is_used() -> None:
