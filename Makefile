@@ -25,7 +25,7 @@ test: envs ## everything that proves the project on this machine
 test-fast: env ## lint, types and unit tests
 	@.venv/bin/python tests/run.py fast
 
-test-full: envs ## test, and what takes longer: every interruption point, all topologies
+test-full: envs ## test, and what takes longer: every interruption point, all inventories
 	@.venv/bin/python tests/run.py full
 
 mutation: env ## mutation score of the parsers
