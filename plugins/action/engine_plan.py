@@ -7,25 +7,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError, refusal
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError, errors, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _model, _recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
 
 SPEC: dict[str, dict[str, Any]] = {
     "recipe": {"type": "str", "required": True},
     "recipe_paths": {"type": "list", "elements": "str", "default": []},
+    "engine": {"type": "str", "default": ""},
+    "launch": {"type": "str", "default": "auto"},
+    "runtime": {"type": "str", "default": ""},
+    "image": {"type": "str", "default": ""},
+    "profile": {"type": "str", "default": ""},
+    "model_files": {"type": "path", "default": ""},
+    "only_print": {"type": "bool", "default": False},
     "context": {"type": "int", "default": 0},
     "concurrency": {"type": "int", "default": 0},
     "gpu_memory_utilization": {"type": "float", "default": 0},
+    "pin_kv_cache": {"type": "bool", "default": False},
+    "free_memory_gib": {"type": "float", "default": 0},
     "tensor_parallel_size": {"type": "int", "default": 0},
     "pipeline_parallel_size": {"type": "int", "default": 0},
+    "data_parallel_size": {"type": "int", "default": 0},
+    "expert_parallel": {"type": "str", "default": "auto", "choices": ["auto", "true", "false"]},
     "served_model_name": {"type": "str", "default": ""},
     "model": {"type": "str", "default": ""},
     "port": {"type": "int", "default": 8000},
+    "rendezvous_port": {"type": "int", "default": 29501},
     "options": {"type": "dict", "default": {}},
     "environment": {"type": "dict", "default": {}},
     "requirements": {"type": "list", "elements": "str", "default": []},
@@ -47,27 +61,44 @@ SPEC: dict[str, dict[str, Any]] = {
     "group": {"type": "str", "default": "sparks"},
 }
 NODE_VARIABLE = "__preflight_node"
+ASSUMED = "Nothing was asked of the {} node(s): network, addresses and memory (GB10, 121.6 GiB) are assumed"
 
 
 class ActionModule(ActionBase):
     TRANSFERS_FILES = False
+    _only_print = False  # a fabric that is not there is assumed
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec=SPEC)
         task_vars = task_vars or {}
         hosts = list(task_vars["groups"].get(args["group"], []))
+        self._only_print = bool(args["only_print"])
         facts, memory, findings = self._nodes(hosts, task_vars["hostvars"])
+        assumed = [host for host in hosts if host not in facts] if args["only_print"] else []
+        if assumed:
+            # All or none: ranks and addresses of a mixture would not fit together.
+            facts = _engine_plan.assumed_facts(hosts)
         recipe, problems = _recipe.find(args["recipe"], args["recipe_paths"])
         findings += problems
+        shape = None
+        if args["model_files"]:
+            try:
+                shape = _model.read(Path(args["model_files"]).expanduser())
+            except SparkError as exc:
+                findings.append(Finding(exc.where, exc.found, exc.remedy))
         plans = None
         if recipe is not None and len(facts) == len(hosts):
-            plans = _engine_plan.plan(recipe, facts, _wishes(args), memory)
+            plans = _engine_plan.plan(recipe, facts, _wishes(args), memory, shape)
             findings += plans.findings
         result["changed"] = False
-        if plans is None or not plans.plans:
-            result.update(failed=True, msg=refusal("The engine plan was refused, and nothing was started:", findings))
+        if plans is None or not plans.plans or errors(findings):
+            text = refusal("The engine plan was refused, and nothing was started:", findings)
+            known = "".join(f"\n  {line}" for line in (plans.summary if plans else ()))
+            result.update(failed=True, msg=text + known)
             return result
+        if assumed:
+            plans = replace(plans, summary=[*plans.summary, ASSUMED.format(len(hosts))])
         if plans.warnings:
             result["warnings"] = plans.warnings
         result.update(plans=plans.plans, summary=plans.summary)
@@ -85,7 +116,8 @@ class ActionModule(ActionBase):
             try:
                 facts[host] = self._fact(host, variables)
             except SparkError as exc:
-                findings.append(Finding(exc.where or host, exc.found, exc.remedy))
+                if not self._only_print:
+                    findings.append(Finding(exc.where or host, exc.found, exc.remedy))
             node = (variables.get(NODE_VARIABLE) or {}).get("node") or {}
             memory[host] = int((node.get("memory") or {}).get("total") or 0)
         return facts, memory, findings
@@ -97,7 +129,7 @@ class ActionModule(ActionBase):
             local = (variables.get("ansible_facts") or {}).get("ansible_local") or variables.get("ansible_local") or {}
             present = local.get("sparkmatrix")
         fact = _fabric_fact.load(present, host)
-        if self._task.check_mode and fact.state == "planned":
+        if (self._task.check_mode or self._only_print) and fact.state == "planned":
             return fact
         return _fabric_fact.require_applied(fact)
 
@@ -105,6 +137,17 @@ class ActionModule(ActionBase):
 def _wishes(args: Mapping[str, Any]) -> _engine_plan.Wishes:
     ray = {name: value for name, value in (args["ray"] or {}).items() if value is not None}
     return _engine_plan.Wishes(
+        engine=args["engine"],
+        launch=args["launch"],
+        runtime=args["runtime"],
+        image=args["image"],
+        profile=args["profile"],
+        pin_kv_cache=args["pin_kv_cache"],
+        free_memory_gib=args["free_memory_gib"],
+        data_parallel_size=args["data_parallel_size"],
+        expert_parallel={"true": True, "false": False}.get(args["expert_parallel"]),
+        rendezvous_port=args["rendezvous_port"],
+        only_print=args["only_print"],
         context=args["context"],
         concurrency=args["concurrency"],
         gpu_memory_utilization=args["gpu_memory_utilization"],

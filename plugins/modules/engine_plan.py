@@ -27,6 +27,40 @@ options:
     type: list
     elements: str
     default: []
+  engine:
+    description: C(vllm), C(sglang) or C(tensorrt-llm); empty means as the recipe says.
+    type: str
+    default: ''
+  launch:
+    description:
+      - How the ranks of vLLM find each other, C(ray) or C(native). C(auto) is Ray.
+      - SGLang always starts natively, TensorRT-LLM with MPI.
+    type: str
+    default: auto
+  runtime:
+    description: C(venv) or C(container); empty means as the recipe says, else C(venv) for vLLM.
+    type: str
+    default: ''
+  image:
+    description: Container image; empty means as the recipe says.
+    type: str
+    default: ''
+  profile:
+    description: C(chatbot), C(agentic), C(batch) or C(long_context), laid over the recipe.
+    type: str
+    default: ''
+  model_files:
+    description:
+      - Directory on the controller with the model's C(config.json) and C(model.safetensors.index.json).
+      - Shape and weights are read from there instead of from the recipe.
+    type: path
+    default: ''
+  only_print:
+    description:
+      - Nothing will be started from this plan. A fabric that is not there is assumed.
+      - What this release plans and does not start yet is a warning then.
+    type: bool
+    default: false
   context:
     description: Longest request in tokens; 0 means as the recipe says.
     type: int
@@ -39,6 +73,14 @@ options:
     description: Share of the memory for weights and KV cache; 0 means computed.
     type: float
     default: 0
+  pin_kv_cache:
+    description: Give the engine the size of the KV cache in bytes, instead of letting it measure.
+    type: bool
+    default: false
+  free_memory_gib:
+    description: Memory that is free on an idle node, in GiB; 0 means not measured. The share is never above it.
+    type: float
+    default: 0
   tensor_parallel_size:
     description: Ranks that split each layer; 0 means computed.
     type: int
@@ -47,6 +89,15 @@ options:
     description: Ranks that hold consecutive layers; 0 means computed.
     type: int
     default: 0
+  data_parallel_size:
+    description: Replicas of the model; 0 means computed.
+    type: int
+    default: 0
+  expert_parallel:
+    description: Spread experts whole over the tensor parallel ranks. C(auto) means where their shards cannot be cut.
+    type: str
+    choices: [auto, 'true', 'false']
+    default: auto
   served_model_name:
     description: What a client calls the model; empty means as the recipe says.
     type: str
@@ -59,6 +110,10 @@ options:
     description: TCP port of the API.
     type: int
     default: 8000
+  rendezvous_port:
+    description: TCP port on the head where ranks meet without Ray.
+    type: int
+    default: 29501
   options:
     description: Options of the engine by whole name, over the recipe's.
     type: dict
@@ -146,8 +201,14 @@ plans:
   type: dict
   contains:
     role: {description: C(head) or C(worker)., type: str}
-    backend: {description: C(ray) or C(single)., type: str}
-    parallel: {description: C(tensor) and C(pipeline) sizes with a C(reason)., type: dict}
+    backend: {description: 'C(single), C(ray), C(native) or C(mpi).', type: str}
+    runtime: {description: C(venv) or C(container)., type: str}
+    image: {description: Container image; empty in an environment., type: str}
+    mounts: {description: Paths of the node in the container., type: list, elements: dict}
+    not_started: {description: What of this plan this release does not start yet., type: list, elements: str}
+    parallel: {description: 'C(tensor), C(pipeline), C(data) sizes and C(expert), with a C(reason).', type: dict}
+    expectation: {description: 'Tokens per second of one stream, C(low) to C(high), and published figures.', type: dict}
+    not_pinned: {description: What may change under the same name., type: list, elements: str}
     ray: {description: 'Command line, environment, members and hash of Ray on this host.', type: dict}
     engine: {description: 'Command line, environment, endpoint, probe and hash of the engine.', type: dict}
     memory: {description: 'The budget of one rank, in bytes.', type: dict}

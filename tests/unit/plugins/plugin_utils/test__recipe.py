@@ -31,7 +31,7 @@ def sizes(**values):
 def test_a_small_recipe_has_defaults():
     recipe, findings = _recipe.parse(SMALL, "small.yml", "small")
     assert findings == []
-    assert (recipe.name, recipe.engine, recipe.runtime, recipe.min_nodes) == ("small", "vllm", "gpu", 1)
+    assert (recipe.name, recipe.engine, recipe.device, recipe.min_nodes) == ("small", "vllm", "gpu", 1)
     assert recipe.architecture.kv_heads == 4
     assert recipe.options == {}
 
@@ -56,7 +56,8 @@ def test_environment_values_become_text():
         (sizes(kv_heads=3), "no multiple"),
         (sizes(layers=-1), "layers is -1"),
         (changed(engine="vlm"), "engine is 'vlm'"),
-        (changed(runtime="tpu"), "gpu, cpu"),
+        (changed(device="tpu"), "gpu, cpu"),
+        (changed(runtime="vm"), "venv, container"),
         (changed(name="Bad Name"), "no plain word"),
         (changed(model=" "), "model is empty"),
         (changed(min_nodes=4, max_nodes=2), "max_nodes"),

@@ -1,0 +1,152 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""TensorRT-LLM: ``trtllm-serve`` with the PyTorch backend; over several nodes one MPI process each, from the head.
+
+Building engines (``trtllm-build``, ``convert_checkpoint.py``) went with the TensorRT backend: a checkpoint is served as
+it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import API_HOST, Launch, Rank, Spec
+
+DECODING = {"draft_model": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP"}
+MAX_FREE_FRACTION = 0.80  # of what is free after loading, which on unified memory is all that the system has left
+_NODES = "nothing: it follows from the nodes of the inventory"
+_BUILD = "Leave it out: engines are no longer built; serve an NVFP4 or FP8 checkpoint directly"
+
+SPEC = Spec(
+    name="tensorrt-llm",
+    label="TensorRT-LLM",
+    distributions=("tensorrt-llm",),
+    image="nvcr.io/nvidia/tensorrt-llm/release:1.2.1",
+    prefix="TRTLLM_",
+    separator="_",
+    planned={
+        "served_model_name": "engine_served_model_name",
+        "host": "nothing: the API listens on the head's loopback, since it has neither key nor TLS",
+        "port": "engine_port",
+        "tp_size": "engine_tensor_parallel_size",
+        "tensor_parallel_size": "engine_tensor_parallel_size",
+        "pp_size": "engine_pipeline_parallel_size",
+        "pipeline_parallel_size": "engine_pipeline_parallel_size",
+        "ep_size": "engine_expert_parallel",
+        "moe_expert_parallel_size": "engine_expert_parallel",
+        "gpus_per_node": _NODES,
+        "max_batch_size": "engine_concurrency",
+        "max_seq_len": "engine_context",
+        "free_gpu_memory_fraction": "engine_gpu_memory_utilization",
+        "kv_cache_free_gpu_memory_fraction": "engine_gpu_memory_utilization",
+        "config": "options of trtllm-serve in engine_options: the plan writes the file",
+        "extra_llm_api_options": "options of trtllm-serve in engine_options: the plan writes the file",
+        "revision": "the recipe's revision",
+    },
+    removed={
+        "--engine_dir": "Give the model itself: a directory of engines was never an option, nor are any built",
+        "--checkpoint_dir": _BUILD,
+        "--output_dir": _BUILD,
+        "--model_dir": _BUILD,
+        "--gemm_plugin": _BUILD,
+        "--use_fp4": _BUILD,
+        "--use_fp8": _BUILD,
+        "--paged_kv_cache": "Leave it out: the cache is always paged",
+        "--use_paged_context_fmha": _BUILD,
+        "--enable_chunked_context": "Use --enable_chunked_prefill",
+        "--max_input_len": "Use --max_seq_len",
+        "--max_output_len": "Use --max_seq_len",
+        "--backend=tensorrt": "Use pytorch, the default: the TensorRT backend was removed",
+        "--backend=trt": "Use pytorch, the default: the TensorRT backend was removed",
+    },
+)
+# Programs of old guides, with what to do instead.
+PROGRAMS = {"trtllm-build": _BUILD, "convert_checkpoint.py": _BUILD, "quantize.py": _BUILD}
+
+
+def image_version(image: str) -> str:
+    tag = image.split("@", maxsplit=1)[0].rpartition(":")[2]
+    return tag if tag[:1].isdigit() else ""
+
+
+def ranks(launch: Launch) -> list[Rank]:
+    """The head starts all ranks over MPI. Options of its file are those that the command line does not have."""
+    path = f"{launch.file_directory}/trtllm.yml"
+    options = _common(launch) | {"config": path}
+    flags = _engine.flags_of(SPEC, launch.version)
+    argv = [f"{launch.bin}trtllm-serve", launch.model, *_engine.render({**options, **launch.options}, flags)]
+    files = {path: yaml.safe_dump(_file(launch), sort_keys=True)}
+    environment = {"TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL": "1"}  # loading in parallel runs out of memory
+    if launch.backend != "mpi":
+        return [Rank(argv, environment, {"api": launch.port}, files)]
+    hosts = f"{launch.file_directory}/mpi-hosts"
+    files[hosts] = "".join(f"{fact.cluster_address} slots=1\n" for fact in launch.ordered)
+    interfaces = {fact.cluster_interface for fact in launch.ordered}
+    environment |= {
+        "OMPI_MCA_orte_default_hostfile": hosts,
+        "OMPI_MCA_rmaps_ppr_n_pernode": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    # Names of interfaces may differ between nodes; networks do not.
+    if len(interfaces) == 1:
+        environment["OMPI_MCA_btl_tcp_if_include"] = next(iter(interfaces))
+    command = ["mpirun", "-n", str(len(launch.ordered)), "--hostfile", hosts]
+    for name in sorted({*launch.head.environment, "TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL", "HF_HOME"}):
+        command += ["-x", name]
+    first = Rank([*command, f"{launch.bin}trtllm-llmapi-launch", *argv], environment, {"api": launch.port}, files)
+    return [first, *(Rank(()) for _ in launch.ordered[1:])]
+
+
+def _common(launch: Launch) -> dict[str, Any]:
+    parallel = launch.parallel
+    planned: dict[str, Any] = {
+        "host": API_HOST,
+        "port": launch.port,
+        "tp_size": parallel.tensor,
+        "max_batch_size": launch.concurrency,
+        "max_seq_len": launch.context,
+        "gpus_per_node": 1,
+    }
+    if launch.revision:
+        planned["revision"] = launch.revision
+    if parallel.pipeline > 1:
+        planned["pp_size"] = parallel.pipeline
+    if parallel.expert:
+        planned["ep_size"] = parallel.tensor
+    table = _engine.flags_and_values(SPEC, launch.version)
+    if "served_model_name" in table:
+        planned["served_model_name"] = launch.served
+    if launch.budget:
+        planned["free_gpu_memory_fraction"] = f"{free_fraction(launch):.2f}"
+    return planned
+
+
+def served_name(launch: Launch) -> str:
+    """1.2 has no option for the name: clients use the last part of the model's."""
+    known = _engine.flags_and_values(SPEC, launch.version)
+    return launch.served if "served_model_name" in known else launch.model.rstrip("/").rpartition("/")[2]
+
+
+def free_fraction(launch: Launch) -> float:
+    """The cache's part of what is free after loading, so that the engine stays within its share of all memory."""
+    budget = launch.budget
+    assert budget is not None  # for the type checker; callers ask for GPUs only
+    free = max(1, budget.total - budget.weights - budget.overhead - budget.host)
+    return max(0.01, min(MAX_FREE_FRACTION, int(100 * budget.kv_available / free) / 100))
+
+
+def _file(launch: Launch) -> dict[str, Any]:
+    made: dict[str, Any] = {"kv_cache_config": {"enable_block_reuse": True}}
+    if launch.draft:
+        draft: dict[str, Any] = {"decoding_type": DECODING[launch.draft.method]}
+        length = "num_nextn_predict_layers" if launch.draft.method == "mtp" else "max_draft_len"
+        draft[length] = launch.draft.tokens
+        if launch.draft.model:
+            draft["speculative_model"] = launch.draft.model
+        made["speculative_config"] = draft
+    return made
