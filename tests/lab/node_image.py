@@ -92,13 +92,13 @@ def build() -> pathlib.Path:
             "PACKAGES": " ".join(packages()),
             "FINISH": str(SOURCES / "finish.sh"),
         }
-        _logged(["unshare", "--mount", "--propagation", "private", "sh", "-c", BUILD], environment)
+        logged(["unshare", "--mount", "--propagation", "private", "sh", "-c", BUILD], environment)
         part.rename(tree)
         print(f"Node image {tree.name} built in {time.monotonic() - started:.0f} s", flush=True)
         return tree
 
 
-def _logged(command: list[str], environment: dict[str, str]) -> None:
+def logged(command: list[str], environment: dict[str, str]) -> None:
     code = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=False)
     if code.returncode:
         raise LabError(
@@ -119,7 +119,7 @@ def _base(part: pathlib.Path, environment: dict[str, str]) -> None:
             print(f"Node image: based on {REGISTRY}", flush=True)
             return
     print(f"Node image: debootstrap from {mirror()} (no registry: {reason})", flush=True)
-    _logged(["debootstrap", "--variant=minbase", SUITE, str(part), mirror()], environment)
+    logged(["debootstrap", "--variant=minbase", SUITE, str(part), mirror()], environment)
 
 
 def registry_refusal() -> str:
