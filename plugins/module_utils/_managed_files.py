@@ -175,14 +175,34 @@ class _Manifest:
         return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
-def apply_set(name: str, files: Sequence[File], *, check_mode: bool = False, root: str = "/") -> Result:
+def apply_set(
+    name: str,
+    files: Sequence[File],
+    *,
+    originals: Mapping[str, State] | None = None,
+    check_mode: bool = False,
+    root: str = "/",
+) -> Result:
     """Make ``files`` the content of the set ``name``; what left the set gets its original back.
 
-    ``root`` is a prefix for every path, for tests. Raises :class:`SparkError` for bad input, for a path that another
-    set manages, and for anything that the system refuses; each single path then is either as before or as wanted.
+    ``originals`` corrects what counts as the original of a path that the set holds already: a file into which keys are
+    merged belongs to others too, and what they changed since has to stay. ``root`` is a prefix for every path, for
+    tests. Raises :class:`SparkError` for bad input, for a path that another set manages, and for anything that the
+    system refuses; each single path then is either as before or as wanted.
     """
     _check_set(name, files)
-    return _Set(name, root, check_mode).run(files)
+    return _Set(name, root, check_mode, originals or {}).run(files)
+
+
+def read_path(path: str, *, root: str = "/") -> State:
+    """What is at ``path`` now."""
+    return _Disk(root).read(path)
+
+
+def original(name: str, path: str, *, root: str = "/") -> State | None:
+    """What the set ``name`` would bring back at ``path``; ``None`` when it does not hold the path."""
+    entry = _Set(name, root, check_mode=True)._load(name).files.get(path)
+    return entry.original if entry else None
 
 
 def remove_set(name: str, *, check_mode: bool = False, root: str = "/") -> Result:
@@ -340,8 +360,9 @@ def temp_path(path: str) -> str:
 class _Set:
     disk_class: type[_Disk] = _Disk
 
-    def __init__(self, name: str, root: str, check_mode: bool) -> None:
+    def __init__(self, name: str, root: str, check_mode: bool, originals: Mapping[str, State] | None = None) -> None:
         self.name = name
+        self.originals = originals or {}
         self.check_mode = check_mode
         self.disk = self.disk_class(root)
         self.result = Result()
@@ -359,6 +380,10 @@ class _Set:
 
     def _run(self, files: Sequence[File]) -> Result:
         manifest = self._load(self.name)
+        stored = manifest.dump()
+        for path, state in self.originals.items():
+            if path in manifest.files:
+                manifest.files[path].original = state
         others = [self._load(other) for other in self._other_names()]
         self._check_strangers(files, others)
         self._check_parents(files)
@@ -381,7 +406,7 @@ class _Set:
             known = full.files.get(path)
             full.files[path] = _Entry(known.original if known else current[path], path in secret)
         full.directories |= self._directories(wanted, manifest, others)
-        if full.files and full.dump() != manifest.dump():
+        if full.files and full.dump() != stored:
             self._store(full)
         # 2. Act.
         for path in target:

@@ -21,8 +21,10 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 # Name of the subcommand -> its module. The zipapp carries these modules and all that they import.
 COMMANDS: Mapping[str, str] = {
     "drop-caches": "_caches",
+    "evict": "_evict",
     "probe": "_probe",
     "qos-apply": "_fabric_qos",
+    "watch-memory": "_memory_watchdog",
 }
 
 

@@ -2,19 +2,36 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bring kernel and systemd into the state that files on disk already describe, and remember what was there before.
+"""Bring the running system into the state that files on disk already describe, and remember what was there before.
 
 Files alone take effect at the next boot. What the running system had is kept in
 ``/var/lib/sparkmatrix/settings/<name>.json``, written before the first change::
 
-    {"schema": 1, "sysctl": {"vm.swappiness": "60"}, "limits": {"DefaultLimitNOFILE": "1024:524288"}}
+    {"schema": 1, "sysctl": {"vm.swappiness": "60"}, "limits": {"DefaultLimitNOFILE": "1024:524288"},
+     "holds": {"nvidia-modprobe": "no"}, "pending": ["daemon-reload"],
+     "merged": {"/etc/docker/daemon.json": {"log-opts.max-file": "3"}}}
+
+Kinds of settings, and the values that they take:
+
+========== ================================= =============================================
+sysctl     ``vm.swappiness``                 what ``/proc/sys`` shows
+limits     ``DefaultLimitNOFILE``            ``soft:hard``
+packages   a Debian package                  ``installed`` or ``absent``
+holds      a Debian package                  ``hold`` or ``no``
+swaps      a file or device of /proc/swaps   ``on``, ``on <priority>`` or ``off``
+enabled    a unit                            UnitFileState: ``enabled``, ``disabled``, ...
+units      a unit                            ``active`` or ``inactive``
+========== ================================= =============================================
+
+``pending`` holds what still has to be told to a daemon: a run that died between "file written" and "daemon told" leaves
+it to the next one. ``merged`` holds what was added to files that belong to somebody else.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +47,9 @@ INFINITY = "infinity"
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 _KEY = re.compile(r"^[A-Za-z0-9_-]+([./][A-Za-z0-9_:@-]+)+$")
 _LIMIT = re.compile(r"^DefaultLimit[A-Z]+$")
+_UNIT = re.compile(r"^[A-Za-z0-9:_.\\@-]+\.[a-z]+$")
+_PACKAGE = re.compile(r"^[a-z0-9][a-z0-9+.:-]*$")
+KINDS = ("packages", "sysctl", "limits", "holds", "swaps", "enabled", "units")
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -52,13 +72,26 @@ class Result:
 
 @dataclass
 class Record:
-    """The values that the machine had before."""
+    """The values that the machine had before, by kind; what is still to be told; what was merged into foreign files."""
 
-    sysctl: dict[str, str] = field(default_factory=dict)
-    limits: dict[str, str] = field(default_factory=dict)
+    values: dict[str, dict[str, str]] = field(default_factory=dict)
+    pending: list[str] = field(default_factory=list)
+    merged: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def of(self, kind: str) -> dict[str, str]:
+        return self.values.get(kind, {})
+
+    @property
+    def empty(self) -> bool:
+        return not any(self.values.values()) and not self.pending and not any(self.merged.values())
 
     def dump(self) -> bytes:
-        document = {"schema": SCHEMA_VERSION, "sysctl": self.sysctl, "limits": self.limits}
+        document: dict[str, Any] = {"schema": SCHEMA_VERSION, "sysctl": self.of("sysctl"), "limits": self.of("limits")}
+        document.update({kind: values for kind, values in self.values.items() if values})
+        if self.pending:
+            document["pending"] = self.pending
+        if self.merged:
+            document["merged"] = self.merged
         return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 
@@ -98,45 +131,51 @@ class Settings:
         self.root = root
         self.result = Result()
 
-    def apply(self, sysctl: Mapping[str, Any], limits: Mapping[str, Any]) -> Result:
-        """Bring these values into force; what left the group since the last time gets its old value back."""
-        wanted_sysctl = {_key(key): _value(key, value) for key, value in sysctl.items()}
-        wanted_limits = {}
-        for name, value in limits.items():
-            if not _LIMIT.match(name):
-                raise SparkError(f"{name!r} is no limit of systemd", "", "They are named DefaultLimitNOFILE and so on")
-            try:
-                wanted_limits[name] = parse_limit(str(value))
-            except ValueError as exc:
-                raise SparkError(str(exc), name, "Write infinity, a number, or soft:hard") from exc
-        record = self._load()
-        now_sysctl = {key: self._read(key) for key in {*wanted_sysctl, *record.sysctl}}
-        now_limits = self._limits({*wanted_limits, *record.limits})
+    def apply(self, sysctl: Mapping[str, Any], limits: Mapping[str, Any], **others: Mapping[str, str]) -> Result:
+        """Bring these values into force; what left the group since the last time gets its old value back.
 
-        full = Record(
-            {**{key: now_sysctl[key] for key in wanted_sysctl}, **record.sysctl},
-            {**{name: now_limits[name] for name in wanted_limits}, **record.limits},
-        )
-        final = Record(
-            {key: full.sysctl[key] for key in wanted_sysctl}, {name: full.limits[name] for name in wanted_limits}
-        )
-        target_sysctl = {**record.sysctl, **wanted_sysctl}
-        target_limits = {**record.limits, **wanted_limits}
-        self._note(now_sysctl, target_sysctl)
-        self._note(now_limits, target_limits)
-        if self.check_mode:
-            return self.result
-        self._store(full, record)
-        for key in sorted(target_sysctl):
-            if now_sysctl[key] != target_sysctl[key]:
-                self._write(key, target_sysctl[key])
-        self._bring_limits(now_limits, target_limits, set(wanted_limits))
-        self._store(final, full)
-        return self.result
+        ``others`` are values of the further kinds, see the module's text.
+        """
+        return self.bring({"sysctl": sysctl, "limits": limits, **others}, KINDS)
 
     def remove(self) -> Result:
         """Bring back what the machine had before. A group that does not exist is nothing to do."""
-        return self.apply({}, {})
+        return self.bring({}, KINDS)
+
+    def bring(self, wanted: Mapping[str, Mapping[str, Any]], kinds: Sequence[str]) -> Result:
+        """:meth:`apply` for the named kinds only; all others stay as they are, in force and in the record."""
+        checked = {kind: _CHECKS[kind](wanted.get(kind, {})) for kind in kinds}
+        record = self._load()
+        now: dict[str, dict[str, str]] = {}
+        target: dict[str, dict[str, str]] = {}
+        full = Record(dict(record.values), record.pending, record.merged)
+        final = Record(dict(record.values), record.pending, record.merged)
+        for kind in kinds:
+            names = checked[kind]
+            now[kind] = self._read_kind(kind, {*names, *record.of(kind)})
+            missing = sorted(set(names) - set(now[kind]))
+            if missing and self.check_mode:  # a package that the real run installs first brings it
+                now[kind].update({name: names[name] for name in missing})
+            elif missing:
+                raise SparkError("there is no such thing on this node", f"{kind} {' '.join(missing)}", "Check its name")
+            # What somebody removed since (a package, a swap file) cannot come back and is forgotten.
+            leaving = {name: value for name, value in record.of(kind).items() if name in now[kind]}
+            target[kind] = {**leaving, **names}
+            full.values[kind] = {**{name: now[kind][name] for name in names}, **record.of(kind)}
+            final.values[kind] = {name: full.values[kind][name] for name in names}
+            self._note(now[kind], target[kind])
+        if self.check_mode:
+            return self.result
+        self.store(full, record)
+        for kind in kinds:
+            differing = {name: value for name, value in target[kind].items() if now[kind][name] != value}
+            if kind == "limits":
+                self._bring_limits(now[kind], target[kind], set(checked[kind]))
+            elif differing:
+                self._write_kind(kind, differing)
+                self._verify(kind, differing, set(checked[kind]))
+        self.store(final, full)
+        return self.result
 
     def _note(self, now: Mapping[str, str], target: Mapping[str, str]) -> None:
         for key in sorted(target):
@@ -145,7 +184,60 @@ class Settings:
                 self.result.after[key] = target[key]
                 self.result.actions.append(f"{key}: {now[key]} -> {target[key]}")
 
+    def _verify(self, kind: str, written: Mapping[str, str], wanted: set[str]) -> None:
+        after = self._read_kind(kind, set(written))
+        for name, value in written.items():
+            if name in wanted and after.get(name) != value:
+                raise SparkError(
+                    f"it was told to be {value} but is {after.get(name, 'gone')}", f"{kind} {name}", _REMEDY[kind]
+                )
+
+    def _read_kind(self, kind: str, names: set[str]) -> dict[str, str]:
+        if not names:
+            return {}
+        if kind == "sysctl":
+            return {key: self._read(key) for key in names}
+        if kind == "limits":
+            return self._limits(names)
+        if kind == "packages":
+            done = self.runner(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\\n", *sorted(names)])
+            found = {line.split()[0] for line in done.out.splitlines() if line.split()[1:2] in (["ii"], ["hi"])}
+            return {name: "installed" if name in found else "absent" for name in names}
+        if kind == "holds":
+            held = set(self._tool("apt-mark", "showhold").out.split())
+            return {name: "hold" if name in held else "no" for name in names}
+        if kind == "swaps":
+            return self._swaps(names)
+        return self._unit_states(kind, names)
+
+    def _write_kind(self, kind: str, values: Mapping[str, str]) -> None:
+        if kind == "sysctl":
+            for key in sorted(values):
+                self._write(key, values[key])
+        elif kind == "packages":
+            self._packages(values)
+        elif kind == "holds":
+            for value, verb in (("no", "unhold"), ("hold", "hold")):
+                names = sorted(name for name, wanted in values.items() if wanted == value)
+                if names:
+                    self._tool("apt-mark", verb, *names)
+        elif kind == "swaps":
+            for name in sorted(values):
+                word, _, priority = values[name].partition(" ")
+                option = ["-p", priority] if priority else []
+                self._tool(*(["swapoff", name] if word == "off" else ["swapon", *option, name]))
+        elif kind == "enabled":
+            for name in sorted(values):
+                self._systemctl("enable" if values[name] == "enabled" else "disable", name)
+        else:
+            for name in sorted(values):
+                self._systemctl("start" if values[name] == "active" else "stop", name)
+
     # -- the record
+
+    def load(self) -> Record:
+        """What is known of the machine as it was."""
+        return self._load()
 
     def _load(self) -> Record:
         try:
@@ -158,9 +250,15 @@ class Settings:
             document = json.loads(text)
             if document["schema"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {document['schema']!r}")
+            values = {kind: {str(k): str(v) for k, v in document.get(kind, {}).items()} for kind in KINDS[3:]}
+            values["packages"] = {str(k): str(v) for k, v in document.get("packages", {}).items()}
+            values["sysctl"] = {_key(key): str(value) for key, value in document["sysctl"].items()}
+            values["limits"] = {str(name): parse_limit(value) for name, value in document["limits"].items()}
+            merged = {str(path): dict(keys) for path, keys in document.get("merged", {}).items()}
             return Record(
-                {_key(key): str(value) for key, value in document["sysctl"].items()},
-                {str(name): parse_limit(value) for name, value in document["limits"].items()},
+                {kind: found for kind, found in values.items() if found},
+                [str(action) for action in document.get("pending", [])],
+                merged,
             )
         except (ValueError, KeyError, TypeError, AttributeError, SparkError) as exc:
             raise SparkError(
@@ -169,12 +267,12 @@ class Settings:
                 "Restore it from a backup; or, if they do not matter, delete it and run again",
             ) from exc
 
-    def _store(self, record: Record, known: Record) -> None:
-        if record == known:
-            return
-        if record == Record():
-            drop_state(self.path, root=self.root)
-        else:
+    def store(self, record: Record, known: Record) -> None:
+        """Write ``record`` where it differs from what is on disk; an empty one leaves no file."""
+        if record.empty:
+            if not known.empty:
+                drop_state(self.path, root=self.root)
+        elif record.dump() != known.dump():
             write_state(self.path, record.dump(), root=self.root)
 
     # -- sysctl
@@ -243,12 +341,137 @@ class Settings:
                     "Another file overrides ours: systemd-analyze cat-config systemd/system.conf",
                 )
 
-    def _systemctl(self, verb: str) -> Completed:
-        done = self.runner(["systemctl", verb])
-        if done.rc != 0:
-            raise SparkError(f"systemctl {verb} failed ({done.complaint})", "systemd", "Look at journalctl -b")
-        self.result.actions.append(f"systemctl {verb}")
+    def _systemctl(self, *words: str) -> Completed:
+        done = self._tool("systemctl", *words)
+        self.result.actions.append(f"systemctl {' '.join(words)}")
         return done
+
+    def _unit_states(self, kind: str, names: set[str]) -> dict[str, str]:
+        ordered = sorted(names)
+        done = self._tool("systemctl", "show", "--property=LoadState,ActiveState,UnitFileState", "--", *ordered)
+        found = {}
+        for name, block in zip(ordered, done.out.strip("\n").split("\n\n")):
+            values = dict(line.partition("=")[::2] for line in block.splitlines())
+            if values.get("LoadState") == "not-found":
+                continue
+            if kind == "enabled":
+                found[name] = values.get("UnitFileState", "")
+            else:
+                found[name] = "inactive" if values.get("ActiveState") in ("inactive", "failed") else "active"
+        return found
+
+    def _packages(self, values: Mapping[str, str]) -> None:
+        for value, verb in (("absent", "purge"), ("installed", "install")):
+            names = sorted(name for name, wanted in values.items() if wanted == value)
+            if names:
+                options = ["-y", "-q", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold"]
+                self._tool("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, verb, *names)
+
+    def _swaps(self, names: set[str]) -> dict[str, str]:
+        active = {swap.name: swap for swap in read_swaps(self.root)}
+        found = {}
+        for name in names:
+            if name in active:
+                priority = active[name].priority
+                found[name] = f"on {priority}" if priority >= 0 else "on"  # negative ones are the kernel's choice
+            elif (Path(self.root) / name.lstrip("/")).exists():
+                found[name] = "off"
+        return found
+
+    def _tool(self, *argv: str) -> Completed:
+        done = self.runner(argv)
+        if done.rc != 0:
+            name = argv[2] if argv[0] == "env" else argv[0]
+            where = "systemd" if name == "systemctl" else " ".join(argv[1:][-3:])
+            verb = f" {argv[1]}" if name == "systemctl" else ""
+            raise SparkError(
+                f"{name}{verb} failed ({done.complaint})", where, _TOOLS.get(name, "Look at journalctl -b")
+            )
+        return done
+
+
+@dataclass(frozen=True)
+class Swap:
+    """One line of /proc/swaps; sizes in bytes."""
+
+    name: str
+    size: int
+    used: int
+    priority: int
+
+
+def parse_swaps(text: str) -> list[Swap]:
+    """``/proc/swaps``: a heading, then ``name type size used priority``, sizes in KiB, blanks in names as ``\\040``."""
+    found = []
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        if len(words) == 5 and all(re.match(r"^-?[0-9]{1,18}$", word) for word in words[2:]):
+            name = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), words[0])
+            found.append(Swap(name, int(words[2]) * 1024, int(words[3]) * 1024, int(words[4])))
+    return found
+
+
+def read_swaps(root: str = "/") -> list[Swap]:
+    try:
+        return parse_swaps((Path(root) / "proc/swaps").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return []
+
+
+_TOOLS = {
+    "systemctl": "Look at journalctl -b",
+    "apt-mark": "Wait until no other apt or dpkg runs, then run again",
+    "apt-get": "Wait until no other apt or dpkg runs; check the package sources (apt-get update), then run again",
+    "swapoff": "Free some memory (stop the engine), then run again",
+    "swapon": "Check the file or device (swapon --show, dmesg)",
+}
+_REMEDY = {
+    "packages": "Look at /var/log/apt/term.log",
+    "holds": "Look at apt-mark showhold",
+    "swaps": "Look at swapon --show and dmesg",
+    "enabled": "Look at systemctl status; a unit without [Install] cannot be enabled",
+    "units": "Look at systemctl status and journalctl of the unit",
+    "sysctl": "Choose a value in its range",
+}
+
+
+def _sysctls(values: Mapping[str, Any]) -> dict[str, str]:
+    return {_key(key): _value(key, value) for key, value in values.items()}
+
+
+def _manager_limits(values: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for name, value in values.items():
+        if not _LIMIT.match(name):
+            raise SparkError(f"{name!r} is no limit of systemd", "", "They are named DefaultLimitNOFILE and so on")
+        try:
+            found[name] = parse_limit(str(value))
+        except ValueError as exc:
+            raise SparkError(str(exc), name, "Write infinity, a number, or soft:hard") from exc
+    return found
+
+
+def _named(pattern: re.Pattern[str], choices: Iterable[str]) -> Any:
+    allowed = frozenset(choices)
+
+    def check(values: Mapping[str, Any]) -> dict[str, str]:
+        for name, value in values.items():
+            if not pattern.match(name) or value not in allowed:
+                raise SparkError(f"{value!r} is no state for {name!r}", "", f"One of {', '.join(sorted(allowed))}")
+        return dict(values)
+
+    return check
+
+
+_CHECKS: Mapping[str, Any] = {
+    "sysctl": _sysctls,
+    "limits": _manager_limits,
+    "packages": _named(_PACKAGE, ("installed", "absent")),
+    "holds": _named(_PACKAGE, ("hold", "no")),
+    "swaps": _named(re.compile(r"^/"), ("on", "off")),
+    "enabled": _named(_UNIT, ("enabled", "disabled")),
+    "units": _named(_UNIT, ("active", "inactive")),
+}
 
 
 def _key(key: str) -> str:

@@ -7,27 +7,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: os_settings
-short_description: Bring kernel settings and systemd's default limits into force, and take them back
+short_description: Bring the topics of os_stabilization into force on a node, and take them back
 version_added: 0.1.0
 description:
-  - Sets the running value of sysctls, and makes systemd read its configuration again when its effective default limits
-    are not the wanted ones. The files that make both permanent are placed with M(sparkmatrix.cluster.managed_files).
-  - The values that the machine had before are kept in C(/var/lib/sparkmatrix/settings/<name>.json) and come back with
-    O(state=absent), or when a setting leaves the group.
+  - Decides from the options and from what it finds on the node which files, sysctls, limits, held packages, swap areas
+    and units are wanted, brings them into force, and reads back what is.
+  - Whatever it replaces is kept in C(/var/lib/sparkmatrix/managed/os_stabilization.json) (files) and
+    C(/var/lib/sparkmatrix/settings/os_stabilization.json) (running values) and comes back with O(state=absent), or when
+    a topic is switched off.
+  - What is wrong on the node, and does not keep the settings from working, is a warning; what must not be done is a
+    refusal that names everything at once, before anything was changed.
 options:
-  name:
-    description: Name of the group of settings.
-    type: str
-    required: true
-  sysctl:
-    description: Kernel settings and their values.
-    type: dict
-    default: {}
-  manager_limits:
+  options:
     description:
-      - Default limits of systemd as in C(system.conf), for example C(DefaultLimitMEMLOCK), and their values,
-        V(infinity), a number, or C(soft:hard).
-      - The configuration file has to hold them already.
+      - The variables of the role P(sparkmatrix.cluster.os_stabilization#role), without their prefix. What is not given
+        has the role's default.
     type: dict
     default: {}
   state:
@@ -51,47 +45,60 @@ author:
 EXAMPLES = r"""
 - name: Bring the settings into force
   sparkmatrix.cluster.os_settings:
-    name: example
-    sysctl:
-      vm.swappiness: 10
-    manager_limits:
-      DefaultLimitMEMLOCK: infinity
+    options:
+      headless: true
+      swap_policy: swappiness
+      swappiness: 10
 """
 
 RETURN = r"""
 actions:
-  description: What was done, or in check mode which values differ.
+  description: What was done, or in check mode would be.
   returned: success
   type: list
   elements: str
   sample: ["vm.swappiness: 60 -> 10"]
+reboot:
+  description: Reasons for a reboot; empty when there is none.
+  returned: success
+  type: list
+  elements: str
+  sample: ["the desktop still runs and keeps 1.2 to 3 GiB"]
+memory_min:
+  description: Bytes that the kernel protects from reclaim now, by unit; empty where systemd has no memory controller.
+  returned: success
+  type: dict
+  sample: {"ssh.service": 67108864}
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os_settings import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os_stabilization import Stabilization
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "name": {"type": "str", "required": True},
-            "sysctl": {"type": "dict", "default": {}},
-            "manager_limits": {"type": "dict", "default": {}},
+            "options": {"type": "dict", "default": {}},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         supports_check_mode=True,
     )
-    params = module.params
     try:
-        settings = Settings(params["name"], check_mode=module.check_mode)
-        if params["state"] == "absent":
-            result = settings.remove()
-        else:
-            result = settings.apply(params["sysctl"], params["manager_limits"])
+        stabilization = Stabilization(check_mode=module.check_mode)
+        absent = module.params["state"] == "absent"
+        outcome = stabilization.absent() if absent else stabilization.present(module.params["options"])
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=result.changed, actions=result.actions, diff=result.diff)
+    for warning in outcome.warnings:
+        module.warn(warning)
+    module.exit_json(
+        changed=outcome.changed,
+        actions=outcome.actions,
+        reboot=outcome.reboot,
+        memory_min=outcome.memory_min,
+        diff=outcome.diff,
+    )
 
 
 if __name__ == "__main__":

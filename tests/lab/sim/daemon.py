@@ -33,7 +33,13 @@ CLASS = pathlib.Path("/sys/class")
 EINVAL_FILE = "/sys/class/net/lo/speed"
 # Settings of the whole machine, not of a network namespace: each node gets its own, so that a role cannot change the
 # host's. Values are Ubuntu's.
-SYSCTLS = {"vm/swappiness": "60", "vm/drop_caches": "0", "vm/vfs_cache_pressure": "100", "vm/min_free_kbytes": "90112"}
+SYSCTLS = {
+    "vm/swappiness": "60",
+    "vm/drop_caches": "0",
+    "vm/vfs_cache_pressure": "100",
+    "vm/min_free_kbytes": "90112",
+    "vm/max_map_count": "65530",  # plain Linux: Ubuntu and DGX OS have more, and a role that raises it has work to do
+}
 MEMINFO = pathlib.Path("/proc/meminfo")
 MS_BIND = 4096
 STATIC_PCI = {
