@@ -144,6 +144,19 @@ def inventories() -> Step:
     return Step("inventories", ((*command, "--all"),), ("full",), needs_lab, on_lab=True)
 
 
+def virtual_machines(name: str, levels: tuple[str, ...]) -> Step:
+    """The fabric on kernels of its own. Not among the scenarios that `--all` finds: they have other nodes."""
+    vm = (f"{VENV}/python", "tests/lab/vm/vm.py")
+    test = (f"{VENV}/molecule", "test", "--report", "--scenario-name", name)
+    return Step(
+        name,
+        ((*vm, "setup"), ("env", "MOLECULE_GLOB=molecule/vm/*/molecule.yml", "SPARKMATRIX_VM_ID=vm", *test)),
+        levels,
+        needs_root,
+        on_lab=True,
+    )
+
+
 def steps() -> list[Step]:
     coverage = (
         "--cov=plugins/module_utils",
@@ -160,6 +173,8 @@ def steps() -> list[Step]:
         sanity(VENV_312, "3.12"),
         Step("lab", ((f"{VENV}/python", "tests/lab/demo.py", "build"),), ("test", "full"), needs_root, on_lab=True),
         molecule(("test", "full")),
+        virtual_machines("fabric-vm", ("test", "full")),
+        virtual_machines("fabric-vm4", ("full",)),
         Step(
             "interruptions",
             ((f"{VENV}/python", "tests/lab/interruptions.py", "--sample", "4"),),

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 NOT_FOUND = 127
 TIMED_OUT = 124
+# A tool that hangs is rare; one that is slow on a machine that swaps, or loads a model, is not.
+PATIENCE_S = 90.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ Runner = Callable[[Sequence[str]], Completed]
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def run(argv: Sequence[str], timeout_s: float = 30.0) -> Completed:
+def run(argv: Sequence[str], timeout_s: float = PATIENCE_S) -> Completed:
     """Run ``argv`` and wait. Never raises for what the program does; see :class:`Completed`."""
     environment = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C", "PATH": search_path()}
     try:
