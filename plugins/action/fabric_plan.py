@@ -13,11 +13,11 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import QOS, dump, load
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError, refusal, warnings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _fabric_names, _fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Measured, Plan, Wishes
 
 REFUSED = "The fabric cannot be configured like this; nothing was changed:"
-NOT_PROVED = "The fabric is configured and does not work yet:"
+NOT_PROVED = "The fabric does not work like this:"
 
 
 class ActionModule(ActionBase):
@@ -54,13 +54,15 @@ class ActionModule(ActionBase):
         if made.refused and args["phase"] == "plan":
             found = ["", "The cables:", *(f"  {line}" for line in made.cable_map)] if made.cable_map else []
             return {**result, "failed": True, "msg": "\n".join([refusal(REFUSED, made.findings), *found])}
+        common, own = _fabric_names.hosts_lines(made.facts)
         result.update(
             refusal=refusal(NOT_PROVED, made.findings) if made.refused else None,
             topology=made.topology,
             facts={host: fact.as_dict() for host, fact in made.facts.items()},
             texts={host: dump(fact) for host, fact in made.facts.items()},
             paths=_fabric_plan.paths(made.facts),
-            hosts_lines=_fabric_plan.hosts_lines(made.facts),
+            hosts_lines=common,
+            own_hosts_lines=own,
             summary=list(made.summary),
             cable_map=list(made.cable_map),
         )

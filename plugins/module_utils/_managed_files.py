@@ -212,9 +212,9 @@ def remove_set(name: str, *, check_mode: bool = False, root: str = "/") -> Resul
 
 def write_state(path: str, content: bytes, *, root: str = "/") -> None:
     """Write a state file of ours, 0600 of the caller, in one step; missing directories are made, the last one 0700."""
-    parents = _parents(path)
-    for parent in parents:
-        _make_directory(root.rstrip("/") + parent, parent, 0o700 if parent == parents[-1] else 0o755)
+    above = parents(path)
+    for parent in above:
+        _make_directory(root.rstrip("/") + parent, parent, 0o700 if parent == above[-1] else 0o755)
     _Disk(root).put(path, State("file", content=content, mode=0o600, uid=os.geteuid(), gid=os.getegid()))
 
 
@@ -222,8 +222,38 @@ def drop_state(path: str, *, root: str = "/") -> None:
     """Remove a state file, and its directories up to ``/var/lib/sparkmatrix`` where they are empty."""
     disk = _Disk(root)
     disk.put(path, State())
-    for parent in reversed(_parents(path)[2:]):
+    for parent in reversed(parents(path)[2:]):
         disk.remove_directory(parent)
+
+
+def read_state(path: str, *, root: str = "/") -> State:
+    """What ``path`` is now, to come back to with :func:`put_state`."""
+    return _Disk(root).read(path)
+
+
+def put_state(path: str, state: State, *, root: str = "/") -> None:
+    """Bring ``path`` into ``state``, whatever set it belongs to; nothing is done where it already is.
+
+    For a snapshot that holds the manifests as well: files and manifests are then consistent again.
+    """
+    disk = _Disk(root)
+    disk.forget_temp(path)
+    if disk.read(path) == state:
+        return
+    for parent in parents(path) if state.kind != "absent" else ():
+        _make_directory(disk.real(parent), parent, 0o700 if parent == STATE_DIR else 0o755)
+    disk.put(path, state)
+
+
+def originals(name: str, *, root: str = "/") -> dict[str, State]:
+    """What was at each path of the set before the set replaced it."""
+    manifest = _Set(name, root, True)._load(name)
+    return {path: entry.original for path, entry in manifest.files.items()}
+
+
+def names(*, root: str = "/") -> list[str]:
+    """The sets on this node."""
+    return _Set("", root, True)._other_names()
 
 
 def check_path(path: str) -> None:
@@ -248,14 +278,14 @@ def _check_set(name: str, files: Sequence[File]) -> None:
             raise SparkError("the path is listed twice", wanted.path, f"List it once in the set {name}")
         seen.add(wanted.path)
     for path in sorted(seen):
-        for parent in _parents(path):
+        for parent in parents(path):
             if parent in seen:
                 raise SparkError(
                     f"the path is listed as a file, and {path} needs it as a directory", parent, "Remove one of them"
                 )
 
 
-def _parents(path: str) -> list[str]:
+def parents(path: str) -> list[str]:
     """Directories above ``path``, the topmost first, without ``/``."""
     parts = path.split("/")[1:-1]
     return ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
@@ -412,12 +442,12 @@ class _Set:
         for path in target:
             self.disk.forget_temp(path)
         present = [path for path in target if target[path].kind != "absent"]
-        for directory in sorted({parent for path in present for parent in _parents(path)}):
+        for directory in sorted({parent for path in present for parent in parents(path)}):
             if not os.path.isdir(self.disk.real(directory)):
                 self.disk.make_directory(directory)
         for path in changing:
             self.disk.put(path, target[path])
-        needed = {parent for path in wanted for parent in _parents(path)}
+        needed = {parent for path in wanted for parent in parents(path)}
         for directory in sorted(full.directories - needed, key=len, reverse=True):
             self.disk.remove_directory(directory)
         # 3. Forget what left.
@@ -484,7 +514,7 @@ class _Set:
 
     def _check_parents(self, files: Sequence[File]) -> None:
         for item in files:
-            for parent in _parents(item.path):
+            for parent in parents(item.path):
                 real = self.disk.real(parent)
                 if os.path.lexists(real) and not os.path.isdir(real):
                     raise SparkError(
@@ -518,7 +548,7 @@ class _Set:
         return {
             parent
             for path in wanted
-            for parent in _parents(path)
+            for parent in parents(path)
             if parent in made or not os.path.isdir(self.disk.real(parent))
         }
 
@@ -545,7 +575,7 @@ class _Set:
         real = self.disk.real(STATE_DIR)
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         while True:
-            for parent in _parents(STATE_DIR):
+            for parent in parents(STATE_DIR):
                 _make_directory(self.disk.real(parent), parent, 0o755)
             _make_directory(real, STATE_DIR, 0o700)
             try:

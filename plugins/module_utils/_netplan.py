@@ -31,11 +31,13 @@ _HEADER = """\
 
 @dataclass(frozen=True)
 class Interface:
-    """One interface as our file configures it: ``address`` is ``192.168.100.10/24``, ``mtu`` in bytes."""
+    """One interface as our file configures it: ``address`` is ``192.168.100.10/24``, ``mtu`` in bytes, ``routes`` are
+    pairs of destination and gateway."""
 
     netdev: str
     address: str
     mtu: int
+    routes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,21 +64,25 @@ class Conflict:
     remedy: str
 
 
-def render(interfaces: Sequence[Interface]) -> str:
+def render(interfaces: Sequence[Interface], renderer: str = "networkd", ipv6: bool = False) -> str:
     """The text of our file. ``optional``, because a Spark's ConnectX-7 may be absent at boot and must not delay it."""
     lines = [_HEADER + "network:", "  version: 2", "  ethernets:"]
     for item in interfaces:
         lines += [
             f"    {item.netdev}:",
-            "      renderer: networkd",
+            f"      renderer: {renderer}",
             "      optional: true",
             "      dhcp4: false",
             "      dhcp6: false",
             "      accept-ra: false",
-            "      link-local: []",
+            f"      link-local: [{'ipv6' if ipv6 else ''}]",
             f"      mtu: {item.mtu}",
             f"      addresses: [{item.address}]",
         ]
+        if item.routes:
+            lines.append("      routes:")
+        for destination, via in item.routes:
+            lines += [f"        - to: {destination}", f"          via: {via}"]
     return "\n".join(lines) + "\n"
 
 
@@ -221,6 +227,65 @@ def _remedy(definition: Definition) -> str:
     if connection:
         return f"Delete that connection of NetworkManager: nmcli connection delete {connection[1]}"
     return f"Take the interface out of that file, or move it away: mv {definition.file} /root/"
+
+
+# --- adopting: out of force, and back at a reset ---------------------------------------------------------------------
+
+_ADOPTED = """\
+# Put out of force by the role fabric of sparkmatrix.cluster, which configures these interfaces now.
+# `ansible-playbook reset.yml --tags fabric` brings the content back.
+"""
+_RENDERER = re.compile(r"^\s*renderer\s*:\s*[\"']?(networkd|NetworkManager)\b", re.I)
+
+
+def not_adoptable(file: str, text: str, netdevs: Iterable[str]) -> str:
+    """Why this netplan file cannot be put out of force as a whole, or nothing: it must be about ``netdevs`` only."""
+    mine = set(netdevs)
+    blocks = _blocks([_uncomment(line) for line in text.splitlines()])
+    for block in blocks:
+        if len(block.parents) == 1 and block.parents[0] == "network":
+            if block.key not in ("version", "renderer", "ethernets", "nm-devices"):
+                return f"{file} configures {block.key}"
+        elif len(block.parents) == 2 and block.parents[0] == "network":
+            name = _match_name("\n".join(block.lines)) or block.key
+            if name not in mine:
+                return f"{file} also configures {name}"
+            if _ROUTES.search("\n".join(block.lines)):
+                return f"{file} has routes for {name}"
+    if not any(len(block.parents) == 2 for block in blocks):
+        return f"{file} is written in a way that is not understood here"
+    return ""
+
+
+def out_of_force(text: str) -> str:
+    """What stands in the place of an adopted file: no interface; a global renderer goes on to count."""
+    lines = [_uncomment(line) for line in text.splitlines()]
+    found = next(
+        (b.lines[0].strip() for b in _blocks(lines) if b.parents == ("network",) and _RENDERER.match(b.lines[0])), ""
+    )
+    return _ADOPTED + "network:\n  version: 2\n" + (f"  {found}\n" if found else "")
+
+
+def keyfile_not_adoptable(file: str, text: str) -> str:
+    connection = _sections(text).get("connection", {})
+    controller = connection.get("controller") or connection.get("master")
+    return f"{file} is part of {controller}" if controller else ""
+
+
+def keyfile_out_of_force(text: str) -> str:
+    """The same profile, which NetworkManager no longer starts by itself."""
+    lines, inside, done = [], False, False
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("["):
+            inside = stripped == "[connection]"
+        if inside and re.match(r"autoconnect\s*=", stripped):
+            continue
+        lines.append(line)
+        if inside and not done:
+            lines.append("autoconnect=false")
+            done = True
+    return "\n".join(lines) + "\n"
 
 
 # --- NetworkManager's own profiles -----------------------------------------------------------------------------------

@@ -22,6 +22,9 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 COMMANDS: Mapping[str, str] = {
     "drop-caches": "_caches",
     "evict": "_evict",
+    "fabric-forward": "_fabric_forward",
+    "fabric-restore": "_fabric_restore",
+    "fabric-status": "_fabric_status",
     "probe": "_probe",
     "qos-apply": "_fabric_qos",
     "watch-memory": "_memory_watchdog",

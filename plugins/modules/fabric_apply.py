@@ -10,19 +10,26 @@ module: fabric_apply
 short_description: Configure the fabric interfaces of a node, or give them back
 version_added: 0.1.0
 description:
-  - Compares the addresses, MTU and ARP sysctls in force on the fabric interfaces with the plan and changes only these
-    interfaces, through netplan and systemd-networkd.
+  - Compares the addresses, routes, MTU and sysctls in force on the fabric interfaces with the plan and changes only
+    these interfaces, through netplan and systemd-networkd or NetworkManager.
   - It never calls C(netplan apply) or C(netplan try), which restart NetworkManager and the management network with it.
   - Before the first change the fabric fact on the node is written in state V(applying). Whatever interrupts a run, no
     later layer accepts the node before a run has finished.
   - A change that does not become effective within O(timeout) is taken back, and the step that failed is named.
+  - A change that nobody confirms within O(rollback_seconds) is taken back by the node itself, after a reboot at the
+    latest. Whoever has proved the change calls O(state=confirmed), whoever has refuted it O(state=restored), both with
+    the RV(transaction) of the change. Needs M(sparkmatrix.cluster.node_tool) on the node.
   - It refuses to touch the interface that carries Ansible's connection, and interfaces that another netplan file or a
     connection of NetworkManager configures differently.
 options:
   state:
-    description: V(absent) gives back what was there before, from files to MTU, and removes the fabric fact.
+    description:
+      - V(present) changes what is not as planned, and leaves the change pending.
+      - V(confirmed) makes a pending change stay. It fails when the node has taken the change back meanwhile.
+      - V(restored) takes a pending change back now. Without one there is nothing to do.
+      - V(absent) gives back what was there before the first change, from files to MTU, and removes the fabric fact.
     type: str
-    choices: [present, absent]
+    choices: [present, confirmed, restored, absent]
     default: present
   fact:
     description: The fabric fact of this node as M(sparkmatrix.cluster.fabric_plan) returns it. Required for
@@ -41,6 +48,34 @@ options:
     description: Seconds to wait for addresses and MTU to become effective.
     type: float
     default: 30
+  rollback_seconds:
+    description: Seconds after which the node takes a change back that nobody has confirmed. At least 10 more than
+      O(timeout).
+    type: float
+    default: 120
+  transaction:
+    description: The pending change, as O(state=present) returned it. Required for O(state=confirmed) and
+      O(state=restored).
+    type: str
+  backend:
+    description:
+      - What configures the interfaces.
+      - V(auto) is what was used before, else systemd-networkd, or NetworkManager where networkd is masked or missing.
+    type: str
+    choices: [auto, networkd, networkmanager]
+    default: auto
+  foreign:
+    description:
+      - What to do with netplan files and profiles of NetworkManager that configure the interfaces differently.
+      - V(adopt) puts those out of force that are about interfaces of the NIC only. Their content comes back with
+        O(state=absent). Bonds, files with other interfaces and files with routes are refused all the same.
+    type: str
+    choices: [refuse, adopt]
+    default: refuse
+  ipv6:
+    description: Leave IPv6 on on the fabric interfaces. Its addresses add GIDs and shift the index of the others.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -60,6 +95,12 @@ EXAMPLES = r"""
     fact: "{{ plan.facts[inventory_hostname] }}"
     hosts_lines: "{{ plan.hosts_lines }}"
     connection_interface: enP7s7
+  register: applied
+
+- name: Make the proved change stay
+  sparkmatrix.cluster.fabric_apply:
+    state: confirmed
+    transaction: "{{ applied.transaction }}"
 
 - name: Give them back
   sparkmatrix.cluster.fabric_apply:
@@ -67,6 +108,22 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+transaction:
+  description: The change that is pending now. Empty when nothing is.
+  returned: O(state=present)
+  type: str
+  sample: 9f2c41aa
+backend:
+  description: What configures the interfaces, empty when nothing is configured.
+  returned: O(state=present) or O(state=absent)
+  type: str
+  sample: networkd
+other_sets:
+  description: Names of the file sets of M(sparkmatrix.cluster.managed_files) that are still on the node.
+  returned: O(state=absent)
+  type: list
+  elements: str
+  sample: [node_tool, os_stabilization]
 changes:
   description: What was changed, or in check mode would be, one line each.
   returned: success
@@ -85,42 +142,85 @@ fact:
   sample: null
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _sysfs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_apply import Machine, Wanted, reconcile
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_guard, _managed_files, _sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_apply import SETS, Wanted, reconcile
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import load
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+
+OPTIONS = {
+    "state": {"type": "str", "choices": ["present", "confirmed", "restored", "absent"], "default": "present"},
+    "fact": {"type": "dict"},
+    "hosts_lines": {"type": "list", "elements": "str", "default": []},
+    "connection_interface": {"type": "str", "default": ""},
+    "timeout": {"type": "float", "default": 30},
+    "rollback_seconds": {"type": "float", "default": 120},
+    "transaction": {"type": "str"},
+    "backend": {"type": "str", "choices": ["auto", "networkd", "networkmanager"], "default": "auto"},
+    "foreign": {"type": "str", "choices": ["refuse", "adopt"], "default": "refuse"},
+    "ipv6": {"type": "bool", "default": False},
+}
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "fact": {"type": "dict"},
-            "hosts_lines": {"type": "list", "elements": "str", "default": []},
-            "connection_interface": {"type": "str", "default": ""},
-            "timeout": {"type": "float", "default": 30},
-        },
-        required_if=[("state", "present", ["fact"])],
+        argument_spec=OPTIONS,
+        required_if=[
+            ("state", "present", ["fact"]),
+            ("state", "confirmed", ["transaction"]),
+            ("state", "restored", ["transaction"]),
+        ],
         supports_check_mode=True,
     )
-    wanted = module.params
+    machine = Machine(sysfs_root=_sysfs.root())
+    act = settle if module.params["state"] in ("confirmed", "restored") else configure
     try:
-        fact = load(wanted["fact"], "this node") if wanted["state"] == "present" else None
-        outcome = reconcile(
-            Machine(sysfs_root=_sysfs.root()),
-            Wanted(fact, wanted["hosts_lines"], wanted["connection_interface"], wanted["timeout"]),
-            check_mode=module.check_mode,
-        )
+        result = act(machine, module.params, module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(
-        changed=outcome.changed,
-        diff=outcome.diff,
-        changes=outcome.changes,
-        fact_applied=outcome.fact_applied,
-        fact=outcome.fact,
+    module.exit_json(**result)
+
+
+def settle(machine: Machine, options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Make the pending change stay, or take it back."""
+    transaction = options["transaction"]
+    if check_mode:
+        found = _fabric_guard.pending(machine)
+        return {"changed": found is not None and found.id == transaction, "changes": []}
+    if options["state"] == "confirmed":
+        return {"changed": _fabric_guard.confirm(machine, transaction), "changes": []}
+    left = _fabric_guard.restore(machine, transaction)
+    return {"changed": left is not None, "changes": left or []}
+
+
+def configure(machine: Machine, options: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    present = options["state"] == "present"
+    wanted = Wanted(
+        load(options["fact"], "this node") if present else None,
+        options["hosts_lines"],
+        options["connection_interface"],
+        options["timeout"],
+        options["rollback_seconds"],
+        options["backend"],
+        options["foreign"],
+        options["ipv6"],
     )
+    outcome = reconcile(machine, wanted, check_mode=check_mode)
+    result = {
+        "changed": outcome.changed,
+        "diff": outcome.diff,
+        "changes": outcome.changes,
+        "fact_applied": outcome.fact_applied,
+        "fact": outcome.fact,
+        "backend": outcome.backend,
+    }
+    if present:
+        return {**result, "transaction": outcome.transaction}
+    # In check mode our own sets are still there.
+    return {**result, "other_sets": [name for name in _managed_files.names() if name not in SETS]}
 
 
 if __name__ == "__main__":

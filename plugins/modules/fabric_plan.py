@@ -132,12 +132,17 @@ paths:
   description: What each host pings to prove its halves, as option C(paths) of M(sparkmatrix.cluster.fabric_probe).
   returned: success
   type: dict
+own_hosts_lines:
+  description: Per host, lines for C(/etc/hosts) that only this host has. In rings and mixed cablings all of them.
+  returned: success
+  type: dict
+  sample: {}
 hosts_lines:
-  description: Lines for C(/etc/hosts), one name per node.
+  description: Lines for C(/etc/hosts) that are the same on all hosts.
   returned: success
   type: list
   elements: str
-  sample: [192.168.100.10 spark1-fabric]
+  sample: [192.168.100.10 spark1-fabric spark1-fabric0, 192.168.101.10 spark1-fabric1]
 cable_map:
   description: What each cage is plugged into, one line per cable. Part of the message when the plan is refused.
   returned: success

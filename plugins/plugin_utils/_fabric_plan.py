@@ -10,7 +10,6 @@ once per play on the controller. The parts: see ``_fabric_types``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,7 +46,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_types 
     about,
     everywhere,
     has_errors,
-    ipv4,
     missing_nodes,
     node_input,
 )
@@ -58,7 +56,6 @@ __all__ = [
     "NodeInput",
     "Plan",
     "Wishes",
-    "hosts_lines",
     "missing_nodes",
     "node_input",
     "paths",
@@ -361,36 +358,6 @@ def _about_relays(relays: Iterable[str]) -> Finding:
 
 
 # --- for people ------------------------------------------------------------------------------------------------------
-
-
-def hosts_lines(facts: Mapping[str, FabricFact]) -> list[str]:
-    """The block of /etc/hosts, the same on every node. The plain name stays with management, so that a node whose cable
-    is pulled can still be reached by it.
-
-    ``<host>-fabric`` is the cluster address where that is on the fabric. In a ring an address is reached by the
-    neighbour at the other end of the cable only, hence ``<host>-fabric-<neighbour>``.
-    """
-    ordered = sorted((fact for fact in facts.values() if fact.rails), key=lambda fact: fact.rank)
-    short = [_label(fact.host.partition(".")[0] if not ipv4(fact.host) else fact.host) for fact in ordered]
-    names = short if len(set(short)) == len(short) else [_label(fact.host) for fact in ordered]
-    labels = {fact.host: name for fact, name in zip(ordered, names)}
-    lines = []
-    for fact in ordered:
-        name, told = f"{labels[fact.host]}-fabric", set()
-        if fact.cluster_address != fact.management_address:
-            lines.append(f"{fact.cluster_address} {name}")
-            continue
-        for rail in fact.rails:
-            full = f"{name}-{labels[rail.neighbor]}" if rail.neighbor else name
-            if full not in told:
-                told.add(full)
-                lines.append(f"{rail.address} {full}")
-    return lines
-
-
-def _label(name: str) -> str:
-    """What a host name may consist of."""
-    return re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") or "node"
 
 
 _COLUMNS = ("node", "rank", "cage", "PCIe path", "interface", "RDMA device", "address", "MTU", "Gb/s")

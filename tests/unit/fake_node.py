@@ -39,6 +39,7 @@ class FakeNode:
         self.nics = {"enP7s7": Nic(addresses=["10.0.0.1/24"]), **{name: Nic() for name in nics}}
         self.networkd = False
         self.nm = True
+        self.masked = False
         self.nm_managed = set(nics)
         self.delay = 2
         self.pending: list[tuple[int, str]] = []
@@ -47,9 +48,16 @@ class FakeNode:
         self.fail: dict[str, str] = {}  # beginning of a command: what it complains about
         self.kill_at: int | None = None  # number of the changing command that is the last
         self.changing = 0
-        for key in ("arp_ignore", "arp_announce"):
-            for name in ("all", *self.nics):
+        self.timers: dict[str, list[str]] = {}  # armed by systemd-run: unit and what it runs
+        self.rules: list[str] = []  # of the FORWARD chain
+        self.routes: set[tuple[str, str, str]] = set()
+        self.masters: dict[str, str] = {}
+        for name in ("all", *self.nics):
+            for key in ("arp_ignore", "arp_announce", "rp_filter", "forwarding"):
                 self.write(f"/proc/sys/net/ipv4/conf/{name}/{key}", "0\n")
+            self.write(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "0\n")
+        self.write("/usr/local/lib/sparkmatrix/sparkmatrix-node", "the tool\n")
+        self.path("/usr/local/lib/sparkmatrix/sparkmatrix-node").chmod(0o755)
         self.write("/etc/hosts", "127.0.0.1 localhost\n")
         self.write("/etc/netplan/01-nm.yaml", "network:\n  renderer: NetworkManager\n")
 
@@ -84,10 +92,12 @@ class FakeNode:
             if command.startswith(beginning):
                 return Completed(1, "", complaint)
         if argv[0] == "ip" and argv[1] == "-j":
-            return Completed(0, self._show())
+            return Completed(0, self._show_routes() if "route" in argv else self._show())
+        if argv[0] == "iptables" and "-S" in argv:
+            return Completed(0, "".join(f"{line}\n" for line in ["-P FORWARD DROP", *self.rules]))
         self.log.append(command)
-        name = "_" + argv[0]
-        if "is-active" not in argv and "show" not in argv and "--root-dir" not in argv:
+        name = "_" + argv[0].replace("-", "_")
+        if "is-active" not in argv and "is-enabled" not in argv and "show" not in argv and "--root-dir" not in argv:
             self.changing += 1
             if self.kill_at is not None and self.changing > self.kill_at:
                 raise Killed
@@ -117,17 +127,59 @@ class FakeNode:
                 if address in nic.dynamic:
                     infos[-1]["dynamic"] = True
             shown.append({"ifindex": number, "ifname": name, "flags": flags, "mtu": nic.mtu, "addr_info": infos})
+            if name in self.masters:
+                shown[-1]["master"] = self.masters[name]
         return json.dumps(shown)
 
-    def _configure(self, name: str) -> None:
-        nic = self.nics[name]
+    def _show_routes(self) -> str:
+        shown = [{"dst": to.removesuffix("/32"), "gateway": via, "dev": name} for to, via, name in sorted(self.routes)]
+        return json.dumps([*shown, {"dst": "10.0.0.0/24", "dev": "enP7s7"}])
+
+    def reboot(self) -> None:
+        """What the kernel knew is gone; netplan has read its files before any unit runs."""
+        self.timers, self.rules, self.pending, self.networkd = {}, [], [], False
+        self.routes = {route for route in self.routes if route[0] == "default"}
+        for nic in self.nics.values():
+            nic.mtu, nic.up = 1500, True
+            nic.addresses = [address for address in nic.addresses if address.startswith("10.0.0.")]
+        self._netplan(["netplan", "generate"])
+        for name, nic in self.nics.items():  # by udev, from netplan's .link file
+            nic.mtu = (self._file(name) or {}).get("mtu") or nic.mtu
+
+    def start_network(self) -> None:
+        """The rest of the boot: udev applies sysctl.d, the daemons start; networkd only if netplan has work for it."""
+        for path in self.path("/proc/sys/net").glob("ipv*/conf/*/*"):
+            path.write_text("0\n")
+        for path in sorted(self.path("/etc/sysctl.d").glob("*.conf")):
+            for line in path.read_text().splitlines():
+                if not line.startswith("#"):
+                    key, _, value = line.partition(" = ")
+                    self.write(f"/proc/sys/{key.replace('.', '/')}", f"{value}\n")
+        self.nm_managed = {name for name in self.nics if name != "enP7s7" and not self._file(name)}
+        for name in self.nics:
+            if self._file(name):
+                self.networkd = True
+                self._configure(name)
+
+    def _file(self, name: str) -> dict[str, Any] | None:
         for path in sorted(self.path("/run/systemd/network").glob("*.network")):
-            wanted = json.loads(path.read_text())
+            wanted: dict[str, Any] = json.loads(path.read_text())
             if wanted["match"] == name:
-                nic.up = True
-                nic.mtu = wanted["mtu"] or nic.mtu
-                nic.addresses = list(dict.fromkeys(wanted["addresses"])) if nic.carrier else []
-                return
+                return wanted
+        return None
+
+    def _apply_file(self, name: str, wanted: dict[str, Any]) -> None:
+        nic = self.nics[name]
+        nic.up = True
+        nic.mtu = wanted["mtu"] or nic.mtu
+        nic.addresses = list(dict.fromkeys(wanted["addresses"])) if nic.carrier else []
+        self.routes = {route for route in self.routes if route[2] != name}
+        self.routes |= {(route["to"], route["via"], name) for route in wanted["routes"] if nic.carrier}
+
+    def _configure(self, name: str) -> None:
+        wanted = self._file(name)
+        if wanted:
+            self._apply_file(name, wanted)
 
     def _netplan(self, argv: list[str]) -> Completed:
         assert argv[1] == "generate", "neither apply nor try"
@@ -147,10 +199,17 @@ class FakeNode:
         out.mkdir(parents=True, exist_ok=True)
         for path in out.glob("10-netplan-*"):
             path.unlink()
+        profiles = root / "run/NetworkManager/system-connections"
+        for path in profiles.glob("netplan-*"):
+            path.unlink()
         for key, values in merged.items():
+            wanted = {"match": key, "mtu": values.get("mtu"), "addresses": values["addresses"]}
+            wanted["routes"] = values.get("routes", [])
             if values["renderer"] == "networkd":
-                wanted = {"match": key, "mtu": values.get("mtu"), "addresses": values["addresses"]}
                 (out / f"10-netplan-{key}.network").write_text(json.dumps(wanted))
+            else:
+                profiles.mkdir(parents=True, exist_ok=True)
+                (profiles / f"netplan-{key}.nmconnection").write_text(json.dumps(wanted))
         return Completed(0)
 
     def _networkctl(self, argv: list[str]) -> Completed:
@@ -164,6 +223,10 @@ class FakeNode:
         unit = argv[-1]
         if argv[1] == "is-active":
             return Completed(0 if (self.networkd if "networkd" in unit else self.nm) else 3)
+        if argv[1] == "is-enabled":
+            return Completed(1, "masked\n") if self.masked else Completed(0, "enabled\n")
+        if unit.endswith(".timer"):
+            return Completed(0 if self.timers.pop(unit.removesuffix(".timer"), None) else 5)
         self.networkd = argv[1] == "start"
         return Completed(0)
 
@@ -172,6 +235,14 @@ class FakeNode:
             return Completed(8, "", "NetworkManager is not running")
         if "show" in argv:
             return Completed(0, "100 (connected)\n" if argv[-1] in self.nm_managed else "10 (unmanaged)\n")
+        if argv[1:3] == ["connection", "reload"]:
+            return Completed(0)
+        if "up" in argv:
+            path = self.path(f"/run/NetworkManager/system-connections/{argv[argv.index('up') + 1]}.nmconnection")
+            if not path.exists():
+                return Completed(10, "", "unknown connection")
+            self._apply_file(argv[-1], json.loads(path.read_text()))
+            return Completed(0)
         (self.nm_managed.add if argv[-1] == "yes" else self.nm_managed.discard)(argv[3])
         return Completed(0)
 
@@ -186,8 +257,23 @@ class FakeNode:
             nic.addresses.remove(argv[3])
         elif argv[1:3] == ["link", "set"] and argv[4] == "mtu":
             self.nics[argv[3]].mtu = int(argv[5])
+        elif argv[1:3] == ["route", "del"]:
+            self.routes.discard((argv[3], argv[5], argv[7]))
         elif argv[1:3] == ["link", "set"]:
             self.nics[argv[3]].up = argv[4] == "up"
         else:
             raise AssertionError(argv)
+        return Completed(0)
+
+    def _systemd_run(self, argv: list[str]) -> Completed:
+        unit = next(option.partition("=")[2] for option in argv if option.startswith("--unit="))
+        self.timers[unit] = argv[argv.index("/usr/local/lib/sparkmatrix/sparkmatrix-node") :]
+        return Completed(0)
+
+    def _iptables(self, argv: list[str]) -> Completed:
+        rule = "-A FORWARD " + " ".join(argv[5:]).replace("sparkmatrix:fabric", '"sparkmatrix:fabric"')
+        if argv[3] == "-I":
+            self.rules.insert(0, rule)
+        else:
+            self.rules.remove(rule)
         return Completed(0)

@@ -57,7 +57,11 @@ def test_plan_and_seal() -> None:
     assert not planned.get("failed") and planned["changed"] is False
     assert planned["facts"]["spark2"]["cluster_address"] == "192.168.100.11"
     assert json.loads(planned["texts"]["spark1"])["state"] == "planned"
-    assert planned["hosts_lines"] == ["192.168.100.10 spark1-fabric", "192.168.100.11 spark2-fabric"]
+    assert planned["hosts_lines"][::2] == [
+        "192.168.100.10 spark1-fabric spark1-fabric0",
+        "192.168.100.11 spark2-fabric spark2-fabric0",
+    ]
+    assert planned["own_hosts_lines"] == {}
     assert len(planned["summary"]) == 5
     sealed = run(phase="seal", facts=planned["facts"], measured=measured(planned))
     assert sealed["refusal"] is None
@@ -87,7 +91,7 @@ def test_a_refused_seal_hands_back_facts_that_nobody_accepts() -> None:
     planned = run(nodes=NODES)
     sealed = run(phase="seal", facts=planned["facts"], measured={})
     assert not sealed.get("failed")
-    assert sealed["refusal"].startswith("The fabric is configured and does not work yet:\n  1. ")
+    assert sealed["refusal"].startswith("The fabric does not work like this:\n  1. ")
     assert {json.loads(text)["state"] for text in sealed["texts"].values()} == {"applying"}
 
 

@@ -435,16 +435,6 @@ def test_beyond_that_each_pings_its_neighbours_and_the_head() -> None:
     assert all(host in found[peer] or peer == "spark1" for host, chosen in found.items() for peer in chosen)
 
 
-def test_names_for_hosts_files() -> None:
-    facts = plan({"spark1.local": spark(0), "b_2.lan": spark(1)}, Wishes()).facts
-    assert _fabric_plan.hosts_lines(facts) == ["192.168.100.10 spark1-fabric", "192.168.100.11 b-2-fabric"]
-    facts = plan({"n.rack1": spark(0), "n.rack2": spark(1)}, Wishes()).facts
-    assert _fabric_plan.hosts_lines(facts) == ["192.168.100.10 n-rack1-fabric", "192.168.100.11 n-rack2-fabric"]
-    facts = plan({"10.0.0.1": spark(0), "10.0.0.2": spark(1)}, Wishes()).facts
-    assert _fabric_plan.hosts_lines(facts)[1] == "192.168.100.11 10-0-0-2-fabric"
-    assert _fabric_plan.hosts_lines(plan({"a": spark(0)}, Wishes()).facts) == []
-
-
 # --- seal ------------------------------------------------------------------------------------------------------------
 
 
