@@ -3,7 +3,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run site.yml with every other shipped inventory on a lab: twice, the second time without a change; then ask."""
+"""Measure site.yml with two other shipped inventories on a lab: twice, the second time without a change; then ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 
 import cluster
 
-# Inventory: nodes, topology of the cables. inventories/4spark is what the demo and Molecule run.
+# Inventory: nodes, topology of the cables. molecule/inventories has a test for each inventory.
 TOPOLOGIES = {"1spark": (1, "single"), "2spark": (2, "direct")}
 
 
