@@ -32,8 +32,8 @@ options:
     description:
       - Phase V(plan). Per host a mapping with the keys C(rank), C(network) (the key of the same name of
         M(sparkmatrix.cluster.node_info)), C(rdma) (the result of M(sparkmatrix.cluster.ibdev2netdev)),
-        C(neighbors) (the result of C(fabric_neighbors)), C(management_address), C(cages), C(addresses) and
-        C(environment).
+        C(neighbors) (the result of M(sparkmatrix.cluster.fabric_neighbors)), C(management_address), C(cages),
+        C(addresses) and C(environment).
     type: dict
     default: {}
   sparks:
