@@ -186,8 +186,9 @@ def _check(fact: FabricFact) -> None:
     ):
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
-    if not 0 <= fact.rank < fact.nodes:
-        raise ValueError(f"rank {fact.rank} is outside 0..{fact.nodes - 1}")
+    # Ranks are sticky, so one that left leaves a gap: they may be higher than the count.
+    if fact.rank < 0 or fact.nodes < 1:
+        raise ValueError(f"rank {fact.rank} of {fact.nodes} nodes")
     for address in (fact.management_address, fact.cluster_address, *(rail.address for rail in fact.rails)):
         ipaddress.ip_address(address)
     indices = [rail.index for rail in fact.rails]

@@ -116,15 +116,9 @@ def _check_ranks(nodes: Mapping[str, NodeInput], findings: list[Finding]) -> Non
             findings.append(
                 Finding(host, f"spark_rank {node.rank} is also that of {holders[node.rank]}", "Give each host its own")
             )
-        elif node.rank >= len(nodes):
-            findings.append(
-                Finding(
-                    host,
-                    f"spark_rank is {node.rank}, and there are {len(nodes)} nodes",
-                    "Number the nodes from 0 without gaps; run without --limit",
-                )
-            )
         holders.setdefault(node.rank, host)
+    if 0 not in holders:
+        findings.append(everywhere("no node has spark_rank 0, which is the head", "Give it to one of them"))
 
 
 def _check_wishes(wishes: Wishes, findings: list[Finding]) -> None:

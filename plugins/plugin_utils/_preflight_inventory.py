@@ -59,17 +59,9 @@ def check_ranks(context: Context) -> Iterator[Finding]:
             yield Finding(
                 ", ".join(hosts), f"spark_rank {rank} is given {len(hosts)} times", "Give each machine its own"
             )
-    if complete and owners:
-        missing = [rank for rank in range(max(owners) + 1) if rank not in owners]
-        # Ranks are sparse only by mistake: addresses, Ray and the engine count from 0 without gaps.
-        if missing:
-            what = "no machine is the head (spark_rank 0)" if 0 in missing else "there is a gap in the ranks"
-            listed = ", ".join(map(str, missing))
-            yield Finding(
-                "inventory",
-                f"{what}: {listed} not given",
-                f"Number the {len(context.hosts)} machines from 0 without gaps",
-            )
+    # A machine that was removed leaves a gap: whoever closed it would renumber another.
+    if complete and owners and 0 not in owners:
+        yield Finding("inventory", "no machine is the head (spark_rank 0)", "Give one machine spark_rank: 0")
 
 
 def check_addresses(context: Context) -> Iterator[Finding]:
@@ -170,8 +162,8 @@ CHECKS: tuple[Check, ...] = (
         "ranks",
         ANY,
         check_ranks,
-        "`spark_rank` is missing, no number, given twice, or has gaps",
-        "Addresses, Ray and the engine count machines from 0",
+        "`spark_rank` is missing, no number or given twice, or no machine has 0",
+        "Addresses follow from it, and 0 is the head",
         fixed="every address follows from the rank",
     ),
     Check(

@@ -50,7 +50,7 @@ TWO = """\
         pytest.param(
             [], TWO, "        fabric_mtuu: 9000\n", "fabric_mtu", id="unknown-variable"
         ),
-        pytest.param([], TWO.replace("rank: 1", "rank: 2"), "", "there is a gap in the ranks", id="rank-gap"),
+        pytest.param([], TWO.replace("rank: 0", "rank: 2"), "", "no machine is the head", id="no-head"),
         pytest.param([], TWO.replace("rank: 1", "rank: 0"), "", "spark_rank 0 is given 2 times", id="rank-twice"),
         pytest.param([], TWO.replace("192.0.2.2", "192.0.2.1"), "", "192.0.2.1", id="address-twice"),
         pytest.param(["--limit", "spark1", "--tags", "fabric"], TWO, "", "spark2", id="limit"),

@@ -269,7 +269,7 @@ def test_a_fabric_without_rdma_warns():
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"rank": 2}, "hold the ranks [0, 2]"),
+        ({"rank": 0}, "hold the ranks [0, 0]"),
         ({"nodes": 3}, "is for 3 nodes, the inventory has 2"),
         ({"host": "other"}, "was written for 'other'"),
         ({"cluster_address": "192.168.100.10"}, "is that of spark1 too"),
