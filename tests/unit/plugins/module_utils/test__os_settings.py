@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import stat
 
@@ -11,6 +12,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _os_settings as os_settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from fake_os import FakeOs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -262,3 +264,53 @@ def test_parse_limit_is_stable_or_refuses(text):
     except ValueError:
         return
     assert os_settings.parse_limit(once) == once
+
+
+def test_other_kinds_and_back(tmp_path):
+    node = FakeOs(tmp_path)
+    node.swap("/swap.img", priority=7)
+    node.holds = {"bash"}
+    before = node.state()
+    wanted = {"holds": {"bash": "hold", "nvidia-modprobe": "hold"}, "swaps": {"/swap.img": "off"}}
+    wanted |= {"units": {"ssh.socket": "active"}, "enabled": {"ssh.socket": "disabled"}}
+    demo = functools.partial(os_settings.Settings, "demo", runner=node.run, root=str(tmp_path))
+    assert demo().apply({}, {}, **wanted).after["/swap.img"] == "off"
+    assert not demo().apply({}, {}, **wanted).changed
+    demo().remove()
+    assert node.state() == before
+    assert "swapon -p 7 /swap.img" in node.calls
+    demo().apply({}, {}, **wanted)
+    (tmp_path / "swap.img").unlink()  # somebody removed it: it cannot come back, and is no reason to fail
+    demo().remove()
+    assert node.swaps == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"holds": {"a b": "hold"}}, "is no state for 'a b'"),
+        ({"holds": {"bash": "held"}}, "'held' is no state"),
+        ({"swaps": {"/nothing": "off"}}, "swaps /nothing: there is no such thing"),
+        ({"units": {"nothing.service": "active"}}, "there is no such thing"),
+    ],
+)
+def test_bad_values_of_other_kinds(tmp_path, wanted, message):
+    node = FakeOs(tmp_path)
+    with pytest.raises(SparkError, match=message):
+        os_settings.Settings("demo", runner=node.run, root=str(tmp_path)).apply({}, {}, **wanted)
+    assert node.calls == []
+
+
+def test_tools_that_refuse_or_lie(tmp_path):
+    node = FakeOs(tmp_path)
+    demo = os_settings.Settings("demo", runner=node.run, root=str(tmp_path))
+    node.fail["apt-mark hold"] = "Could not get lock"
+    with pytest.raises(SparkError, match=r"apt-mark failed \(Could not get lock\).*no other apt"):
+        demo.apply({}, {}, holds={"bash": "hold"})
+    node.fail.clear()
+    node._apt_mark = lambda argv: Completed(0)
+    with pytest.raises(SparkError, match="holds bash: it was told to be hold but is no"):
+        demo.apply({}, {}, holds={"bash": "hold"})
+    node.fail["env DEBIAN"] = "Unable to locate package"
+    with pytest.raises(SparkError, match=r"apt-get failed \(Unable to locate"):
+        demo.apply({}, {}, packages={"earlyoom": "installed"})
