@@ -214,10 +214,6 @@ def test_a_ring_has_a_subnet_per_cable_and_half() -> None:
         "VLLM_HOST_IP": "10.0.0.1",
     }
     assert made.cable_map[0] == "spark1 cage 0 - spark3 cage 1  200 Gb/s  heard"
-    assert _fabric_plan.hosts_lines(made.facts)[:2] == [
-        "192.168.100.10 spark1-fabric-spark2",
-        "192.168.102.10 spark1-fabric-spark3",
-    ]
     assert len(_fabric_plan.paths(made.facts)["spark1"]) == 4
 
 
@@ -279,10 +275,6 @@ def test_the_switch_of_a_mixed_fabric_has_the_first_subnets() -> None:
     assert [host for host, fact in made.facts.items() if fact.forwarding] == ["spark3"]
     assert made.facts["spark3"].routes == ()
     assert [cable.switch or cable.far_host for cable in made.facts["spark3"].cables] == ["sw1", "spark4"]
-    assert _fabric_plan.hosts_lines(made.facts)[2:4] == [
-        "192.168.100.12 spark3-fabric",
-        "192.168.112.12 spark3-fabric-spark4",
-    ]
 
 
 def test_other_ways_to_say_the_far_cage() -> None:
