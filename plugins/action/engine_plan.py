@@ -14,7 +14,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError, errors, refusal
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _model, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_job, _engine_plan, _model, _recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -134,9 +134,9 @@ class ActionModule(ActionBase):
         return _fabric_fact.require_applied(fact)
 
 
-def _wishes(args: Mapping[str, Any]) -> _engine_plan.Wishes:
+def _wishes(args: Mapping[str, Any]) -> _engine_job.Wishes:
     ray = {name: value for name, value in (args["ray"] or {}).items() if value is not None}
-    return _engine_plan.Wishes(
+    return _engine_job.Wishes(
         engine=args["engine"],
         launch=args["launch"],
         runtime=args["runtime"],

@@ -65,6 +65,11 @@ class Launch:
     def head(self) -> FabricFact:
         return self.ordered[0]
 
+    @property
+    def local(self) -> bool:
+        """The model is a directory on the nodes."""
+        return self.model.startswith("/")
+
 
 @dataclass(frozen=True)
 class Rank:

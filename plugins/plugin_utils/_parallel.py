@@ -189,9 +189,12 @@ def _limits(model: Architecture, made: Parallel, engine: str) -> list[Problem]:
 
 
 def engine_rules(
-    parallel: Parallel, engine: str, options: Mapping[str, Any], method: str = ""
+    parallel: Parallel, engine: str, options: Mapping[str, Any], method: str = "", backend: str = ""
 ) -> tuple[list[Problem], list[Problem]]:
-    """(refusals, warnings) for options that do not go together with the sizes. ``method``: of a recipe's draft."""
+    """(refusals, warnings) for options that do not go together with the sizes.
+
+    ``method``: of a recipe's draft. ``backend``: how the ranks find each other.
+    """
     refusals: list[Problem] = []
     warnings: list[Problem] = []
     speculative = bool(method) or any(str(name).startswith("speculative-") for name in options)
@@ -219,6 +222,10 @@ def engine_rules(
                 "speculative decoding under pipeline parallel is not known to work",
                 "Use tensor parallel, or leave it out",
             )
+        )
+    if backend == "native" and parallel.data > 1 and parallel.tensor * parallel.pipeline > 1:
+        refusals.append(
+            ("replicas of vLLM that span nodes of their own are planned over Ray only", "Set engine_launch: auto")
         )
     if engine == "vllm" and parallel.expert and parallel.tensor > 1 and parallel.data > 1:
         refusals.append(

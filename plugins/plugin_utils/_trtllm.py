@@ -96,8 +96,8 @@ def ranks(launch: Launch) -> list[Rank]:
     if len(interfaces) == 1:
         environment["OMPI_MCA_btl_tcp_if_include"] = next(iter(interfaces))
     command = ["mpirun", "-n", str(len(launch.ordered)), "--hostfile", hosts]
-    for name in sorted({*launch.head.environment, "TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL", "HF_HOME"}):
-        command += ["-x", name]
+    for name in sorted({*environment, *_same_everywhere(launch), "HF_HUB_OFFLINE" if launch.local else "HF_HOME"}):
+        command += [] if name.startswith("OMPI_") else ["-x", name]
     first = Rank([*command, f"{launch.bin}trtllm-llmapi-launch", *argv], environment, {"api": launch.port}, files)
     return [first, *(Rank(()) for _ in launch.ordered[1:])]
 
@@ -124,6 +124,12 @@ def _common(launch: Launch) -> dict[str, Any]:
     if launch.budget:
         planned["free_gpu_memory_fraction"] = f"{free_fraction(launch):.2f}"
     return planned
+
+
+def _same_everywhere(launch: Launch) -> list[str]:
+    """Variables of the fabric that mpirun may hand on: the others have to come from each node's own environment."""
+    first = launch.head.environment
+    return [name for name in first if all(fact.environment.get(name) == first[name] for fact in launch.ordered)]
 
 
 def served_name(launch: Launch) -> str:

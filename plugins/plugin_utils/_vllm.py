@@ -165,6 +165,9 @@ def _ray(launch: Launch) -> dict[str, Any]:
             "data-parallel-size-local": 1,
             "data-parallel-address": launch.head.cluster_address,
             "data-parallel-backend": "ray",
+            **(
+                {"distributed-executor-backend": "ray"} if launch.parallel.tensor * launch.parallel.pipeline > 1 else {}
+            ),
         }
     # Without it vLLM counts the GPUs of this node only and refuses (since 0.13).
     return {"distributed-executor-backend": "ray"}

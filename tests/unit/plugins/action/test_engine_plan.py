@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from unittest import mock
 
 import pytest
@@ -93,3 +94,40 @@ def test_warnings_are_shown():
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
     result = plan(hosts, requirements=["vllm"])
     assert "not checked" in result["warnings"][0]
+
+
+def test_a_plan_without_machines():
+    result = plan({"spark1": {}, "spark2": {"spark_fabric": "torn"}}, only_print=True)
+    assert set(result["plans"]) == {"spark1", "spark2"}
+    assert "Nothing was asked of the 2 node(s)" in result["summary"][-1]
+    assert result["plans"]["spark1"]["memory"]["assumed"]
+
+
+def test_a_planned_fabric_is_enough_for_printing():
+    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2, "planned")} for rank in range(2)}
+    result = plan(hosts, only_print=True)
+    assert not any("Nothing was asked" in line for line in result["summary"])
+
+
+def test_a_refusal_tells_what_is_known():
+    result = plan({f"spark{rank + 1}": {} for rank in range(2)}, recipe="llama-3.1-405b-awq", only_print=True)
+    assert result["failed"]
+    assert "the model does not fit" in result["msg"]
+    assert "Memory per node: 97.3 GiB" in result["msg"]
+
+
+def test_the_models_own_files(tmp_path):
+    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
+    result = plan(hosts, model_files=str(tmp_path))
+    assert result["failed"]
+    assert "config.json: it cannot be read" in result["msg"]
+    config = {"num_hidden_layers": 4, "num_attention_heads": 8, "hidden_size": 256}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 4000}}))
+    assert plan(hosts, model_files=str(tmp_path))["plans"]["spark1"]["memory"]["weights"] == 2000
+
+
+@pytest.mark.parametrize(("word", "expert"), [("true", True), ("false", False), ("auto", False)])
+def test_experts(word, expert):
+    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
+    assert plan(hosts, expert_parallel=word)["plans"]["spark1"]["parallel"]["expert"] is expert

@@ -10,9 +10,11 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _option_tables, _recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan import Wishes, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan import plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Wishes as FabricWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
 from fabric_inputs import ring
 
@@ -315,3 +317,263 @@ def test_a_ring_meets_on_the_management_network(count):
         assert own["ray"]["members"][host] == f"10.0.0.{rank + 1}"
         assert own["ray"]["env"]["VLLM_HOST_IP"] == f"10.0.0.{rank + 1}"
         assert own["engine"]["env"]["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
+
+
+DENSE = {"layers": 80, "attention_heads": 64, "kv_heads": 8, "head_dim": 128, "hidden_size": 8192, "vocab_size": 128256}
+
+
+def other(count, name, version="", **values):
+    """A 70B model with another engine or way to start it; printed, since this release does not start it."""
+    wishes = {key: values.pop(key) for key in [key for key in values if hasattr(Wishes(), key) and key != "options"]}
+    wishes.setdefault("requirements", GPU)
+    document = {"model": "some/70b", "architecture": DENSE, "weights_gb": 72.7, "context": 16384, "concurrency": 4}
+    made = _recipe.require(*_recipe.parse({**document, **values}, "x.yml", "llama"))
+    result = plan(made, facts(count), Wishes(engine=name, only_print=True, **wishes), {})
+    assert result.plans, refused(result)
+    return list(result.plans.values())
+
+
+VLLM_NATIVE_HEAD = """
+/opt/sparkmatrix/engine/bin/vllm serve some/70b --gpu-memory-utilization 0.80 --host 127.0.0.1 --master-addr
+192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 4 --nnodes 2 --node-rank 0 --port 8000
+--served-model-name llama --tensor-parallel-size 2
+"""
+VLLM_NATIVE_WORKER = """
+/opt/sparkmatrix/engine/bin/vllm serve some/70b --gpu-memory-utilization 0.80 --headless --master-addr
+192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 4 --nnodes 2 --node-rank 1
+--served-model-name llama --tensor-parallel-size 2
+"""
+SGLANG = """
+sglang serve --context-length 16384 --dist-init-addr 192.168.100.10:29501 --enable-metrics --host 127.0.0.1
+--max-running-requests 4 --mem-fraction-static 0.71 --model-path some/70b --nnodes 2 --node-rank {} --port 8000
+--served-model-name llama --tp-size 2
+"""
+TRTLLM = """
+mpirun -n 2 --hostfile /etc/sparkmatrix/mpi-hosts -x HF_HOME -x TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL
+trtllm-llmapi-launch trtllm-serve some/70b --config /etc/sparkmatrix/trtllm.yml --free_gpu_memory_fraction 0.77
+--gpus_per_node 1 --host 127.0.0.1 --max_batch_size 4 --max_seq_len 16384 --port 8000 --tp_size 2
+"""
+
+
+def test_golden_vllm_without_ray():
+    head, worker = other(2, "vllm", launch="native")
+    assert head["engine"]["argv"] == VLLM_NATIVE_HEAD.split()
+    assert worker["engine"]["argv"] == VLLM_NATIVE_WORKER.split()
+    assert head["engine"]["ports"] == {"api": 8000, "rendezvous": 29501}
+    assert (head["backend"], head["ray"]["needed"], worker["engine"]["runs_here"]) == ("native", False, True)
+    assert worker["engine"]["env"]["VLLM_HOST_IP"] == "192.168.100.11"
+    assert not any(name.startswith("RAY_") for name in worker["engine"]["env"])
+    assert head["not_started"] == ["vLLM over several nodes without Ray"]
+
+
+def test_golden_sglang():
+    head, worker = other(2, "sglang")
+    assert head["engine"]["argv"] == SGLANG.format(0).split()
+    assert worker["engine"]["argv"] == SGLANG.format(1).split()
+    assert (head["engine"]["health"], head["engine"]["version"]) == ("/health_generate", "0.5.23")
+    assert (head["runtime"], head["image"]) == ("container", "lmsysorg/sglang:v0.5.23")
+    assert head["mounts"][0]["target"] == "/opt/sparkmatrix/models/huggingface"
+    assert head["engine"]["command_line"] == ""
+    assert "VLLM_HOST_IP" not in head["engine"]["env"]
+
+
+def test_golden_tensorrt_llm():
+    head, worker = other(2, "tensorrt-llm")
+    assert head["engine"]["argv"] == TRTLLM.split()
+    assert (head["engine"]["runs_here"], worker["engine"]["runs_here"]) == (True, False)
+    files = head["engine"]["files"]
+    assert files["/etc/sparkmatrix/mpi-hosts"] == "192.168.100.10 slots=1\n192.168.100.11 slots=1\n"
+    assert "enable_block_reuse: true" in files["/etc/sparkmatrix/trtllm.yml"]
+    # The names of interfaces differ between these nodes, so the head's are not for all.
+    assert "NCCL_SOCKET_IFNAME" not in head["engine"]["argv"]
+    assert head["engine"]["env"]["OMPI_MCA_btl_tcp_if_include"] == "enp1s0f0np0"
+    # 1.2 knows no option for the name.
+    assert head["engine"]["served_model_name"] == "70b"
+
+
+def test_tensorrt_llm_on_one_node_and_the_newer_line():
+    (node,) = other(1, "tensorrt-llm", image="nvcr.io/nvidia/tensorrt-llm/release:1.4.0rc1", context=4096)
+    argv = node["engine"]["argv"]
+    assert argv[:2] == ["trtllm-serve", "some/70b"]
+    assert argv[argv.index("--served_model_name") + 1] == "llama"
+    assert node["engine"]["served_model_name"] == "llama"
+    assert {mount["why"] for mount in node["mounts"]} == {"the model", "its options"}
+
+
+def test_replicas_of_vllm():
+    head, worker = other(2, "vllm", launch="native", data_parallel_size=2, context=2048)
+    line = " ".join(head["engine"]["argv"])
+    assert "--data-parallel-address 192.168.100.10" in line
+    assert "--data-parallel-rpc-port 29550 --data-parallel-size 2 --data-parallel-size-local 1" in line
+    assert "--data-parallel-start-rank" not in line
+    assert "--data-parallel-start-rank 1" in " ".join(worker["engine"]["argv"])
+    assert "--headless" in worker["engine"]["argv"]
+    over_ray = " ".join(other(4, "vllm", data_parallel_size=2)[0]["engine"]["argv"])
+    assert "--data-parallel-backend ray" in over_ray
+    assert "--distributed-executor-backend ray" in over_ray
+    assert "--tensor-parallel-size 2" in over_ray
+
+
+def test_replicas_that_span_nodes_need_ray():
+    result = plan(
+        recipe(), facts(4), Wishes(requirements=GPU, launch="native", data_parallel_size=2, only_print=True), {}
+    )
+    assert "over Ray only" in refused(result)
+
+
+EAGLE = {"method": "eagle3", "model": "some/head", "tokens": 3, "weights_gb": 3.2, "layers": 1, "revision": "r1"}
+
+
+def test_drafts_in_the_words_of_each_engine():
+    line = " ".join(other(2, "vllm", draft=EAGLE)[0]["engine"]["argv"])
+    assert '{"method":"eagle3","model":"some/head","num_speculative_tokens":3,"revision":"r1"}' in line
+    line = " ".join(other(2, "sglang", draft=EAGLE)[0]["engine"]["argv"])
+    assert "--speculative-algorithm EAGLE3 --speculative-draft-model-path some/head" in line
+    assert "--speculative-num-draft-tokens 4 --speculative-num-steps 3" in line
+    written = other(2, "tensorrt-llm", draft=EAGLE)[0]["engine"]["files"]["/etc/sparkmatrix/trtllm.yml"]
+    assert "decoding_type: Eagle3" in written
+    assert "max_draft_len: 3" in written
+    mtp = {"method": "mtp", "tokens": 2}
+    assert '"method":"mtp","num_speculative_tokens":2' in " ".join(other(2, "vllm", draft=mtp)[0]["engine"]["argv"])
+    written = other(2, "tensorrt-llm", draft=mtp)[0]["engine"]["files"]["/etc/sparkmatrix/trtllm.yml"]
+    assert "num_nextn_predict_layers: 2" in written
+    mine = other(2, "vllm", draft=EAGLE, options={"speculative-config": {"method": "ngram"}})
+    assert "eagle3" not in " ".join(mine[0]["engine"]["argv"])
+
+
+def test_pipelines_and_experts_in_the_words_of_each_engine():
+    assert "--pp-size 3" in " ".join(other(3, "sglang")[0]["engine"]["argv"])
+    assert "--disable-overlap-schedule" in other(3, "sglang")[0]["engine"]["argv"]
+    assert "--pp_size 3" in " ".join(other(3, "tensorrt-llm")[0]["engine"]["argv"])
+    experts = {**DENSE, "experts": 128, "moe_intermediate_size": 1536}
+    for name, words in (
+        ("vllm", "--enable-expert-parallel"),
+        ("sglang", "--ep-size 2"),
+        ("tensorrt-llm", "--ep_size 2"),
+    ):
+        argv = other(2, name, architecture=experts, expert_parallel=True)[0]["engine"]["argv"]
+        assert words in " ".join(argv)
+
+
+def test_revisions_and_pinned_caches():
+    for name in ("sglang", "tensorrt-llm"):
+        assert "--revision abc" in " ".join(other(2, name, revision="abc")[0]["engine"]["argv"])
+    argv = other(2, "vllm", pin_kv_cache=True)[0]["engine"]["argv"]
+    size = int(argv[argv.index("--kv-cache-memory-bytes") + 1])
+    assert size % (GIB // 4) == 0
+    assert size > 40 * GIB
+
+
+def test_a_draft_takes_memory():
+    plain, drafted = other(2, "vllm")[0]["memory"], other(2, "vllm", draft=EAGLE)[0]["memory"]
+    assert drafted["weights"] - plain["weights"] == 1_600_000_000
+    assert drafted["kv_needed"] > plain["kv_needed"]
+
+
+def test_patches_and_images_of_containers():
+    patch = {"source": "/srv/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
+    head = other(2, "vllm", runtime="container", patches=[patch], image="mine@sha256:00", version="0.33.0")[0]
+    assert head["mounts"][-1] == {**patch, "read_only": True}
+    assert head["not_pinned"] == ["revision of some/70b"]
+    assert head["engine"]["argv"][0] == "vllm"
+    assert head["not_started"] == ["containers"]
+
+
+def test_requirements_of_a_recipe_are_installed():
+    node = other(1, "vllm", context=2048, requirements=GPU)[0]
+    assert node["venv"]["requirements"] == list(GPU)
+    made = _recipe.require(*_recipe.parse({
+        "model": "m", "architecture": DENSE, "weights_gb": 1, "context": 1024, "concurrency": 1,
+        "requirements": ["qwen-vl-utils==0.0.14"],
+    }, "x.yml", "x"))  # fmt: skip
+    node = plan(made, facts(1), Wishes(requirements=GPU), {}).plans["spark1"]
+    assert node["venv"]["requirements"] == [*GPU, "qwen-vl-utils==0.0.14"]
+
+
+@pytest.mark.parametrize(
+    ("count", "wishes", "expected"),
+    [
+        (2, {"engine": "sglang"}, "does not start, SGLang and containers"),
+        (2, {"engine": "tensorrt-llm"}, "does not start, TensorRT-LLM and containers"),
+        (2, {"launch": "native"}, "without Ray"),
+        (2, {"runtime": "container"}, "does not start, containers"),
+        (2, {"data_parallel_size": 2, "context": 1024}, "replicas"),
+        (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),
+        (2, {"launch": "slurm"}, "engine_launch: 'slurm' is not known"),
+        (2, {"profile": "games"}, "Choose one of: chatbot, agentic, batch, long_context"),
+        (2, {"runtime": "vm"}, "engine_runtime"),
+        (2, {"engine": "sglang", "launch": "ray"}, "SGLang is not started over Ray here"),
+        (4, {"free_memory_gib": 90, "gpu_memory_utilization": 0.8}, "Use at most 0.74"),
+    ],
+)
+def test_more_refusals(count, wishes, expected):
+    assert expected in refused(made(count, wishes=Wishes(requirements=GPU, **wishes)))
+
+
+def test_a_cpu_runs_vllm_only():
+    result = made(1, wishes=Wishes(engine="sglang", only_print=True), device="cpu", model="/m")
+    assert "does not run on CPUs" in refused(result)
+
+
+def test_a_context_above_the_model():
+    shape = {**DENSE, "max_context": 8192}
+    wishes = Wishes(requirements=GPU, context=16384)
+    result = made(2, wishes=wishes, architecture=shape, context=4096)
+    assert "engine_context: 16384 is above the model's 8192 tokens" in refused(result)
+
+
+def test_a_long_context_lowers_the_share():
+    node = made(4, wishes=Wishes(requirements=GPU, context=131072, concurrency=1)).plans["spark1"]
+    assert node["memory"]["utilization"] == 0.75
+    loud = made(4, wishes=Wishes(requirements=GPU, context=131072, concurrency=1, gpu_memory_utilization=0.8))
+    assert "0.8 is above 0.75" in loud.warnings[0]
+    silent = made(4, context=131072, concurrency=1, gpu_memory_utilization=0.8)
+    assert "Set engine_gpu_memory_utilization: 0.8 yourself" in refused(silent)
+
+
+def test_free_memory_lowers_the_computed_share():
+    node = made(4, wishes=Wishes(requirements=GPU, free_memory_gib=90)).plans["spark1"]
+    assert node["memory"]["utilization"] == 0.74
+
+
+def test_profiles():
+    def memory(profile, **wishes):
+        return made(4, wishes=Wishes(requirements=GPU, profile=profile, **wishes)).plans["spark1"]
+
+    assert (memory("chatbot")["memory"]["context"], memory("chatbot")["memory"]["concurrency"]) == (16384, 8)
+    assert memory("chatbot", context=4096)["memory"]["context"] == 4096
+    assert "--max-num-batched-tokens 4096" in " ".join(memory("chatbot")["engine"]["argv"])
+    assert memory("batch")["parallel"]["pipeline"] == 4
+    argv = memory("batch", options={"max-num-batched-tokens": 2048})["engine"]["argv"]
+    assert "--max-num-batched-tokens 2048" in " ".join(argv)
+
+
+def test_replicas_where_throughput_counts_and_one_node_holds_the_model():
+    wishes = Wishes(requirements=GPU, profile="batch", only_print=True)
+    node = made(2, wishes=wishes, weights_gb=16, context=2048).plans["spark1"]
+    assert (node["parallel"]["data"], node["parallel"]["tensor"]) == (2, 1)
+    assert node["memory"]["concurrency"] == 32
+
+
+def test_shape_from_the_models_own_files():
+    shape = (Architecture(**DENSE), Weights(40 * 10**9))
+    node = plan(recipe(), facts(2), Wishes(requirements=GPU), {}, shape).plans["spark1"]
+    assert node["memory"]["weights"] == 20 * 10**9
+
+
+def test_assumed_facts():
+    made = _engine_plan.assumed_facts(["a", "b", "c"])
+    assert [fact.rank for fact in made.values()] == [0, 1, 2]
+    assert made["a"].topology == "switch"
+    assert _engine_plan.assumed_facts(["a"])["a"].topology == "single"
+
+
+def test_expectations_and_figures_of_others():
+    figure = {"nodes": 4, "tokens_per_second": 17, "source": "somebody"}
+    result = made(4, active_gb=13, expected=[figure])
+    assert any("Expected for one stream:" in line for line in result.summary)
+    assert any("17 tokens/s with 1 stream(s) on vllm: reported, not repeated here" in line for line in result.summary)
+    low, high = (result.plans["spark1"]["expectation"][key] for key in ("low", "high"))
+    assert low < 17 * 2
+    assert high > low
+    assert made(2, expected=[figure]).plans["spark1"]["expectation"]["published"] == []

@@ -13,12 +13,13 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
     _engine,
-    _engine_plan,
+    _engine_job,
     _option_tables,
     _profile,
     _recipe,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan import Wishes, assumed_facts, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan import assumed_facts, plan
 
 RECIPES = {path.stem: _recipe.require(*_recipe.read(path)) for path in sorted(_recipe.SHIPPED.glob("*.yml"))}
 NODES = (1, 2, 3, 4, 8)
@@ -38,7 +39,7 @@ def made(name, count, **wishes):
 def hold_against_tables(result):
     for node in result.plans.values():
         engine = node["engine"]
-        spec = _engine_plan.MODULES[engine["name"]].SPEC
+        spec = _engine_job.MODULES[engine["name"]].SPEC
         table = _option_tables.load(spec.name, engine["version"])
         assert table, engine["version"]
         words = engine["argv"][engine["argv"].index("serve") + 1 :] if "serve" in engine["argv"] else engine["argv"]

@@ -1,0 +1,234 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is refused or warned of before anything is started, beside the options themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _memory_fit, _parallel, _profile
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import (
+    LAUNCHES,
+    MODULES,
+    Job,
+    Wishes,
+    fit,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._recipe import Recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._secret_names import looks_secret
+
+GIB = _memory_fit.GIB
+WHERE = "engine plan"
+
+# Each node's own; a value for all nodes would be wrong on all but one.
+PER_NODE = frozenset(
+    {
+        "VLLM_HOST_IP",
+        "NCCL_SOCKET_IFNAME",
+        "GLOO_SOCKET_IFNAME",
+        "TP_SOCKET_IFNAME",
+        "UCX_NET_DEVICES",
+        "NCCL_IB_HCA",
+        "NCCL_IB_GID_INDEX",
+        "OMPI_MCA_btl_tcp_if_include",
+        "MN_IF_NAME",
+        "RAY_ADDRESS",
+        "RAY_AUTH_MODE",
+        "RAY_AUTH_TOKEN_PATH",
+    }
+)
+
+
+def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact]) -> list[Finding]:
+    count = len(facts)
+    findings = []
+    again = "Run the fabric layer on all nodes again: ansible-playbook site.yml --tags fabric"
+    if not facts:
+        return [Finding(WHERE, "there is no node to plan for", "Put your machines into the group 'sparks'")]
+    ranks = sorted(fact.rank for fact in facts.values())
+    # A machine that was removed leaves a gap: ranks are sticky, and so are the addresses that follow from them.
+    if len(set(ranks)) != count or ranks[0] != 0:
+        findings.append(Finding(WHERE, f"the fabric facts hold the ranks {ranks}, expected 0 and each once", again))
+    for host, fact in facts.items():
+        if fact.nodes != count:
+            findings.append(
+                Finding(host, f"its fabric fact is for {fact.nodes} nodes, the inventory has {count}", again)
+            )
+        if fact.host != host:
+            findings.append(Finding(host, f"its fabric fact was written for {fact.host!r}", again))
+    addresses: dict[str, str] = {}
+    for host, fact in facts.items():
+        if fact.cluster_address in addresses:
+            other = addresses[fact.cluster_address]
+            findings.append(Finding(host, f"its cluster address {fact.cluster_address} is that of {other} too", again))
+        addresses[fact.cluster_address] = host
+    if not recipe.min_nodes <= count <= recipe.max_nodes:
+        findings.append(
+            Finding(
+                "engine_recipe",
+                f"{recipe.name} is for {recipe.min_nodes} to {recipe.max_nodes} nodes, and there are {count}",
+                "Choose another recipe",
+            )
+        )
+    if count > 1 and any(fact.transport == "socket" for fact in facts.values()):
+        findings.append(
+            Finding(
+                WHERE,
+                "the fabric has no RDMA, so tensor parallel answers slowly",
+                "engine_pipeline_parallel_size set to the number of nodes needs less exchange",
+                severity="warning",
+            )
+        )
+    return findings
+
+
+def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
+    words = [
+        ("engine_name", name, tuple(MODULES)),
+        ("engine_launch", wishes.launch, LAUNCHES),
+        ("engine_runtime", wishes.runtime, ("", "venv", "container")),
+        ("engine_profile", wishes.profile, ("", *_profile.PROFILES)),
+    ]
+    return [
+        Finding(where, f"{value!r} is not known", f"Choose one of: {', '.join(filter(None, allowed))}")
+        for where, value, allowed in words
+        if value not in allowed
+    ]
+
+
+def check_engine(job: Job) -> list[Finding]:
+    recipe, name = job.recipe, job.spec.name
+    findings = []
+    if job.settings.unsupported:
+        findings.append(
+            Finding(job.where, f"{job.spec.label} cannot serve it: {job.settings.unsupported}", f"Use {recipe.engine}")
+        )
+    if recipe.settings(name) is None:
+        findings.append(
+            Finding(
+                job.where,
+                f"it says nothing about {job.spec.label}, so only common settings are used",
+                f"The recipe was made for {recipe.engine}",
+                severity="warning",
+            )
+        )
+    if recipe.device == "cpu" and name != "vllm":
+        findings.append(Finding(job.where, f"{job.spec.label} does not run on CPUs here", "Use vllm"))
+    limit = job.architecture.max_context
+    if limit and job.context > limit:
+        findings.append(
+            Finding("engine_context", f"{job.context} is above the model's {limit} tokens", f"Use at most {limit}")
+        )
+    if job.wishes.launch == "ray" and name != "vllm":
+        findings.append(Finding("engine_launch", f"{job.spec.label} is not started over Ray here", "Use auto"))
+    return findings
+
+
+def check_environment(environment: Mapping[str, str]) -> list[Finding]:
+    findings = []
+    for name in sorted(environment):
+        if name in PER_NODE:
+            findings.append(
+                Finding("engine_environment", f"{name} differs from node to node", "Leave it out: the plan sets it")
+            )
+        elif looks_secret(name):
+            findings.append(
+                Finding(
+                    "engine_environment",
+                    f"{name} looks like a secret, and this environment is readable by every user of the node",
+                    "Use a variable that names a file, such as HF_TOKEN_PATH",
+                )
+            )
+    return findings
+
+
+def check_startable(job: Job, parallel: _parallel.Parallel) -> list[Finding]:
+    """What this release plans and does not start yet: an error where it should be started, else a warning."""
+    reasons = not_startable(job, parallel)
+    if not reasons:
+        return []
+    return [
+        Finding(
+            WHERE,
+            f"this release plans, and does not start, {' and '.join(reasons)}",
+            "It starts vLLM from a Python environment, on one node or with Ray: engine_name: vllm,"
+            " engine_runtime: venv, engine_launch: auto, no replicas; playbooks/plan.yml prints other plans",
+            severity="warning" if job.wishes.only_print else "error",
+        )
+    ]
+
+
+def not_startable(job: Job, parallel: _parallel.Parallel) -> list[str]:
+    reasons = []
+    if job.spec.name != "vllm":
+        reasons.append(job.spec.label)
+    elif job.backend == "native":
+        reasons.append("vLLM over several nodes without Ray")
+    if job.runtime == "container":
+        reasons.append("containers")
+    if parallel.data > 1:
+        reasons.append("replicas")
+    return reasons
+
+
+def judge_memory(
+    job: Job, parallel: _parallel.Parallel, memory: Mapping[str, int]
+) -> tuple[_memory_fit.Budget, list[Finding]]:
+    budget = fit(job, parallel, memory)
+    wishes, share = job.wishes, budget.utilization
+    variable = "engine_gpu_memory_utilization"
+    limit = _memory_fit.utilization(job.context, 0)
+    findings = []
+    if share > _memory_fit.HARD_MAX_UTILIZATION:
+        findings.append(
+            Finding(
+                variable,
+                f"{share} leaves the operating system {(1 - share) * budget.total / GIB:.0f} GiB, and a Spark without"
+                " memory freezes as a whole",
+                f"Use at most {_memory_fit.MAX_UTILIZATION}",
+            )
+        )
+    elif share > limit and not wishes.gpu_memory_utilization:
+        findings.append(
+            Finding(
+                job.where,
+                f"it asks for gpu_memory_utilization {share}, above {limit:.2f}",
+                f"Set {variable}: {share} yourself if you accept that the node may freeze",
+            )
+        )
+    elif share > (_memory_fit.MAX_UTILIZATION if job.context <= _memory_fit.LONG_CONTEXT else limit):
+        findings.append(
+            Finding(
+                variable,
+                f"{share} is above {limit if job.context > _memory_fit.LONG_CONTEXT else _memory_fit.MAX_UTILIZATION}:"
+                " a long prompt can freeze the whole node",
+                "Watch MemAvailable under load",
+                severity="warning",
+            )
+        )
+    free = wishes.free_memory_gib * GIB
+    if free and share * budget.total > free:
+        findings.append(
+            Finding(
+                variable,
+                f"{share} of {budget.total / GIB:.1f} GiB is more than the {wishes.free_memory_gib} GiB that are free",
+                f"Use at most {int(100 * free / budget.total) / 100}",
+            )
+        )
+    if budget.verdict == "does not fit":
+        found, remedy = _memory_fit.refusal(budget, len(job.ordered))
+        findings.append(Finding(job.where, found, remedy))
+    elif budget.verdict == "tight":
+        findings.append(
+            Finding(
+                job.where,
+                f"memory is tight: {budget.sentence()}: {'; '.join(budget.reasons)}",
+                "If the engine does not start, lower engine_context or engine_concurrency",
+                severity="warning",
+            )
+        )
+    return budget, findings
