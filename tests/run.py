@@ -173,7 +173,7 @@ def steps() -> list[Step]:
         sanity(VENV_312, "3.12"),
         Step("lab", ((f"{VENV}/python", "tests/lab/demo.py", "build"),), ("test", "full"), needs_root, on_lab=True),
         molecule(("test", "full")),
-        virtual_machines("fabric-vm", ("test", "full")),
+        virtual_machines("fabric-vm", ("full",)),
         virtual_machines("fabric-vm4", ("full",)),
         Step(
             "interruptions",
