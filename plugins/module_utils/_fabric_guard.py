@@ -315,6 +315,10 @@ def _reapply(machine: Machine, found: Pending) -> list[str]:
         }
         _fabric_backend.release(machine, netdev, {**before, **added})
     left = _settle(machine, found)
+    for netdev, before in found.interfaces.items():
+        # NetworkManager turns IPv6 on again when it activates a connection.
+        if netdev in now:
+            _write_sysctls(machine, netdev, before["sysctls"])
     if running and not found.networkd:
         _fabric_backend.stop_networkd(machine)
     _fabric_forward.sync(machine, _fabric_forward.of_fact(machine))
