@@ -157,6 +157,8 @@ def _complaint(
         return None
     if not values:
         return f"{name} needs a value, and none was given", "Give one"
+    if len(values) > 1 and kind != "list":
+        return f"{name} takes one value, and {' '.join(values)!r} was given", "Give one"
     known = table.values.get(long_name) or (kind if isinstance(kind, list) else ())
     for value in values:
         note = removed.get(f"{long_name}={value}")

@@ -98,3 +98,16 @@ def test_a_checkout_that_lost_its_link_says_so(tmp_path):
 def test_every_playbook_loads(playbook, name):
     done = play(str(playbook), "-i", f"inventories/{name}", "--list-tasks")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_plan_is_printed_without_a_machine(tmp_path):
+    done = play("playbooks/plan.yml", "-i", inventory(tmp_path, TWO), "-e", "engine_recipe=gpt-oss-120b")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing was asked of the 2 node(s)" in " ".join(done.stdout.split())
+    assert "unreachable=0" in done.stdout
+
+
+def test_a_plan_that_is_refused_says_why(tmp_path):
+    done = play("playbooks/plan.yml", "-i", inventory(tmp_path, TWO), "-e", "engine_recipe=llama-3.1-405b-awq")
+    assert done.returncode != 0
+    assert "the model does not fit" in done.stdout

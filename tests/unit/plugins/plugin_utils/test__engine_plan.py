@@ -577,3 +577,18 @@ def test_expectations_and_figures_of_others():
     assert low < 17 * 2
     assert high > low
     assert made(2, expected=[figure]).plans["spark1"]["expectation"]["published"] == []
+
+
+def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():
+    three = facts(3)
+    del three["spark2"]
+    two = {host: replace(fact, nodes=2) for host, fact in three.items()}
+    wishes = Wishes(requirements=GPU, launch="native", only_print=True)
+    plans = plan(recipe(), two, wishes, {}).plans
+    argv = plans["spark3"]["engine"]["argv"]
+    assert (plans["spark3"]["rank"], argv[argv.index("--node-rank") + 1]) == (2, "1")
+
+
+def test_what_the_plan_writes_has_to_be_known_too(monkeypatch):
+    monkeypatch.setattr(_engine_plan.MODULES["vllm"], "_api", lambda launch: {"hosst": "127.0.0.1"})
+    assert "no option --hosst" in refused(made())

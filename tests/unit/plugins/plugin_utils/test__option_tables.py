@@ -52,6 +52,7 @@ def test_right(line):
         ("--cuont 3", "Some 1 has no option --cuont. Did you mean --count?"),
         ("--tensor 3", "abbreviation at best. Write --tensor-size in full"),
         ("--qqqqqq", "Leave it out"),
+        ("--method one two", "--method takes one value, and 'one two' was given"),
         ("--count x", "--count is 'x'. It has to be a whole number"),
         ("--count 1.5", "whole number"),
         ("--share x", "It has to be a number"),

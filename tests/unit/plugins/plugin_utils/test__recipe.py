@@ -61,6 +61,29 @@ def test_environment_values_become_text():
         (changed(name="Bad Name"), "no plain word"),
         (changed(model=" "), "model is empty"),
         (changed(min_nodes=4, max_nodes=2), "max_nodes"),
+        (changed(replicated_gb=2.5), "replicated_gb is above weights_gb"),
+        (sizes(max_context=512), "context 1024 is above the model's 512"),
+        (sizes(attention="mqa"), "architecture.attention is 'mqa'"),
+        (sizes(attention="mla"), "architecture.kv_lora_rank is 0"),
+        (sizes(full_attention_layers=1), "architecture.linear_value_heads is 0"),
+        (sizes(sliding_layers=5), "more layers of a kind than 4"),
+        (changed(draft={"method": "eagle3", "tokens": 3}), "needs draft.model"),
+        (changed(draft={"method": "eagle", "tokens": 3, "model": "m"}), "draft.method is 'eagle'"),
+        (changed(draft={"method": "mtp"}), "draft.tokens is missing"),
+        (changed(draft="mtp"), "draft is not a mapping"),
+        (changed(engines={"vlm": {}}), "engines.vlm is 'vlm'"),
+        (changed(engines={"vllm": {"option": {}}}), "Did you mean 'options'"),
+        (changed(engines=["vllm"]), "engines is list"),
+        (changed(patches=[{"source": "a", "target": "b"}]), "patches[0].why is missing"),
+        (changed(patches={"source": "a"}), "a list of mappings"),
+        (
+            changed(expected=[{"nodes": 2, "tokens_per_second": 3, "source": "x", "engine": "tgi"}]),
+            "expected[0].engine",
+        ),
+        (changed(expected=[{"nodes": 2, "tokens_per_second": 3, "source": "x", "measured_here": 1}]), "true or false"),
+        (changed(requirements=["x>=1"]), "'x>=1' is not pinned"),
+        (changed(engines={"sglang": {"requirements": ["y"]}}), "'y' is not pinned"),
+        (changed(expert_parallel="on"), "true or false"),
         (changed(gpu_memory_utilization=80), "share from 0 to 1"),
         (changed(hazards="slow"), "a list of texts"),
         (changed(options=["a"]), "a mapping of names"),
@@ -137,3 +160,28 @@ ANY = st.recursive(
 def test_any_document_gives_a_recipe_or_findings(document):
     recipe, findings = _recipe.parse({**SMALL, **document}, "any.yml", "any")
     assert (recipe is None) == bool(findings)
+
+
+def test_parts_of_a_recipe():
+    document = changed(
+        draft=None,
+        engines={"sglang": {"options": {"a": 1}, "environment": {"N": 2}}},
+        patches=[{"source": "a", "target": "b", "why": "c"}],
+        expected=[{"nodes": 2, "tokens_per_second": 17, "source": "x"}],
+        expert_parallel=True,
+        revision="abc",
+    )
+    recipe = _recipe.require(*_recipe.parse(document, "x.yml", "x"))
+    assert recipe.draft is None
+    assert recipe.settings("sglang").environment == {"N": "2"}
+    assert recipe.settings("vllm").options == {}
+    assert recipe.settings("tensorrt-llm") is None
+    assert (recipe.patches[0].why, recipe.expected[0].streams, recipe.expert_parallel) == ("c", 1, True)
+    assert recipe.not_pinned("image:tag") == ["digest of image:tag"]
+    assert recipe.not_pinned("image@sha256:00") == []
+
+
+def test_what_is_not_pinned():
+    draft = {"method": "draft_model", "tokens": 3, "model": "someone/draft"}
+    recipe = _recipe.require(*_recipe.parse(changed(draft=draft), "x.yml", "x"))
+    assert recipe.not_pinned() == ["revision of someone/small", "revision of someone/draft"]
