@@ -59,7 +59,6 @@ def _judge(args: dict[str, Any]) -> dict[str, Any]:
         facts,
         {host: parse_tests(tests) for host, tests in args["tests"].items()},
         args["outcomes"],
-        {host: args["ready"].get(host) or {} for host in facts},
         plan.Thresholds(args["good_gbps"], args["least_gbps"]),
     )
     return {

@@ -44,6 +44,7 @@ options:
       peer: {description: Name of the other node., type: str, required: true}
       address: {description: Address of the other node on this rail., type: str, required: true}
       tcp_port: {description: Port for the connection data., type: int, required: true}
+      software: {description: One of the two ends is soft RoCE; smaller queues then., type: bool, default: false}
   duration:
     description: Seconds per test.
     type: int
@@ -122,6 +123,7 @@ def main() -> None:
                     "peer": text,
                     "address": text,
                     "tcp_port": number,
+                    "software": {"type": "bool", "default": False},
                 },
             },
             "duration": {"type": "int", "default": 5},

@@ -37,7 +37,7 @@ options:
     type: dict
     default: {}
   ready:
-    description: RV(sparkmatrix.cluster.fabric_bandwidth#module:ready) of each host.
+    description: Phase V(schedule). RV(sparkmatrix.cluster.fabric_bandwidth#module:ready) of each host.
     type: dict
     default: {}
   changed:

@@ -55,7 +55,7 @@ def schedule(  # noqa: PLR0917
     reason = _why_not(wish, facts, ready, changed, forks)
     if reason:
         return Schedule({}, reason)
-    tests = _pair(facts, paths, first_port)
+    tests = _pair(facts, paths, ready, first_port)
     return Schedule(tests, "" if any(tests.values()) else "no two nodes share a subnet")
 
 
@@ -93,7 +93,10 @@ def _is_recorded(fact: FabricFact, ready: Mapping[str, Any]) -> bool:
 
 
 def _pair(
-    facts: Mapping[str, FabricFact], paths: Mapping[str, Sequence[Mapping[str, Any]]], first_port: int
+    facts: Mapping[str, FabricFact],
+    paths: Mapping[str, Sequence[Mapping[str, Any]]],
+    ready: Mapping[str, Mapping[str, Any]],
+    first_port: int,
 ) -> dict[str, list[Part]]:
     """Every path once, in slots in which no node has two tests: a node measures one half at a time."""
     owners = {rail.address: (host, rail) for host, fact in facts.items() for rail in fact.rails}
@@ -114,12 +117,19 @@ def _pair(
             busy.append(set())
         busy[slot] |= {server, client}
         # A port per slot: a client that is early must not meet the server of the slot before.
-        tests[server].append(_test(slot, "server", server_rail, client, client_rail, first_port))
-        tests[client].append(_test(slot, "client", client_rail, server, server_rail, first_port))
+        soft = _is_software(ready[server], server_rail) or _is_software(ready[client], client_rail)
+        tests[server].append(_test(slot, "server", server_rail, client, client_rail, first_port, soft))
+        tests[client].append(_test(slot, "client", client_rail, server, server_rail, first_port, soft))
     return {host: sorted(own, key=lambda test: test.slot) for host, own in tests.items()}
 
 
-def _test(slot: int, role: str, mine: Rail, peer: str, other: Rail, first_port: int) -> Part:  # noqa: PLR0917
+def _is_software(ready: Mapping[str, Any], rail: Rail) -> bool:
+    return rail.rdma_device in (ready.get("software") or ())
+
+
+def _test(  # noqa: PLR0917
+    slot: int, role: str, mine: Rail, peer: str, other: Rail, first_port: int, software: bool
+) -> Part:
     return Part(
         slot=slot,
         role=role,
@@ -131,6 +141,7 @@ def _test(slot: int, role: str, mine: Rail, peer: str, other: Rail, first_port: 
         peer=peer,
         address=other.address,
         tcp_port=first_port + slot,
+        software=software,
     )
 
 
@@ -154,7 +165,6 @@ def judge(
     facts: Mapping[str, FabricFact],
     tests: Mapping[str, Sequence[Part]],
     outcomes: Mapping[str, Sequence[Mapping[str, Any]]],
-    ready: Mapping[str, Mapping[str, Any]],
     thresholds: Thresholds,
 ) -> Verdict:
     """Every measurement against the thresholds. Soft RoCE has only to run: its rate is that of the processor."""
@@ -167,9 +177,7 @@ def judge(
             if test.role != "client":
                 continue
             there = next(other for other in tests[test.peer] if other.slot == test.slot)
-            soft = test.device in (ready[host].get("software") or ()) or there.device in (
-                ready[test.peer].get("software") or ()
-            )
+            soft = test.software
             ends = f"{host} {test.device} to {test.peer} {there.device}"
             entry, answer = found.get((host, test.slot), {}), found.get((test.peer, test.slot), {})
             gbps = entry.get("gbps")
@@ -189,7 +197,8 @@ def judge(
 
 
 def _no_result(host: str, test: Part, entry: Mapping[str, Any], answer: Mapping[str, Any]) -> Finding:
-    reason, remedy = entry.get("reason") or "no result came back", entry.get("remedy") or "Run the fabric layer again"
+    nothing = "no result came back" if entry.get("gbps") is None else "the test ran and carried nothing"
+    reason, remedy = entry.get("reason") or nothing, entry.get("remedy") or "Run the fabric layer again"
     there = f"; {test.peer} says: {answer['reason']}" if answer.get("reason") else ""
     return Finding(host, f"RDMA writes to {test.peer} {test.address} do not work: {reason}{there}", remedy, test.device)
 

@@ -43,7 +43,7 @@ def test_schedule_and_judge() -> None:
     assert made["reason"] == ""
     assert [len(made["tests"][host]) for host in ("spark1", "spark2")] == [2, 2]
     outcomes = {"spark1": [], "spark2": [{"slot": 0, "gbps": 98.0}, {"slot": 1, "gbps": 60.0}]}
-    options = {"facts": plan["facts"], "tests": made["tests"], "ready": ready}
+    options = {"facts": plan["facts"], "tests": made["tests"]}
     judged = run(ActionModule, phase="judge", outcomes=outcomes, **options)
     assert judged["refusal"] is None and len(judged["warnings"]) == 1 and len(judged["summary"]) == 2
     assert set(judged["records"]) == {"spark1", "spark2"}

@@ -123,6 +123,10 @@ def test_the_command() -> None:
     assert " ".join(argv(replace(TEST, role="server", gid_index=None), 5)) == common
 
 
+def test_soft_roce_gets_small_queues() -> None:
+    assert "-q 1 -t 16 -D 5" in " ".join(argv(replace(TEST, software=True), 5))
+
+
 class Tool:
     """Answers one after the other, the last one again and again; remembers what was asked."""
 

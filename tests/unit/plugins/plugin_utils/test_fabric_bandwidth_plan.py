@@ -150,7 +150,7 @@ def test_what_was_measured_is_not_measured_again() -> None:
 
 def verdict(rates: Sequence[float | None], software: Sequence[str] = ()) -> Any:
     facts = fabric(2)
-    made = plan(facts)
+    made = plan(facts, ready={host: {**READY, "software": software} for host in facts})
     outcomes = {
         "spark1": [{"slot": slot, "gbps": None, "reason": None} for slot in (0, 1)],
         "spark2": [
@@ -158,8 +158,7 @@ def verdict(rates: Sequence[float | None], software: Sequence[str] = ()) -> Any:
             for slot, rate in enumerate(rates)
         ],
     }
-    ready = {host: {**READY, "software": software} for host in facts}
-    return judge(facts, made.tests, outcomes, ready, Thresholds())
+    return judge(facts, made.tests, outcomes, Thresholds())
 
 
 @pytest.mark.parametrize(
@@ -192,7 +191,13 @@ def test_soft_roce_only_has_to_run() -> None:
     made = verdict([0.13, 0.2], software=DEVICES)
     assert not made.findings
     assert made.summary[0] == "spark2 rocep1s0f0 to spark1 rocep1s0f0: 0.13 Gb/s (soft RoCE: not judged)"
-    assert verdict([0.0, 0.2], software=DEVICES).refused
+    nothing = verdict([0.0, 0.2], software=DEVICES)
+    assert nothing.refused
+
+
+def test_soft_roce_at_one_end_makes_both_use_small_queues() -> None:
+    made = plan(fabric(2), ready=other(software=DEVICES[:1]))
+    assert [[test.software for test in own] for own in made.tests.values()] == [[True, False], [True, False]]
 
 
 def test_the_record_is_for_this_plan_and_names_both_ends() -> None:
@@ -209,6 +214,6 @@ def test_what_the_server_says_is_part_of_the_finding() -> None:
     facts = fabric(2)
     made = plan(facts)
     outcomes = {"spark1": [{"slot": 0, "reason": "memory"}, {"slot": 1, "reason": "memory"}], "spark2": []}
-    found = judge(facts, made.tests, outcomes, dict.fromkeys(facts, READY), Thresholds())
+    found = judge(facts, made.tests, outcomes, Thresholds())
     assert len(found.findings) == 2
     assert "no result came back; spark1 says: memory" in found.findings[0].found
