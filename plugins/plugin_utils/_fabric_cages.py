@@ -11,15 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_types import (
-    CABLE_GBPS,
     RAILS,
     Found,
     NodeInput,
 )
 
-# A half is PCIe Gen5 x4: 126 Gb/s, of which RoCE gets about 112 (docs/fabric.md).
-HALF_GTS = 32.0
-HALF_LANES = 4
 NETDEV = re.compile(r"^[A-Za-z0-9_.-]{1,15}$")  # goes into file names and command lines
 
 Cage = Mapping[str, Any]
@@ -171,17 +167,16 @@ def usable_halves(  # noqa: PLR0917
             "Dissolve it: each half needs an address of its own, and a bond carries no more RDMA than one half",
         )
         return {}
-    alone = len(places) == 1  # two slow cables, one half of each
     usable = {
         place: ordered[place]
         for place in places
-        if _check_half(node, ordered[place], label, transport, far_is_off, alone, found)
+        if _check_half(node, ordered[place], label, transport, far_is_off, found)
     }
     return usable if len(usable) == len(places) else {}
 
 
 def _check_half(  # noqa: PLR0917
-    node: NodeInput, half: Half, label: str, transport: str, far_is_off: bool, alone: bool, found: Found
+    node: NodeInput, half: Half, label: str, transport: str, far_is_off: bool, found: Found
 ) -> bool:
     device, netdev = str(half.get("rdma_device")), half.get("netdev")
     path = f"the half of {label} on PCIe path {half.get('pcie_path')}"
@@ -218,32 +213,4 @@ def _check_half(  # noqa: PLR0917
                 "fabric_transport: socket, which is several times slower",
             )
             return False
-        if not alone:
-            _check_speed(half, where, found)
-    _check_pcie(half, where, found)
     return True
-
-
-def _check_speed(half: Half, where: str, found: Found) -> None:
-    speed = half_gbps(half)
-    if 0 < speed < CABLE_GBPS:
-        found(
-            where,
-            f"the link runs at {speed:g} Gb/s, not {CABLE_GBPS:g}",
-            "Use a 200G cable, and set the switch port to 200G without autonegotiation. Where the switch has 100G "
-            "ports only, connect both cages: one half of each is used then",
-            "warning",
-        )
-
-
-def _check_pcie(half: Half, where: str, found: Found) -> None:
-    pci = half.get("pci") or {}
-    speed, width = pci.get("link_speed_gts"), pci.get("link_width")
-    if (speed is not None and speed < HALF_GTS) or (width is not None and width < HALF_LANES):
-        found(
-            where,
-            f"its PCIe link runs at {speed or 0:g} GT/s x{width or 0}, a Spark's at {HALF_GTS:g} GT/s x{HALF_LANES}; "
-            "this half will be slow",
-            "Update the firmware of the node and power-cycle it (off for a minute)",
-            "warning",
-        )

@@ -59,9 +59,23 @@ def check_ranks(context: Context) -> Iterator[Finding]:
             yield Finding(
                 ", ".join(hosts), f"spark_rank {rank} is given {len(hosts)} times", "Give each machine its own"
             )
-    # A machine that was removed leaves a gap: whoever closed it would renumber another.
     if complete and owners and 0 not in owners:
         yield Finding("inventory", "no machine is the head (spark_rank 0)", "Give one machine spark_rank: 0")
+
+
+def check_rank_gaps(context: Context) -> Iterator[Finding]:
+    """A removed machine leaves a gap, and whoever closed it would renumber another; so does a typing mistake."""
+    if any(check_ranks(context)):
+        return
+    numbers = {int(values["spark_rank"]) for values in context.hosts.values()}
+    gaps = sorted(set(range(max(numbers, default=0))) - numbers)
+    if gaps:
+        shown = ", ".join(map(str, gaps[:8])) + (", …" if len(gaps) > 8 else "")
+        yield Finding(
+            "inventory",
+            f"no machine has spark_rank {shown}, and one has {max(numbers)}",
+            "Right after removing a machine, whose rank stays free; else correct spark_rank",
+        )
 
 
 def check_addresses(context: Context) -> Iterator[Finding]:
@@ -165,6 +179,14 @@ CHECKS: tuple[Check, ...] = (
         "`spark_rank` is missing, no number or given twice, or no machine has 0",
         "Addresses follow from it, and 0 is the head",
         fixed="every address follows from the rank",
+    ),
+    Check(
+        "rank_gaps",
+        ANY,
+        check_rank_gaps,
+        "ranks between 0 and the highest are not used",
+        "A removed machine leaves a gap; so does a typing mistake, which would give a machine another address",
+        level="warn",
     ),
     Check(
         "addresses",

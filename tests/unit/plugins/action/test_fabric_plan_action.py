@@ -81,10 +81,9 @@ def test_a_limited_run_is_refused() -> None:
 
 
 def test_warnings_are_shown() -> None:
-    slow = {(0, "0000"): {"speed_gbps": 100.0}}
-    result = run(nodes={"a": node(0, change=slow), "b": node(1)}, sparks=[])
+    result = run(nodes={"a": node(0), "b": node(1)}, sparks=[], mtu=1500)
     assert not result.get("failed")
-    assert "a rocep1s0f0 (enp1s0f0np0): the link runs at 100 Gb/s, not 200" in result["warnings"][0]
+    assert "fabric_mtu is 1500" in result["warnings"][0]
 
 
 def test_a_refused_seal_hands_back_facts_that_nobody_accepts() -> None:

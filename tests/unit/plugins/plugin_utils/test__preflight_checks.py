@@ -123,6 +123,7 @@ DISK = {"/opt/x": {"exists": False, "free": 2**30, "total": 2**40, "read_only": 
 FAULTS = {
     "severity": (rest(settings=pf.Settings(severity={"clok": "warn"})), "preflight_severity: there is no check", ALL),
     "names": (lambda c: c.hosts.update({"spark_5": {"spark_rank": 4}}), "spark_5: the inventory name is no valid", ALL),
+    "rank_gaps": (host("spark_rank", 7), "inventory: no machine has spark_rank 1", ALL),
     "ranks": (host("spark_rank", 0), "spark1, spark2: spark_rank 0 is given 2 times", ALL),
     "addresses": (host("ansible_host", "198.51.100.11"), "spark1, spark2: ansible_host is 198.51.100.11", ALL),
     "unknown_variables": (host("fabric_mtuu", 1), "spark2: there is no variable fabric_mtuu", ALL),

@@ -266,9 +266,6 @@ def test_a_wider_route_is_a_warning() -> None:
 
 
 WARNINGS = [
-    ({(0, "0000"): {"speed_gbps": 100.0}}, {}, "the link runs at 100 Gb/s, not 200"),
-    ({(0, "0000"): {"width": 2}}, {}, "its PCIe link runs at 32 GT/s x2, a Spark's at 32 GT/s x4"),
-    ({(0, "0002"): {"speed": 16.0}}, {}, "roceP2p1s0f0 (enP2p1s0f0np0): its PCIe link runs at 16 GT/s x4"),
     ({}, {"mtu": 1500}, "fabric_mtu is 1500, so that RDMA sends 1024-byte packets instead of 4096"),
     ({}, {"mtu": 4191}, "2048-byte packets"),
 ]
@@ -279,10 +276,6 @@ def test_warnings_do_not_refuse(change: Any, wishes: Any, text: str) -> None:
     made = plan(sparks(2, change=change), Wishes(**wishes))
     assert not made.refused and len(made.facts) == 2
     assert text in texts(made)
-
-
-def test_unknown_pcie_is_no_warning() -> None:
-    assert not plan(sparks(2, change={(0, "0000"): {"speed": None, "width": None}}), Wishes()).findings
 
 
 def test_a_half_without_a_pci_address_goes_last() -> None:
