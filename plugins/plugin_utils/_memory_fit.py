@@ -196,8 +196,11 @@ def state_bytes(model: Architecture, parallel: Parallel) -> int:
     return math.ceil((recurrent + channels * (model.linear_conv_kernel - 1) * 2) / parallel.tensor)
 
 
-def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int = 0) -> Cache:
-    """How the engine keeps tokens. ``state_blocks``: blocks of a request per group of linear layers, 0: as computed.
+def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int = 0, align: int = 0) -> Cache:
+    """How the engine keeps tokens.
+
+    ``state_blocks``: blocks of a request per group of linear layers; ``align``: tokens that a hybrid model's block is a
+    multiple of. 0: as on GB10.
 
     In hybrid models an attention block is made so large that it can hold a layer's state; layers then share one pool
     of blocks in groups of the size of the attention group (vLLM's unified hybrid KV cache, logs of Qwen3.5 and 3.8).
@@ -205,7 +208,7 @@ def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int
     one = layer_bytes(model, parallel, load.dtype)
     growing = math.ceil(model.growing_layers / parallel.pipeline) + load.draft_layers
     if model.linear_layers:
-        align = BLOCK["fp8" if load.dtype.startswith("fp8") else ""]
+        align = align or BLOCK["fp8" if load.dtype.startswith("fp8") else ""]
         block = math.ceil(state_bytes(model, parallel) / one / align) * align
         groups = math.ceil(math.ceil(model.linear_layers / parallel.pipeline) / growing)
         # One block, one more for the state at the end of a cached prefix, and one for each drafted token.

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import API_HOST, Launch, Rank, Spec
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._memory_fit import Budget
 
 # SGLang's name for a way of speculative decoding; it needs the length of the draft twice.
 ALGORITHMS = {"draft_model": "STANDALONE", "eagle3": "EAGLE3", "mtp": "EAGLE"}
@@ -101,7 +102,7 @@ def _common(launch: Launch) -> dict[str, Any]:
         planned["nnodes"] = len(launch.ordered)
         planned["dist-init-addr"] = f"{launch.head.cluster_address}:{launch.rendezvous_port}"
     if launch.budget:
-        planned["mem-fraction-static"] = f"{static_fraction(launch):.2f}"
+        planned["mem-fraction-static"] = f"{static_fraction(launch.budget):.2f}"
     if launch.draft:
         planned["speculative-algorithm"] = ALGORITHMS[launch.draft.method]
         planned["speculative-num-steps"] = launch.draft.tokens
@@ -112,8 +113,6 @@ def _common(launch: Launch) -> dict[str, Any]:
     return planned
 
 
-def static_fraction(launch: Launch) -> float:
+def static_fraction(budget: Budget) -> float:
     """SGLang's share is weights and cache alone: what the plan calls overhead comes on top of it."""
-    budget = launch.budget
-    assert budget is not None  # for the type checker; callers ask for GPUs only
     return math.floor(100 * (budget.budget - budget.overhead) / budget.total) / 100

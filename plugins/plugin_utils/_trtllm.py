@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import API_HOST, Launch, Rank, Spec
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._memory_fit import Budget
 
 DECODING = {"draft_model": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP"}
 MAX_FREE_FRACTION = 0.80  # of what is free after loading, which on unified memory is all that the system has left
@@ -99,7 +100,7 @@ def ranks(launch: Launch) -> list[Rank]:
     for name in sorted({*environment, *_same_everywhere(launch), "HF_HUB_OFFLINE" if launch.local else "HF_HOME"}):
         command += [] if name.startswith("OMPI_") else ["-x", name]
     first = Rank([*command, f"{launch.bin}trtllm-llmapi-launch", *argv], environment, {"api": launch.port}, files)
-    return [first, *(Rank(()) for _ in launch.ordered[1:])]
+    return [first, *[Rank(())] * (len(launch.ordered) - 1)]
 
 
 def _common(launch: Launch) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _common(launch: Launch) -> dict[str, Any]:
     if "served_model_name" in table:
         planned["served_model_name"] = launch.served
     if launch.budget:
-        planned["free_gpu_memory_fraction"] = f"{free_fraction(launch):.2f}"
+        planned["free_gpu_memory_fraction"] = f"{free_fraction(launch.budget):.2f}"
     return planned
 
 
@@ -138,10 +139,8 @@ def served_name(launch: Launch) -> str:
     return launch.served if "served_model_name" in known else launch.model.rstrip("/").rpartition("/")[2]
 
 
-def free_fraction(launch: Launch) -> float:
+def free_fraction(budget: Budget) -> float:
     """The cache's part of what is free after loading, so that the engine stays within its share of all memory."""
-    budget = launch.budget
-    assert budget is not None  # for the type checker; callers ask for GPUs only
     free = max(1, budget.total - budget.weights - budget.overhead - budget.host)
     return max(0.01, min(MAX_FREE_FRACTION, int(100 * budget.kv_available / free) / 100))
 

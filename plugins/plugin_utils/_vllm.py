@@ -109,7 +109,7 @@ def ranks(launch: Launch) -> list[Rank]:
     """One entry per node, in the order of the ranks. Under Ray only the head runs the command."""
     if launch.backend in {"single", "ray"}:
         first = Rank(_serve(launch, _common(launch) | _ray(launch) | _api(launch)), ports={"api": launch.port})
-        return [first, *(Rank(()) for _ in launch.ordered[1:])]
+        return [first, *[Rank(())] * (len(launch.ordered) - 1)]
     made = []
     ports = {"api": launch.port, "rendezvous": launch.rendezvous_port}
     for number in range(len(launch.ordered)):

@@ -229,3 +229,21 @@ def test_room_and_pinned_bytes():
     assert 0 <= made.kv_available - made.kv_cache_memory_bytes < fit.GIB // 4
     assert f"pinned it would be {made.kv_cache_memory_bytes} bytes" in made.room()
     assert budget(weights_gb=200).room() == "No room for a KV cache"
+
+
+def test_blocks_as_a_cpu_aligns_them():
+    # vLLM's CPU build, tiny Qwen3-Next: 1 GiB is 838,860 tokens, 819.20 requests of 1024 (bench/planner_oracle.py).
+    tiny = Architecture(
+        4,
+        4,
+        2,
+        64,
+        full_attention_layers=1,
+        linear_key_heads=2,
+        linear_value_heads=4,
+        linear_key_head_dim=64,
+        linear_value_head_dim=64,
+    )
+    kept = fit.cache(tiny, ONE, fit.Load(1024, 1), state_blocks=2, align=128)
+    assert (kept.block, kept.blocks(1024)) == (256, 10)
+    assert fit.GIB // kept.block_bytes / kept.blocks(1024) == pytest.approx(819.2)
