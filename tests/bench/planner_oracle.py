@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -75,7 +76,9 @@ def logged(engine: str, model: pathlib.Path) -> int:
     command += ["--kv-cache-memory-bytes", str(SIZE), "--host", "127.0.0.1", "--port", str(free_port())]
     log = model / "vllm.log"
     with log.open("w") as out:
-        process = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             end = time.monotonic() + 240
             while time.monotonic() < end and process.poll() is None:
@@ -84,11 +87,9 @@ def logged(engine: str, model: pathlib.Path) -> int:
                     return int(found[1].replace(",", ""))
                 time.sleep(1)
         finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            # Its children outlive a process that is stopped while it starts.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     sys.exit(f"vLLM said nothing about its cache: {log}")
 
 
