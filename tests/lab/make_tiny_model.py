@@ -5,7 +5,8 @@
 
 """Make a tiny Llama with random weights: ``make_tiny_model.py DIRECTORY``. Runs in the engine environment, in seconds.
 
-8 attention heads and 4 KV heads divide by four nodes, and a head of 32 is the smallest that vLLM's CPU attention takes.
+12 heads and a vocabulary of 9 x 64 divide by two, three and four nodes (vLLM pads the vocabulary to 64 and then divides
+it), and a head of 32 is the smallest that vLLM's CPU attention takes.
 The answers are noise, but they are the same noise every time: weights and tokenizer come from fixed seeds.
 """
 
@@ -49,12 +50,12 @@ def main(directory: str) -> None:
     )
     fast.save_pretrained(directory)
     config = LlamaConfig(
-        vocab_size=512,
-        hidden_size=256,
-        intermediate_size=512,
+        vocab_size=576,  # of which the tokenizer uses 512
+        hidden_size=384,
+        intermediate_size=768,
         num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=4,
+        num_attention_heads=12,
+        num_key_value_heads=12,
         head_dim=32,
         max_position_embeddings=2048,
         bos_token_id=0,
