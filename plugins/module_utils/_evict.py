@@ -41,7 +41,7 @@ def walk(paths: Sequence[str]) -> Iterator[tuple[str, OSError | None]]:
         if os.path.isdir(path):
             candidates = [
                 os.path.join(directory, name)
-                for directory, _, names in os.walk(path, onerror=trouble.append)
+                for directory, _directories, names in os.walk(path, onerror=trouble.append)
                 for name in names
             ]
         else:

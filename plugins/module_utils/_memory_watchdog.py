@@ -110,7 +110,7 @@ class Watchdog:
         root: str = "/",
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
-        say: Callable[[str], object] = print,
+        say: Callable[[str], object] | None = None,
     ) -> None:
         bad = [unit for unit in units if not _UNIT.match(unit)]
         if bad or not units:
@@ -122,7 +122,7 @@ class Watchdog:
         self.root = root
         self.sleep = sleep
         self.clock = clock
-        self.say = say
+        self.say = say or tell
 
     def watch(self, rounds: int | None = None) -> None:
         """Look once a second, for ever (or ``rounds`` times, for tests)."""
@@ -183,6 +183,12 @@ class Watchdog:
             self.say(str(exc))
 
 
+def tell(text: str) -> None:
+    """To the journal, at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def stay_in_memory() -> None:
     """Keep this process out of the reclaim that it has to survive; only where no limit can make it fail later."""
     if resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] != resource.RLIM_INFINITY:
@@ -201,9 +207,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         judge = Judge(arguments.available_mib * MIB, arguments.seconds)
-        watchdog = Watchdog(
-            arguments.unit, judge, reason_path=arguments.reason_file, say=lambda text: print(text, flush=True)
-        )
+        watchdog = Watchdog(arguments.unit, judge, reason_path=arguments.reason_file)
         stay_in_memory()
         watchdog.watch()
     except SparkError as exc:

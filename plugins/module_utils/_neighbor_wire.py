@@ -15,7 +15,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -180,7 +179,7 @@ class Switched:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + number)
+    raise SystemExit(128 + number)
 
 
 def converse(

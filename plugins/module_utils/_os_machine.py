@@ -144,8 +144,8 @@ def parse_packages(text: str) -> dict[str, str]:
     """``dpkg-query -W -f '${db:Status-Abbrev}\\t${Package}\\t${Version}\\n'``: installed ones, held ones included."""
     found = {}
     for line in text.splitlines():
-        state, _, rest = line.partition("\t")
-        name, _, version = rest.partition("\t")
+        state, _tab, rest = line.partition("\t")
+        name, _tab, version = rest.partition("\t")
         if state[1:2] == "i" and name:
             found[name] = version
     return found

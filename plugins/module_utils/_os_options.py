@@ -70,7 +70,7 @@ class Options:
 
     @property
     def nofile_pair(self) -> tuple[str, str]:
-        soft, _, hard = self.nofile.partition(":")
+        soft, _colon, hard = self.nofile.partition(":")
         return soft, hard or soft
 
     @property

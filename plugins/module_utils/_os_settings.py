@@ -223,7 +223,7 @@ class Settings:
                     self._tool("apt-mark", verb, *names)
         elif kind == "swaps":
             for name in sorted(values):
-                word, _, priority = values[name].partition(" ")
+                word, _blank, priority = values[name].partition(" ")
                 option = ["-p", priority] if priority else []
                 self._tool(*(["swapoff", name] if word == "off" else ["swapon", *option, name]))
         elif kind == "enabled":

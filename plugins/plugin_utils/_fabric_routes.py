@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import Rail, Route
@@ -51,8 +52,9 @@ def routes(rails: Rails, ranks: Mapping[str, int]) -> tuple[dict[str, tuple[Rout
 def _distances(start: Iterable[str], near: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Cables between each node and the nearest of ``start``."""
     distance = dict.fromkeys(start, 0)
-    queue = list(distance)
-    for host in queue:
+    queue = deque(distance)
+    while queue:
+        host = queue.popleft()
         for other in near[host]:
             if other not in distance:
                 distance[other] = distance[host] + 1

@@ -58,6 +58,10 @@ class Link:
         return next((end for end in self.ends if end != port), None) if not self.switch else None
 
 
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def cabling(nodes: Nodes, wanted: str, declared: Sequence[str], findings: list[Finding]) -> list[Link]:
     """Every link of two or more nodes, and dead ends. What is heard comes first, then what is declared; where there is
     neither, the count of nodes decides (see :func:`_assumed`)."""
@@ -125,16 +129,16 @@ class _Ears:
                         self.by_mac[str(half["mac"]).lower()] = (host, int(cage["cage"]))
 
     def listen(self, host: str, entry: Mapping[str, Any]) -> None:
-        cage = entry.get("cage")
-        if type(cage) is not int:
+        cage = _number(entry.get("cage"))
+        if cage is None:
             cage = self.by_netdev.get((host, str(entry.get("netdev"))))
         if cage is None or (host, cage) not in self.known:
             return
         port = (host, cage)
         peer, source = entry.get("node"), entry.get("source")
         if isinstance(peer, str) and peer in self.nodes:
-            far = entry.get("peer_cage")
-            if type(far) is not int:
+            far = _number(entry.get("peer_cage"))
+            if far is None:
                 far = self._far_cage(peer, entry)
             if far is None or (peer, far) not in self.known:
                 self.vague.append((port, peer))
