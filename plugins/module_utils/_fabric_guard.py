@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_backend, _fabric_forward
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _deadman, _fabric_backend, _fabric_forward
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import (
     HOSTS,
     MEMORY,
@@ -58,34 +58,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files
 
 PENDING = "/var/lib/sparkmatrix/pending/fabric.json"
 SET = "fabric_guard"
-TOOL = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
+TOOL = _deadman.TOOL
 UNIT = "sparkmatrix-fabric-restore"
-BOOT_UNIT = f"/etc/systemd/system/{UNIT}-boot.service"
-BOOT_LINK = f"/etc/systemd/system/sysinit.target.wants/{UNIT}-boot.service"
+BOOT_UNIT, BOOT_LINK = _deadman.boot_paths(UNIT)
 SETTLE_S = 10.0
 RESTORE_S = 10.0  # a restore takes up to this, and shall be over in time
-RETRY_S = 5  # between two attempts of a restore that failed
-
-_BOOT_TEXT = f"""\
-# Written by the role fabric of sparkmatrix.cluster. Does nothing unless a change of the fabric was interrupted.
-[Unit]
-Description=Take back a change of the fabric that was interrupted
-DefaultDependencies=no
-ConditionPathExists={PENDING}
-RequiresMountsFor=/var/lib/sparkmatrix {os.path.dirname(TOOL)}
-After=local-fs.target systemd-sysctl.service
-Before=network-pre.target systemd-networkd.service NetworkManager.service shutdown.target
-Wants=network-pre.target
-Conflicts=shutdown.target
-
-[Service]
-Type=oneshot
-ExecStart={TOOL} fabric-restore --boot
-TimeoutStartSec=60
-
-[Install]
-WantedBy=sysinit.target
-"""
 
 
 @dataclass
@@ -158,32 +135,25 @@ def arm(
         known = armed.interfaces.setdefault(netdev, dict(state))
         for key in ("placed", "placed_routes"):
             known[key] = [*known[key], *(item for item in state[key] if item not in known[key])]
-    machine.command(
-        "systemd-run",
-        "--quiet",
-        "--collect",
-        f"--unit={_unit(armed.id)}",
-        f"--description=Take back the change of the fabric that nobody confirmed within {seconds:g} s",
-        f"--on-active={seconds - RESTORE_S:g}s",
-        "--timer-property=AccuracySec=100ms",
-        "--property=Restart=on-failure",
-        f"--property=RestartSec={RETRY_S}",
-        TOOL,
-        "fabric-restore",
-        "--transaction",
-        armed.id,
-        step="arming the rollback",
-        remedy="See systemctl status; nothing was changed",
+    _deadman.start(
+        machine,
+        _unit(armed.id),
+        seconds - RESTORE_S,
+        f"Take back the change of the fabric that nobody confirmed within {seconds:g} s",
+        ("fabric-restore", "--transaction", armed.id),
     )
     write_state(PENDING, armed.text().encode(), root=machine.root)
     if old:
-        _stop_timer(machine, old)
+        _deadman.stop(machine, _unit(old))
     apply_set(SET, boot_files(), root=machine.root)
     return armed
 
 
 def boot_files() -> list[File]:
-    return [File(BOOT_UNIT, content=_BOOT_TEXT.encode()), File(BOOT_LINK, link_to=BOOT_UNIT)]
+    before = "network-pre.target systemd-networkd.service NetworkManager.service"
+    return _deadman.boot_files(
+        UNIT, role="fabric", what="a change of the fabric", marker=PENDING, command="fabric-restore", before=before
+    )
 
 
 def guard_paths() -> list[str]:
@@ -238,12 +208,7 @@ def confirm(machine: Machine, transaction: str) -> bool:
 
 def disarm(machine: Machine, found: Pending) -> None:
     drop_state(PENDING, root=machine.root)
-    _stop_timer(machine, found.id)
-
-
-def _stop_timer(machine: Machine, transaction: str) -> None:
-    # It may have ended just now. If it cannot be stopped, it finds no marker with its id.
-    machine.works("systemctl", "stop", f"{_unit(transaction)}.timer")
+    _deadman.stop(machine, _unit(found.id))
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------

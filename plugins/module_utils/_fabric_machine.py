@@ -218,21 +218,21 @@ def sysctl_wanted(machine: Machine, key: str, wanted: int, own: int) -> bool:
 # --- /etc/hosts ------------------------------------------------------------------------------------------------------
 
 
-def with_block(text: str, lines: Sequence[str]) -> str:
+def with_block(text: str, lines: Sequence[str], begin: str = BEGIN, end: str = END) -> str:
     """``text`` with our marked block holding ``lines``, at its old place or at the end; without it when there are none.
 
     Raises :class:`SparkError` when the block begins and does not end, since what belongs to it cannot be told.
     """
     have = text.splitlines(keepends=True)
     bare = [line.strip() for line in have]
-    block = [line + "\n" for line in (BEGIN, *lines, END)] if lines else []
-    if BEGIN in bare:
-        start = bare.index(BEGIN)
-        if END not in bare[start:]:
+    block = [line + "\n" for line in (begin, *lines, end)] if lines else []
+    if begin in bare:
+        start = bare.index(begin)
+        if end not in bare[start:]:
             raise SparkError(
-                f"the block {BEGIN!r} has no end", HOSTS, f"Add the line {END!r} after its last entry, or remove it"
+                f"the block {begin!r} has no end", HOSTS, f"Add the line {end!r} after its last entry, or remove it"
             )
-        return "".join(have[:start] + block + have[bare.index(END, start) + 1 :])
+        return "".join(have[:start] + block + have[bare.index(end, start) + 1 :])
     if not block:
         return text
     return text + ("" if not text or text.endswith("\n") else "\n") + "".join(block)
@@ -277,10 +277,10 @@ def write_hosts(machine: Machine, text: str) -> None:
 
 
 @contextlib.contextmanager
-def alone(machine: Machine) -> Iterator[None]:
+def alone(machine: Machine, what: str = "the fabric", lock: str = LOCK) -> Iterator[None]:
     """One change at a time: a controller that was killed leaves its module running on the node for a while."""
-    os.makedirs(os.path.dirname(machine.real(LOCK)), exist_ok=True)
-    handle = os.open(machine.real(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    os.makedirs(os.path.dirname(machine.real(lock)), exist_ok=True)
+    handle = os.open(machine.real(lock), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         deadline = machine.clock() + LOCK_WAIT_S
         while True:
@@ -290,8 +290,8 @@ def alone(machine: Machine) -> Iterator[None]:
             except BlockingIOError:
                 if machine.clock() >= deadline:
                     raise SparkError(
-                        f"another run has been changing the fabric of this node for {LOCK_WAIT_S:g} s",
-                        LOCK,
+                        f"another run has been changing {what} of this node for {LOCK_WAIT_S:g} s",
+                        lock,
                         "Wait for it to end, and run again",
                     ) from None
                 machine.sleep(POLL_S)

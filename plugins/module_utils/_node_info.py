@@ -347,8 +347,20 @@ def connection_address(
 ) -> tuple[str | None, str | None]:
     """This machine's end of the ssh connection, and how it was found: ``ssh``, ``host`` or nothing.
 
-    SSH_CONNECTION is "client port server port" (ssh(1)). sudo removes it from the environment, but not from that of the
-    processes above. ``connection_host`` counts when it is an address that this machine has.
+    ``connection_host`` counts when it is an address that this machine has.
+    """
+    ssh = ssh_connection(reader)
+    if ssh:
+        return _address(ssh[2]), "ssh"
+    mine = {address for item in interfaces or [] if item["name"] != "lo" for address in _plain(item)}
+    wanted = _address(connection_host)
+    return (wanted, "host") if wanted in mine else (None, None)
+
+
+def ssh_connection(reader: Reader) -> tuple[str, str, str, str] | None:
+    """Client, its port, server and its port, as sshd wrote them; None where this process came another way.
+
+    sudo removes SSH_CONNECTION (ssh(1)) from the environment, but not from that of the processes above.
     """
     value = reader.environment.get("SSH_CONNECTION")
     pid = reader.pid
@@ -360,11 +372,7 @@ def connection_address(
             break
         value = environment(reader, pid).get("SSH_CONNECTION")
     fields = (value or "").split()
-    if len(fields) == 4:
-        return _address(fields[2]), "ssh"
-    mine = {address for item in interfaces or [] if item["name"] != "lo" for address in _plain(item)}
-    wanted = _address(connection_host)
-    return (wanted, "host") if wanted in mine else (None, None)
+    return (fields[0], fields[1], fields[2], fields[3]) if len(fields) == 4 else None
 
 
 def _address(text: str) -> str | None:

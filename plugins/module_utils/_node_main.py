@@ -20,11 +20,13 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 
 # Name of the subcommand -> its module. The zipapp carries these modules and all that they import.
 COMMANDS: Mapping[str, str] = {
+    "access-restore": "_access_restore",
     "drop-caches": "_caches",
     "evict": "_evict",
     "fabric-forward": "_fabric_forward",
     "fabric-restore": "_fabric_restore",
     "fabric-status": "_fabric_status",
+    "peer": "_peer",
     "probe": "_probe",
     "qos-apply": "_fabric_qos",
     "watch-memory": "_memory_watchdog",

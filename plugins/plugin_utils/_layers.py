@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
 
-LAYERS = ("os_stabilization", "fabric", "plan", "ray", "engine", "verify")
+LAYERS = ("access", "os_stabilization", "fabric", "plan", "ray", "engine", "verify")
 KNOWN_TAGS = ("preflight", *LAYERS)
 # Words that Ansible itself gives a meaning.
 SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})

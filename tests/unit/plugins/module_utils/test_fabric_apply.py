@@ -9,7 +9,6 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,10 @@ from fabric_inputs import spark
 from fake_node import FakeNode, Killed
 from hypothesis import given
 from hypothesis import strategies as st
+from root_or_not import root_or_not
 from sysfs_tree import SysfsTree
+
+assert root_or_not  # a fixture
 
 A, B = "enp1s0f0np0", "enP2p1s0f0np0"
 OTHER = ("enp1s0f1np1", "enP2p1s0f1np1")
@@ -64,23 +66,6 @@ def wanted(cage: int = 0, timeout_s: float = 5, **wishes: Any) -> Wanted:
 
 
 NOTHING = Wanted(None, (), "enP7s7", 5)
-
-
-@pytest.fixture(autouse=True)
-def root_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests may run as an ordinary user."""
-    if os.geteuid() != 0:
-        monkeypatch.setattr(os, "fchown", lambda *_a: None)
-        monkeypatch.setattr(os, "chown", lambda *_a, **_k: None)
-        monkeypatch.setattr(_managed_files._Disk, "read", _own_read(_managed_files._Disk.read))
-
-
-def _own_read(read: Callable[..., Any]) -> Callable[..., Any]:
-    def as_root(self: Any, path: str) -> Any:
-        state = read(self, path)
-        return replace(state, uid=0, gid=0) if state.kind != "absent" else state
-
-    return as_root
 
 
 @pytest.fixture

@@ -37,9 +37,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_guard 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from fake_node import FakeNode, Killed
-from test_fabric_apply import NICS, NOTHING, A, B, apply, machine, root_or_not, seal, wanted
+from root_or_not import root_or_not
+from test_fabric_apply import NICS, NOTHING, A, B, apply, machine, seal, wanted
 
-assert root_or_not  # a fixture of both files
+assert root_or_not  # a fixture
 
 NEXT = {"subnets": ["10.40.0.0/24", "10.41.0.0/24"], "mtu": 4200}
 

@@ -35,7 +35,7 @@ def test_a_mistyped_tag_is_refused_with_a_suggestion():
     _selected, findings = _layers.select([], ["fabrik", "always"], [])
     assert [str(f) for f in findings] == [
         "--tags: there is no layer 'fabrik'. Did you mean 'fabric'? The layers are: "
-        "preflight, os_stabilization, fabric, plan, ray, engine, verify."
+        "preflight, access, os_stabilization, fabric, plan, ray, engine, verify."
     ]
 
 
