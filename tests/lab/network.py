@@ -192,6 +192,9 @@ def set_addresses(lab: Lab, before: faults.Lab, after: faults.Lab) -> None:
             shown = ip(netns, "-o", "addr", "show", "dev", netdev)
             if f" {address} " not in shown:
                 nodad = ["nodad"] if ":" in address else []
+                if nodad:  # the fabric role turns IPv6 off; whoever adds such an address has turned it on again
+                    switch = f"net.ipv6.conf.{netdev}.disable_ipv6=0"
+                    run(["ip", "netns", "exec", netns, "sysctl", "-qw", switch])
                 ip(netns, "addr", "add", address, "dev", netdev, *nodad)
 
 
