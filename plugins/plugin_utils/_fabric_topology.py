@@ -299,7 +299,7 @@ def _compared(nodes: Nodes, declared: list[Link], heard: list[Link], findings: l
     found = {port: link for link in heard for port in link.ends}
     told: set[Port] = set()
     for link in heard:
-        wrong = [port for port in link.ends if not _agrees(port, link, expected.get(port))]
+        wrong = [port for port in link.ends if not _agrees(port, link, expected.get(port), found)]
         if not link.switch and len(link.ends) == 2 and wrong:
             # One cable, one finding: by the end that is expected elsewhere, of two the one that joined later.
             wrong = [next((port for port in reversed(link.ends) if port in expected), link.ends[-1])]
@@ -358,13 +358,14 @@ def _is_dark(node: NodeInput, number: int) -> bool:
     return cage is not None and bool(cage.get("admin_down"))
 
 
-def _agrees(port: Port, link: Link, wanted: Link | None) -> bool:
+def _agrees(port: Port, link: Link, wanted: Link | None, found: Mapping[Port, Link]) -> bool:
     if wanted is None:
         return False
     if wanted.switch:
-        # Two ends of a switch that keeps quiet look like a cable.
+        # Two ends of a switch that keeps quiet look like a cable; but not while its others hear each other.
         if not link.switch:
-            return len(link.ends) > 1 and all(end in wanted.ends for end in link.ends)
+            apart = any(found.get(end, link) is not link and len(found[end].ends) > 1 for end in wanted.ends)
+            return len(link.ends) > 1 and all(end in wanted.ends for end in link.ends) and not apart
         named = not wanted.switch.startswith("switch")
         return not named or link.systems.get(port, wanted.switch) == wanted.switch
     return not link.switch and set(link.ends) == set(wanted.ends)
@@ -514,7 +515,7 @@ def _loose(port: Port, link: Link | None, ports: Mapping[str, set[int]]) -> tupl
             other = next(end for end in link.ends if end != port)
             return (
                 f"it is joined with cage {other[1]} of the same node: {LOOP}",
-                "Plug the other end into another node or a switch",
+                "Plug the other end into another node or a switch; if both are in a switch, no other node is",
             )
         far = link.far(port)
         if far is not None and far[1] not in ports[far[0]]:
