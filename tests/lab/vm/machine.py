@@ -6,8 +6,9 @@
 
 Each has a disk that keeps what is written (a qcow2 over the image), a management NIC behind a QEMU user network of its
 own, with ssh forwarded from 127.0.0.1, and two NICs that are the halves of cage 0. The halves of all machines are on
-one Ethernet segment, as on a Spark, where the NIC itself switches between the halves of a cage: UDP multicast on the
-loopback device, which needs no privilege and leaves no interface behind.
+one Ethernet segment, as on a Spark, where the NIC itself switches between the halves of a cage: a hub in each QEMU, and
+between that of spark1 and each other a pair of Unix datagram sockets. They hold a sender back, where UDP multicast
+between emulated machines loses nearly every frame, and a machine that comes back needs nothing from the others.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ from sim import spark
 
 RUN = pathlib.Path("/run/sparkmatrix-vm")
 NICS = [nic for nic in spark.NICS if nic.cage == 0]
-GROUP = "230.0.0.1"
 MANAGEMENT = "10.77.0"  # inside QEMU's user network, on no interface of the host
 MEMORY_MIB = 1024
 READY_TIMEOUT_S = 240
@@ -106,7 +106,6 @@ class VmRecord:
     nodes: int
     image: str
     acceleration: str  # "kvm" or "tcg"
-    fabric_port: int  # UDP port of the fabric's segment
     ssh_ports: list[int]
     state: str  # where overlay inventory, ssh configuration and keys are
     since: str
@@ -131,14 +130,12 @@ class VmRecord:
 
 def create(vms: Vms, count: int, image: pathlib.Path) -> VmRecord:
     """Disks, keys and inventory; nothing runs yet."""
-    ports = _free_ports(socket.SOCK_STREAM, count)
-    (fabric,) = _free_ports(socket.SOCK_DGRAM, 1)
+    ports = _free_ports(count)
     record = VmRecord(
         id=vms.id,
         nodes=count,
         image=str(image),
         acceleration=acceleration(image),
-        fabric_port=fabric,
         ssh_ports=ports,
         state=str(CHECKOUT / ".lab" / vms.id),
         since=time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -165,9 +162,9 @@ def create(vms: Vms, count: int, image: pathlib.Path) -> VmRecord:
     return record
 
 
-def _free_ports(kind: int, count: int) -> list[int]:
+def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
-        bound = [stack.enter_context(socket.socket(socket.AF_INET, kind)) for _ in range(count)]
+        bound = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(count)]
         for one in bound:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in bound]
@@ -265,11 +262,18 @@ def qemu(vms: Vms, record: VmRecord, node: str) -> list[str]:
     # A network per machine: QEMU's user network would answer frames of the others if they shared a segment.
     forward = f"hostfwd=tcp:127.0.0.1:{record.ssh_port(node)}-{address}:22"
     words += ["-netdev", f"user,id=management,ipv6=off,net={MANAGEMENT}.0/24,host={MANAGEMENT}.1,restrict=on,{forward}"]
-    words += ["-device", f"virtio-net-pci,netdev=management,mac={spark.management_mac(number)},romfile="]
+    mac = spark.management_mac(number)
+    words += ["-device", f"virtio-net-pci,id={spark.MANAGEMENT},netdev=management,mac={mac},romfile="]
     for nic in NICS:
-        words += ["-netdev", f"socket,id=n{nic.half},mcast={GROUP}:{record.fabric_port},localaddr=127.0.0.1"]
+        words += ["-netdev", f"hubport,id=n{nic.half},hubid=0"]
         mac = spark.mac(number, nic.mac_offset)
         words += ["-device", f"virtio-net-pci,id={nic.netdev},netdev=n{nic.half},host_mtu=9000,mac={mac},romfile="]
+    first = record.names[0]
+    for other in record.names[1:] if node == first else [first]:
+        local = f"local.type=unix,local.path={vms.run}/{node}-{other}"
+        remote = f"remote.type=unix,remote.path={vms.run}/{other}-{node}"
+        words += ["-netdev", f"dgram,id=to-{other},{local},{remote}"]
+        words += ["-netdev", f"hubport,id=port-{other},hubid=0,netdev=to-{other}"]
     words += ["-chardev", f"socket,id=tty,path={vms.run / node}.tty,server=on,wait=off,logfile={vms.console(node)}"]
     words += ["-serial", "chardev:tty", "-qmp", f"unix:{vms.monitor(node)},server=on,wait=off"]
     return [*words, "-daemonize", "-pidfile", str(vms.run / f"{node}.pid")]

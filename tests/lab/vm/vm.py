@@ -29,6 +29,7 @@ import machine
 import vm_image
 from labstate import LabError, operation
 from machine import Vms
+from sim import spark
 
 TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -187,8 +188,8 @@ def parser() -> argparse.ArgumentParser:
     command("power-off", "pull the plug; what was not written to the disk is lost", node=True)
     command("power-on", "boot it again", node=True)
     command("reboot", "reboot, and wait until it is up", node=True)
-    cable = command("link", "take or give the carrier of one half", node=True)
-    cable.add_argument("netdev", choices=[nic.netdev for nic in machine.NICS])
+    cable = command("link", "take or give the carrier of one interface", node=True)
+    cable.add_argument("netdev", choices=[spark.MANAGEMENT, *(nic.netdev for nic in machine.NICS)])
     cable.add_argument("state", choices=["on", "off"])
     return made
 
