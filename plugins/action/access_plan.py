@@ -41,6 +41,5 @@ class ActionModule(ActionBase):
             hosts_lines=made.hosts_lines,
             rules=made.rules,
             ignore=made.ignore,
-            complete=all(node.public_key for node in nodes.values()),
         )
         return result

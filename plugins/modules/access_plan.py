@@ -65,8 +65,4 @@ ignore:
   returned: success
   type: list
   elements: str
-complete:
-  description: Every node has a key.
-  returned: success
-  type: bool
 """

@@ -67,7 +67,9 @@ def node_inputs(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Node], 
         connection = look.get("connection") or []
         client, server = (connection[0], connection[2]) if len(connection) == 4 else ("", "")
         # The node's own end of the connection, before what the inventory says: that may be a name or a forwarded port.
-        address = _address(values.get("address")) or _address(server) or _address(values.get("login"))
+        fact = _fact(values.get("fact"), host)
+        known = (values.get("address"), server, values.get("login"), fact.management_address if fact else "")
+        address = next((found for found in map(_address, known) if found), "")
         if not address:
             findings.append(
                 Finding(
@@ -84,7 +86,7 @@ def node_inputs(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Node], 
             public_key=str(look.get("public_key") or ""),
             host_keys=tuple(look.get("host_keys") or ()),
             port=22 if 22 in ports else ports[0],
-            fact=_fact(values.get("fact"), host),
+            fact=fact,
             controller=_address(client),
         )
     return nodes, findings

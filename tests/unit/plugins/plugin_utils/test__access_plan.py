@@ -216,10 +216,12 @@ def run(**args: Any) -> dict[str, Any]:
 def test_the_action() -> None:
     planned = run(nodes={"spark1": raw(0), "spark2": raw(1, fact={"torn": 1})})
     assert not planned.get("failed") and planned["changed"] is False
-    assert planned["complete"] and planned["ignore"] == ["10.0.0.1", "10.0.0.99", "10.0.0.2"]
+    assert planned["ignore"] == ["10.0.0.1", "10.0.0.99", "10.0.0.2"]
     fact = facts(*SWITCH)["spark1"].as_dict()
     planned = run(nodes={"spark1": raw(0, fact=fact), "spark2": raw(1, look=look(1, public_key=""))})
-    assert not planned["complete"] and "192.168.100.10" in planned["ignore"]
+    assert "192.168.100.10" in planned["ignore"]
+    planned = run(nodes={"spark1": raw(0, fact=fact, look=look(0, connection=[]))})
+    assert planned["ignore"][0] == "10.0.0.1", "the fact knows where the node is managed"
 
 
 def test_the_action_refuses() -> None:
