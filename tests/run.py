@@ -145,7 +145,10 @@ def inventories() -> Step:
 
 
 def virtual_machines(name: str, levels: tuple[str, ...]) -> Step:
-    """The fabric on kernels of its own. Not among the scenarios that `--all` finds: they have other nodes."""
+    """The fabric on kernels of its own. Not among the scenarios that `--all` finds: they have other nodes.
+
+    Emulated on two busy cores, two machines take more than the ten minutes that `test` would have for them.
+    """
     vm = (f"{VENV}/python", "tests/lab/vm/vm.py")
     test = (f"{VENV}/molecule", "test", "--report", "--scenario-name", name)
     return Step(

@@ -195,6 +195,14 @@ def test_failures_are_explained(done: Completed, reason: str, remedy: str) -> No
     assert reason in (outcome.reason or "") and remedy in (outcome.remedy or "")
 
 
+@pytest.mark.parametrize(("software", "duration", "gbps"), [(True, 10, 0.035), (True, 4, 0.0), (False, 10, 0.0)])
+def test_soft_roce_is_reckoned_by_its_count(software: bool, duration: int, gbps: float) -> None:
+    """An emulated machine printed this: 395 writes, and no rate."""
+    text = HEADER + " 65536      395           0.000000            0.000000            0.000000\n"
+    found = measure([replace(TEST, software=software)], duration, 30.0, lambda _words, _limit: Completed(0, text, ""))
+    assert found[0].gbps == gbps
+
+
 def test_tests_come_in_the_order_of_their_slots() -> None:
     entries = [{**vars(replace(TEST, slot=slot))} for slot in (2, 0, 1)]
     assert [test.slot for test in parse_tests(entries)] == [0, 1, 2]
