@@ -40,7 +40,8 @@ class Path:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How it went. ``cause``: ``mtu_local``, ``mtu_path``, ``unreachable``, ``silent`` or ``failed``; None when ok."""
+    """How it went. ``cause``: ``mtu_local``, ``mtu_path``, ``no_address``, ``unreachable``, ``silent`` or ``failed``;
+    None when ok."""
 
     rail: int
     peer: str
@@ -74,6 +75,8 @@ def classify(done: Completed) -> str:
     text = f"{done.out}\n{done.err}".lower()
     if "message too long" in text or "local error" in text:
         return "mtu_local"
+    if "cannot assign requested address" in text:
+        return "no_address"
     if "frag needed" in text:
         return "mtu_path"
     if "unreachable" in text or "no route" in text:
@@ -86,6 +89,14 @@ def _explain(path: Path, big: Completed, small: Completed) -> tuple[str, str, st
     """Cause, reason and remedy."""
     cause = classify(big)
     try_it = f"Repeat it with: {' '.join(argv(path, path.mtu - HEADERS))}"
+    if cause == "no_address":
+        return (
+            cause,
+            f"this node no longer has the address {path.source}",
+            "If it was cut off for a while, it has taken the change back by itself (fabric_rollback_seconds), as "
+            "journalctl -u 'sparkmatrix-fabric-restore-*' then says: see to the management network, or raise the time. "
+            "Then run again",
+        )
     if cause == "mtu_local":
         return (
             cause,
@@ -96,7 +107,8 @@ def _explain(path: Path, big: Completed, small: Completed) -> tuple[str, str, st
         return (
             "mtu_path",
             f"packets of {path.mtu} bytes are lost, small ones pass: the MTU is smaller on the way or at the other end",
-            "Set the MTU of the switch ports to 9216 or more, and check ip link at the other end. " + try_it,
+            "Check ip link at the other end. Through a switch: set the MTU of its ports to "
+            f"{max(9216, path.mtu)} or more, or lower fabric_mtu. {try_it}",
         )
     if cause == "unreachable":
         return (

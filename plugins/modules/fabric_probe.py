@@ -79,7 +79,8 @@ probes:
     rtt_ms: {description: Time of the answer in milliseconds., type: float, sample: 0.042}
     attempts: {description: How often it was tried., type: int, sample: 1}
     cause:
-      description: V(mtu_local), V(mtu_path), V(unreachable), V(silent) or V(failed); null when it answered.
+      description: V(mtu_local), V(mtu_path), V(no_address), V(unreachable), V(silent) or V(failed); null when it
+        answered.
       type: str
       sample: mtu_path
     reason: {description: The cause as text., type: str, sample: nobody answers for the address (ARP)}

@@ -87,13 +87,16 @@ def seal(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], expo
     of a node."""
     findings: list[Finding] = []
     sealed: dict[str, FabricFact] = {}
-    _judge_probes(facts, measured, findings)
+    gone = _judge_probes(facts, measured, findings)
     for host, fact in facts.items():
         node = measured.get(host, Measured())
         rails, environment = fact.rails, dict(fact.environment)
         if fact.transport == "rdma":
             cidrs = [text for text in (environment.get("NCCL_IB_ADDR_RANGE"),) if text]
-            rails = tuple(_resolve_gid(host, rail, node.gids, cidrs, findings) for rail in rails)
+            rails = tuple(
+                rail if (host, rail.index) in gone else _resolve_gid(host, rail, node.gids, cidrs, findings)
+                for rail in rails
+            )
             if export_gid_index and "NCCL_IB_GID_INDEX" not in environment:
                 environment.update(_exported(host, rails, findings))
         ordered = dict(sorted(environment.items()))
@@ -123,8 +126,12 @@ def _exported(host: str, rails: Sequence[Rail], findings: list[Finding]) -> dict
     return {}
 
 
-def _judge_probes(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], findings: list[Finding]) -> None:
-    """One finding per cause, not per ping: a bad cable fails towards every peer and back."""
+def _judge_probes(
+    facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], findings: list[Finding]
+) -> set[tuple[str, int]]:
+    """One finding per cause, not per ping: a bad cable fails towards every peer and back. Returns the halves (node and
+    index of the rail) that have lost their address, and with it their GID."""
+    gone: set[tuple[str, int]] = set()
     results = {
         (host, int(probe["rail"]), str(probe["peer"])): probe
         for host, node in measured.items()
@@ -144,9 +151,26 @@ def _judge_probes(facts: Mapping[str, FabricFact], measured: Mapping[str, Measur
                     tested.add((host, peer))
                     if not probe.get("ok"):
                         failed[host, peer] = probe
+        bare = _judge_addresses(rails, failed, findings)
+        gone |= {(host, rails[host].index) for host in bare}
+        if bare:
+            tested = {pair for pair in tested if bare.isdisjoint(pair)}
+            failed = {pair: probe for pair, probe in failed.items() if bare.isdisjoint(pair)}
         _judge_subnet(facts, rails, tested, failed, findings)
     for host, missing in silent.items():
         findings.append(Finding(host, f"{', '.join(sorted(missing))} was not pinged", "Run the fabric layer again"))
+    return gone
+
+
+def _judge_addresses(
+    rails: Mapping[str, Rail], failed: Mapping[Pair, Mapping[str, Any]], findings: list[Finding]
+) -> set[str]:
+    """Nodes that have lost their address here. What their peers say of it (no answer) is no finding of its own."""
+    bare = {host: probe for (host, _peer), probe in failed.items() if probe.get("cause") == "no_address"}
+    for host, probe in bare.items():
+        reason, remedy = _usual([probe])
+        findings.append(Finding(host, reason, remedy, f"{rails[host].rdma_device} ({rails[host].netdev})"))
+    return set(bare)
 
 
 def _judge_subnet(

@@ -41,6 +41,7 @@ From 192.168.100.10 icmp_seq=1 Destination Host Unreachable
 1 packets transmitted, 0 received, +1 errors, 100% packet loss, time 0ms
 """
 FRAGMENT = "From 10.1.1.1 icmp_seq=1 Frag needed and DF set (mtu = 1500)\n"
+BIND = "ping: bind: Cannot assign requested address\n"
 TOO_LONG = "ping: sendmsg: Message too long\n"
 TOO_LONG_KNOWN = "ping: local error: message too long, mtu=1500\n"
 
@@ -71,6 +72,7 @@ def test_rtt(text: str, rtt: float | None) -> None:
         (Completed(1, SILENCE, TOO_LONG), "mtu_local"),
         (Completed(1, SILENCE, TOO_LONG_KNOWN), "mtu_local"),
         (Completed(1, FRAGMENT), "mtu_path"),
+        (Completed(2, "", BIND), "no_address"),
         (Completed(2, "", "ping: socket: Operation not permitted\n"), "failed"),
         (Completed(124, "", "ping gave no answer within 30 s"), "failed"),
     ],
@@ -121,6 +123,12 @@ def test_an_answer_after_a_lost_packet_is_an_answer() -> None:
         (Completed(1, SILENCE), Completed(1, SILENCE), "silent", "no answer, neither to large nor to small packets"),
         (Completed(2, "", "ping: no"), Completed(2, "", "ping: no"), "failed", "ping failed: ping: no"),
         (Completed(1, FRAGMENT), Completed(1, SILENCE), "failed", "ping failed: From 10.1.1.1"),
+        (
+            Completed(2, "", BIND),
+            Completed(2, "", BIND),
+            "no_address",
+            "this node no longer has the address 192.168.100.10",
+        ),
     ],
 )
 def test_why_it_failed(big: Completed, small: Completed, cause: str, reason: str) -> None:
@@ -148,3 +156,11 @@ def test_paths_from_options() -> None:
     assert parse_paths([{"rail": 1, "source": "a", "peer": "p", "address": "b", "mtu": 9000}]) == [
         Path(1, "a", "p", "b", 9000)
     ]
+
+
+@pytest.mark.parametrize(("mtu", "ports"), [(9000, "9216"), (9978, "9978")])
+def test_the_ports_of_the_switch_need_what_is_sent(mtu: int, ports: str) -> None:
+    path = Path(1, "192.168.100.10", "spark2", "192.168.100.11", mtu)
+    clock = Clock()
+    (verdict,) = probe([path], 1, Pings([Completed(1, SILENCE)], Completed(0, ANSWER)), clock, clock.sleep)
+    assert f"its ports to {ports} or more" in str(verdict.remedy)

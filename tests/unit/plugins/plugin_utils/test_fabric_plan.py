@@ -454,6 +454,23 @@ def measured(facts: Any) -> dict[str, Measured]:
     }
 
 
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_node_that_took_its_change_back_is_the_only_finding(nodes: int) -> None:
+    facts = plan(sparks(nodes), Wishes()).facts
+    found = measured(facts)
+    lost = {"ok": False, "cause": "no_address", "reason": "this node no longer has the address", "remedy": "Run again"}
+    silent = {"ok": False, "cause": "unreachable", "reason": "nobody answers for the address (ARP)"}
+    for host, node in found.items():
+        probes = [
+            {**probe, **(lost if host == "spark2" else silent if probe["peer"] == "spark2" else {})}
+            for probe in node.probes
+        ]
+        found[host] = replace(node, probes=probes, gids=[] if host == "spark2" else node.gids)
+    sealed = seal(facts, found)
+    assert [(finding.host, finding.found) for finding in sealed.findings] == [("spark2", lost["reason"])] * 2
+    assert {fact.state for fact in sealed.facts.values()} == {"applying"}
+
+
 def test_seal_resolves_gids_and_keeps_the_plan() -> None:
     facts = plan(sparks(4), Wishes()).facts
     found = measured(facts)
