@@ -285,6 +285,7 @@ class _Apply:
             # What is asked for only now was not changed before.
             values = {key: read_sysctl(self.machine, netdev, key) for key in self.asked if key not in entry["sysctls"]}
             entry["sysctls"] = {**entry["sysctls"], **{key: v for key, v in values.items() if v is not None}}
+            entry["sysctls"].update(self._no_longer_right(netdev, entry["sysctls"]))
             ours = f"{rail.address}/{rail.prefix}"
             if ours not in entry["addresses"]:
                 entry["addresses"] = sorted([*entry["addresses"], ours])
@@ -295,6 +296,17 @@ class _Apply:
         if self.rails and not self.memory.interfaces:
             started = not _fabric_backend.networkd_runs(self.machine)
         return Memory(interfaces, started and bool(interfaces), self.backend)
+
+    def _no_longer_right(self, netdev: str, before: Mapping[str, int]) -> dict[str, int]:
+        """Sysctls that were right without us, and are not any more: set by hand until the next boot, for example. What
+        is there now is what we change."""
+        found = {}
+        for key in set(before) & set(self.asked):
+            now = read_sysctl(self.machine, netdev, key)
+            right = not sysctl_wanted(self.machine, key, self.asked[key], before[key])
+            if right and now is not None and sysctl_wanted(self.machine, key, self.asked[key], now):
+                found[key] = now
+        return found
 
     def _files(self, memory: Memory, needed: Mapping[tuple[str, str], int]) -> list[File]:
         if not self.rails:

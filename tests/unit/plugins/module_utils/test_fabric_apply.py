@@ -164,6 +164,22 @@ def test_sysctls_that_somebody_else_sets_are_left_to_them(node: FakeNode) -> Non
     assert not apply(node, wanted()).changed
 
 
+def test_a_sysctl_that_was_right_only_until_the_reboot_is_set_for_good(node: FakeNode) -> None:
+    ipv6 = f"/proc/sys/net/ipv6/conf/{A}/disable_ipv6"
+    line = f"net.ipv6.conf.{A}.disable_ipv6 = 1\n"
+    node.write(ipv6, "1\n")  # a profile of NetworkManager that has been deleted, or by hand
+    apply(node, wanted())
+    assert line not in node.read(SYSCTL_FILE)
+    node.write(ipv6, "0\n")  # the machine was started again
+    outcome = apply(node, wanted())
+    assert f"{A}: disable_ipv6 1" in outcome.changes and SYSCTL_FILE in outcome.changes
+    assert line in node.read(SYSCTL_FILE)
+    assert node.read(ipv6).strip() == "1"
+    assert not apply(node, wanted()).changed
+    apply(node, NOTHING)
+    assert node.read(ipv6).strip() == "0"
+
+
 def test_no_sysctl_file_where_none_is_needed(node: FakeNode) -> None:
     for key, value in _fabric_machine.ARP.items():
         node.write(f"/proc/sys/net/ipv4/conf/all/{key}", f"{value}\n")
