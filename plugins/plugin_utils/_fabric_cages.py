@@ -94,7 +94,7 @@ def choose(node: NodeInput, found: Found) -> list[int]:
     wanted, plugged = node.use_cages, cabled(node)
     if isinstance(wanted, str):
         if wanted != "auto":
-            found("", f"fabric_cages is {wanted!r}", "Use auto, [0], [1] or [0, 1]")
+            found("", f"fabric_cages is {wanted!r}", "Use auto, [0], [1] or [0, 1], with the brackets")
             return []
         if not plugged:
             _explain_dark(node.cages, found)

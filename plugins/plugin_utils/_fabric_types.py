@@ -121,7 +121,6 @@ def node_input(host: str, raw: Mapping[str, Any], findings: list[Finding]) -> No
                 "Set fabric_management_address for this host to the address at which the other nodes reach it",
             )
         )
-    cages = raw.get("cages", "auto")
     return NodeInput(
         rank=int(raw.get("rank", -1)),
         management_address=address or "0.0.0.0",  # noqa: S104 -- a placeholder in a plan that is refused
@@ -131,10 +130,18 @@ def node_input(host: str, raw: Mapping[str, Any], findings: list[Finding]) -> No
         interfaces=interfaces,
         routes=network.get("routes"),
         neighbors=raw.get("neighbors"),
-        use_cages=cages if isinstance(cages, str) else tuple(int(cage) for cage in cages),
+        use_cages=_use_cages(raw.get("cages", "auto")),
         addresses={str(name): str(value) for name, value in (raw.get("addresses") or {}).items()},
         environment=raw.get("environment") or {},
     )
+
+
+def _use_cages(value: Any) -> str | tuple[int, ...]:
+    """``fabric_cages``; what is no list of numbers stays text, which is refused unless it is ``auto``."""
+    try:
+        return value if isinstance(value, str) else tuple(int(cage) for cage in value)
+    except (TypeError, ValueError):
+        return str(value)
 
 
 def missing_nodes(sparks: Iterable[str], nodes: Iterable[str]) -> list[Finding]:

@@ -171,7 +171,7 @@ REFUSALS = [
     ("switch of one", sparks(1), {"topology": "switch"}, "'switch': there is one node"),
     ("transport", sparks(2), {"transport": "tcp"}, "fabric_transport is 'tcp'. Use auto, rdma or socket"),
     ("mtu", sparks(2), {"mtu": 10000}, "fabric_mtu is 10000. Use 9000, or 1280 to 9978 bytes"),
-    ("one subnet", sparks(2), {"subnets": ["192.168.100.0/24"]}, "fabric_subnets has 1 entries"),
+    ("one subnet", sparks(2), {"subnets": ["192.168.100.0/24"]}, "fabric_subnets lists 1 subnet, and"),
     ("no subnet", sparks(2), {"subnets": ["192.168.100.0/24", "x"]}, "fabric_subnets: 'x' is no IPv4 subnet"),
     ("host bits", sparks(2), {"subnets": ["192.168.100.1/24", "10.1.0.0/24"]}, "has host bits set"),
     ("overlap", sparks(2), {"subnets": ["10.1.0.0/16", "10.1.1.0/24"]}, "fabric_subnets overlap: 10.1.0.0/16 and"),
@@ -199,7 +199,7 @@ REFUSALS = [
     ("named, dark", {"a": spark(0), "b": spark(1, (), use_cages=(0,))}, {}, "b cage 0: no link: no cable"),
     ("no such cage", sparks(2, use_cages=(2,)), {}, "fabric_cages is [2], and this node has [0, 1]"),
     ("one of two cages", sparks(2, use_cages=(0, 1)), {}, "spark2 cage 1: no link: no cable, or the other end is dark"),
-    ("cages text", sparks(2, use_cages="both"), {}, "fabric_cages is 'both'. Use auto, [0], [1] or [0, 1]"),
+    ("cages text", sparks(2, use_cages="both"), {}, "fabric_cages is 'both'. Use auto, [0], [1] or [0, 1], with"),
     ("rank", {"a": spark(0), "b": spark(0)}, {}, "b: spark_rank 0 is also that of a"),
     ("negative rank", {"a": spark(0), "b": spark(-1)}, {}, "b: spark_rank is -1"),
     ("no head", {"a": spark(1), "b": spark(5)}, {}, "all nodes: no node has spark_rank 0, which is the head"),
@@ -403,6 +403,8 @@ def test_an_unknown_management_address_is_a_finding(document: Any) -> None:
 
 def test_named_cages_become_numbers() -> None:
     assert _fabric_plan.node_input("a", raw(cages=["1"]), []).use_cages == (1,)
+    for wrong in (0, None, True, ["left"], [None]):
+        assert _fabric_plan.node_input("a", raw(cages=wrong), []).use_cages == str(wrong)
 
 
 # --- peers, names ----------------------------------------------------------------------------------------------------

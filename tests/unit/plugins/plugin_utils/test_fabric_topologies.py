@@ -375,7 +375,7 @@ REFUSALS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("subnets meet", ring(3), {"subnets": ["192.168.100.0/24", "192.168.102.0/24"]},
      "fabric_subnets overlap: 192.168.102.0/24 and 192.168.102.0/24"),
     ("three subnets", ring(3), {"subnets": ["10.1.0.0/24", "10.1.1.0/24", "10.1.2.0/24"]},
-     "fabric_subnets has 3 entries"),
+     "fabric_subnets lists 3 subnets, and"),
     ("sizes differ in a ring", ring(3), {"subnets": ["10.1.0.0/24", "10.2.0.0/25"]},
      "its subnets have the prefix lengths 24, 25"),
     ("qos on a cable", wired("spark1.0 spark2.0"), {"qos": "roce"},
