@@ -67,8 +67,8 @@ def _listed(wishes: Wishes, findings: list[Finding]) -> list[Network]:
     if count < RAILS or count % RAILS:
         findings.append(
             everywhere(
-                f"fabric_subnets lists {count} subnet{'' if count == 1 else 's'}, and a cable has {RAILS} halves with a "
-                "subnet each",
+                f"fabric_subnets lists {count} subnet{'' if count == 1 else 's'}, and a cable has {RAILS} halves with "
+                "a subnet each",
                 "List two subnets, or two per cable: in one, all traffic would leave through one half",
             )
         )
