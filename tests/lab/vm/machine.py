@@ -8,7 +8,7 @@ Each has a disk that keeps what is written (a qcow2 over the image), a managemen
 own, with ssh forwarded from 127.0.0.1, and two NICs that are the halves of cage 0. The halves of all machines are on
 one Ethernet segment, as on a Spark, where the NIC itself switches between the halves of a cage: a hub in each QEMU, and
 between that of spark1 and each other a pair of Unix datagram sockets. They hold a sender back, where UDP multicast
-between emulated machines loses nearly every frame, and a machine that comes back needs nothing from the others.
+between emulated machines lost every second frame, and a machine that comes back needs nothing from the others.
 """
 
 from __future__ import annotations
