@@ -67,7 +67,12 @@ def cabling(nodes: Nodes, wanted: str, declared: Sequence[str], findings: list[F
     neither, the count of nodes decides (see :func:`_assumed`)."""
     heard = _heard(nodes, findings)
     if declared:
-        return _compared(nodes, _declared(nodes, declared, findings), heard, findings)
+        before = len(findings)
+        links = _declared(nodes, declared, findings)
+        if len(findings) > before:
+            # What cannot be read would look like cables that are missing, or are in the wrong place.
+            return heard or links
+        return _compared(nodes, links, heard, findings)
     return heard or _assumed(nodes, wanted, findings)
 
 

@@ -32,6 +32,7 @@ ALWAYS = ("preflight", "spark")
 _INTEGER = re.compile(r"^\s*[+-]?\d+\s*$")
 # What ansible.builtin takes for a boolean (ansible.module_utils.parsing.convert_bool).
 _BOOLEANS = frozenset({"y", "yes", "on", "1", "true", "t", "n", "no", "off", "0", "false", "f", "1.0", "0.0"})
+_MARKUP = re.compile(r"\b[BCIOV]\(([^()]*)\)")  # of Ansible's documentation: V(auto) is shown to people as auto
 _SECRET_NAME = re.compile(r"(key|token|password|secret)s?$")
 
 
@@ -94,7 +95,9 @@ def _variable(name: str, role: str, option: Mapping[str, Any]) -> Variable:
         default=option.get("default"),
         required=bool(option.get("required")),
         secret=bool(option.get("no_log")) or bool(_SECRET_NAME.search(name)),
-        description=description if isinstance(description, str) else " ".join(map(str, description)),
+        description=_MARKUP.sub(
+            r"\1", description if isinstance(description, str) else " ".join(map(str, description))
+        ),
     )
 
 

@@ -27,7 +27,7 @@ def test_specifications_are_merged(tmp_path):
 argument_specs:
   main:
     options:
-      demo_mtu: {type: int, default: 9000, choices: [1500, 9000], description: [Bytes., More.]}
+      demo_mtu: {type: int, default: 9000, choices: [1500, 9000], description: ['Bytes, V(9000), not B(less).', More.]}
       demo_token: {description: x}
       demo_plain: {no_log: true}
       demo_list: {type: list, elements: int, required: true}
@@ -39,7 +39,7 @@ argument_specs:
     )
     found = v.load(tmp_path)
     assert found["demo_mtu"] == Variable(
-        "demo_mtu", "demo", "int", "", (1500, 9000), 9000, False, False, "Bytes. More."
+        "demo_mtu", "demo", "int", "", (1500, 9000), 9000, False, False, "Bytes, 9000, not less. More."
     )
     assert found["demo_token"].secret
     assert found["demo_plain"].secret

@@ -669,3 +669,8 @@ def test_what_the_loader_refuses_the_schema_refuses(change: dict[str, Any]) -> N
     assert not VALIDATOR.is_valid(document)
     with pytest.raises(_fabric_fact.SparkError):
         load(document, "spark1")
+
+
+def test_a_declaration_that_cannot_be_read_is_not_compared_with_what_is_heard() -> None:
+    made = plan(wired("spark1.0 spark2.0"), Wishes(cables=["spark1.0 spark2.7", "hello"]))
+    assert [finding.found.split(":")[0] for finding in made.findings] == ["fabric_cables"] * 2
