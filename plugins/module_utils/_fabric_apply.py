@@ -62,8 +62,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files
     STATE_DIR,
     File,
     Result,
+    State,
     apply_set,
     originals,
+    put_state,
     remove_set,
 )
 
@@ -616,6 +618,11 @@ class _Apply:
             memory.networkd_started or self.memory.networkd_started,
             memory.backend,
         )
+        if self.memory.interfaces and self.machine.read(f"{STATE_DIR}/{SET}.json") is None:
+            # The manifest was lost, and what we wrote would now count as the original. These paths are nobody else's.
+            own = [item.path for item in _fabric_forward.files()]
+            for path in (_netplan.FILE, SYSCTL_FILE, *own, MEMORY):
+                put_state(path, State(), root=self.machine.root)
         first = File(MEMORY, content=remembered.text().encode())
         others = [item for item in self._current(files) if item.path != MEMORY]
         apply_set(SET, [first, *others], root=self.machine.root)

@@ -143,6 +143,15 @@ def test_check_mode_says_what_will_happen_and_does_nothing(node: FakeNode) -> No
     assert not any(MEMORY in json.dumps(entry) for entry in outcome.diff)
 
 
+def test_a_lost_manifest_does_not_make_our_files_originals(node: FakeNode) -> None:
+    before, state = node.tree(), node.state()
+    apply(node, wanted())
+    node.path(f"{_managed_files.STATE_DIR}/fabric.json").unlink()
+    apply(node, NOTHING)
+    assert not node.path(_netplan.FILE).exists() and not node.path(SYSCTL_FILE).exists()
+    assert (node.tree(), node.state()) == (before, state)
+
+
 def test_what_is_in_force_counts_not_the_file(node: FakeNode) -> None:
     want = wanted()
     apply(node, want)
