@@ -147,7 +147,7 @@ def inventories() -> Step:
 def virtual_machines(name: str, levels: tuple[str, ...]) -> Step:
     """The fabric on kernels of its own. Not among the scenarios that `--all` finds: they have other nodes.
 
-    Emulated on two busy cores, two machines take more than the ten minutes that `test` would have for them.
+    Emulated, two machines take under ten minutes; four belong to `test-full`.
     """
     vm = (f"{VENV}/python", "tests/lab/vm/vm.py")
     test = (f"{VENV}/molecule", "test", "--report", "--scenario-name", name)
@@ -176,7 +176,7 @@ def steps() -> list[Step]:
         sanity(VENV_312, "3.12"),
         Step("lab", ((f"{VENV}/python", "tests/lab/demo.py", "build"),), ("test", "full"), needs_root, on_lab=True),
         molecule(("test", "full")),
-        virtual_machines("fabric-vm", ("full",)),
+        virtual_machines("fabric-vm", ("test", "full")),
         virtual_machines("fabric-vm4", ("full",)),
         Step(
             "interruptions",
