@@ -30,16 +30,17 @@ MAX_DELAY_S = 1.5
 LAST_TASKS = 6  # reports and questions, which are over before a delayed kill comes
 
 # What has to be equal at the end. Secrets are random per cluster, and so is the hash over them in the units: of secrets
-# only owner and mode are compared.
+# only owner and mode are compared, and of known hosts only names and kinds of keys.
 FINGERPRINT = r"""
 set -u
 cd /
 places="etc/sparkmatrix etc/netplan etc/sysctl.d etc/security etc/systemd etc/ansible usr/local/lib/sparkmatrix"
 sudo find $places -printf '%p %y %m %u %l\n' 2>/dev/null | sort
-sudo find $places -type f ! -perm 0600 ! -name 'sparkmatrix-*.service' -exec sha256sum {} + 2>/dev/null | sort -k2
+sudo find $places -type f ! -perm 0600 ! -name 'sparkmatrix-*.service' ! -name known_hosts -exec sha256sum {} + 2>/dev/null | sort -k2
 for unit in etc/systemd/system/sparkmatrix-*.service; do
   echo "$unit $(grep -v SPARKMATRIX_CONFIG_HASH= $unit | sha256sum)"
 done
+sudo cut -d' ' -f1,2 etc/sparkmatrix/ssh/known_hosts
 sudo sha256sum /etc/hosts $(sudo find /etc/netplan -type f | sort)
 systemctl get-default
 for unit in sparkmatrix-ray sparkmatrix-engine; do
