@@ -7,6 +7,8 @@ systemctl set-default graphical.target
 systemctl enable ssh NetworkManager systemd-networkd docker.socket
 # Started by its socket: on a Spark it runs from the start, here four of them would be idle load.
 systemctl disable docker.service containerd.service
+# The role gateway runs an nginx of its own; the distribution's would listen on port 80 of every interface.
+systemctl disable nginx.service
 # Nothing in the lab waits for a network that netplan does not know, nothing updates packages behind a test, and nothing
 # changes modules and binary formats of the host.
 systemctl mask systemd-networkd-wait-online.service NetworkManager-wait-online.service \
