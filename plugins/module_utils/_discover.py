@@ -23,6 +23,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
 MOST_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped prefix
 TIMEOUT_S = 1.0
 _WORKERS = 64
+# What a host name may have. Anybody on the network may announce anything, and names end up in an inventory.
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _ESCAPE = re.compile(r"\\(\d{3}|.)")
 _LIKELY = re.compile(r"^(spark|gx10|promaxgb10|dgx)", re.IGNORECASE)
 
@@ -46,15 +48,24 @@ class Candidate:
 def parse_avahi(text: str) -> list[Candidate]:
     """The output of ``avahi-browse --parsable --resolve``: ``=;interface;IPv4;name;type;domain;host;address;port;…``.
 
-    IPv4 only, once per address, by name. Lines that are something else are left out.
+    IPv4 only, once per address, by name. Lines that are something else are left out, and so are names that are no host
+    names.
     """
     found: dict[str, Candidate] = {}
     for line in text.splitlines():
         fields = line.split(";")
-        if len(fields) > 8 and fields[0] == "=" and fields[2] == "IPv4":
+        if len(fields) > 8 and fields[0] == "=" and fields[2] == "IPv4" and _is_address(fields[7]):
             name = _ESCAPE.sub(_unescape, fields[6]).removesuffix(".local").rstrip(".")
-            found.setdefault(fields[7], Candidate(fields[7], name))
+            found.setdefault(fields[7], Candidate(fields[7], name if _NAME.fullmatch(name) else ""))
     return sorted(found.values(), key=lambda item: (item.name, item.address))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _unescape(matched: re.Match[str]) -> str:

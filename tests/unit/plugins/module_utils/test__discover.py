@@ -35,6 +35,23 @@ def test_what_avahi_prints() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "address", "kept"),
+    [
+        (r"spark-1\010      ansible_host\058 evil", "192.168.1.20", [""]),  # a line break, and a variable behind it
+        (r"spark-1\032x", "192.168.1.20", [""]),
+        ("{{ 7 * 7 }}", "192.168.1.20", [""]),
+        ("-spark", "192.168.1.20", [""]),
+        ("spark-1a2b.local", "192.168.1.20", ["spark-1a2b"]),
+        ("spark-1", "192.168.1.20 -o ProxyCommand=x", []),
+        ("spark-1", "fe80::1", []),
+    ],
+)
+def test_what_anybody_may_announce(name: str, address: str, kept: list[str]) -> None:
+    found = _discover.parse_avahi(f'=;eth0;IPv4;spark;_ssh._tcp;local;{name};{address};22;""\n')
+    assert [item.name for item in found] == kept
+
+
+@pytest.mark.parametrize(
     ("cidr", "says"),
     [("home", "no IPv4 network"), ("8.8.8.0/24", "not a private one"), ("10.0.0.0/8", "more than 1024")],
 )
