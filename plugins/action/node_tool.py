@@ -13,9 +13,8 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_main import PATH
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _zipapp
-
-PATH = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 
 
 class ActionModule(ActionBase):
@@ -34,6 +33,8 @@ class ActionModule(ActionBase):
         if args["state"] == "present":
             text = base64.b64encode(content).decode("ascii")
             options["files"] = [{"path": PATH, "content_b64": text, "mode": "0755"}]
+        else:  # units of other layers call it
+            options["only_when_last"] = True
         result.update(
             self._execute_module(
                 module_name="sparkmatrix.cluster.managed_files", module_args=options, task_vars=task_vars

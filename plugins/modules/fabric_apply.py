@@ -118,12 +118,6 @@ backend:
   returned: O(state=present) or O(state=absent)
   type: str
   sample: networkd
-other_sets:
-  description: Names of the file sets of M(sparkmatrix.cluster.managed_files) that are still on the node.
-  returned: O(state=absent)
-  type: list
-  elements: str
-  sample: [node_tool, os_stabilization]
 changes:
   description: What was changed, or in check mode would be, one line each.
   returned: success
@@ -145,11 +139,11 @@ fact:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_guard, _managed_files, _sysfs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_apply import SETS, Wanted, reconcile
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_guard, _sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_apply import Wanted, reconcile
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import load
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["present", "confirmed", "restored", "absent"], "default": "present"},
@@ -188,10 +182,11 @@ def settle(machine: Machine, options: dict[str, Any], check_mode: bool) -> dict[
     """Make the pending change stay, or take it back."""
     transaction = options["transaction"]
     if check_mode:
-        found = _fabric_guard.pending(machine)
+        found = _fabric_guard.GUARD.pending(machine)
         return {"changed": found is not None and found.id == transaction, "changes": []}
     if options["state"] == "confirmed":
-        return {"changed": _fabric_guard.confirm(machine, transaction), "changes": []}
+        _fabric_guard.confirm(machine, transaction)
+        return {"changed": True, "changes": []}
     left = _fabric_guard.restore(machine, transaction)
     return {"changed": left is not None, "changes": left or []}
 
@@ -217,10 +212,7 @@ def configure(machine: Machine, options: dict[str, Any], check_mode: bool) -> di
         "fact": outcome.fact,
         "backend": outcome.backend,
     }
-    if present:
-        return {**result, "transaction": outcome.transaction}
-    # In check mode our own sets are still there.
-    return {**result, "other_sets": [name for name in _managed_files.names() if name not in SETS]}
+    return {**result, "transaction": outcome.transaction} if present else result
 
 
 if __name__ == "__main__":

@@ -63,6 +63,12 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  only_when_last:
+    description:
+      - With O(state=absent), do it only when no other set is on the machine, so that what several layers share goes
+        with the last of them.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -108,7 +114,13 @@ changed_paths:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import File, apply_set, remove_set
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import (
+    File,
+    Result,
+    apply_set,
+    names,
+    remove_set,
+)
 
 
 def main() -> None:
@@ -133,12 +145,13 @@ def main() -> None:
                 "required_one_of": [("content", "secret_content", "content_b64", "link_to")],
             },
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "only_when_last": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     try:
         if module.params["state"] == "absent":
-            result = remove_set(module.params["name"], check_mode=module.check_mode)
+            result = _remove(module.params["name"], module.params["only_when_last"], module.check_mode)
         else:
             files = [File.from_params(item) for item in module.params["files"]]
             result = apply_set(module.params["name"], files, check_mode=module.check_mode)
@@ -147,6 +160,12 @@ def main() -> None:
     for warning in result.warnings:
         module.warn(warning)
     module.exit_json(changed=result.changed, changed_paths=result.changed_paths, diff=result.diff)
+
+
+def _remove(name: str, only_when_last: bool, check_mode: bool) -> Result:
+    if only_when_last and any(other != name for other in names()):
+        return Result()
+    return remove_set(name, check_mode=check_mode)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,11 @@ description:
   - The same release always gives the same bytes, whatever the controller.
 options:
   state:
-    description: Whether the tool shall be there.
+    description:
+      - Whether the tool shall be there.
+      - Units of several layers call it, so C(absent) removes it only when no other set of
+        M(sparkmatrix.cluster.managed_files) is left on the machine. In check mode the sets that would go before it are
+        still there.
     type: str
     choices: [present, absent]
     default: present

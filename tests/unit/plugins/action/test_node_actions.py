@@ -172,7 +172,7 @@ def test_node_tool(monkeypatch):
 
 def test_node_tool_absent(monkeypatch):
     _, called = install(monkeypatch, "absent")
-    assert called["args"] == {"name": "node_tool", "state": "absent"}
+    assert called["args"] == {"name": "node_tool", "state": "absent", "only_when_last": True}
 
 
 def test_node_tool_of_a_broken_checkout(monkeypatch):
