@@ -20,15 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _access_guard, _sshd, _ufw
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import (
-    HOSTS,
-    Machine,
-    alone,
-    with_block,
-    write_hosts,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _access_guard, _etc_hosts, _sshd, _ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import (
     STATE_DIR,
     File,
@@ -42,8 +36,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files
 )
 
 MEMORY = "/var/lib/sparkmatrix/access-ufw.json"
-BEGIN = "# BEGIN sparkmatrix.cluster access"
-END = "# END sparkmatrix.cluster access"
 LAYER = "access"
 
 
@@ -93,11 +85,11 @@ def give_back(machine: Machine, *, check_mode: bool = False) -> Outcome:
     if check_mode:
         return _Access(machine, wanted).compare()
     with alone(machine, _access_guard.WHAT, _access_guard.LOCK):
-        found = _access_guard.pending(machine)
+        found = _access_guard.GUARD.pending(machine)
         if found:
             _access_guard.put_back(machine, found)
         outcome = _Access(machine, wanted).apply(guarded=False)
-        remove_set(_access_guard.SET, root=machine.root)
+        remove_set(_access_guard.GUARD.name, root=machine.root)
         return outcome
 
 
@@ -108,19 +100,19 @@ class _Access:
         self.outcome = Outcome()
         self.memory = _memory(machine)
         self.firewall_change = False
-        self.pending = _access_guard.pending(machine)
+        self.pending = _access_guard.GUARD.pending(machine)
 
     # -- compare
 
     def compare(self) -> Outcome:
         self._compare_sshd()
         self._compare_firewall()
-        text = self.machine.read(HOSTS) or ""
-        self.hosts = with_block(text, self.wanted.hosts, BEGIN, END)
+        text = self.machine.read(_etc_hosts.PATH) or ""
+        self.hosts = _etc_hosts.with_block(text, self.wanted.hosts, LAYER)
         if self.hosts != text:
-            self.outcome.note(HOSTS, HOSTS, text, self.hosts)
+            self.outcome.note(_etc_hosts.PATH, _etc_hosts.PATH, text, self.hosts)
         if self.pending and not self.outcome.changes:
-            self.outcome.note("an earlier change that was not confirmed", _access_guard.PENDING, "pending\n", "")
+            self.outcome.note("an earlier change that was not confirmed", _access_guard.GUARD.marker, "pending\n", "")
         return self.outcome
 
     def _compare_sshd(self) -> None:
@@ -210,8 +202,8 @@ class _Access:
         self.compare()
         if not self.outcome.changed:
             return self.outcome
-        if self.hosts != (self.machine.read(HOSTS) or ""):
-            write_hosts(self.machine, self.hosts)
+        if self.hosts != (self.machine.read(_etc_hosts.PATH) or ""):
+            _etc_hosts.write(self.machine, self.hosts)
         if not (self.sshd_change or self.firewall_change or self.pending):
             return self.outcome
         if guarded:

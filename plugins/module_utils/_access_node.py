@@ -22,8 +22,8 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _sshd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FACT_PATH
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import Reader, ssh_connection
 
 DIRECTORY = "/etc/sparkmatrix/ssh"

@@ -13,8 +13,8 @@ import argparse
 import sys
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _access_guard
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
 
 HELP = "take back a change of ssh and the firewall that nobody confirmed"
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _etc_hosts,
     _fabric_backend,
     _fabric_forward,
     _fabric_guard,
@@ -42,22 +43,19 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact i
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import (
     ARP,
-    HOSTS,
+    LOCK,
     MEMORY,
-    POLL_S,
+    WHAT,
     Effective,
-    Machine,
     Memory,
-    alone,
     effective,
     read_sysctl,
     sysctl_name,
     sysctl_wanted,
-    with_block,
-    write_hosts,
     write_sysctl,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import POLL_S, Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import (
     STATE_DIR,
     File,
@@ -71,7 +69,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files
 
 SET = "fabric"
 FACT_SET = "fabric_fact"
-SETS = (SET, FACT_SET, _fabric_guard.SET)
 SYSCTL_FILE = "/etc/sysctl.d/90-sparkmatrix-fabric.conf"
 GID_WAIT_S = 3.0
 MARGIN_S = 10  # of fabric_rollback_seconds, for everything but waiting
@@ -188,7 +185,7 @@ def reconcile(machine: Machine, wanted: Wanted, *, check_mode: bool = False) -> 
         )
     if check_mode:
         return _Apply(machine, wanted, check_mode).run()
-    with alone(machine):
+    with alone(machine, WHAT, LOCK):
         return _Apply(machine, wanted, check_mode).run()
 
 
@@ -199,7 +196,7 @@ class _Apply:
         self.check_mode = check_mode
         self.outcome = Outcome()
         self.memory = Memory.parse(machine.read(MEMORY))
-        self.pending = _fabric_guard.pending(machine)
+        self.pending = _fabric_guard.GUARD.pending(machine)
         self.before = effective(machine) if wanted.rails or self.memory.interfaces else {}
         self.rails = {rail.netdev: rail for rail in wanted.rails}
         self.asked = sysctls_asked(wanted.fact, wanted.ipv6)
@@ -227,8 +224,8 @@ class _Apply:
         self.adopted = self._adopt() if self.rails else []
         files = self._files(after, needed)
         planned = self._apply_files(files, check_mode=True)
-        hosts_before = self.machine.read(HOSTS) or ""
-        hosts_after = with_block(hosts_before, self.wanted.hosts if self.rails else ())
+        hosts_before = self.machine.read(_etc_hosts.PATH) or ""
+        hosts_after = _etc_hosts.with_block(hosts_before, self.wanted.hosts if self.rails else (), _fabric_guard.OWNER)
 
         network = bool(planned.changed or leaving or off or lost or shut)
         if network and self.rails:
@@ -246,7 +243,7 @@ class _Apply:
             if network or wrong_sysctls:
                 self._change_network(files, after, needed, leaving)
             if hosts_after != hosts_before:
-                write_hosts(self.machine, hosts_after)
+                _etc_hosts.write(self.machine, hosts_after)
         except SparkError as exc:
             self._roll_back(exc)
         if not self.rails:
@@ -377,15 +374,22 @@ class _Apply:
         out.diff += [entry for entry in planned.diff if MEMORY not in str(entry.get("before_header"))]
         changes += planned.changed_paths
         if hosts[0] != hosts[1]:
-            out.diff.append({"before_header": HOSTS, "after_header": HOSTS, "before": hosts[0], "after": hosts[1]})
-            changes.append(HOSTS)
+            out.diff.append(
+                {
+                    "before_header": _etc_hosts.PATH,
+                    "after_header": _etc_hosts.PATH,
+                    "before": hosts[0],
+                    "after": hosts[1],
+                }
+            )
+            changes.append(_etc_hosts.PATH)
         if self.wanted.fact is None:
             changes += remove_set(FACT_SET, check_mode=True, root=self.machine.root).changed_paths
-            changes += remove_set(_fabric_guard.SET, check_mode=True, root=self.machine.root).changed_paths
+            changes += remove_set(_fabric_guard.GUARD.name, check_mode=True, root=self.machine.root).changed_paths
         elif changes or not self._fact_is_this_plan:
             changes.append(FACT_PATH)
         if self.pending is not None:
-            changes.append(f"{_fabric_guard.PENDING}: {TAKEN_OVER if self.rails else FORGOTTEN}")
+            changes.append(f"{_fabric_guard.GUARD.marker}: {TAKEN_OVER if self.rails else FORGOTTEN}")
         out.changes, out.changed = changes, bool(changes)
 
     # -- refuse
@@ -539,7 +543,7 @@ class _Apply:
         held = [path for name in (SET, FACT_SET) for path in originals(name, root=self.machine.root)]
         manifests = [f"{STATE_DIR}/{name}.json" for name in (SET, FACT_SET)]
         ours = [FACT_PATH, MEMORY, *(item.path for item in files)]
-        paths = dict.fromkeys([*held, *ours, *manifests, *_fabric_guard.guard_paths()])
+        paths = dict.fromkeys([*held, *ours, *manifests])
         states = {}
         for netdev in [*self.rails, *leaving]:
             if netdev in self.before:
@@ -557,8 +561,8 @@ class _Apply:
     def _forget_guard(self) -> None:
         """Nothing is left that could be taken back."""
         if self.pending is not None:
-            _fabric_guard.disarm(self.machine, self.pending)
-        remove_set(_fabric_guard.SET, root=self.machine.root)
+            _fabric_guard.GUARD.disarm(self.machine, self.pending)
+        remove_set(_fabric_guard.GUARD.name, root=self.machine.root)
 
     def _write_fact(self) -> None:
         """Before the first change: a run that dies leaves a fact that no later layer accepts."""

@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import (
-    POLL_S,
     Effective,
-    Machine,
     effective,
     write_sysctl,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import POLL_S, Machine
 
 NETWORKD = "networkd"
 NETWORKMANAGER = "networkmanager"

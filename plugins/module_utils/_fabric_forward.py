@@ -17,9 +17,10 @@ import json
 import sys
 from collections.abc import Sequence
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_main
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FACT_PATH, load
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import File
 
 HELP = "let fabric traffic of other nodes pass, as the fabric fact says"
@@ -29,7 +30,7 @@ _UNITS = "/etc/systemd/system"
 _NAME = "sparkmatrix-fabric-forward.service"
 UNIT = f"{_UNITS}/{_NAME}"
 
-_TEXT = """\
+_TEXT = f"""\
 # Written by the role fabric of sparkmatrix.cluster.
 [Unit]
 Description=Let fabric traffic of other nodes pass
@@ -37,7 +38,7 @@ After=network-pre.target docker.service ufw.service nftables.service
 
 [Service]
 Type=oneshot
-ExecStart=/usr/local/lib/sparkmatrix/sparkmatrix-node fabric-forward
+ExecStart={_node_main.PATH} fabric-forward
 
 [Install]
 WantedBy=multi-user.target

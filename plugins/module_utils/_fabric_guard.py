@@ -2,106 +2,62 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The dead-man rollback: a change of the fabric that nobody confirms is taken back by the node itself.
+"""The dead-man rollback of the fabric: a change that nobody confirms is taken back by the node itself.
 
-Before the first change::
-
-    timer (systemd-run, lost controller) -> pending marker with the snapshot -> boot unit (power cut, reboot)
-
-and after the proof the marker goes first: from then on neither timer nor boot unit does anything. Each transaction has
-an id, so that a timer which could not be stopped finds nothing of its own to restore.
-
-The marker, ``/var/lib/sparkmatrix/pending/fabric.json`` (0600), *is* the snapshot: every file that the change may
-touch, our block of ``/etc/hosts``, and per interface MTU, state, addresses and sysctls. Restoring is putting these
-back, in any number of attempts, and removing the marker last.
-
-A marker that a run finds is taken over: its snapshot is the last proven state and stays, the change goes on under a new
-id with a new timer.
+How: :mod:`_deadman`. The snapshot has every file that the change may touch, our block of ``/etc/hosts``, and per
+interface MTU, state, addresses and sysctls.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _deadman, _fabric_backend, _fabric_forward
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _deadman,
+    _etc_hosts,
+    _fabric_backend,
+    _fabric_forward,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import (
-    HOSTS,
+    LOCK,
     MEMORY,
-    POLL_S,
+    WHAT,
     Effective,
-    Machine,
-    alone,
-    block_of,
     effective,
     read_sysctl,
     sysctl_path,
-    with_block,
-    write_hosts,
     write_sysctl,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import (
-    STATE_DIR,
-    File,
-    State,
-    apply_set,
-    drop_state,
-    parents,
-    put_state,
-    read_state,
-    write_state,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import POLL_S, Machine, alone
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import STATE_DIR, put_state
 
-PENDING = "/var/lib/sparkmatrix/pending/fabric.json"
-SET = "fabric_guard"
-TOOL = _deadman.TOOL
-UNIT = "sparkmatrix-fabric-restore"
-BOOT_UNIT, BOOT_LINK = _deadman.boot_paths(UNIT)
+OWNER = "fabric"  # of the block in /etc/hosts
 SETTLE_S = 10.0
-RESTORE_S = 10.0  # a restore takes up to this, and shall be over in time
 
 
 @dataclass
-class Pending:
-    """A change that waits for its confirmation, and what was there before it."""
-
-    id: str
-    plan_hash: str
-    seconds: float  # until the node restores itself
-    armed: float  # seconds since 1970
-    files: dict[str, State] = field(default_factory=dict)
-    made: list[str] = field(default_factory=list)  # directories that were not there
+class Pending(_deadman.Pending):
+    plan_hash: str = ""
     hosts: list[str] = field(default_factory=list)  # lines of our block
     interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
     networkd: bool = False  # it was running
 
-    def text(self) -> str:
-        document = {**vars(self), "schema": 1, "files": {path: s.as_dict() for path, s in self.files.items()}}
-        return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
-    @classmethod
-    def parse(cls, text: str) -> Pending:
-        try:
-            document = json.loads(text)
-            if document.pop("schema") != 1:
-                raise ValueError("not schema 1")
-            files = {str(path): State.from_dict(values) for path, values in document.pop("files").items()}
-            return cls(**document, files=files)
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise SparkError(
-                f"the snapshot of an interrupted change is damaged ({exc}), so it cannot be taken back",
-                PENDING,
-                "Look at the interfaces (ip addr), delete the file, and run the fabric layer again",
-            ) from exc
-
-
-def pending(machine: Machine) -> Pending | None:
-    text = machine.read(PENDING)
-    return None if text is None else Pending.parse(text)
+GUARD = _deadman.Guard(
+    Pending,
+    what=WHAT,
+    role="fabric",
+    marker="/var/lib/sparkmatrix/pending/fabric.json",
+    unit="sparkmatrix-fabric-restore",
+    command="fabric-restore",
+    before="network-pre.target systemd-networkd.service NetworkManager.service",
+    limit="fabric_rollback_seconds",
+    by_hand="the interfaces (ip addr)",
+    reserve_s=10,
+)
 
 
 # --- arm -------------------------------------------------------------------------------------------------------------
@@ -110,54 +66,23 @@ def pending(machine: Machine) -> Pending | None:
 def arm(
     machine: Machine, plan_hash: str, seconds: float, paths: Iterable[str], interfaces: Mapping[str, Mapping[str, Any]]
 ) -> Pending:
-    """From here on the node restores itself, unless :func:`disarm` comes. Returns the transaction.
+    """From here on the node restores itself, unless :func:`confirm` comes.
 
     ``paths``: every file that may change. ``interfaces``: as :func:`interface_state` returns them, with ``routes``
     (ours so far) and, for what the change may add, ``placed`` (addresses) and ``placed_routes``.
     """
-    tool = machine.real(TOOL)
-    if not os.access(tool, os.X_OK):
-        raise SparkError(
-            "the tool that takes a change back is not installed; nothing was changed",
-            TOOL,
-            "Run the role fabric, or the module node_tool before this one",
-        )
-    found = pending(machine)
-    armed = found or Pending("", "", 0, 0, hosts=block_of(machine.read(HOSTS) or ""), networkd=_networkd(machine))
-    old = armed.id
-    armed = replace(armed, id=os.urandom(4).hex(), plan_hash=plan_hash, seconds=seconds, armed=machine.now())
-    for path in paths:
-        # A path that the interrupted change did not know was not touched by it.
-        if path not in armed.files:
-            armed.files[path] = read_state(path, root=machine.root)
-            armed.made += [d for d in parents(path) if not os.path.isdir(machine.real(d)) and d not in armed.made]
+    change = GUARD.claim(machine)
+    if change is None:
+        hosts = _etc_hosts.block_of(machine.read(_etc_hosts.PATH) or "", OWNER)
+        change = Pending(hosts=hosts, networkd=_fabric_backend.networkd_runs(machine))
+    change.plan_hash = plan_hash
+    change.remember(machine, (*paths, *GUARD.paths))
     for netdev, state in interfaces.items():
-        known = armed.interfaces.setdefault(netdev, dict(state))
+        known = change.interfaces.setdefault(netdev, dict(state))
         for key in ("placed", "placed_routes"):
             known[key] = [*known[key], *(item for item in state[key] if item not in known[key])]
-    _deadman.start(
-        machine,
-        _unit(armed.id),
-        seconds - RESTORE_S,
-        f"Take back the change of the fabric that nobody confirmed within {seconds:g} s",
-        ("fabric-restore", "--transaction", armed.id),
-    )
-    write_state(PENDING, armed.text().encode(), root=machine.root)
-    if old:
-        _deadman.stop(machine, _unit(old))
-    apply_set(SET, boot_files(), root=machine.root)
-    return armed
-
-
-def boot_files() -> list[File]:
-    before = "network-pre.target systemd-networkd.service NetworkManager.service"
-    return _deadman.boot_files(
-        UNIT, role="fabric", what="a change of the fabric", marker=PENDING, command="fabric-restore", before=before
-    )
-
-
-def guard_paths() -> list[str]:
-    return [f"{STATE_DIR}/{SET}.json", BOOT_UNIT, BOOT_LINK]
+    GUARD.arm(machine, change, seconds)
+    return change
 
 
 def interface_state(machine: Machine, netdev: str, now: Effective, keys: Iterable[str]) -> dict[str, Any]:
@@ -177,38 +102,13 @@ def nm_manages(machine: Machine, netdev: str) -> bool:
     return done.rc == 0 and not done.out.strip().startswith("10 ")
 
 
-def _networkd(machine: Machine) -> bool:
-    return _fabric_backend.networkd_runs(machine)
+# --- confirm ---------------------------------------------------------------------------------------------------------
 
 
-def _unit(transaction: str) -> str:
-    return f"{UNIT}-{transaction}"
-
-
-# --- disarm ----------------------------------------------------------------------------------------------------------
-
-
-def confirm(machine: Machine, transaction: str) -> bool:
+def confirm(machine: Machine, transaction: str) -> None:
     """The change stays. Raises :class:`SparkError` when it is no longer there to be confirmed."""
-    with alone(machine):
-        found = pending(machine)
-        if found is None or found.id != transaction:
-            raise SparkError(
-                "the node has already taken this change back"
-                if found is None
-                else "another run has taken over the change of this node",
-                PENDING,
-                "The proof took longer than fabric_rollback_seconds; raise it, and run again"
-                if found is None
-                else "Let one run at a time change the fabric, and run again",
-            )
-        disarm(machine, found)
-    return True
-
-
-def disarm(machine: Machine, found: Pending) -> None:
-    drop_state(PENDING, root=machine.root)
-    _deadman.stop(machine, _unit(found.id))
+    with alone(machine, WHAT, LOCK):
+        GUARD.disarm(machine, GUARD.expect(machine, transaction))
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------
@@ -221,8 +121,8 @@ def restore(machine: Machine, transaction: str = "", *, boot: bool = False) -> l
     what is not as it was, one line each; the rest is. Raises :class:`SparkError` when an attempt failed: then the
     marker is still there, and another attempt may follow.
     """
-    with alone(machine):
-        found = pending(machine)
+    with alone(machine, WHAT, LOCK):
+        found = GUARD.pending(machine)
         if found is None or (transaction and found.id != transaction):
             return None
         return put_back(machine, found, boot=boot)
@@ -231,26 +131,18 @@ def restore(machine: Machine, transaction: str = "", *, boot: bool = False) -> l
 def put_back(machine: Machine, found: Pending, *, boot: bool = False) -> list[str]:
     """:func:`restore` for who holds the lock."""
     # The record of what we did goes last, the guard itself after it.
-    last = [MEMORY, *(path for path in found.files if path.startswith(STATE_DIR)), BOOT_LINK, BOOT_UNIT]
+    last = [MEMORY, *(path for path in found.files if path.startswith(STATE_DIR)), GUARD.boot_link, GUARD.boot_unit]
     for path in sorted(found.files, key=lambda item: last.index(item) if item in last else -1):
         put_state(path, found.files[path], root=machine.root)
-    text = machine.read(HOSTS) or ""
-    hosts = with_block(text, found.hosts)
+    text = machine.read(_etc_hosts.PATH) or ""
+    hosts = _etc_hosts.with_block(text, found.hosts, OWNER)
     if hosts != text:
-        write_hosts(machine, hosts)
+        _etc_hosts.write(machine, hosts)
     _fabric_backend.generate(machine, "the previous configuration")
     left = _before_the_network(machine, found) if boot else _reapply(machine, found)
-    for directory in sorted(found.made, key=len, reverse=True):
-        _rmdir(machine.real(directory))
-    disarm(machine, found)
+    found.remove_made(machine)
+    GUARD.disarm(machine, found)
     return left
-
-
-def _rmdir(real: str) -> None:
-    try:
-        os.rmdir(real)
-    except OSError:  # something else lives in it by now
-        return
 
 
 def _before_the_network(machine: Machine, found: Pending) -> list[str]:
@@ -265,7 +157,7 @@ def _before_the_network(machine: Machine, found: Pending) -> list[str]:
 
 
 def _reapply(machine: Machine, found: Pending) -> list[str]:
-    running = _networkd(machine)
+    running = _fabric_backend.networkd_runs(machine)
     if running:
         machine.command("networkctl", "reload", step="reloading systemd-networkd")
     if _fabric_backend.networkmanager_runs(machine):

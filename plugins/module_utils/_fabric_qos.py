@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _command, _qos, _qos_port, _sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _command, _node_main, _qos, _qos_port, _sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import (
@@ -51,7 +51,6 @@ PROFILES: Mapping[str, _qos.Wanted] = {
 SET = "fabric_qos"
 WANTED = "/etc/sparkmatrix/qos.json"
 RECORD = "/var/lib/sparkmatrix/fabric_qos.json"
-TOOL = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 UNIT_DIR = "/etc/systemd/system"
 UNIT = "sparkmatrix-qos@.service"
 POLL_S = 0.2
@@ -69,11 +68,11 @@ After=sys-subsystem-net-devices-%i.device
 Before=network-pre.target shutdown.target
 Wants=network-pre.target
 Conflicts=shutdown.target
-RequiresMountsFor={WANTED} {TOOL}
+RequiresMountsFor={WANTED} {_node_main.PATH}
 
 [Service]
 Type=oneshot
-ExecStart={TOOL} qos-apply %I
+ExecStart={_node_main.PATH} qos-apply %I
 TimeoutStartSec=30
 """
 

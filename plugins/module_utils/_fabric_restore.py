@@ -13,8 +13,8 @@ import argparse
 import sys
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_guard
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
 
 HELP = "take back a change of the fabric that nobody confirmed"
 

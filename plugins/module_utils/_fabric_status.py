@@ -13,8 +13,12 @@ import sys
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_guard
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FACT_PATH, load
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Effective, Machine, effective
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import (
+    Effective,
+    effective,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
 
 HELP = "show the fabric interfaces, the state of the fact, and a change that waits for confirmation"
 
@@ -34,7 +38,7 @@ def lines(machine: Machine) -> list[str]:
         else:
             found.append(f"fabric: {fact.topology}, {fact.state}, plan {fact.plan_hash}")
             found += [now.get(rail.netdev, Effective()).line(rail.netdev) for rail in fact.rails]
-    pending = _fabric_guard.pending(machine)
+    pending = _fabric_guard.GUARD.pending(machine)
     if pending is None:
         found.append("pending: nothing")
     else:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _json_merge
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _json_merge, _node_main
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import File
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os_machine import TIME_UNITS, Machine, Unit
@@ -25,7 +25,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os_settings i
 
 GIB = 2**30
 MIB = 2**20
-TOOL = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 UNIT_DIR = "/etc/systemd/system"
 DOCKER_CONFIG = "/etc/docker/daemon.json"
 SYSCTL_FILE = "/etc/sysctl.d/zz-sparkmatrix.conf"
@@ -336,7 +335,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart={TOOL} watch-memory {arguments} {units}
+ExecStart={_node_main.PATH} watch-memory {arguments} {units}
 Restart=always
 RestartSec=5
 # It has to run when nothing else does.

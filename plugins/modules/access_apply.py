@@ -109,8 +109,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_apply 
     give_back,
     reconcile,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import Reader, ssh_connection
 
 

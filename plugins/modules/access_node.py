@@ -80,8 +80,8 @@ account:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_node import look, remove_key
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import Reader
 
 

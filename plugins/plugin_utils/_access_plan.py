@@ -18,9 +18,9 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact, _peer, _ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_node import DIRECTORY, KEY
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._deadman import TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_main import PATH as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_names import labels
 
 KNOWN_HOSTS = f"{DIRECTORY}/known_hosts"

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._deadman import TOOL
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_main import PATH as TOOL
 
 USER_RULES = "/etc/ufw/user.rules"
 SSHD_CONFIG = "/etc/ssh/sshd_config"

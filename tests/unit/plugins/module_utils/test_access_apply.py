@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
     _access_apply,
-    _access_guard,
     _access_node,
     _access_restore,
     _peer,
@@ -27,10 +26,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_apply 
     layer_rules,
     reconcile,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_guard import PENDING, confirm, restore
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._deadman import TOOL
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_guard import GUARD, confirm, restore
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import Reader
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_main import PATH as TOOL
 from fake_access import SSHD_CONFIG, USER_RULES, FakeAccess, Killed
 from root_or_not import root_or_not
 
@@ -42,6 +41,8 @@ SSHD = {"MaxAuthTries": "10", "PasswordAuthentication": "no"}
 RULES = {"ray": ["allow from 192.0.2.2"], "fabric": ["allow in on enp1s0f0np0 from 192.168.100.11"]}
 ALL = Wanted(SSHD, True, (), RULES, ("192.0.2.2 spark2",), FIRST, 60)
 OPS = "allow from 10.9.9.9 to any port 9100 proto tcp comment 'monitoring (ops)'"
+
+PENDING = GUARD.marker
 
 
 @pytest.fixture
@@ -413,4 +414,4 @@ def test_sshd_without_a_service_reads_its_files_at_the_next_login(node: FakeAcce
 
 
 def test_the_guard_of_another_node_is_not_mine(node: FakeAccess) -> None:
-    assert _access_guard.pending(node.machine()) is None
+    assert GUARD.pending(node.machine()) is None

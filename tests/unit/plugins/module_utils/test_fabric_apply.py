@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _etc_hosts,
     _fabric_guard,
     _fabric_machine,
     _managed_files,
@@ -29,15 +30,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_apply 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FACT_PATH, FabricFact, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_machine import (
-    BEGIN,
-    END,
     MEMORY,
-    Machine,
     Memory,
     parse_effective,
-    with_block,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_names import hosts_lines
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Wishes, plan
 from fabric_inputs import spark
@@ -50,6 +48,7 @@ from sysfs_tree import SysfsTree
 assert root_or_not  # a fixture
 
 A, B = "enp1s0f0np0", "enP2p1s0f0np0"
+BEGIN, END = (f"# {mark} sparkmatrix.cluster fabric" for mark in ("BEGIN", "END"))
 OTHER = ("enp1s0f1np1", "enP2p1s0f1np1")
 NICS = (A, B, *OTHER)
 
@@ -81,7 +80,7 @@ def apply(node: FakeNode, want: Wanted, check: bool = False, sysfs: Path | None 
     """A run whose proof succeeds; with ``hold`` it ends before the proof."""
     outcome = reconcile(machine(node, sysfs), want, check_mode=check)
     if outcome.transaction and not hold:
-        assert _fabric_guard.confirm(machine(node, sysfs), outcome.transaction)
+        _fabric_guard.confirm(machine(node, sysfs), outcome.transaction)
     return outcome
 
 
@@ -541,22 +540,27 @@ block_lines = st.lists(st.sampled_from(["1.2.3.4 a-fabric", "1.2.3.5 b-fabric"])
 
 @given(hosts_text, hosts_text, block_lines, block_lines)
 def test_the_block_in_hosts_comes_and_goes(before: str, after: str, lines: list[str], others: list[str]) -> None:
-    text = with_block(before, lines)
-    assert with_block(text, lines) == text
-    assert with_block(text, []) == before
+    text = _etc_hosts.with_block(before, lines, "fabric")
+    assert _etc_hosts.with_block(text, lines, "fabric") == text
+    assert _etc_hosts.with_block(text, [], "fabric") == before
     # What people add around it stays.
-    assert with_block(text + after, others) == with_block(before, others) + after
-    assert with_block(text + after, []) == before + after
+    assert (
+        _etc_hosts.with_block(text + after, others, "fabric") == _etc_hosts.with_block(before, others, "fabric") + after
+    )
+    assert _etc_hosts.with_block(text + after, [], "fabric") == before + after
 
 
 def test_hosts_without_a_last_newline() -> None:
-    assert with_block("127.0.0.1 localhost", ["1.2.3.4 a"]) == f"127.0.0.1 localhost\n{BEGIN}\n1.2.3.4 a\n{END}\n"
-    assert with_block("", []) == ""
+    assert (
+        _etc_hosts.with_block("127.0.0.1 localhost", ["1.2.3.4 a"], "fabric")
+        == f"127.0.0.1 localhost\n{BEGIN}\n1.2.3.4 a\n{END}\n"
+    )
+    assert _etc_hosts.with_block("", [], "fabric") == ""
 
 
 def test_a_torn_block_is_named() -> None:
     with pytest.raises(SparkError, match="has no end"):
-        with_block(f"{BEGIN}\n1.2.3.4 a\n", ["1.2.3.4 a"])
+        _etc_hosts.with_block(f"{BEGIN}\n1.2.3.4 a\n", ["1.2.3.4 a"], "fabric")
 
 
 def test_hosts_that_is_a_mount_point_is_written_in_place(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -584,7 +588,7 @@ def test_hosts_that_cannot_be_written(node: FakeNode, monkeypatch: pytest.Monkey
     machine = Machine(str(node.root), node.run)
     monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(SparkError, match=r"/etc/hosts: cannot be written \(Read-only file system\)"):
-        _fabric_machine.write_hosts(machine, "x")
+        _etc_hosts.write(machine, "x")
 
 
 def test_what_root_cannot_read_is_named(node: FakeNode) -> None:

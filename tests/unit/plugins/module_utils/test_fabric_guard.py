@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _etc_hosts,
     _fabric_apply,
     _fabric_forward,
-    _fabric_machine,
     _fabric_restore,
     _fabric_status,
     _managed_files,
@@ -27,20 +27,20 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_apply import TAKEN_OVER, reconcile
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FACT_PATH, Route
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_guard import (
-    BOOT_LINK,
-    BOOT_UNIT,
-    PENDING,
-    TOOL,
+    GUARD,
     Pending,
     confirm,
     restore,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_main import PATH as TOOL
 from fake_node import FakeNode, Killed
 from root_or_not import root_or_not
 from test_fabric_apply import NICS, NOTHING, A, B, apply, machine, seal, wanted
 
 assert root_or_not  # a fixture
+
+PENDING, BOOT_UNIT, BOOT_LINK = GUARD.marker, GUARD.boot_unit, GUARD.boot_link
 
 NEXT = {"subnets": ["10.40.0.0/24", "10.41.0.0/24"], "mtu": 4200}
 
@@ -95,12 +95,14 @@ def test_a_change_is_armed_before_anything_is_touched(node: FakeNode) -> None:
 
 def test_confirmed(node: FakeNode) -> None:
     outcome = apply(node, wanted(), hold=True)
-    assert confirm(machine(node), outcome.transaction)
+    confirm(machine(node), outcome.transaction)
     assert not node.path(PENDING).exists() and not node.timers
     assert restore(machine(node), outcome.transaction) is None
     assert restore(machine(node)) is None
     assert node.state()[A] == (9000, True, ["192.168.100.10/24"])
-    with pytest.raises(SparkError, match=r"already taken this change back.*raise it, and run again"):
+    with pytest.raises(
+        SparkError, match=r"already taken the change of the fabric back.*fabric_rollback_seconds; raise it, and run"
+    ):
         confirm(machine(node), outcome.transaction)
 
 
@@ -340,13 +342,15 @@ def test_another_run_cannot_confirm(node: FakeNode) -> None:
     second = apply(node, wanted(), hold=True)
     with pytest.raises(SparkError, match="another run has taken over"):
         confirm(machine(node), first.transaction)
-    assert confirm(machine(node), second.transaction)
+    confirm(machine(node), second.transaction)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "files": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "files": {}}', '{"schema": 1, "files": {}, "id": ""}']
+)
 def test_a_damaged_snapshot_is_named(text: str) -> None:
     with pytest.raises(SparkError, match=PENDING):
-        Pending.parse(text)
+        GUARD.parse(text)
 
 
 # --- routes and forwarding -------------------------------------------------------------------------------------------
@@ -651,7 +655,7 @@ def test_unreadable_routes(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_block_of_hosts() -> None:
-    text = _fabric_machine.with_block("x\n", ["1.2.3.4 a"])
-    assert _fabric_machine.block_of(text) == ["1.2.3.4 a"]
-    assert _fabric_machine.block_of("x\n") == []
-    assert json.loads(Pending("a", "b", 1, 2).text())["schema"] == 1
+    text = _etc_hosts.with_block("x\n", ["1.2.3.4 a"], "fabric")
+    assert _etc_hosts.block_of(text, "fabric") == ["1.2.3.4 a"]
+    assert _etc_hosts.block_of("x\n", "fabric") == []
+    assert json.loads(Pending("a", 1, 2).text())["schema"] == 1
