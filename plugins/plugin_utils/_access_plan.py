@@ -213,7 +213,9 @@ def rules(host: str, nodes: Mapping[str, Node]) -> dict[str, list[str]]:
         ray += [_ufw.peer_rule(address) for address in dict.fromkeys([there.address, cluster])]
         if here.fact and there.fact:
             fabric += _fabric_rules(here.fact, there.fact)
-    return {"fabric": list(dict.fromkeys(fabric)), "ray": list(dict.fromkeys(ray))}
+    # Ranks open ports of their own choosing to each other, with Ray and without it.
+    peers = list(dict.fromkeys(ray))
+    return {"fabric": list(dict.fromkeys(fabric)), "ray": peers, "engine": list(peers)}
 
 
 def _fabric_rules(here: FabricFact, there: FabricFact) -> list[str]:

@@ -155,8 +155,8 @@ def check_startable(job: Job, parallel: _parallel.Parallel) -> list[Finding]:
         Finding(
             WHERE,
             f"this release plans, and does not start, {' and '.join(reasons)}",
-            "It starts vLLM from a Python environment, on one node or with Ray: engine_name: vllm,"
-            " engine_runtime: venv, engine_launch: auto, no replicas; playbooks/plan.yml prints other plans",
+            "It starts vLLM from a Python environment: engine_name: vllm, engine_runtime: venv; replicas with one node"
+            " each; playbooks/plan.yml prints other plans",
             severity="warning" if job.wishes.only_print else "error",
         )
     ]
@@ -166,12 +166,10 @@ def not_startable(job: Job, parallel: _parallel.Parallel) -> list[str]:
     reasons = []
     if job.spec.name != "vllm":
         reasons.append(job.spec.label)
-    elif job.backend == "native":
-        reasons.append("vLLM over several nodes without Ray")
     if job.runtime == "container":
         reasons.append("containers")
-    if parallel.data > 1:
-        reasons.append("replicas")
+    if parallel.data > 1 and job.backend == "ray":
+        reasons.append("replicas over Ray")
     return reasons
 
 

@@ -82,6 +82,7 @@ class Job:
     environment: Mapping[str, str]
     architecture: Architecture
     weights: Weights
+    parallel: _parallel.Parallel | None = None  # once it is known
 
     @property
     def several(self) -> bool:
@@ -131,6 +132,8 @@ class Job:
             return "mpi"
         if self.spec.name == "sglang":
             return "native"
+        if self.wishes.launch == "auto" and self.parallel and self.parallel.replicas_of_one:
+            return "native"  # replicas of one node each need no Ray to find their GPU
         return "native" if self.wishes.launch == "native" else "ray"
 
     @property

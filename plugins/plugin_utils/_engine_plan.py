@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
@@ -71,6 +71,7 @@ def plan(
     job = _engine_job.make_job(recipe, facts, wishes, name, shape)
     findings += _engine_checks.check_engine(job)
     parallel, problems = _engine_job.split(job, memory)
+    job = replace(job, parallel=parallel)
     findings += [Finding(WHERE, found, remedy) for found, remedy in problems]
     findings += _engine.examine(job.spec, job.version, job.options, job.environment, job.where)
     findings += _engine_checks.check_environment(job.environment)

@@ -19,6 +19,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._model import Architecture
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
+VOCABULARY_PADDING = 64
 Problem = tuple[str, str]  # (found, remedy)
 
 
@@ -33,6 +34,11 @@ class Parallel:
     @property
     def ranks(self) -> int:
         return self.tensor * self.pipeline * self.data
+
+    @property
+    def replicas_of_one(self) -> bool:
+        """Every node holds a whole model."""
+        return self.data > 1 and self.tensor * self.pipeline == 1
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,10 @@ def heads_obstacle(model: Architecture, size: int) -> str:
     if model.linear_value_heads and (model.linear_value_heads % size or model.linear_key_heads % size):
         heads = f"{model.linear_key_heads} key and {model.linear_value_heads} value heads"
         return f"{heads} of the linear attention do not divide by {size}"
+    # All three engines pad the vocabulary to a multiple of 64 and give every rank an equal part of that.
+    padded = -(-model.vocab_size // VOCABULARY_PADDING) * VOCABULARY_PADDING
+    if padded % size:
+        return f"the vocabulary of {model.vocab_size}, padded to {padded}, does not divide by {size}"
     if not model.moe_intermediate_size and model.intermediate_size and model.shard_multiple > 1:
         return _cut("the intermediate size", model.intermediate_size, size, model.shard_multiple)
     return ""

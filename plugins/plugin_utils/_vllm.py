@@ -183,10 +183,12 @@ def _native(launch: Launch, number: int) -> dict[str, Any]:
 
 
 def _replica(launch: Launch, number: int) -> dict[str, Any]:
+    """One API server: by default there is one per replica, each with memory that the head's own replica needs."""
     return {
         "data-parallel-size": launch.parallel.data,
         "data-parallel-size-local": 1,
         "data-parallel-address": launch.head.cluster_address,
         "data-parallel-rpc-port": DATA_PARALLEL_RPC_PORT,
+        **({"api-server-count": 1} if number == 0 else {}),
         **({"data-parallel-start-rank": number} if number else {}),
     }

@@ -115,7 +115,7 @@ def test_rules_in_a_ring_let_relayed_packets_in_on_either_side() -> None:
 
 def test_without_a_fabric_ray_is_let_in_over_management() -> None:
     made = ap.rules("spark1", {"spark1": node(0), "spark2": node(1)})
-    assert made == {"fabric": [], "ray": ["allow from 10.0.0.2"]}
+    assert made == {"fabric": [], "ray": ["allow from 10.0.0.2"], "engine": ["allow from 10.0.0.2"]}
 
 
 @given(st.integers(2, 12), st.randoms(use_true_random=False), st.integers(0, 11))

@@ -363,7 +363,7 @@ def test_golden_vllm_without_ray():
     assert (head["backend"], head["ray"]["needed"], worker["engine"]["runs_here"]) == ("native", False, True)
     assert worker["engine"]["env"]["VLLM_HOST_IP"] == "192.168.100.11"
     assert not any(name.startswith("RAY_") for name in worker["engine"]["env"])
-    assert head["not_started"] == ["vLLM over several nodes without Ray"]
+    assert head["not_started"] == []
 
 
 def test_golden_sglang():
@@ -412,6 +412,13 @@ def test_replicas_of_vllm():
     assert "--data-parallel-backend ray" in over_ray
     assert "--distributed-executor-backend ray" in over_ray
     assert "--tensor-parallel-size 2" in over_ray
+
+
+def test_replicas_of_one_node_each_need_no_ray():
+    head = other(2, "vllm", data_parallel_size=2, context=2048)[0]
+    assert (head["backend"], head["ray"]["needed"], head["not_started"]) == ("native", False, [])
+    assert "--api-server-count 1" in " ".join(head["engine"]["argv"])
+    assert other(2, "vllm", launch="ray", data_parallel_size=2, context=2048)[0]["backend"] == "ray"
 
 
 def test_replicas_that_span_nodes_need_ray():
@@ -495,9 +502,8 @@ def test_requirements_of_a_recipe_are_installed():
     [
         (2, {"engine": "sglang"}, "does not start, SGLang and containers"),
         (2, {"engine": "tensorrt-llm"}, "does not start, TensorRT-LLM and containers"),
-        (2, {"launch": "native"}, "without Ray"),
         (2, {"runtime": "container"}, "does not start, containers"),
-        (2, {"data_parallel_size": 2, "context": 1024}, "replicas"),
+        (4, {"data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
         (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),
         (2, {"launch": "slurm"}, "engine_launch: 'slurm' is not known"),
         (2, {"profile": "games"}, "Choose one of: chatbot, agentic, batch, long_context"),

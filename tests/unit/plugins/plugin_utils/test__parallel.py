@@ -43,6 +43,14 @@ def test_computed(model, nodes, tensor, pipeline, reason):
     assert reason in parallel.reason
 
 
+@pytest.mark.parametrize(("vocabulary", "works"), [(128256, True), (576, True), (512, False), (0, True)])
+def test_the_padded_vocabulary_divides(vocabulary, works):
+    """128256 is 64 x 2004, 576 is 64 x 9; 512 and 64 x 8 do not divide by three. 0: not known."""
+    model = Architecture(layers=4, attention_heads=12, kv_heads=12, head_dim=32, vocab_size=vocabulary)
+    assert bool(tensor_obstacle(model, 3)) != works
+    assert choose(model, 3)[0].tensor == (3 if works else 1)
+
+
 @pytest.mark.parametrize(
     ("nodes", "tensor", "pipeline", "expected"),
     [
