@@ -49,7 +49,15 @@ class ActionModule(ActionBase):
 def _schedule(args: dict[str, Any]) -> dict[str, Any]:
     facts = {host: load(document, host) for host, document in args["facts"].items()}
     ready = {host: args["ready"].get(host) or {} for host in facts}
-    made = plan.schedule(args["test"], facts, args["paths"], ready, args["changed"], args["forks"], args["first_port"])
+    made = plan.schedule(
+        args["test"],
+        facts,
+        paths=args["paths"],
+        ready=ready,
+        changed=args["changed"],
+        forks=args["forks"],
+        first_port=args["first_port"],
+    )
     return {"tests": plan.as_dicts(made.tests), "reason": made.reason}
 
 

@@ -191,10 +191,11 @@ def argv(test: Part, duration_s: int) -> list[str]:
     return [*words, test.address] if test.role == "client" else words
 
 
-def measure(  # noqa: PLR0917
+def measure(
     tests: Sequence[Part],
     duration_s: int,
     wait_s: float,
+    *,
     runner: TimedRunner = _command.run,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,

@@ -39,9 +39,10 @@ class Schedule:
     reason: str = ""
 
 
-def schedule(  # noqa: PLR0917
+def schedule(
     wish: str,
     facts: Mapping[str, FabricFact],
+    *,
     paths: Mapping[str, Sequence[Mapping[str, Any]]],
     ready: Mapping[str, Mapping[str, Any]],
     changed: bool,
@@ -118,8 +119,12 @@ def _pair(
         busy[slot] |= {server, client}
         # A port per slot: a client that is early must not meet the server of the slot before.
         soft = _is_software(ready[server], server_rail) or _is_software(ready[client], client_rail)
-        tests[server].append(_test(slot, "server", server_rail, client, client_rail, first_port, soft))
-        tests[client].append(_test(slot, "client", client_rail, server, server_rail, first_port, soft))
+        tests[server].append(
+            _test(slot, "server", server_rail, client, client_rail, first_port=first_port, software=soft)
+        )
+        tests[client].append(
+            _test(slot, "client", client_rail, server, server_rail, first_port=first_port, software=soft)
+        )
     return {host: sorted(own, key=lambda test: test.slot) for host, own in tests.items()}
 
 
@@ -127,9 +132,7 @@ def _is_software(ready: Mapping[str, Any], rail: Rail) -> bool:
     return rail.rdma_device in (ready.get("software") or ())
 
 
-def _test(  # noqa: PLR0917
-    slot: int, role: str, mine: Rail, peer: str, other: Rail, first_port: int, software: bool
-) -> Part:
+def _test(slot: int, role: str, mine: Rail, peer: str, other: Rail, *, first_port: int, software: bool) -> Part:
     return Part(
         slot=slot,
         role=role,

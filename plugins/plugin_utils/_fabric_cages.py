@@ -138,10 +138,11 @@ def _explain_dark(cages: Iterable[Cage], found: Found) -> None:
     )
 
 
-def usable_halves(  # noqa: PLR0917
+def usable_halves(
     node: NodeInput,
     cage: Cage,
     places: Sequence[int],
+    *,
     transport: str,
     far_is_off: bool,
     found: Found,
@@ -170,14 +171,12 @@ def usable_halves(  # noqa: PLR0917
     usable = {
         place: ordered[place]
         for place in places
-        if _check_half(node, ordered[place], label, transport, far_is_off, found)
+        if _check_half(node, ordered[place], label, transport=transport, far_is_off=far_is_off, found=found)
     }
     return usable if len(usable) == len(places) else {}
 
 
-def _check_half(  # noqa: PLR0917
-    node: NodeInput, half: Half, label: str, transport: str, far_is_off: bool, found: Found
-) -> bool:
+def _check_half(node: NodeInput, half: Half, label: str, *, transport: str, far_is_off: bool, found: Found) -> bool:
     device, netdev = str(half.get("rdma_device")), half.get("netdev")
     path = f"the half of {label} on PCIe path {half.get('pcie_path')}"
     if not netdev or not NETDEV.match(str(netdev)):

@@ -35,8 +35,8 @@ def single(node: NodeInput) -> dict[str, str]:
     return {"NCCL_DEBUG": "WARN", **_on_management(node), "NCCL_SOCKET_IFNAME": f"={node.management_interface}"}
 
 
-def planned(  # noqa: PLR0917
-    node: NodeInput, rails: Sequence[Rail], topology: str, nodes: int, transport: str, qos: str
+def planned(
+    node: NodeInput, rails: Sequence[Rail], *, topology: str, nodes: int, transport: str, qos: str
 ) -> dict[str, str]:
     """The environment of a node with rails.
 

@@ -159,7 +159,9 @@ def _check_halves_anyway(nodes: Mapping[str, NodeInput], wishes: Wishes, finding
                 half for name, other in nodes.items() if name != host for c in other.cages for half in c["halves"]
             ]
             off = cable and any(cages.is_switched_off(half) for half in others)
-            cages.usable_halves(node, cage, (0, 1), wishes.transport, off, about(host, findings))
+            cages.usable_halves(
+                node, cage, (0, 1), transport=wishes.transport, far_is_off=off, found=about(host, findings)
+            )
 
 
 def _single(host: str, node: NodeInput, findings: list[Finding]) -> FabricFact:
@@ -272,7 +274,14 @@ class _Fabric:
             off = other is not None and any(cages.is_switched_off(half) for half in other["halves"])
             places = [strand.half for strand in strands]
             halves = (
-                cages.usable_halves(self.nodes[host], cage, places, self.wishes.transport, off, about(host, findings))
+                cages.usable_halves(
+                    self.nodes[host],
+                    cage,
+                    places,
+                    transport=self.wishes.transport,
+                    far_is_off=off,
+                    found=about(host, findings),
+                )
                 if cage is not None
                 else {}
             )
@@ -322,7 +331,9 @@ class _Fabric:
         node, found = self.nodes[host], about(host, findings)
         topology, partial = self.layout.topology, self.layout.partial
         qos = self.wishes.qos
-        environment = _fabric_environment.planned(node, rails, topology, len(self.nodes), self.transport, qos)
+        environment = _fabric_environment.planned(
+            node, rails, topology=topology, nodes=len(self.nodes), transport=self.transport, qos=qos
+        )
         if self.transport == "rdma":
             environment.update(_fabric_environment.address_range(node, rails, used, found))
         return FabricFact(

@@ -148,7 +148,7 @@ REFUSED = Completed(1, "", "Couldn't connect to 192.168.100.11:18515\nUnable to 
 
 
 def run(tests: Sequence[Part], tool: Tool) -> list[_fabric_bandwidth.Outcome]:
-    return measure(tests, 5, 30.0, tool, lambda: tool.now, tool.sleep)
+    return measure(tests, 5, 30.0, runner=tool, clock=lambda: tool.now, sleep=tool.sleep)
 
 
 def test_a_client_waits_for_its_server() -> None:
@@ -199,7 +199,9 @@ def test_failures_are_explained(done: Completed, reason: str, remedy: str) -> No
 def test_soft_roce_is_reckoned_by_its_count(software: bool, duration: int, gbps: float) -> None:
     """An emulated machine printed this: 395 writes, and no rate."""
     text = HEADER + " 65536      395           0.000000            0.000000            0.000000\n"
-    found = measure([replace(TEST, software=software)], duration, 30.0, lambda _words, _limit: Completed(0, text, ""))
+    found = measure(
+        [replace(TEST, software=software)], duration, 30.0, runner=lambda _words, _limit: Completed(0, text, "")
+    )
     assert found[0].gbps == gbps
 
 
