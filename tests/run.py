@@ -185,7 +185,13 @@ def steps() -> list[Step]:
             needs_lab,
             on_lab=True,
         ),
-        Step("head-controller", ((f"{VENV}/python", "tests/lab/head_controller.py"),), ("full",), needs_lab, on_lab=True),
+        Step(
+            "head-controller",
+            ((f"{VENV}/python", "tests/lab/head_controller.py"),),
+            ("full",),
+            needs_lab,
+            on_lab=True,
+        ),
         inventories(),
         Step(
             "interruptions-all",
