@@ -71,7 +71,7 @@ def parse(text: str, variable: str = "") -> str:
         if not separator or name != variable:
             return ""
         value = value.strip('"')
-    return value if _usable(value) else ""
+    return value if usable(value) else ""
 
 
 def render(secret: str, variable: str = "") -> str:
@@ -108,14 +108,15 @@ def remove(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outc
     return Outcome(remove_set(wanted.name, check_mode=check_mode, root=root), "", False)
 
 
-def _usable(value: str) -> bool:
+def usable(value: str) -> bool:
+    """Long enough, and of characters that need no quoting."""
     return len(value) >= MIN_LENGTH and bool(_SECRET.match(value))
 
 
 def _check(wanted: Wanted) -> None:
     if wanted.variable and not _VARIABLE.match(wanted.variable):
         raise SparkError(f"{wanted.variable!r} is no name of a variable", wanted.path)
-    if wanted.value and not _usable(wanted.value):
+    if wanted.value and not usable(wanted.value):
         raise SparkError(
             f"the given secret is shorter than {MIN_LENGTH} characters or has characters that need quoting",
             wanted.path,

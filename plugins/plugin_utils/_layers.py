@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
 
-LAYERS = ("access", "os_stabilization", "fabric", "plan", "ray", "engine", "verify")
+LAYERS = ("access", "os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify")
 KNOWN_TAGS = ("preflight", *LAYERS)
 # Words that Ansible itself gives a meaning.
 SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
 # The plan is computed whenever a layer that acts on it is selected.
-PLANNED = frozenset({"ray", "engine", "verify"})
+PLANNED = frozenset({"ray", "engine", "gateway", "verify"})
 
 
 def select(

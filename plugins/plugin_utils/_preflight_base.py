@@ -20,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._variables import Variable
 
 GIB = 2**30
-ANY = frozenset({"preflight", "access", "os_stabilization", "fabric", "plan", "ray", "engine", "verify"})
+ANY = frozenset({"preflight", "access", "os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify"})
 # Layers whose result on one node depends on all the others.
 WHOLE = frozenset({"access", "fabric", "plan", "ray", "engine", "verify"})
 FABRIC = frozenset({"fabric"})

@@ -9,9 +9,11 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_base import (
     ANY,
@@ -164,6 +166,59 @@ def check_limit(context: Context) -> Iterator[Finding]:
         )
 
 
+# Options of the module gateway, and the variables of the role that hold them.
+DOOR: Mapping[str, tuple[str, Any]] = {
+    "listen": ("gateway_listen", []),
+    "port": ("gateway_port", 8443),
+    "local_port": ("gateway_local_port", 8081),
+    "engine_port": ("engine_port", 8000),
+    "keys": ("gateway_keys", [{"name": "default"}]),
+    "paths": ("gateway_paths", list(_gateway.PATHS)),
+    "max_request_mib": ("gateway_max_request_mib", 8),
+    "requests_per_minute": ("gateway_requests_per_minute", 600),
+    "burst": ("gateway_burst", 100),
+    "concurrent": ("gateway_concurrent_requests", 64),
+    "timeout": ("gateway_timeout_s", 3600),
+    "tls": ("gateway_tls", "off"),
+    "tls_names": ("gateway_tls_names", []),
+    "certificate": ("gateway_tls_certificate", ""),
+    "certificate_key": ("gateway_tls_certificate_key", ""),
+    "allow_from": ("gateway_allow_from", []),
+    "limit_nofile": ("gateway_limit_nofile", 16384),
+}
+
+
+def door_wanted(context: Context) -> bool:
+    """Whether the head gets a door: without gateway_listen there is none."""
+    head = context.head
+    if head is None or context.value(head, "gateway_state") == "absent":
+        return False
+    return bool(context.value(head, "gateway_listen", []))
+
+
+def check_door(context: Context) -> Iterator[Finding]:
+    if not door_wanted(context):
+        return
+    head = context.head or ""
+    values = {option: context.value(head, name, usual) for option, (name, usual) in DOOR.items()}
+    for name, _usual in DOOR.values():
+        variable = context.variables.get(name)
+        if variable and _variables.complaint(variable, context.value(head, name)):
+            return  # the check `types` says it
+    try:
+        numbers = {option: int(values[option]) for option, (_name, usual) in DOOR.items() if isinstance(usual, int)}
+        door = _gateway.door({**values, **numbers, "engine_host": "127.0.0.1", "model": ""})
+    except SparkError as exc:
+        yield Finding(head, exc.found, exc.remedy)
+        return
+    except (KeyError, TypeError, ValueError):
+        yield Finding(head, "gateway_keys is no list of {name, key}", "Write - name: alice, with or without a key")
+        return
+    for problem in _gateway.problems(door):
+        found, _dot, remedy = problem.rstrip(".").partition(". ")
+        yield Finding(head, found, remedy)
+
+
 CHECKS: tuple[Check, ...] = (
     Check(
         "names",
@@ -217,6 +272,14 @@ CHECKS: tuple[Check, ...] = (
         check_parallel,
         "tensor x pipeline x data parallel size is not the number of machines",
         "Every machine has one GPU and is one rank",
+    ),
+    Check(
+        "door",
+        frozenset({"gateway"}),
+        check_door,
+        "the settings of the door contradict each other or would open what is not for clients",
+        "The layer gateway would refuse them after everything else has run",
+        fixed="the layer gateway refuses them",
     ),
     Check(
         "limit",

@@ -26,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_bas
     versions_by_host,
     whole,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_inventory import door_wanted
 
 # Programs per layer, with the Debian/Ubuntu package that has each.
 COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -39,11 +40,13 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "ray": {"systemctl": "systemd", "journalctl": "systemd"},
     "engine": {"systemctl": "systemd", "journalctl": "systemd"},
+    "gateway": {"systemctl": "systemd", "journalctl": "systemd", "ip": "iproute2"},
 }
 # Ports that a layer opens on the head: variables that hold them, with what is assumed where none of them is documented.
 PORTS: Mapping[str, Mapping[str, int]] = {
     "ray": {"ray_port": 6379, "ray_dashboard_port": 8265},
     "engine": {"engine_port": 8000},
+    "gateway": {"gateway_port": 8443, "gateway_local_port": 8081},
 }
 OUR_UNITS = "sparkmatrix-"
 STATE_DIR = "/var/lib/sparkmatrix"
@@ -383,6 +386,8 @@ def wanted_ports(context: Context) -> dict[int, str]:
     head = context.head
     found: dict[int, str] = {}
     for layer in context.layers:
+        if layer == "gateway" and not door_wanted(context):
+            continue
         for name, usual in PORTS.get(layer, {}).items():
             number = whole(context.value(head or "", name, usual))
             if number:

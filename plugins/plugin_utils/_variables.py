@@ -19,11 +19,12 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 # Layers that read the variables of a role. A run looks only at variables that one of its layers reads.
 ROLE_LAYERS: Mapping[str, frozenset[str]] = {
-    "access": frozenset({"access", "fabric", "ray"}),
+    "access": frozenset({"access", "fabric", "ray", "gateway"}),
     "os_stabilization": frozenset({"os_stabilization"}),
     "fabric": frozenset({"fabric"}),
-    "ray": frozenset({"plan", "ray", "engine", "verify"}),
-    "engine": frozenset({"plan", "ray", "engine", "verify"}),
+    "ray": frozenset({"plan", "ray", "engine", "gateway", "verify"}),
+    "engine": frozenset({"plan", "ray", "engine", "gateway", "verify"}),
+    "gateway": frozenset({"gateway", "verify"}),
     "verify": frozenset({"verify"}),
 }
 # Read by every run.

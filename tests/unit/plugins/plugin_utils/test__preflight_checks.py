@@ -133,6 +133,11 @@ FAULTS = {
         "inventory: engine_tensor_parallel_size 3",
         ALL,
     ),
+    "door": (
+        both(every("gateway_listen", ["enP7s7"]), every("gateway_paths", ["/metrics"])),
+        "spark1: gateway_paths has '/metrics'",
+        ALL,
+    ),
     "limit": (rest(play_hosts=["spark1"]), "spark2, spark3, spark4: left out by --limit", ALL),
     "reached": (reached, "spark2: the machine could not be read: Connection timed out", ALL),
     "root": (node("uid", 1000), "spark2: tasks run with user id 1000", ALL),

@@ -20,7 +20,7 @@ ALL = list(_layers.LAYERS)
         pytest.param([], ["engine"], [], ["plan", "engine"], id="engine-needs-the-plan"),
         pytest.param([], ["verify"], [], ["plan", "verify"], id="verify-needs-the-plan"),
         pytest.param([], ["preflight"], [], [], id="preflight-alone"),
-        pytest.param([], ["all"], ["engine", "verify"], ALL[:-2], id="skip"),
+        pytest.param([], ["all"], ["engine", "verify"], [*ALL[:-3], "gateway"], id="skip"),
         pytest.param([], ["tagged"], ["fabric"], [name for name in ALL if name != "fabric"], id="tagged"),
         pytest.param(["fabric"], ["all"], [], ["fabric"], id="layer-playbook"),
         pytest.param(["plan", "ray"], ["ray"], [], ["plan", "ray"], id="layer-playbook-with-tag"),
@@ -35,15 +35,15 @@ def test_a_mistyped_tag_is_refused_with_a_suggestion():
     _selected, findings = _layers.select([], ["fabrik", "always"], [])
     assert [str(f) for f in findings] == [
         "--tags: there is no layer 'fabrik'. Did you mean 'fabric'? The layers are: "
-        "preflight, access, os_stabilization, fabric, plan, ray, engine, verify."
+        "preflight, access, os_stabilization, fabric, plan, ray, engine, gateway, verify."
     ]
 
 
 def test_a_mistyped_skip_tag_and_an_unknown_layer_are_both_reported():
-    _selected, findings = _layers.select(["fabric", "gateway"], ["all"], ["enginee"])
+    _selected, findings = _layers.select(["fabric", "proxy"], ["all"], ["enginee"])
     assert [(f.host, f.found) for f in findings] == [
         ("--skip-tags", "there is no layer 'enginee'"),
-        ("spark_layers", "there is no layer 'gateway'"),
+        ("spark_layers", "there is no layer 'proxy'"),
     ]
     assert findings[0].remedy.startswith("Did you mean 'engine'? ")
     assert findings[1].remedy.startswith("The layers are: ")

@@ -1,0 +1,66 @@
+"""A stand-in for the engine: the same paths and errors, a chunk every 100 ms, on loopback."""
+
+import json
+import pathlib
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+KEY = pathlib.Path("/etc/sparkmatrix/engine-key.env").read_text().split('"')[1]
+CLOSED = ("/invocations", "/tokenize", "/metrics", "/version", "/ping")
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_arguments):
+        pass
+
+    def say(self, status, document):
+        content = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_GET(self):
+        if self.path.startswith(CLOSED):
+            self.say(200, {"secret": "what no client may see"})  # guarded by no key, as in vLLM
+        elif self.headers.get("Authorization") != f"Bearer {KEY}":
+            self.say(401, {"error": "Unauthorized"})
+        elif self.path.split("?")[0] == "/v1/models":
+            seen = {name.lower(): value for name, value in self.headers.items()}
+            self.say(200, {"data": [{"id": "tiny"}], "path": self.path, "seen": seen})
+        else:
+            self.say(404, {"error": {"message": "not here"}})
+
+    def do_POST(self):
+        text = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path != "/v1/chat/completions" or self.headers.get("Authorization") != f"Bearer {KEY}":
+            return self.do_GET()
+        body = json.loads(text)
+        if body["model"] != "tiny":
+            return self.say(404, {"error": {"message": f"The model `{body['model']}` does not exist."}})
+        if not body.get("stream"):
+            return self.say(200, {"choices": [{"message": {"content": "w" * len(text)}}]})
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        count = body.get("max_tokens", 5)
+        for number in range(count):
+            self.event({"model": "tiny", "choices": [{"index": 0, "delta": {"content": f"w{number} "}}]})
+            time.sleep(0.1)
+        self.event({"model": "tiny", "choices": [], "usage": {"completion_tokens": count}})
+        self.write(b"data: [DONE]\n\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def event(self, document):
+        self.write(b"data: " + json.dumps(document).encode() + b"\n\n")
+
+    def write(self, data):
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+
+ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()

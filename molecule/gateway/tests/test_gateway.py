@@ -1,0 +1,200 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The door as a client on another machine meets it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+import time
+
+import pytest
+
+PORT = 8443
+ETC = "/etc/sparkmatrix/gateway"
+PROMPT = [{"role": "user", "content": "hello"}]
+
+
+class Door:
+    """HTTP to the door of a node, with the role's own authority as the only one that is trusted."""
+
+    def __init__(self, host):
+        self.host = host
+        self.address = next(one for one in host.interface("enP7s7").addresses if "." in one)
+        self.context = ssl.create_default_context(cadata=host.file(f"{ETC}/tls/ca.crt").content_string)
+        self.keys = {name: host.file(f"{ETC}/keys/{name}.key").content_string.strip() for name in ("alice", "bob")}
+
+    def connect(self):
+        return http.client.HTTPSConnection(self.address, PORT, timeout=20, context=self.context)
+
+    def ask(self, path="/v1/models", body=None, key="alice", **headers):
+        """Status, headers and the JSON of an answer; ``key`` is a name, or what is sent after Authorization."""
+        connection = self.connect()
+        sent = {"Content-Type": "application/json", **headers}
+        if key is not None:
+            sent["Authorization"] = f"Bearer {self.keys[key]}" if key in self.keys else key
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request("POST" if body is not None else "GET", path, content, sent)
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        assert response.headers["Content-Type"].startswith("application/json"), text
+        return response.status, response.headers, json.loads(text)
+
+    def stream(self, tokens, key="alice"):
+        """(seconds since the start, line) of each line of a streamed answer."""
+        connection, started = self.connect(), time.monotonic()
+        body = {"model": "tiny", "messages": PROMPT, "stream": True, "max_tokens": tokens}
+        headers = {"Authorization": f"Bearer {self.keys[key]}", "Content-Type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
+        while line := response.readline():
+            if line.strip():
+                yield time.monotonic() - started, line.decode().strip()
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def door(host):
+    if host.backend.host.name != "spark1":
+        pytest.skip("the door is on the head")
+    return Door(host)
+
+
+def test_a_key_opens_it_and_the_engine_never_sees_it(door):
+    status, headers, document = door.ask(**{"X-Forwarded-For": "1.2.3.4"})
+    assert (status, document["data"]) == (200, [{"id": "tiny"}])
+    assert headers["Server"] == "nginx"
+    seen = json.dumps(document["seen"])
+    assert "key-of-the-engine" in document["seen"]["authorization"]
+    assert door.keys["alice"] not in seen and "1.2.3.4" not in seen
+    assert door.ask("/v1/models?limit=1", key="bob")[2]["path"] == "/v1/models?limit=1"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer wrong",
+        "Bearer {alice}x",
+        "Bearer x{alice}",
+        "Bearer {ALICE}",
+        "Basic {alice}",
+        "{alice}",
+    ],
+)
+def test_other_keys_do_not(door, key):
+    sent = key and key.format(alice=door.keys["alice"], ALICE=door.keys["alice"].swapcase())
+    status, headers, document = door.ask(key=sent)
+    assert (status, document["error"]["code"]) == (401, "invalid_api_key")
+    assert headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_a_given_key_is_taken_literally(door):
+    assert door.keys["bob"] == "key-that-bob-gave-us-1+2.3"
+    assert door.ask(key="Bearer key-that-bob-gave-us-1+2x3")[0] == 401
+    assert door.ask(key="Bearer key-that-bob-gave-us-112.3")[0] == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/", "/invocations", "/tokenize", "/metrics", "/metrics/", "/version", "/health", "/docs", "/v1/load_lora_adapter",
+        "/v1/../metrics", "/v1/models/", "/V1/models", "/.sparkmatrix/unauthorized", "/configuration",
+    ],
+)  # fmt: skip
+def test_closed_paths(door, path):
+    for key in ("alice", None):
+        status, _headers, document = door.ask(path, key=key)
+        assert (status, document["error"]["code"]) == (404, "unknown_path"), key
+
+
+@pytest.mark.parametrize("path", ["/metrics/../v1/models", "//v1/models", "/metrics/%2e%2e/v1/models"])
+def test_what_a_path_looks_like_does_not_reach_the_engine(door, path):
+    status, _headers, document = door.ask(path)
+    assert "secret" not in document
+    assert (status, document.get("path")) in ((200, "/v1/models"), (404, None))
+
+
+def test_errors_of_the_engine_pass(door):
+    status, _headers, document = door.ask("/v1/chat/completions", {"model": "other", "messages": PROMPT})
+    assert (status, document["error"]["message"]) == (404, "The model `other` does not exist.")
+
+
+def test_a_stream_arrives_as_it_is_written(door):
+    lines = list(door.stream(10))
+    assert [line for _seconds, line in lines][-1] == "data: [DONE]"
+    words = [seconds for seconds, line in lines if '"content"' in line]
+    assert len(words) == 10
+    assert words[0] < 0.5
+    gaps = [later - sooner for sooner, later in zip(words, words[1:], strict=False)]
+    assert min(gaps) > 0.02, gaps  # the engine writes one every 0.1 s
+
+
+def test_a_large_prompt_passes_and_one_of_10_mb_is_refused(door):
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "x" * 7_000_000}]}
+    assert door.ask("/v1/chat/completions", body)[0] == 200
+    body["messages"][0]["content"] = "x" * 10_000_000
+    status, _headers, document = door.ask("/v1/chat/completions", body)
+    assert (status, document["error"]["code"]) == (413, "request_too_large")
+    assert "8 MiB" in document["error"]["message"]
+
+
+def test_who_tries_many_keys_has_to_wait(door):
+    seen = [door.ask(key="Bearer wrong-key-number-1")[0] for _ in range(50)]
+    assert set(seen) == {401, 429}
+    assert door.ask()[0] == 200
+
+
+def test_one_key_cannot_take_all_of_the_engine(door):
+    results = []
+
+    def run():
+        try:
+            results.append(list(door.stream(10, "bob"))[-1][1])
+        except AssertionError as exc:
+            results.append(str(exc))
+
+    threads = [threading.Thread(target=run) for _ in range(70)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    assert door.ask(key="alice")[0] == 200
+    for thread in threads:
+        thread.join()
+    refused = [text for text in results if "rate_limit_exceeded" in text]
+    assert len(refused) == 70 - 64, results
+    assert results.count("data: [DONE]") == 64
+
+
+def test_it_listens_where_it_was_told_to(host, door):
+    listening = {line.split()[3] for line in host.check_output("ss -Hltn").splitlines()}
+    assert {one for one in listening if one.endswith((":8443", ":8081"))} == {f"{door.address}:8443", "127.0.0.1:8081"}
+
+
+def test_the_nginx_of_somebody_else_is_left_alone(host, door):
+    assert "Welcome to nginx" in host.check_output("curl -s http://127.0.0.1/")
+    assert host.file("/etc/nginx/sites-enabled/default").is_symlink
+
+
+def test_secrets_are_in_no_log_and_no_command_line(host, door):
+    visible = host.check_output("ps axww -o args; systemctl cat 'sparkmatrix-*'; journalctl --no-pager -b")
+    assert "alice GET /v1/models 200" in visible
+    for secret in (*door.keys.values(), "key-of-the-engine"):
+        assert secret not in visible
+    unreadable = host.check_output(f"find {ETC} /run/sparkmatrix-gateway -type f -perm /077 -path '*key*'")
+    assert unreadable == ""
+
+
+def test_the_probe_of_the_cluster_comes_in_through_it(host, door):
+    told = host.check_output(
+        "/usr/local/lib/sparkmatrix/sparkmatrix-node probe --json --config /etc/sparkmatrix/gateway.json"
+    )
+    assert json.loads(told)["ok"] is True

@@ -1,0 +1,225 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gateway
+short_description: Run the door to the inference engine
+version_added: 0.1.0
+description:
+  - Runs an nginx of its own, C(sparkmatrix-gateway.service), that lets clients with a key reach a few paths of the
+    engine on this node. The distribution's C(nginx.service) and its configuration are not touched.
+  - The configuration is tested before it replaces the one that runs, then loaded without ending answers that are being
+    written. One that does not come up is taken back.
+  - Keys that are not given are made on the node and kept in C(/etc/sparkmatrix/gateway/keys), mode C(0600). The key of
+    the engine is read on the node; clients never see it.
+options:
+  state:
+    description: Whether the door shall be there. V(absent) takes keys and configuration away too.
+    type: str
+    choices: [present, absent]
+    default: present
+  listen:
+    description: Addresses of this node, or interfaces, at which clients are served.
+    type: list
+    elements: str
+    default: []
+  port:
+    description: TCP port at these addresses.
+    type: int
+    default: 8443
+  local_port:
+    description: TCP port on 127.0.0.1, without TLS, for the cluster's own probes.
+    type: int
+    default: 8081
+  engine_host:
+    description: Address that the engine listens on.
+    type: str
+    default: 127.0.0.1
+  engine_port:
+    description: Port that the engine listens on.
+    type: int
+    default: 8000
+  model:
+    description: Name that the model is served under, for the probes. Required for O(state=present).
+    type: str
+  keys:
+    description: Who may come in.
+    type: list
+    elements: dict
+    default: [{name: default}]
+    suboptions:
+      name:
+        description: Name of the client; it stands in the log, and two keys with two names make a rotation.
+        type: str
+        required: true
+      key:
+        description: The key. One is made on the node where it is not given.
+        type: str
+  paths:
+    description: Paths that are open, exactly as written, below C(/v1/).
+    type: list
+    elements: str
+    default: [/v1/models, /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses]
+  max_request_mib:
+    description: Largest request, in MiB.
+    type: int
+    default: 8
+  requests_per_minute:
+    description: Requests of one key in a minute; 0 is no limit.
+    type: int
+    default: 600
+  burst:
+    description: Requests of one key that may come at once before O(requests_per_minute) counts.
+    type: int
+    default: 100
+  concurrent:
+    description: Requests of one key that may be answered at the same time; 0 is no limit.
+    type: int
+    default: 64
+  timeout:
+    description: How long the engine may send nothing, in seconds.
+    type: int
+    default: 3600
+  tls:
+    description:
+      - V(off), a certificate of an authority made on this node (V(own_ca)), or given V(files), which are taken up again
+        whenever they change.
+    type: str
+    choices: ['off', own_ca, files]
+    default: 'off'
+  tls_names:
+    description: More names and addresses for the certificate of V(own_ca).
+    type: list
+    elements: str
+    default: []
+  certificate:
+    description: File on this node with certificate and chain, for O(tls=files).
+    type: path
+  certificate_key:
+    description: File on this node with the private key, for O(tls=files).
+    type: path
+  allow_from:
+    description: Addresses and networks that RV(firewall) is for; all when empty.
+    type: list
+    elements: str
+    default: []
+  limit_nofile:
+    description: Open files of the service.
+    type: int
+    default: 16384
+extends_documentation_fragment:
+  - sparkmatrix.cluster.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details:
+      - Shows that a file with a secret changes, never the secret.
+  idempotent:
+    support: full
+author:
+  - The sparkmatrix.cluster authors (@sparkmatrix)
+"""
+
+EXAMPLES = r"""
+- name: Open the door on the management network
+  sparkmatrix.cluster.gateway:
+    listen: [enP7s7]
+    model: qwen3-8b
+    tls: own_ca
+    keys:
+      - name: alice
+      - name: bob
+        key: "{{ vault_bob_key }}"
+
+- name: Take it away
+  sparkmatrix.cluster.gateway:
+    state: absent
+"""
+
+RETURN = r"""
+action:
+  description: What was done, or in check mode would be.
+  returned: success
+  type: str
+  choices: [none, started, restarted, reloaded, stopped]
+  sample: reloaded
+endpoints:
+  description: Where clients reach the API.
+  returned: success with O(state=present)
+  type: list
+  elements: str
+  sample: ["https://192.168.1.10:8443/v1"]
+firewall:
+  description: Rules that let clients in, for M(sparkmatrix.cluster.firewall_rules).
+  returned: success with O(state=present)
+  type: list
+  elements: str
+  sample: [allow to 192.168.1.10 port 8443 proto tcp]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_apply
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+
+
+def main() -> None:
+    client = {"name": {"type": "str", "required": True}, "key": {"type": "str", "no_log": True}}
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "listen": {"type": "list", "elements": "str", "default": []},
+            "port": {"type": "int", "default": 8443},
+            "local_port": {"type": "int", "default": 8081},
+            "engine_host": {"type": "str", "default": "127.0.0.1"},
+            "engine_port": {"type": "int", "default": 8000},
+            "model": {"type": "str"},
+            "keys": {
+                "type": "list",
+                "elements": "dict",
+                "default": [{"name": "default"}],
+                "options": client,
+                "no_log": False,
+            },
+            "paths": {"type": "list", "elements": "str", "default": list(_gateway.PATHS)},
+            "max_request_mib": {"type": "int", "default": 8},
+            "requests_per_minute": {"type": "int", "default": 600},
+            "burst": {"type": "int", "default": 100},
+            "concurrent": {"type": "int", "default": 64},
+            "timeout": {"type": "int", "default": 3600},
+            "tls": {"type": "str", "choices": list(_gateway.TLS_MODES), "default": "off"},
+            "tls_names": {"type": "list", "elements": "str", "default": []},
+            "certificate": {"type": "path"},
+            "certificate_key": {"type": "path", "no_log": False},
+            "allow_from": {"type": "list", "elements": "str", "default": []},
+            "limit_nofile": {"type": "int", "default": 16384},
+        },
+        required_if=[("state", "present", ["model"])],
+        supports_check_mode=True,
+    )
+    try:
+        if module.params["state"] == "absent":
+            outcome = _gateway_apply.remove(_gateway_apply.Node(), check_mode=module.check_mode)
+        else:
+            door = _gateway.door(module.params)
+            outcome = _gateway_apply.apply(_gateway_apply.Node(), door, check_mode=module.check_mode)
+    except SparkError as exc:
+        module.fail_json(msg=str(exc))
+    for warning in outcome.warnings:
+        module.warn(warning)
+    module.exit_json(
+        changed=outcome.changed,
+        action=outcome.action,
+        diff=outcome.diff,
+        endpoints=outcome.endpoints,
+        firewall=outcome.firewall,
+    )
+
+
+if __name__ == "__main__":
+    main()
