@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info imp
 
 DIRECTORY = "/etc/sparkmatrix/ssh"
 KEY = f"{DIRECTORY}/id_ed25519"
+KNOWN_HOSTS = f"{DIRECTORY}/known_hosts"
 _REMEDY = "Install openssh-client"
 
 
@@ -41,6 +42,7 @@ class Look:
     ssh_ports: list[int] = field(default_factory=list)
     fact: Any = None  # the fabric fact as it is on disk, not validated
     account: bool = False
+    known_hosts: str = ""  # of the last run: who was a node then, with which host keys
     changed: bool = False
 
     def as_dict(self) -> dict[str, Any]:
@@ -55,6 +57,7 @@ def look(machine: Machine, reader: Reader, user: str, *, rotate: bool = False, c
         ssh_ports=sorted(_sshd.ports(machine)),
         fact=_fact(machine),
         account=_exists(user),
+        known_hosts=machine.read(KNOWN_HOSTS) or "",
     )
     found.public_key = "" if rotate and not check_mode else public_key(machine)
     if rotate or not found.public_key:

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact, _peer, _ufw
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_node import DIRECTORY, KEY
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_node import DIRECTORY, KEY, KNOWN_HOSTS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_main import PATH as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_names import labels
 
-KNOWN_HOSTS = f"{DIRECTORY}/known_hosts"
 CONFIG = f"{DIRECTORY}/config"
 CLIENT = "/etc/ssh/ssh_config.d/60-sparkmatrix.conf"
 SUDOERS = "/etc/sudoers.d/sparkmatrix-peer"

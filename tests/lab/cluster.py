@@ -140,6 +140,7 @@ def play(
     *options: str,
     playbook: str = "site.yml",
     inventory: str = INVENTORY,
+    overlay: str = OVERLAY,
     kill_at: int = 0,
     kill_delay_s: float = 0.0,
     show: bool = True,
@@ -167,7 +168,7 @@ def play(
         "-i",
         inventory,
         "-i",
-        OVERLAY,
+        overlay,
         *options,
     ]
     started = time.monotonic()

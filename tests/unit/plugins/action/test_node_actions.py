@@ -15,7 +15,12 @@ from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
-from ansible_collections.sparkmatrix.cluster.plugins.action import node_tool, preflight
+from ansible_collections.sparkmatrix.cluster.plugins.action import (
+    node_membership,
+    node_tool,
+    os_update_plan,
+    preflight,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _variables, _zipapp
 
@@ -182,3 +187,46 @@ def test_node_tool_of_a_broken_checkout(monkeypatch):
     monkeypatch.setattr(_zipapp, "build", refuse)
     with pytest.raises(AnsibleError, match="cannot be packed"):
         install(monkeypatch, "present")
+
+
+def membership(hosts, leaving=(), **args):
+    variables = {
+        "hostvars": HostVars({h: Lazy(v) for h, v in hosts.items()}),
+        "groups": {"sparks": [h for h in hosts if h not in leaving], "sparks_leaving": list(leaving)},
+    }
+    return act(node_membership, args, variables)
+
+
+def test_membership_hands_the_variables_of_the_group_to_who_leaves():
+    hosts = {
+        "a": {"spark_rank": 0, "ansible_user": "dgx", "ansible_host": "192.0.2.1", "ray_port": 7, "mine": 1},
+        "b": {"spark_rank": 1, "ray_port": 8},
+    }
+    result = membership(hosts, ["b"], phase="request", change="remove")
+    assert result["departing"] == [{"name": "b", "variables": {"ansible_user": "dgx"}}]
+    assert membership({"a": hosts["a"]}, phase="request", change="remove")["departing"] == []
+    refused = membership({"b": hosts["b"], "a": hosts["a"]}, ["a"], phase="request", change="remove")
+    assert refused["failed"] and "it is the head" in refused["msg"]
+
+
+def test_membership_compares_what_was_read():
+    look = {"host_keys": ["ssh-ed25519 A"], "known_hosts": "a,a.local ssh-ed25519 A\nc,c.local ssh-ed25519 C\n"}
+    hosts = {
+        "a": {"spark_rank": 0, "__access_look": look},
+        "b": {"spark_rank": 1, "__access_look": {"host_keys": ["ssh-ed25519 B"]}},
+    }
+    result = membership(hosts, phase="compare", change="add")
+    assert (result["joins"], result["departed"], result["replaced"]) == (["b"], ["c"], [])
+    assert "c: the nodes still know it" in result["warnings"][0]
+    hosts["a"]["__access_look"] = {**look, "fact": {"host": "a", "rank": 4}}
+    refused = membership(hosts, phase="compare", change="add")
+    assert refused["failed"] and "it was set up with spark_rank 4" in refused["msg"]
+
+
+def test_os_update_plan_refuses_or_plans():
+    look = {"kernel": "6.1-x", "kernels": ["6.1-x"], "packages": {}, "changes": [], "problems": [], "grub": []}
+    look |= {"boot_free_mib": 9, "kernel_mib": 1, "firmware": [], "reboot_required": False, "held": []}
+    made = act(os_update_plan, {"nodes": {"a": look}})
+    assert made["nodes"]["a"] == {"kernel": "6.1-x", "previous": "", "changes": (), "reboot": False}
+    refused = act(os_update_plan, {"nodes": {"a": {**look, "problems": ["broken"]}}})
+    assert refused["failed"] and "a: broken" in refused["msg"]

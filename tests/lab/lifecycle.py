@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Machines join, are replaced, leave and die in a lab of three nodes; ranks and addresses of the others stay.
+
+Usage: lifecycle.py [--all] [--beside ID]. Runs the layers access and fabric, with the firewall on. ``--all`` adds the
+removal of a machine that answers, second runs, and the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import cluster
+from cluster import ROOT, LabError, lab, say
+
+ENGINE = ("--tags", "access,fabric")
+RULES = "sudo ufw status | grep -o 'sparkmatrix:[a-z]*' | sort | uniq -c | tr -s ' \\n' ' '"
+LOOK = "sudo cat /etc/sparkmatrix/ssh/known_hosts /var/lib/sparkmatrix-peer/.ssh/authorized_keys /etc/hosts"
+
+
+class Cluster:
+    """The inventory as an operator edits it, and what is seen on the nodes."""
+
+    def __init__(self, beside: str, options: Sequence[str]) -> None:
+        self.lab = (["--id", beside, "--beside"], ["--id", beside])[:2] if beside else ([], [])
+        self.state = cluster.STATE / beside if beside else cluster.STATE
+        self.options = options
+        self.thorough = not options
+        self.place = self.state / "lifecycle"
+        self.logins: dict[str, dict[str, str]] = {}
+        self.seconds: dict[str, float] = {}
+
+    def boot(self) -> None:
+        cluster.step(
+            "Boot 3 simulated Sparks", lab("up", *self.lab[0], "--nodes", "3", "--topology", "switch"), "up.log"
+        )
+        shutil.rmtree(self.place, ignore_errors=True)
+        (self.place / "group_vars").mkdir(parents=True)
+        overlay = self.state / "overlay"
+        extra = "ansible_user: dgx\nfabric_topology: auto\naccess_firewall: true\nfabric_bandwidth_test: never\n"
+        (self.place / "group_vars/sparks.yml").write_text((overlay / "group_vars/sparks.yml").read_text() + extra)
+        host = ""
+        for line in (overlay / "hosts.yml").read_text().splitlines():
+            if found := re.fullmatch(r" {8}(\w+):", line):
+                host = found[1]
+                self.logins[host] = {}
+            elif found := re.fullmatch(r" {10}(\w+): (.*)", line):
+                self.logins[host][found[1]] = json.loads(found[2])
+
+    def down(self) -> None:
+        cluster.step("Remove the lab", lab("down", *self.lab[1]), "down.log")
+
+    def inventory(self, ranks: dict[str, int], leaving: dict[str, int] | None = None) -> None:
+        def group(hosts: dict[str, int], drop: Sequence[str] = ()) -> dict[str, object]:
+            kept = {host: {k: v for k, v in self.logins[host].items() if k not in drop} for host in hosts}
+            return {"hosts": {host: {**kept[host], "spark_rank": rank} for host, rank in hosts.items()}}
+
+        # The user is a variable of the group sparks, which a machine that leaves is not in any more.
+        groups = {"sparks": group(ranks, ["ansible_user"])}
+        if leaving:
+            groups["sparks_leaving"] = group(leaving, ["ansible_user"])
+        (self.place / "hosts.yml").write_text(json.dumps({"all": {"children": groups}}, indent=1))
+
+    def play(self, name: str, playbook: str, *options: str, fails: str = "", unchanged: bool = False) -> str:
+        path = str(self.place.relative_to(ROOT))
+        run = cluster.play(
+            f"lifecycle-{name}", *self.options, *options, playbook=playbook, inventory=path, overlay=path, show=False
+        )
+        self.seconds[name] = round(run.seconds, 1)
+        said = (cluster.STATE / f"lifecycle-{name}.log").read_text(errors="replace")
+        if bool(run.code) != bool(fails) or not _contains(said, fails):
+            raise LabError(
+                f"{name}: ended with {run.code}, expected {fails or 'success'!r}\n"
+                + cluster.log_tail(f"lifecycle-{name}", 60)
+            )
+        if unchanged and run.changed:
+            raise LabError(f"{name}: changed {run.stats.get('changed_tasks')}")
+        say(f"   {name}: as expected, {run.seconds:.0f} s")
+        return said
+
+    def node(self, host: str, command: str) -> str:
+        words = ["ssh", "-F", str(self.state / "ssh_config"), host, command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            raise LabError(f"{host}: {command}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def inside(self, host: str, command: str) -> str:
+        words = lab("exec", *self.lab[1], host, "--", "sh", "-c", command)
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise LabError(f"{host}: {command}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def power(self, verb: str, host: str) -> None:
+        cluster.step(f"{verb} {host}", lab(verb, *self.lab[1], host), "power.log")
+
+    def identity(self, host: str) -> list[object]:
+        fact = json.loads(self.node(host, "cat /etc/ansible/facts.d/sparkmatrix.fact"))
+        return [fact["rank"], fact["cluster_address"], [rail["address"] for rail in fact["rails"]]]
+
+    def expect(self, what: str, seen: object, wanted: object) -> None:
+        if seen != wanted:
+            raise LabError(f"{what}: {seen!r}, expected {wanted!r}")
+
+    def knows(self, host: str, others: Sequence[str], not_others: Sequence[str] = ()) -> None:
+        text = self.node(host, LOOK)
+        for other in (*others, *not_others):
+            self.expect(f"{host} knows {other}", bool(re.search(rf"\b{other}\b", text)), other in others)
+
+
+def _contains(said: str, part: str) -> bool:
+    return " ".join(part.split()) in re.sub(r"\s+", " ", said.replace("\\n", " "))
+
+
+def add(here: Cluster) -> None:
+    before = {host: here.identity(host) for host in ("spark1", "spark2")}
+    here.inventory({"spark1": 0, "spark2": 2, "spark3": 1})
+    here.play("renumbered", "playbooks/node_add.yml", fails="it was set up with spark_rank 1, and the inventory says 2")
+    here.inventory({"spark1": 0, "spark2": 1, "spark3": 2})
+    here.play("add", "playbooks/node_add.yml")
+    here.expect("ranks and addresses", {host: here.identity(host) for host in before}, before)
+    for host in ("spark1", "spark2"):
+        here.knows(host, ["spark3"])
+        here.node(host, "sudo ssh -F /etc/sparkmatrix/ssh/config spark3 version")
+        here.node(host, "ping -c 1 -W 2 spark3-fabric")
+    if here.thorough:
+        here.play("add-again", "playbooks/node_add.yml", unchanged=True)
+
+
+def replace(here: Cluster) -> None:
+    """A machine as it comes from the factory: nothing of ours, other host keys, other network cards."""
+    before = {host: here.identity(host) for host in ("spark1", "spark2", "spark3")}
+    rules = here.node("spark1", RULES)
+    here.inside(
+        "spark2",
+        "rm -rf /etc/sparkmatrix /var/lib/sparkmatrix* /etc/ansible/facts.d /usr/local/lib/sparkmatrix "
+        "/etc/ssh/ssh_config.d/60-sparkmatrix.conf /etc/sudoers.d/sparkmatrix-peer /etc/netplan/*sparkmatrix*; "
+        "userdel sparkmatrix-peer; ufw --force reset >/dev/null; sed -i '/sparkmatrix/,/sparkmatrix/d' /etc/hosts; "
+        "rm -f /etc/sysctl.d/*sparkmatrix* /etc/systemd/system/*sparkmatrix*; "
+        "for n in enp1s0f0np0 enP2p1s0f0np1 enP2p1s0f0np0 enp1s0f1np1; do ip addr flush dev $n 2>/dev/null; done; "
+        "rm -f /etc/ssh/ssh_host_*; ssh-keygen -A >/dev/null; systemctl restart ssh",
+    )
+    said = here.play("replaced", "playbooks/node_replace.yml", fails="your computer knows another one")
+    shown = re.search(r"SHA256:[A-Za-z0-9+/]{43}", said)
+    own = here.inside("spark2", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+    here.expect("the fingerprint", shown and shown[0], own)
+    wrong = "node_fingerprint=SHA256:" + "A" * 43
+    here.play("wrong-fingerprint", "playbooks/node_replace.yml", "-e", wrong, fails="your computer knows another one")
+    here.play("replace", "playbooks/node_replace.yml", "-e", f"node_fingerprint={own}")
+    here.expect("ranks and addresses", {host: here.identity(host) for host in before}, before)
+    here.expect("rules", here.node("spark1", RULES), rules)
+    for host in ("spark1", "spark3"):
+        here.node(host, "sudo ssh -F /etc/sparkmatrix/ssh/config spark2 version")
+
+
+def remove_dead(here: Cluster) -> None:
+    before = {host: here.identity(host) for host in ("spark1", "spark3")}
+    here.inventory({"spark1": 0, "spark3": 2}, {"spark2": 1})
+    here.power("stop", "spark2")
+    started = time.monotonic()
+    here.play("remove-dead", "playbooks/node_remove.yml")
+    here.expect("time to forget a dead machine is bounded", time.monotonic() - started < 120, True)
+    here.expect("ranks and addresses", {host: here.identity(host) for host in before}, before)
+    for host, other in (("spark1", "spark3"), ("spark3", "spark1")):
+        here.knows(host, [other], ["spark2"])
+    if here.thorough:
+        here.inventory({"spark1": 0, "spark3": 2})
+        here.play("remove-again", "playbooks/node_remove.yml", unchanged=True)
+
+
+def remove_reachable(here: Cluster) -> None:
+    before = here.identity("spark1")
+    here.inventory({"spark2": 1, "spark3": 2}, {"spark1": 0})
+    here.play("remove-head", "playbooks/node_remove.yml", fails="it is the head (spark_rank 0)")
+    here.inventory({"spark1": 0, "spark2": 1}, {"spark3": 2})
+    here.play("remove", "playbooks/node_remove.yml")
+    here.expect("ranks and addresses", here.identity("spark1"), before)
+    here.knows("spark1", ["spark2"], ["spark3"])
+    left = here.node("spark3", "ls -d /etc/sparkmatrix /etc/ansible/facts.d/sparkmatrix.fact 2>/dev/null; true")
+    here.expect("files that stay on spark3", left, "")
+
+
+def main(arguments: Sequence[str]) -> int:
+    beside = arguments[arguments.index("--beside") + 1] if "--beside" in arguments else ""
+    everything = "--all" in arguments
+    here = Cluster(beside, () if everything else ENGINE)
+    code = 0
+    try:
+        here.boot()
+        here.inventory({"spark1": 0, "spark2": 1})
+        here.play("start", "site.yml")
+        steps = [add, replace, *([remove_reachable, add] if everything else []), remove_dead]
+        for one in steps:
+            one(here)
+        print(json.dumps({"lifecycle_s": here.seconds}))
+    except LabError as exc:
+        code = 1
+        print(exc)
+    finally:
+        here.down()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
