@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -50,7 +49,7 @@ class ActionModule(ActionBase):
         }
 
 
-def _request(members: list[str], leaving: list[str], hostvars: Mapping[str, Any]) -> dict[str, Any]:
+def _request(members: list[str], leaving: list[str], hostvars: Any) -> dict[str, Any]:
     ranks = [{host: hostvars[host].get("spark_rank") for host in hosts} for hosts in (members, leaving)]
     findings = _membership.check_request(*ranks)
     if errors(findings):

@@ -39,10 +39,9 @@ class Cluster:
         self.logins: dict[str, dict[str, str]] = {}
         self.seconds: dict[str, float] = {}
 
-    def boot(self) -> None:
-        cluster.step(
-            "Boot 3 simulated Sparks", lab("up", *self.lab[0], "--nodes", "3", "--topology", "switch"), "up.log"
-        )
+    def boot(self, nodes: int = 3) -> None:
+        command = lab("up", *self.lab[0], "--nodes", str(nodes), "--topology", "switch")
+        cluster.step(f"Boot {nodes} simulated Sparks", command, "up.log")
         shutil.rmtree(self.place, ignore_errors=True)
         (self.place / "group_vars").mkdir(parents=True)
         overlay = self.state / "overlay"
