@@ -21,6 +21,7 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 ROLE_LAYERS: Mapping[str, frozenset[str]] = {
     "access": frozenset({"access", "fabric", "ray", "gateway"}),
     "os_stabilization": frozenset({"os_stabilization"}),
+    "os_update": frozenset({"os_stabilization"}),
     "fabric": frozenset({"fabric"}),
     "ray": frozenset({"plan", "ray", "engine", "gateway", "verify"}),
     "engine": frozenset({"plan", "ray", "engine", "gateway", "verify"}),

@@ -38,6 +38,7 @@ class Cluster:
         self.place = self.state / "lifecycle"
         self.logins: dict[str, dict[str, str]] = {}
         self.seconds: dict[str, float] = {}
+        self.executions = 0  # of the last run, on the node that saw most
 
     def boot(self, nodes: int = 3) -> None:
         command = lab("up", *self.lab[0], "--nodes", str(nodes), "--topology", "switch")
@@ -75,6 +76,7 @@ class Cluster:
             f"lifecycle-{name}", *self.options, *options, playbook=playbook, inventory=path, overlay=path, show=False
         )
         self.seconds[name] = round(run.seconds, 1)
+        self.executions = run.executions_per_node()
         said = (cluster.STATE / f"lifecycle-{name}.log").read_text(errors="replace")
         if bool(run.code) != bool(fails) or not _contains(said, fails):
             raise LabError(
