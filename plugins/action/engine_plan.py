@@ -15,6 +15,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError, errors, refusal
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_job, _engine_plan, _model, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._compose import ContainerWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -56,6 +57,18 @@ SPEC: dict[str, dict[str, Any]] = {
             "num_cpus": {"type": "int"},
             "temp_dir": {"type": "path"},
             "token_path": {"type": "path", "no_log": False},
+        },
+    },
+    "container": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "gpus": {"type": "str"},
+            "devices": {"type": "list", "elements": "path"},
+            "memlock": {"type": "str"},
+            "nofile": {"type": "str"},
+            "nccl_conf": {"type": "path"},
+            "stop_timeout_s": {"type": "int"},
         },
     },
     "group": {"type": "str", "default": "sparks"},
@@ -136,6 +149,7 @@ class ActionModule(ActionBase):
 
 def _wishes(args: Mapping[str, Any]) -> _engine_job.Wishes:
     ray = {name: value for name, value in (args["ray"] or {}).items() if value is not None}
+    container = {name: value for name, value in (args["container"] or {}).items() if value is not None}
     return _engine_job.Wishes(
         engine=args["engine"],
         launch=args["launch"],
@@ -162,5 +176,6 @@ def _wishes(args: Mapping[str, Any]) -> _engine_job.Wishes:
         venv_path=args["venv_path"],
         home=args["home"],
         hf_home=args["hf_home"],
+        container=ContainerWishes(**container),
         ray=RayWishes(executable=f"{args['venv_path']}/bin/ray", **ray),
     )

@@ -473,8 +473,14 @@ def _owners(reader: Reader, inodes: set[str]) -> dict[str, int]:
 
 
 def unit_of(reader: Reader, pid: int) -> str | None:
-    """The systemd unit of a process, from /proc/<pid>/cgroup (cgroups(7)): the deepest ``*.service`` or ``*.scope``."""
+    """The systemd unit of a process, from /proc/<pid>/cgroup (cgroups(7)): the deepest ``*.service`` or ``*.scope``.
+
+    A container's scope has Docker's number only; those of this collection are in a slice of their own with a name.
+    """
     for line in reversed((reader.text(f"proc/{pid}/cgroup") or "").splitlines()):
+        for part in reversed(line.split("/")):
+            if part.startswith("sparkmatrix-") and part.endswith(".slice"):
+                return part
         for part in reversed(line.split("/")):
             if part.endswith((".service", ".scope", ".socket")):
                 return part

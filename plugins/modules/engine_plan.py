@@ -162,6 +162,30 @@ options:
       token_path:
         description: File with the token.
         type: path
+  container:
+    description: What differs from the defaults of the container.
+    type: dict
+    default: {}
+    suboptions:
+      gpus:
+        description: GPUs, C(all), C(cdi) or C(none).
+        type: str
+      devices:
+        description: Devices of the node.
+        type: list
+        elements: path
+      memlock:
+        description: Limit of locked memory, C(infinity) or bytes.
+        type: str
+      nofile:
+        description: Limit of open files.
+        type: str
+      nccl_conf:
+        description: File of the node that becomes C(/etc/nccl.conf).
+        type: path
+      stop_timeout_s:
+        description: Seconds that the engine has for ending its requests.
+        type: int
   group:
     description: Inventory group of the nodes.
     type: str
@@ -204,6 +228,7 @@ plans:
     backend: {description: 'C(single), C(ray), C(native) or C(mpi).', type: str}
     runtime: {description: C(venv) or C(container)., type: str}
     image: {description: Container image; empty in an environment., type: str}
+    container: {description: 'The Compose file of this host, C(file) and C(text), and names.', type: dict}
     mounts: {description: Paths of the node in the container., type: list, elements: dict}
     not_started: {description: What of this plan this release does not start yet., type: list, elements: str}
     parallel: {description: 'C(tensor), C(pipeline), C(data) sizes and C(expert), with a C(reason).', type: dict}

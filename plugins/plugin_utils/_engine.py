@@ -37,6 +37,7 @@ class Spec:
     removed: Mapping[str, str]  # spellings that are gone, with the remedy; --option=value for a value
     removed_environment: Mapping[str, str] = field(default_factory=dict)
     underscores: bool = False  # the parser takes _ for -
+    key: bool = False  # asks for an API key, from the environment
 
 
 @dataclass(frozen=True)

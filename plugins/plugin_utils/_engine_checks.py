@@ -10,7 +10,12 @@ from collections.abc import Mapping
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _memory_fit, _parallel, _profile
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
+    _compose,
+    _memory_fit,
+    _parallel,
+    _profile,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import (
     LAUNCHES,
     MODULES,
@@ -92,6 +97,7 @@ def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
         ("engine_launch", wishes.launch, LAUNCHES),
         ("engine_runtime", wishes.runtime, ("", "venv", "container")),
         ("engine_profile", wishes.profile, ("", *_profile.PROFILES)),
+        ("engine_container_gpus", wishes.container.gpus, _compose.GPUS),
     ]
     return [
         Finding(where, f"{value!r} is not known", f"Choose one of: {', '.join(filter(None, allowed))}")
@@ -155,8 +161,8 @@ def check_startable(job: Job, parallel: _parallel.Parallel) -> list[Finding]:
         Finding(
             WHERE,
             f"this release plans, and does not start, {' and '.join(reasons)}",
-            "It starts vLLM from a Python environment: engine_name: vllm, engine_runtime: venv; replicas with one node"
-            " each; playbooks/plan.yml prints other plans",
+            "It starts vLLM over Ray from a Python environment; vLLM without Ray (engine_launch: native), replicas of"
+            " one node each and SGLang in both; TensorRT-LLM on one node; playbooks/plan.yml prints other plans",
             severity="warning" if job.wishes.only_print else "error",
         )
     ]
@@ -164,10 +170,10 @@ def check_startable(job: Job, parallel: _parallel.Parallel) -> list[Finding]:
 
 def not_startable(job: Job, parallel: _parallel.Parallel) -> list[str]:
     reasons = []
-    if job.spec.name != "vllm":
-        reasons.append(job.spec.label)
-    if job.runtime == "container":
-        reasons.append("containers")
+    if job.backend == "mpi":
+        reasons.append("TensorRT-LLM over several nodes")
+    if job.runtime == "container" and job.backend == "ray":
+        reasons.append("Ray in containers")
     if parallel.data > 1 and job.backend == "ray":
         reasons.append("replicas over Ray")
     return reasons

@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
     _trtllm,
     _vllm,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._compose import ContainerWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import Spec
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
@@ -65,6 +66,7 @@ class Wishes:
     home: str = "/var/lib/sparkmatrix/home"
     hf_home: str = "/opt/sparkmatrix/models/huggingface"
     ray: RayWishes = field(default_factory=RayWishes)
+    container: ContainerWishes = field(default_factory=ContainerWishes)
     only_print: bool = False  # nothing will be started from this plan
 
 
@@ -132,8 +134,11 @@ class Job:
             return "mpi"
         if self.spec.name == "sglang":
             return "native"
-        if self.wishes.launch == "auto" and self.parallel and self.parallel.replicas_of_one:
-            return "native"  # replicas of one node each need no Ray to find their GPU
+        # Replicas of one node each need no Ray to find their GPU; images seldom have one, and never ours.
+        if self.wishes.launch == "auto" and (
+            self.runtime == "container" or (self.parallel and self.parallel.replicas_of_one)
+        ):
+            return "native"
         return "native" if self.wishes.launch == "native" else "ray"
 
     @property

@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, errors, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
+    _compose,
     _engine,
     _engine_checks,
     _engine_job,
@@ -177,6 +178,12 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
     # Under Ray and MPI the workers' processes come from the head; its command is in every plan.
     argv = list(rank.argv) or list(MODULES[job.spec.name].ranks(launch)[0].argv)
     requirements = job.requirements
+    mounts = _mounts(job, rank)
+    compose = ""
+    if job.runtime == "container":
+        compose = _compose.text(
+            _compose.document(wishes.container, job.image, argv, mounts, fact is head and job.spec.key)
+        )
     return {
         "host": fact.host,
         "rank": fact.rank,
@@ -189,7 +196,13 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
         "hazards": list(job.recipe.hazards),
         "runtime": job.runtime,
         "image": job.image,
-        "mounts": _mounts(job),
+        "mounts": mounts,
+        "container": {
+            "file": _compose.FILE,
+            "text": compose,
+            "nccl_conf": "" if wishes.container.nccl_conf else _compose.NCCL_CONF,
+            "project": _compose.PROJECT,
+        },
         "not_started": _engine_checks.not_startable(job, launch.parallel),
         "venv": {"path": wishes.venv_path, "requirements": requirements},
         "home": wishes.home,
@@ -224,7 +237,8 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
             "served_model_name": served,
             "probe": {"path": "/v1/chat/completions", "model": served, "max_tokens": 1},
             "health": HEALTH[job.spec.name],
-            "config_hash": _hash(argv, environment, requirements),
+            "key": job.spec.key,
+            "config_hash": _hash([*argv, compose, json.dumps(rank.files, sort_keys=True)], environment, requirements),
         },
     }
 
@@ -234,16 +248,19 @@ def _own(job: Job, fact: FabricFact) -> dict[str, str]:
     return {"VLLM_HOST_IP": fact.cluster_address} if job.spec.name == "vllm" else {}
 
 
-def _mounts(job: Job) -> list[dict[str, Any]]:
+def _mounts(job: Job, rank: Rank) -> list[dict[str, Any]]:
     """Paths of the node in the container, at the same place there; a patch covers a file of the image."""
     if job.runtime != "container":
         return []
     model = job.model if job.model.startswith("/") else job.wishes.hf_home
     made = [{"source": model, "target": model, "read_only": job.model.startswith("/"), "why": "the model"}]
-    if job.spec.name == "tensorrt-llm":
-        made.append(
-            {"source": "/etc/sparkmatrix", "target": "/etc/sparkmatrix", "read_only": True, "why": "its options"}
-        )
+    made += [{"source": path, "target": path, "read_only": True, "why": "its options"} for path in sorted(rank.files)]
+    hf_token = {**job.environment}.get("HF_TOKEN_PATH")
+    if hf_token:
+        made.append({"source": hf_token, "target": hf_token, "read_only": True, "why": "the token for downloads"})
+    # Images bring one, with settings that come into force wherever our environment has none.
+    conf = job.wishes.container.nccl_conf or _compose.NCCL_CONF
+    made.append({"source": conf, "target": "/etc/nccl.conf", "read_only": True, "why": "NCCL's settings"})
     made += [
         {"source": patch.source, "target": patch.target, "read_only": True, "why": patch.why}
         for patch in job.recipe.patches
@@ -261,8 +278,9 @@ def _base_environment(job: Job) -> dict[str, str]:
         made["PATH"] = f"{wishes.venv_path}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     if job.spec.name == "vllm":
         made["VLLM_NO_USAGE_STATS"] = "1"
-        # Its ray_non_carry_over_env_vars.json keeps the API key out of what vLLM copies to the ranks.
-        made["VLLM_CONFIG_ROOT"] = CONFIG_ROOT
+        if job.runtime == "venv":
+            # Its ray_non_carry_over_env_vars.json keeps the API key out of what vLLM copies to the ranks.
+            made["VLLM_CONFIG_ROOT"] = CONFIG_ROOT
     return made
 
 

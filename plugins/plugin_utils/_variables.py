@@ -19,7 +19,7 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 # Layers that read the variables of a role. A run looks only at variables that one of its layers reads.
 ROLE_LAYERS: Mapping[str, frozenset[str]] = {
-    "access": frozenset({"access", "fabric", "ray", "gateway"}),
+    "access": frozenset({"access", "fabric", "ray", "engine", "gateway"}),
     "os_stabilization": frozenset({"os_stabilization"}),
     "os_update": frozenset({"os_stabilization"}),
     "fabric": frozenset({"fabric"}),

@@ -24,6 +24,7 @@ SPEC = Spec(
     prefix="VLLM_",
     separator="-",
     underscores=True,
+    key=True,
     planned={
         "model": "the recipe's model",
         "served-model-name": "engine_served_model_name",

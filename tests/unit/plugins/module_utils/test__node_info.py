@@ -311,6 +311,13 @@ def test_listeners_are_traced_to_their_unit(node):
     ]
 
 
+def test_a_container_of_ours_is_known_by_its_slice(node):
+    node.write("proc/301/cgroup", "0::/sparkmatrix.slice/sparkmatrix-engine.slice/docker-0f1e.scope\n")
+    node.write("proc/302/cgroup", "0::/system.slice/docker-0f1e.scope\n")
+    assert ni.unit_of(node, 301) == "sparkmatrix-engine.slice"
+    assert ni.unit_of(node, 302) == "docker-0f1e.scope"
+
+
 def test_process_outside_any_unit(node):
     node.write("proc/300/cgroup", "0::/init\n")
     assert ni.unit_of(node, 300) is None

@@ -8,8 +8,10 @@ import json
 from dataclasses import replace
 
 import pytest
+import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _option_tables, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._compose import ContainerWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan import plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Wishes as FabricWishes
@@ -397,7 +399,10 @@ def test_tensorrt_llm_on_one_node_and_the_newer_line():
     assert argv[:2] == ["trtllm-serve", "some/70b"]
     assert argv[argv.index("--served_model_name") + 1] == "llama"
     assert node["engine"]["served_model_name"] == "llama"
-    assert {mount["why"] for mount in node["mounts"]} == {"the model", "its options"}
+    assert {mount["why"] for mount in node["mounts"]} == {"the model", "its options", "NCCL's settings"}
+    # The directory beside it holds keys.
+    assert "/etc/sparkmatrix" not in {mount["source"] for mount in node["mounts"]}
+    assert node["not_started"] == []
 
 
 def test_replicas_of_vllm():
@@ -483,7 +488,12 @@ def test_patches_and_images_of_containers():
     assert head["mounts"][-1] == {**patch, "read_only": True}
     assert head["not_pinned"] == ["revision of some/70b"]
     assert head["engine"]["argv"][0] == "vllm"
-    assert head["not_started"] == ["containers"]
+    assert head["not_started"] == []
+    assert (head["backend"], head["ray"]["needed"]) == ("native", False)
+    service = yaml.safe_load(head["container"]["text"])["services"]["engine"]
+    assert service["image"] == "mine@sha256:00"
+    assert {"source": "/srv/fix.py", "target": "/usr/lib/fix.py"}.items() <= service["volumes"][-1].items()
+    assert other(2, "vllm", runtime="container", launch="ray")[0]["not_started"] == ["Ray in containers"]
 
 
 def test_requirements_of_a_recipe_are_installed():
@@ -500,9 +510,9 @@ def test_requirements_of_a_recipe_are_installed():
 @pytest.mark.parametrize(
     ("count", "wishes", "expected"),
     [
-        (2, {"engine": "sglang"}, "does not start, SGLang and containers"),
-        (2, {"engine": "tensorrt-llm"}, "does not start, TensorRT-LLM and containers"),
-        (2, {"runtime": "container"}, "does not start, containers"),
+        (2, {"engine": "tensorrt-llm"}, "does not start, TensorRT-LLM over several nodes"),
+        (2, {"runtime": "container", "launch": "ray"}, "does not start, Ray in containers"),
+        (2, {"container": ContainerWishes(gpus="some")}, "engine_container_gpus: 'some' is not known"),
         (4, {"data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
         (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),
         (2, {"launch": "slurm"}, "engine_launch: 'slurm' is not known"),

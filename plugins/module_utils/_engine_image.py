@@ -1,0 +1,94 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine's container image on this node: is Docker there, is the image there, which one is it; fetch it.
+
+What is compared between nodes is the image's id, the hash of its content and settings: the same name may mean another
+image tomorrow, or on another node.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import NOT_FOUND, Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
+MIN_COMPOSE = (2, 20)  # `up --no-log-prefix --pull never` as they are used here
+
+
+@dataclass(frozen=True)
+class Image:
+    """``id`` is empty where the image is not there. ``size`` in bytes."""
+
+    id: str = ""
+    digests: tuple[str, ...] = ()
+    size: int = 0
+    platform: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "digests": list(self.digests)}
+
+
+def check_docker(runner: Runner = run_program) -> None:
+    """Raises :class:`SparkError` where Docker or its Compose plug-in cannot be used."""
+    server = runner(["docker", "version", "--format", "{{.Server.Version}}"])
+    if server.rc == NOT_FOUND:
+        raise SparkError("Docker is not installed", "docker", "Install docker-ce, or set engine_runtime: venv")
+    if server.rc != 0:
+        raise SparkError(
+            f"Docker does not answer ({server.complaint})", "docker", "Look at: systemctl status docker containerd"
+        )
+    compose = runner(["docker", "compose", "version", "--short"])
+    found = _VERSION.search(compose.out)
+    if compose.rc != 0 or not found:
+        raise SparkError(
+            f"Docker's Compose plug-in is not there ({compose.complaint})",
+            "docker compose",
+            "Install docker-compose-plugin, or set engine_runtime: venv",
+        )
+    if tuple(int(part) for part in found.group().split(".")[:2]) < MIN_COMPOSE:
+        wanted = ".".join(map(str, MIN_COMPOSE))
+        raise SparkError(
+            f"Docker's Compose plug-in is {found.group()}, and {wanted} is needed",
+            "docker compose",
+            "Update docker-compose-plugin",
+        )
+
+
+def inspect(name: str, runner: Runner = run_program) -> Image:
+    done = runner(["docker", "image", "inspect", name])
+    if done.rc != 0:
+        if "no such image" in done.complaint.casefold():
+            return Image()
+        raise SparkError(f"Docker does not tell about it ({done.complaint})", f"image {name}", "Look at: docker info")
+    try:
+        first = json.loads(done.out)[0]
+        return Image(
+            id=str(first["Id"]),
+            digests=tuple(sorted(map(str, first.get("RepoDigests") or []))),
+            size=int(first.get("Size") or 0),
+            platform=f"{first.get('Os')}/{first.get('Architecture')}",
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as exc:
+        raise SparkError(
+            f"what Docker says about it is damaged ({exc})", f"image {name}", "Look at: docker info"
+        ) from exc
+
+
+def pull(name: str, runner: Runner) -> Image:
+    """``runner`` has the time limit. Docker resumes by layers, so a run that was cut off is not lost."""
+    done = runner(["docker", "pull", "--quiet", name])
+    if done.rc != 0:
+        raise SparkError(
+            f"it cannot be fetched ({done.complaint})",
+            f"image {name}",
+            "Check name, network and login (docker login), or load it on every node: docker load -i FILE",
+        )
+    return inspect(name, runner)

@@ -1,0 +1,108 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One rank as a Docker Compose file: everything that a container needs to use a Spark's GPU and fabric, and no more.
+
+Not privileged. Host network, since ranks open ports of their own choosing to each other and RDMA has no ports at all;
+the host's shared memory, since ranks on one node meet there; IPC_LOCK and unlimited locked memory, without which NCCL
+falls back to sockets without a word. Secrets are not in the file: Compose reads them from files of mode 0600.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+PROJECT = "sparkmatrix-engine"
+SERVICE = "engine"
+SLICE = "sparkmatrix-engine.slice"  # what tells its processes from those of other containers
+DIRECTORY = "/etc/sparkmatrix/engine"
+FILE = f"{DIRECTORY}/compose.yml"
+NCCL_CONF = f"{DIRECTORY}/nccl.conf"
+ENVIRONMENT = "/etc/sparkmatrix/engine.env"
+KEY = "/etc/sparkmatrix/engine-key.env"
+GPUS = ("all", "cdi", "none")
+STACK = 67108864  # bytes; what NVIDIA's images ask for
+INFINITY = -1
+# What these images do before the engine (CUDA's compatibility libraries) has to be done; others start something else.
+_ENTRYPOINT_KEPT = "nvcr.io/"
+_TITLE = "# Managed by sparkmatrix.cluster (role engine). By hand: systemctl start sparkmatrix-engine\n"
+
+
+@dataclass(frozen=True)
+class ContainerWishes:
+    """What a user may change."""
+
+    gpus: str = "all"
+    devices: Sequence[str] = ("/dev/infiniband",)
+    memlock: str = "infinity"
+    nofile: str = "65536"
+    nccl_conf: str = ""
+    stop_timeout_s: int = 60
+
+
+def document(
+    wishes: ContainerWishes, image: str, argv: Sequence[str], mounts: Sequence[Mapping[str, Any]], head: bool
+) -> dict[str, Any]:
+    nofile = _limit(wishes.nofile)
+    service: dict[str, Any] = {
+        "image": image,
+        "container_name": PROJECT,
+        "cgroup_parent": SLICE,
+        "network_mode": "host",
+        "ipc": "host",
+        "init": True,
+        "cap_add": ["IPC_LOCK"],
+        "ulimits": {
+            "memlock": _limit(wishes.memlock),
+            "nofile": {"soft": nofile, "hard": nofile},
+            "stack": STACK,
+        },
+        "env_file": [ENVIRONMENT, *([KEY] if head else [])],
+        "volumes": [_bind(mount) for mount in mounts],
+        "restart": "no",
+        "stop_grace_period": f"{wishes.stop_timeout_s}s",
+        # The journal has it all; Docker's own copy would grow without end.
+        "logging": {"driver": "local", "options": {"max-size": "20m", "max-file": "2"}},
+    }
+    if image.startswith(_ENTRYPOINT_KEPT):
+        service["command"] = list(argv)
+    else:
+        service["entrypoint"], service["command"] = [argv[0]], list(argv[1:])
+    devices = [*wishes.devices, *(["nvidia.com/gpu=all"] if wishes.gpus == "cdi" else [])]
+    if devices:
+        service["devices"] = devices
+    if wishes.gpus == "all":
+        gpu = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+        service["deploy"] = {"resources": {"reservations": {"devices": [gpu]}}}
+    return {"name": PROJECT, "services": {SERVICE: service}}
+
+
+def text(made: Mapping[str, Any]) -> str:
+    """The file. Compose takes ``$`` for a variable of its own, so it is written twice."""
+    return _TITLE + yaml.safe_dump(_doubled(made), sort_keys=False, width=10000)
+
+
+def _doubled(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, Mapping):
+        return {name: _doubled(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_doubled(item) for item in value]
+    return value
+
+
+def _bind(mount: Mapping[str, Any]) -> dict[str, Any]:
+    """A source that is not there is an error, not a new empty directory."""
+    made = {"type": "bind", "source": mount["source"], "target": mount["target"]}
+    return {**made, "read_only": bool(mount["read_only"]), "bind": {"create_host_path": False}}
+
+
+def _limit(value: str) -> int:
+    """systemd's word for a limit, as Docker's number."""
+    return INFINITY if value == "infinity" else int(value)

@@ -1,0 +1,108 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine's image: Docker's answers, real ones of 26.1 and Compose 2.26 among them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_image
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.modules import engine_image
+from module_runner import run_module
+
+NAME = "nvcr.io/nvidia/vllm:26.10-py3"
+ABSENT = Completed(1, "[]\n", f"Error response from daemon: No such image: {NAME}\n")
+INSPECTED = json.dumps(
+    [
+        {
+            "Id": "sha256:7b32",
+            "RepoTags": [NAME],
+            "RepoDigests": ["nvcr.io/nvidia/vllm@sha256:77aa"],
+            "Os": "linux",
+            "Architecture": "arm64",
+            "Size": 41345678,
+        }
+    ]
+)
+
+
+class Docker:
+    """docker with given answers by subcommand."""
+
+    def __init__(self, server=Completed(0, "26.1.5\n"), compose=Completed(0, "2.26.1-4\n"), image=ABSENT, pull=None):  # noqa: B008
+        self.answers = {"version": server, "compose": compose, "image": image, "pull": pull}
+        self.pulled = False
+
+    def __call__(self, argv, timeout_s=0):
+        assert argv[0] == "docker"
+        if argv[1] == "pull":
+            self.pulled = True
+            self.answers["image"] = Completed(0, INSPECTED)
+        return self.answers[argv[1]]
+
+
+def test_an_image_that_is_there():
+    image = _engine_image.inspect(NAME, Docker(image=Completed(0, INSPECTED)))
+    assert (image.id, image.size, image.platform) == ("sha256:7b32", 41345678, "linux/arm64")
+    assert image.as_dict()["digests"] == ["nvcr.io/nvidia/vllm@sha256:77aa"]
+    assert _engine_image.inspect(NAME, Docker()).id == ""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[{}]", "[null]", "no json"])
+def test_a_damaged_answer(text):
+    with pytest.raises(SparkError, match="damaged"):
+        _engine_image.inspect(NAME, Docker(image=Completed(0, text)))
+
+
+def test_a_docker_that_does_not_answer():
+    with pytest.raises(SparkError, match="Docker does not tell"):
+        _engine_image.inspect(NAME, Docker(image=Completed(1, "", "Cannot connect to the Docker daemon")))
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        ({"server": Completed(127, "", "docker: No such file or directory")}, "Docker is not installed"),
+        ({"server": Completed(1, "", "permission denied")}, "Docker does not answer .permission denied"),
+        ({"compose": Completed(1, "", "'compose' is not a docker command")}, "Compose plug-in is not there"),
+        ({"compose": Completed(0, "v2.17.3\n")}, "is 2.17.3, and 2.20 is needed"),
+    ],
+)
+def test_a_docker_that_cannot_be_used(answers, text):
+    with pytest.raises(SparkError, match=text):
+        _engine_image.check_docker(Docker(**answers))
+
+
+@pytest.mark.parametrize("version", ["2.26.1-4", "v2.40.0", "5.0.1", "2.20.0"])
+def test_a_docker_that_can(version):
+    _engine_image.check_docker(Docker(compose=Completed(0, version)))
+
+
+def test_the_module_fetches_once(monkeypatch):
+    docker = Docker(pull=Completed(0, "sha256:77aa\n"))
+    monkeypatch.setattr(_engine_image, "run_program", docker)
+    monkeypatch.setattr(_engine_image.check_docker, "__defaults__", (docker,))
+    monkeypatch.setattr(_engine_image.inspect, "__defaults__", (docker,))
+    monkeypatch.setattr(engine_image._command, "run", docker)
+    result, failed = run_module(engine_image, {"name": NAME}, check=True)
+    assert (failed, result["changed"], result["image"]["id"], docker.pulled) == (False, True, "", False)
+    result, failed = run_module(engine_image, {"name": NAME})
+    assert (failed, result["changed"], result["image"]["id"]) == (False, True, "sha256:7b32")
+    result, failed = run_module(engine_image, {"name": NAME})
+    assert (failed, result["changed"]) == (False, False)
+
+
+def test_the_module_says_why(monkeypatch):
+    docker = Docker(pull=Completed(1, "", "manifest unknown"))
+    for function in (_engine_image.check_docker, _engine_image.inspect):
+        monkeypatch.setattr(function, "__defaults__", (docker,))
+    monkeypatch.setattr(engine_image._command, "run", docker)
+    result, failed = run_module(engine_image, {"name": NAME})
+    assert failed
+    assert "cannot be fetched (manifest unknown)" in result["msg"]
+    assert "docker load" in result["msg"]
