@@ -154,6 +154,9 @@ class _Gateway:
             return outcome
         if told.changed:
             self._test(files)
+        watch = f"{_gateway.WATCH}.path"
+        if self.door.tls != "files" and self.machine.read(f"{UNITS}/{watch}") is not None:
+            self.machine.command("systemctl", "disable", "--now", watch, step="watching the certificate no more")
         result = _managed_files.apply_set(SET, files, root=self.machine.root)
         outcome.diff, outcome.warnings = result.diff, [*outcome.warnings, *result.warnings]
         try:
@@ -177,20 +180,19 @@ class _Gateway:
     def _refuse_taken_ports(self, listeners: Sequence[Listener]) -> None:
         """Somebody else's listener would keep ours from coming up, after what ran before has been replaced."""
         ports = {item.port for item in listeners}
-        taken = []
+        taken: dict[str, str] = {}
         for one in self.node.listening(sorted(ports)) or ():
-            if one.get("port") not in ports or one.get("unit") == UNIT:
+            if one.get("unit") == UNIT:
                 continue
             address = str(one.get("address"))
-            wide = address in EVERYWHERE
             for item in listeners:
-                if item.port == one["port"] and (wide or item.address in (address, *EVERYWHERE)):
+                if item.port == one.get("port") and (address in EVERYWHERE or item.address in (address, *EVERYWHERE)):
                     who = one.get("process") or "an unknown process"
                     of = f" of {one['unit']}" if one.get("unit") else ""
-                    taken.append(f"{item.where} is taken by {who}{of} at {address}")
+                    taken.setdefault(item.where, f"{item.where} is taken by {who}{of} at {address}")
         if taken:
             raise SparkError(
-                "; ".join(dict.fromkeys(taken)),
+                "; ".join(taken.values()),
                 "gateway_listen",
                 "Stop it, or choose another gateway_port or gateway_local_port; it was left as it is",
             )
@@ -346,8 +348,6 @@ class _Gateway:
         if self.door.tls == "files":
             self.machine.command("systemctl", "enable", "--now", watch, step="watching the certificate")
             self.machine.command("systemctl", "restart", watch, step="watching the certificate")
-        elif self.machine.works("systemctl", "-q", "is-active", watch):
-            self.machine.command("systemctl", "stop", watch, step="watching the certificate no more")
 
     def _await(self, wanted: str) -> None:
         deadline = self.machine.clock() + RELOAD_TIMEOUT_S

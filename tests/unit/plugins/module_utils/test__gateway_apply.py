@@ -1,0 +1,325 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The door on a node: what is written, when it is reloaded, and the way back when it does not come up."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import json
+import re
+import socket
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_apply
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.modules import gateway
+from module_runner import run_module
+from root_or_not import root_or_not
+
+assert root_or_not  # a fixture
+
+DOOR = _gateway.Door(("enP7s7",), "127.0.0.1", 8000, "tiny", {"alice": ""})
+CONF = f"{_gateway.ETC}/nginx.conf"
+UNIT = f"/etc/systemd/system/{_gateway.UNIT}"
+LINKS = [{"ifname": "enP7s7", "addr_info": [{"local": "192.0.2.1", "scope": "global"}]}]
+
+
+class Fake:
+    """A node whose nginx reads its files when it is started or reloaded, as the real one."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.active = False
+        self.enabled = False
+        self.title = ""
+        self.running = ""
+        self.deaf = False  # nginx keeps what it has, as when it cannot bind
+        self.refuse: dict[str, str] = {}
+        self.log: list[str] = []
+        self.taken: list[dict[str, Any]] = []
+        self.now = 0.0
+        self.write(_gateway.NGINX, "")
+        self.write(_gateway_apply.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
+
+    def path(self, name: str) -> Path:
+        return self.root / name.lstrip("/")
+
+    def write(self, name: str, text: str) -> None:
+        self.path(name).parent.mkdir(parents=True, exist_ok=True)
+        self.path(name).write_text(text)
+
+    def read(self, name: str) -> str:
+        return self.path(name).read_text()
+
+    def load(self) -> None:
+        if not self.deaf:
+            found = re.search(r"return 200 (\w+);", self.read(CONF))
+            self.running = found[1] if found else ""
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def __call__(self, argv: Sequence[str]) -> Completed:
+        line = " ".join(argv)
+        self.log.append(line)
+        for part, message in self.refuse.items():
+            if part in line:
+                return Completed(1, "", message)
+        if argv[0] == "ip":
+            return Completed(0, json.dumps(LINKS))
+        if argv[0] == "openssl":
+            return self.openssl(list(argv))
+        if argv[:2] == ["systemctl", "show"] or line.startswith("systemctl show"):
+            state = "active" if self.active else "inactive"
+            load = "loaded" if self.path(UNIT).exists() else "not-found"
+            pid = 77 if self.active else 0
+            file = "enabled" if self.enabled else "disabled"
+            return Completed(0, f"LoadState={load}\nActiveState={state}\nMainPID={pid}\nUnitFileState={file}\n")
+        if line == f"systemctl reload {_gateway.UNIT}":
+            self.load()
+        if line == f"systemctl disable --now {_gateway.UNIT}":
+            self.active = self.enabled = False
+            self.running = ""
+        return Completed(0)
+
+    def openssl(self, argv: list[str]) -> Completed:
+        if "-out" in argv:
+            Path(argv[argv.index("-out") + 1]).write_text("certificate\n")
+            Path(argv[argv.index("-keyout") + 1]).write_text("private key\n")
+        return Completed(0)
+
+    def service(self, wanted: Any) -> Any:
+        fake = self
+
+        class Runs:
+            def run(self) -> None:
+                fake.log.append(f"service {wanted.state}")
+                if wanted.state == "stopped":
+                    fake.active, fake.running = False, ""
+                    return
+                if "start" in fake.refuse:
+                    raise SparkError(fake.refuse["start"], _gateway.UNIT)
+                fake.active = fake.enabled = True
+                mark = _gateway.unit_mark(fake.read(UNIT))
+                fake.write("/proc/77/cmdline", f"nginx: master process SPARKMATRIX_UNIT={mark}")
+                fake.load()
+
+        return Runs()
+
+    def node(self) -> _gateway_apply.Node:
+        machine = Machine(str(self.root), self, self.sleep, lambda: self.now)
+        return _gateway_apply.Node(machine, lambda _path: self.running, self.service, lambda _ports: self.taken)
+
+    def apply(self, check: bool = False, **changes: Any) -> _gateway_apply.Outcome:
+        return _gateway_apply.apply(self.node(), dataclasses.replace(DOOR, **changes), check_mode=check)
+
+    def tree(self) -> dict[str, str]:
+        found = (path for path in self.root.rglob("*") if path.is_file())
+        names = {str(path.relative_to(self.root)): path for path in found}
+        return {name: path.read_text() for name, path in names.items() if name.startswith("etc/")}
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    monkeypatch.setattr(_gateway, "USER", getpass.getuser())
+    return Fake(tmp_path / "root")
+
+
+def test_from_nothing_to_a_door_and_back(fake: Fake) -> None:
+    before = fake.tree()
+    told = fake.apply(check=True)
+    assert told.changed and told.action == "started" and fake.tree() == before
+    done = fake.apply()
+    assert done.action == "started" and done.endpoints == ["http://192.0.2.1:8443/v1"]
+    assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp"] and "without TLS" in done.warnings[0]
+    key = fake.read(f"{_gateway.ETC}/keys/alice.key").strip()
+    assert len(key) >= 32 and key in fake.read(f"{_gateway.ETC}/keys.conf")
+    assert "key-of-the-engine-123" in fake.read(f"{_gateway.ETC}/engine-key.conf")
+    assert fake.path(f"{_gateway.ETC}/keys/alice.key").stat().st_mode & 0o777 == 0o600
+    assert key not in str(done.diff) and "key-of-the-engine" not in str(done.diff)
+    again = fake.apply()
+    assert not again.changed and again.action == "none" and not again.diff
+    assert not fake.apply(check=True).changed
+    assert _gateway_apply.remove(fake.node(), check_mode=True).changed
+    assert _gateway_apply.remove(fake.node()).action == "stopped"
+    assert fake.tree() == before and not fake.active
+    assert not _gateway_apply.remove(fake.node()).changed
+
+
+def test_keys_come_and_go_with_a_reload(fake: Fake) -> None:
+    fake.apply()
+    alice = fake.read(f"{_gateway.ETC}/keys/alice.key")
+    done = fake.apply(keys={"alice": "", "bob": "key-that-bob-gave"})
+    assert done.action == "reloaded" and fake.read(f"{_gateway.ETC}/keys/alice.key") == alice
+    assert fake.apply(keys={"bob": "key-that-bob-gave"}).action == "reloaded"
+    assert not fake.path(f"{_gateway.ETC}/keys/alice.key").exists()
+    assert alice.strip() not in fake.read(f"{_gateway.ETC}/keys.conf")
+    with pytest.raises(SparkError, match="the one that another name has already"):
+        fake.apply(keys={"bob": "key-that-bob-gave", "eve": fake.read(f"{_gateway.ETC}/keys/probe.key").strip()})
+
+
+def test_a_run_that_died_before_the_reload_heals(fake: Fake) -> None:
+    fake.apply()
+    fake.running = "older"
+    assert fake.apply().action == "reloaded"
+
+
+def test_a_changed_unit_needs_a_restart(fake: Fake) -> None:
+    fake.apply()
+    assert fake.apply(limit_nofile=9999).action == "restarted"
+    assert fake.log.count("service stopped") == 1
+    assert fake.apply(limit_nofile=9999).action == "none"
+
+
+def test_a_new_key_of_the_engine_is_taken_up(fake: Fake) -> None:
+    fake.apply()
+    fake.write(_gateway_apply.ENGINE_KEY, 'VLLM_API_KEY="another-key-of-the-engine"\n')
+    assert fake.apply().action == "reloaded"
+
+
+def test_settings_that_cannot_work_change_nothing(fake: Fake) -> None:
+    before = fake.tree()
+    with pytest.raises(SparkError) as caught:
+        fake.apply(port=0, paths=("/metrics",))
+    assert "gateway_port is 0" in str(caught.value) and "/metrics" in str(caught.value)
+    assert fake.tree() == before
+
+
+def test_what_is_missing_is_named(fake: Fake) -> None:
+    fake.path(_gateway_apply.ENGINE_KEY).unlink()
+    assert fake.apply(check=True).changed
+    with pytest.raises(SparkError, match="Run the engine layer"):
+        fake.apply()
+    fake.path(_gateway.NGINX).unlink()
+    with pytest.raises(SparkError, match="nginx is not installed"):
+        fake.apply()
+
+
+@pytest.mark.parametrize(
+    ("listener", "refused"),
+    [
+        ({"port": 8443, "address": "0.0.0.0", "process": "caddy", "unit": "caddy.service"}, True),
+        ({"port": 8081, "address": "127.0.0.1", "process": None, "unit": None}, True),
+        ({"port": 8443, "address": "192.0.2.7", "process": "caddy", "unit": None}, False),
+        ({"port": 8443, "address": "0.0.0.0", "process": "nginx", "unit": _gateway.UNIT}, False),
+    ],
+)
+def test_a_port_of_somebody_else(fake: Fake, listener: dict[str, Any], refused: bool) -> None:
+    fake.taken = [listener]
+    if not refused:
+        assert fake.apply().changed
+        return
+    with pytest.raises(SparkError, match=r"is taken by (caddy of caddy\.service|an unknown process)"):
+        fake.apply()
+    assert not fake.active
+
+
+def test_a_configuration_that_nginx_does_not_accept(fake: Fake) -> None:
+    fake.apply()
+    before = fake.tree()
+    fake.refuse = {"/usr/sbin/nginx -t": "emerg: no"}
+    with pytest.raises(SparkError, match="nginx does not accept the configuration: emerg: no"):
+        fake.apply(burst=7)
+    assert fake.tree() == before
+
+
+def test_a_configuration_that_does_not_come_up_is_taken_back(fake: Fake) -> None:
+    fake.apply()
+    before = fake.tree()
+    fake.deaf = True
+    with pytest.raises(SparkError, match="what was there before is back"):
+        fake.apply(burst=7)
+    assert fake.tree() == before and fake.log[-1] == f"systemctl reload-or-restart {_gateway.UNIT}"
+
+
+def test_a_first_start_that_fails_leaves_nothing(fake: Fake) -> None:
+    before = fake.tree()
+    fake.refuse = {"start": "it died"}
+    with pytest.raises(SparkError, match="it died"):
+        fake.apply()
+    assert fake.tree() == before
+
+
+def test_addresses_that_cannot_be_read(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "dumps", lambda _value: "no json")
+    with pytest.raises(SparkError, match="printed no JSON"):
+        fake.apply()
+
+
+def test_an_authority_of_our_own(fake: Fake) -> None:
+    assert fake.apply(check=True, tls="own_ca").changed
+    done = fake.apply(tls="own_ca", tls_names=("api.lab",))
+    assert done.endpoints == ["https://192.0.2.1:8443/v1"] and not done.warnings
+    assert "api.lab" in fake.read(f"{_gateway.ETC}/tls/names").split()
+    assert fake.path(f"{_gateway.ETC}/tls/ca.key").stat().st_mode & 0o777 == 0o600
+    made = [line for line in fake.log if line.startswith("openssl req")]
+    assert len(made) == 2
+    assert not fake.apply(tls="own_ca", tls_names=("api.lab",)).changed
+    # Another name: a new certificate of the same authority.
+    assert fake.apply(tls="own_ca", tls_names=("other.lab",)).action == "reloaded"
+    assert len([line for line in fake.log if line.startswith("openssl req")]) == 3
+    fake.refuse = {"-checkend": "it expires"}
+    assert fake.apply(check=True, tls="own_ca", tls_names=("other.lab",)).changed
+    fake.apply(tls="own_ca", tls_names=("other.lab",))
+    assert len([line for line in fake.log if line.startswith("openssl req")]) == 4
+
+
+def test_a_certificate_of_somebody_else_is_watched(fake: Fake) -> None:
+    files = {"tls": "files", "certificate": "/etc/x/c.pem", "certificate_key": "/etc/x/k.pem"}
+    with pytest.raises(SparkError, match=r"/etc/x/c\.pem: the certificate is not there"):
+        fake.apply(**files)
+    fake.write("/etc/x/c.pem", "c")
+    fake.write("/etc/x/k.pem", "k")
+    fake.apply(**files)
+    assert f"systemctl enable --now {_gateway.WATCH}.path" in fake.log
+    fake.apply()
+    assert f"systemctl disable --now {_gateway.WATCH}.path" in fake.log
+    assert not fake.path(f"/etc/systemd/system/{_gateway.WATCH}.path").exists()
+
+
+def test_the_running_configuration_is_asked_over_its_socket(tmp_path: Path) -> None:
+    place = str(tmp_path / "s")
+    assert _gateway_apply.ask_configuration(place) == ""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(place)
+        server.listen(1)
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc123")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert _gateway_apply.ask_configuration(place) == "abc123"
+        thread.join()
+
+
+def test_listening_reads_this_machine() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        port = server.getsockname()[1]
+        found = _gateway_apply.listening([port])
+    assert found and any(one["port"] == port for one in found)
+
+
+def test_the_module(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = fake.node()
+    monkeypatch.setattr(_gateway_apply, "Node", lambda: node)
+    result, failed = run_module(gateway, {"listen": ["enP7s7"], "model": "tiny"})
+    assert not failed and result["changed"] and result["action"] == "started"
+    result, failed = run_module(gateway, {"listen": ["eth7"], "model": "tiny"}, check=True)
+    assert failed and "interface eth7 is not there" in result["msg"]
+    result, failed = run_module(gateway, {"state": "absent"})
+    assert not failed and result["action"] == "stopped"
