@@ -27,9 +27,12 @@ COMMANDS: Mapping[str, str] = {
     "fabric-forward": "_fabric_forward",
     "fabric-restore": "_fabric_restore",
     "fabric-status": "_fabric_status",
+    "keep": "_keep",
     "peer": "_peer",
     "probe": "_probe",
     "qos-apply": "_fabric_qos",
+    "rank": "_rank",
+    "status": "_keep_status",
     "watch-memory": "_memory_watchdog",
 }
 

@@ -24,6 +24,11 @@ ALLOWED: Mapping[str, Sequence[str]] = {
     "version": (TOOL, "--version"),
     "fabric-status": ("sudo", "-n", TOOL, "fabric-status"),
     "drop-caches": ("sudo", "-n", TOOL, "drop-caches"),
+    "rank-kill": ("sudo", "-n", TOOL, "rank", "kill"),
+    "rank-start": ("sudo", "-n", TOOL, "rank", "start"),
+    "rank-status": ("sudo", "-n", TOOL, "rank", "status"),
+    "rank-stop": ("sudo", "-n", TOOL, "rank", "stop"),
+    "rank-watch": ("sudo", "-n", TOOL, "rank", "watch"),
 }
 REFUSED = 126
 

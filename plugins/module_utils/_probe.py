@@ -379,7 +379,7 @@ def wait_ready(
                 found = f"the engine died while it started ({describe(state)})"
                 raise SparkError(found, unit, explain(unit, runner, failed.invocation))
         if last.status in (http.client.UNAUTHORIZED, http.client.NOT_FOUND, http.client.BAD_REQUEST):
-            raise SparkError(last.found, last.where, _refused(last.status)) from last
+            raise SparkError(last.found, last.where, refused(last.status)) from last
         if clock() >= deadline:
             remedy = explain(unit, runner, baseline.invocation) if unit else "See its log"
             raise NotYetError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, remedy) from last
@@ -430,7 +430,7 @@ def known_cause(lines: Sequence[str]) -> tuple[str, str] | None:
     return next(((cause, remedy) for pattern, cause, remedy in CAUSES if re.search(pattern, text)), None)
 
 
-def _refused(status: int) -> str:
+def refused(status: int) -> str:
     if status == http.client.UNAUTHORIZED:
         return "The running engine has another key: restart it, systemctl restart sparkmatrix-engine"
     return "The running engine is not the planned one: run the engine layer"

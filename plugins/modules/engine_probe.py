@@ -62,6 +62,12 @@ options:
         see RV(rank).
     type: bool
     default: false
+  keeper:
+    description:
+      - The engine is started by C(sparkmatrix-keeper.service) of this node. The waiting ends when the keeper counts a
+        failure or gives up, instead of with the death of O(unit), which does not run while the keeper prepares a start.
+    type: bool
+    default: false
   check_access:
     description: Also ask with a wrong key, and fail unless that is refused.
     type: bool
@@ -129,7 +135,7 @@ access:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _keeper_wait, _probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 
 REFUSED = (401, 403)
@@ -149,6 +155,7 @@ def main() -> None:
             "unit": {"type": "str"},
             "patient": {"type": "bool", "default": False},
             "only_unit": {"type": "bool", "default": False},
+            "keeper": {"type": "bool", "default": False},
             "check_access": {"type": "bool", "default": False},
         },
         required_if=[("only_unit", False, ("model",)), ("only_unit", True, ("unit",))],
@@ -170,7 +177,10 @@ def main() -> None:
             answer = _probe.ask(target(), question)
         else:
             timeout = params["ready_timeout"] or params["timeout"]
-            answer = _probe.wait_ready(target, question, params["unit"] or "", timeout)
+            if params["keeper"]:
+                answer = _keeper_wait.wait_ready(target, question, timeout)
+            else:
+                answer = _probe.wait_ready(target, question, params["unit"] or "", timeout)
         if params["check_access"]:
             result["access"] = _probe.status_without_access(target())
             if result["access"] not in REFUSED:

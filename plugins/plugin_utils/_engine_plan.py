@@ -96,6 +96,17 @@ def plan(
     if errors(findings):
         return Plans({}, _engine_report.verdict(job, parallel, budget), findings)
     shared = {
+        # `ranks`: something of the engine runs there as a unit, its rank or the Ray that holds it.
+        "members": [
+            {
+                "host": fact.host,
+                "rank": fact.rank,
+                "address": fact.cluster_address,
+                "runs_here": bool(rank.argv),
+                "ranks": bool(rank.argv) or job.backend == "ray",
+            }
+            for fact, rank in zip(job.ordered, ranks)
+        ],
         "parallel": {
             "tensor": parallel.tensor,
             "pipeline": parallel.pipeline,

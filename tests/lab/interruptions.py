@@ -44,7 +44,7 @@ done
 sudo cut -d' ' -f1,2 etc/sparkmatrix/ssh/known_hosts
 sudo sha256sum /etc/hosts $(sudo find /etc/netplan -type f | sort)
 systemctl get-default
-for unit in sparkmatrix-ray sparkmatrix-engine; do
+for unit in sparkmatrix-ray sparkmatrix-engine sparkmatrix-keeper; do
   echo "$unit $(systemctl is-enabled $unit 2>&1) $(systemctl is-active $unit 2>&1)"
 done
 for netdev in enp1s0f0np0 enP2p1s0f0np0 enp1s0f1np1 enP2p1s0f1np1; do

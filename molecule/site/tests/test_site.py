@@ -21,13 +21,25 @@ def fact(host):
 
 
 def test_every_node_runs_ray(host):
-    service = host.service("sparkmatrix-ray")
-    assert service.is_running
-    assert service.is_enabled
+    assert host.service("sparkmatrix-ray").is_running
 
 
 def test_the_engine_runs_on_the_head_only(host):
     assert host.service("sparkmatrix-engine").is_running == (name(host) == HEAD)
+
+
+def test_only_the_keeper_starts_ranks_at_boot(host):
+    keeper = host.service("sparkmatrix-keeper")
+    assert keeper.is_running == keeper.is_enabled == (name(host) == HEAD)
+    assert not host.service("sparkmatrix-ray").is_enabled
+    assert not host.service("sparkmatrix-engine").is_enabled
+
+
+def test_the_keeper_knows_of_no_failure(host):
+    if name(host) == HEAD:
+        status = json.loads(host.check_output("/usr/local/lib/sparkmatrix/sparkmatrix-node status --json"))
+        assert status["serving"]
+        assert status["failures"] == 0
 
 
 def test_the_api_and_the_dashboard_listen_on_loopback_only(host):

@@ -394,7 +394,7 @@ def test_a_peer_gets_what_is_on_the_list(monkeypatch: pytest.MonkeyPatch) -> Non
     _peer.configure(argparse.ArgumentParser())
     assert _peer.run(argparse.Namespace()) == 0
     assert called == [["sudo", "-n", TOOL, "drop-caches"]]
-    assert f"p ALL=(root) NOPASSWD: {TOOL} fabric-status, {TOOL} drop-caches\n" in _peer.sudoers("p")
+    assert f"p ALL=(root) NOPASSWD: {TOOL} fabric-status, {TOOL} drop-caches, {TOOL} rank kill, " in _peer.sudoers("p")
 
 
 def test_sources_have_to_be_networks() -> None:

@@ -1,0 +1,80 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix-node status``: whether the engine serves, and why it was restarted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _rank
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import STATE, Store
+
+HELP = "say whether the engine serves, and why it was restarted"
+UNIT = "sparkmatrix-keeper.service"
+SHOWN = 10
+SERVING = ("serving", "proving")
+
+
+def collect(store: Store, runner: Runner = run_command) -> dict[str, Any]:
+    """``running``: the keeper; ``serving``: the engine, as the keeper saw it last."""
+    state = store.read()
+    if not state:
+        raise SparkError(
+            "there is no keeper on this node, or you may not read what it keeps",
+            STATE,
+            "Ask as root on the head (spark_rank 0)",
+        )
+    running = runner(["systemctl", "is-active", "--quiet", UNIT]).rc == 0
+    return {
+        **state,
+        "running": running,
+        "serving": running and state.get("phase") in SERVING,
+        "history": store.history(),
+    }
+
+
+def text(found: Mapping[str, Any]) -> str:
+    phase, detail = found.get("phase") or "unknown", found.get("detail") or ""
+    if not found["running"] and found.get("end") == "gave_up":
+        first = f"The keeper gave up: {detail}"
+    elif not found["running"]:
+        first = "The keeper does not run, so nobody starts the engine again"
+    else:
+        first = f"{phase}: {detail}"
+    lines = [
+        first,
+        f"since {found.get('since')}; failures in a row: {found.get('failures')} of {found.get('start_limit')}",
+    ]
+    if not found["running"]:
+        lines.append(f"Begin anew: systemctl restart {UNIT}")
+    history: Sequence[Mapping[str, Any]] = found["history"][-SHOWN:]
+    lines.append("Restarts and their reasons, the last first:" if history else "No restart so far")
+    for entry in reversed(history):
+        back = entry.get("back_after_s")
+        after = f" (served again after {back:.0f} s)" if isinstance(back, (int, float)) else ""
+        reason = str(entry.get("reason", "")).splitlines()[:1]
+        lines.append(f"  {entry.get('time')}  {entry.get('event')}: {''.join(reason)}{after}")
+    return "\n".join(lines)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        found = collect(Store())
+    except SparkError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+    _rank.say(json.dumps(found) if arguments.json else text(found))
+    return 0 if found["serving"] else 1

@@ -1,0 +1,306 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the keeper decides: whether the engine has to be started anew, when, and when to give up. Pure.
+
+A busy engine is not a dead one. A failed probe alone decides nothing: a full queue and a long prompt look the same.
+What decides is a rank that does not run, a node that is not on the fabric any more, or counters of the engine that
+stand still for longer than any prompt takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+# What moves with every step of an engine, also while one long prompt is read in parts and no token is finished: vLLM's
+# counters move only in steps that finish something, the share of its cache in use in every step. Names: vLLM 0.20 to
+# 0.33 (v1/metrics/loggers.py), SGLang 0.5 (metrics collector; needs --enable-metrics, which the plan sets). Counters of
+# requests are left out: an aborted one, as each probe is that gets no answer, may count without any work of a rank.
+PROGRESS = (
+    "vllm:generation_tokens_total",
+    "vllm:prompt_tokens_total",
+    "vllm:iteration_tokens_total_count",
+    "vllm:kv_cache_usage_perc",
+    "sglang:generation_tokens_total",
+    "sglang:prompt_tokens_total",
+    "sglang:realtime_tokens_total",
+    "sglang:num_used_tokens",
+    "sglang:gen_throughput",
+)
+_SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(\{[^}]*\})? (\S+)")
+REFUSED_S = 20.0  # how long an engine whose process runs may have no open port
+RUNNING = ("active", "reloading", "refreshing")
+# After the memory watchdog nothing is started at once: the machine has to come to rest first.
+WATCHDOG_BACKOFF_S = 60.0
+
+
+def fingerprint(text: str) -> tuple[str, ...]:
+    """The samples of an engine's ``/metrics`` (Prometheus text format) that move while it works; empty: it has none."""
+    found = []
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if match and match.group(1) in PROGRESS:
+            found.append(f"{match.group(1)}{match.group(2) or ''}={match.group(3)}")
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Seconds, but for ``start_limit``. The reasons for the defaults are with the variables of the role engine."""
+
+    probe_interval_s: float = 30.0
+    probe_timeout_s: float = 60.0
+    hang_s: float = 600.0
+    lost_s: float = 20.0
+    ready_s: float = 7200.0
+    memory_wait_s: float = 300.0
+    start_limit: int = 5
+    backoff_s: float = 10.0
+    backoff_max_s: float = 300.0
+    stable_s: float = 600.0
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Settings:
+        """From ``engine.json``; names that it does not know are those of another version."""
+        names = {item.name for item in fields(cls)}
+        known = {name: type(getattr(cls, name))(value) for name, value in values.items() if name in names}
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One node as the keeper sees it now. ``seen``: its last report is fresh. ``pings``: None where nobody asked."""
+
+    host: str
+    seen: bool = False
+    report: Mapping[str, Any] = field(default_factory=dict)
+    pings: bool | None = None
+    problem: str = ""
+
+    @property
+    def units(self) -> Mapping[str, Mapping[str, Any]]:
+        found = self.report.get("units")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def running(self) -> bool:
+        return bool(self.seen and self.units) and all(unit.get("active") in RUNNING for unit in self.units.values())
+
+    @property
+    def stopped(self) -> bool:
+        return all(unit.get("active") in ("inactive", "failed") for unit in self.units.values())
+
+    @property
+    def invocations(self) -> tuple[tuple[str, str], ...]:
+        return tuple((name, str(unit.get("invocation"))) for name, unit in self.units.items())
+
+
+@dataclass(frozen=True)
+class View:
+    """One look. ``probe_ok``: when a token came last. ``failing_since``: since when none comes, None while it does."""
+
+    members: Sequence[Member]
+    failing_since: float | None = None
+    failing_kind: str = ""  # of the last probe that failed: refused, timeout, status, ...
+    progress_at: float = 0.0  # when the engine's counters moved last, or a token came
+    counters: bool = True  # the engine shows counters
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``kind``: dead, changed (started by somebody else), lost, hang, closed, or configuration."""
+
+    kind: str
+    reason: str
+    host: str = ""
+
+    @property
+    def planned(self) -> bool:
+        return self.kind == "configuration"
+
+
+def judge(
+    settings: Settings, now: float, view: View, started: Mapping[str, Sequence[tuple[str, str]]]
+) -> Verdict | None:
+    """Why all ranks have to be started anew, or None. ``started``: the invocations that belong together, by host."""
+    return (
+        _dead(view)
+        or outdated(view.members)
+        or _foreign(view, started)
+        or _lost(settings, now, view)
+        or _closed(now, view)
+        or _hangs(settings, now, view)
+    )
+
+
+def _dead(view: View) -> Verdict | None:
+    for member in view.members:
+        if not member.seen:
+            continue
+        for name, unit in member.units.items():
+            if unit.get("active") not in (*RUNNING, "activating"):
+                return Verdict("dead", dead_sentence(member, name), member.host)
+    return None
+
+
+def dead_sentence(member: Member, name: str) -> str:
+    unit = member.units[name]
+    end = f"Result={unit.get('result')}"
+    if unit.get("status"):
+        end += f", status {unit.get('status')}"
+    return f"{name} does not run on {member.host} ({unit.get('active')}, {end})"
+
+
+def outdated(members: Sequence[Member]) -> Verdict | None:
+    """A rank that runs with another configuration than its node now has."""
+    for member in members:
+        for name, unit in member.units.items():
+            wanted, found = unit.get("wanted"), unit.get("hash")
+            if member.seen and wanted and found and wanted != found and unit.get("active") in RUNNING:
+                return Verdict(
+                    "configuration", f"{name} on {member.host} runs with an earlier configuration", member.host
+                )
+    return None
+
+
+def _foreign(view: View, started: Mapping[str, Sequence[tuple[str, str]]]) -> Verdict | None:
+    """A rank that was started alone has lost the others; an engine of one unit is whole whoever started it."""
+    if sum(len(member.units) for member in view.members) <= 1:
+        return None
+    for member in view.members:
+        known = dict(started.get(member.host, ()))
+        for name, invocation in member.invocations if member.seen else ():
+            if known.get(name) and invocation and known[name] != invocation:
+                return Verdict("changed", f"{name} was started again on {member.host}, without the others", member.host)
+    return None
+
+
+def _lost(settings: Settings, now: float, view: View) -> Verdict | None:
+    gone = [member.host for member in view.members if member.pings is False]
+    if not gone or view.failing_since is None:
+        return None
+    still = now - max(view.failing_since, view.progress_at)
+    if still < settings.lost_s:
+        return None
+    return Verdict(
+        "lost",
+        f"{', '.join(gone)} is not on the fabric, and the engine has made no token for {still:.0f} s",
+        gone[0],
+    )
+
+
+def _closed(now: float, view: View) -> Verdict | None:
+    if view.failing_since is None or view.failing_kind != "refused" or now - view.failing_since < REFUSED_S:
+        return None
+    return Verdict(
+        "closed", f"the engine's process runs, and its port has been closed for {now - view.failing_since:.0f} s"
+    )
+
+
+def _hangs(settings: Settings, now: float, view: View) -> Verdict | None:
+    if view.failing_since is None or not view.counters:
+        return None
+    still = now - max(view.failing_since, view.progress_at)
+    if still < settings.hang_s:
+        return None
+    return Verdict("hang", f"no answer to the probe, and the engine's counters have stood still for {still:.0f} s")
+
+
+# -- starting ---------------------------------------------------------------------------------------------------------
+
+
+def missing(members: Sequence[Member]) -> list[str]:
+    """What has to be there before a start: one sentence per node that is not. A node that is off burns no attempt."""
+    found = []
+    for member in members:
+        if not member.seen:
+            found.append(f"{member.host} does not answer ({member.problem or 'no report yet'})")
+        elif member.pings is False:
+            found.append(f"{member.host} does not answer on the fabric")
+    return found
+
+
+def short_of_memory(members: Sequence[Member], budget: int) -> list[str]:
+    """One sentence per node with less available memory than the plan's budget (bytes; 0: none is planned)."""
+    gib = 2**30
+    return [
+        f"{member.host} has {int(member.report.get('available') or 0) / gib:.1f} GiB available, the plan needs"
+        f" {budget / gib:.1f} GiB"
+        for member in members
+        if budget and int(member.report.get("available") or 0) < budget
+    ]
+
+
+@dataclass
+class Policy:
+    """How often and how soon. Kept in a file, so that a machine that froze does not boot into the same wedge."""
+
+    settings: Settings
+    failures: int = 0
+    gave_up: str = ""
+
+    def failed(self) -> None:
+        self.failures += 1
+
+    def served(self, seconds: float) -> None:
+        if seconds >= self.settings.stable_s:
+            self.failures = 0
+
+    @property
+    def exhausted(self) -> bool:
+        return self.failures >= self.settings.start_limit
+
+    def backoff(self, watchdog: bool = False) -> float:
+        """Seconds until the next start: none after the first failure, then doubling."""
+        if self.failures <= 1:
+            wait = 0.0
+        else:
+            wait = min(self.settings.backoff_s * 2.0 ** (self.failures - 2), self.settings.backoff_max_s)
+        return max(wait, WATCHDOG_BACKOFF_S) if watchdog else wait
+
+
+@dataclass(frozen=True)
+class Before:
+    """What an earlier keeper left behind. ``end``: stopped (by hand), shutdown, gave_up, or empty: it was cut off."""
+
+    boot: str = ""
+    phase: str = ""
+    end: str = ""
+    failures: int = 0
+    reason: str = ""
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Before:
+        failures = document.get("failures")
+        return cls(
+            boot=str(document.get("boot") or ""),
+            phase=str(document.get("phase") or ""),
+            end=str(document.get("end") or ""),
+            failures=failures if isinstance(failures, int) and failures > 0 else 0,
+            reason=str(document.get("reason") or ""),
+        )
+
+
+def resume(settings: Settings, before: Before, boot: str) -> tuple[Policy, str]:
+    """The policy to go on with, and what there is to say about how the last one ended.
+
+    Stopped by hand, or restarted after it gave up: begins anew. A machine that went down while the engine started or
+    had just begun to serve counts as a failure of the engine: it may have frozen because of it.
+    """
+    policy = Policy(settings)
+    same_boot = before.boot == boot
+    if before.end == "stopped" or (before.end == "gave_up" and same_boot) or not before.boot:
+        return policy, ""
+    policy.failures = before.failures
+    if before.end == "gave_up":
+        policy.gave_up = before.reason or "it had given up before the machine was started"
+        return policy, ""
+    if not same_boot and not before.end and before.phase in ("starting", "loading", "proving"):
+        policy.failed()
+        doing = "had not served for long" if before.phase == "proving" else "was starting"
+        return policy, f"the machine went down while the engine {doing}"
+    return policy, ""

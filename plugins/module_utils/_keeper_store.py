@@ -1,0 +1,72 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the keeper leaves for the next one and for people: its state, and why it restarted the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import write_state
+
+DIRECTORY = "/var/lib/sparkmatrix/keeper"
+STATE = f"{DIRECTORY}/state.json"
+HISTORY = f"{DIRECTORY}/history.json"
+KEPT = 50  # entries
+
+Say = Callable[[str], object]
+
+
+class Store:
+    """``root`` is replaced by tests. A full disk does not end the keeper: what it says is in the journal too."""
+
+    def __init__(self, root: str = "/") -> None:
+        self.root = root
+        self.entries: list[dict[str, Any]] | None = None
+
+    def read(self) -> dict[str, Any]:
+        found = self._load(STATE)
+        return found if isinstance(found, dict) else {}
+
+    def history(self) -> list[dict[str, Any]]:
+        """Oldest first."""
+        found = self._load(HISTORY)
+        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+    def write(self, state: Mapping[str, Any], say: Say) -> None:
+        self._put(STATE, dict(state), say)
+
+    def add(self, entry: Mapping[str, Any], say: Say) -> None:
+        entries = self._entries()
+        entries.append(dict(entry))
+        del entries[:-KEPT]
+        self._put(HISTORY, entries, say)
+
+    def recovered(self, seconds: float) -> None:
+        """The last entry is over: it served again after ``seconds``."""
+        entries = self._entries()
+        if entries:
+            entries[-1]["back_after_s"] = round(seconds, 1)
+            self._put(HISTORY, entries, lambda _text: None)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        if self.entries is None:
+            self.entries = self.history()
+        return self.entries
+
+    def _load(self, path: str) -> Any:
+        try:
+            return json.loads((Path(self.root) / path.lstrip("/")).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def _put(self, path: str, value: Any, say: Say) -> None:
+        try:
+            write_state(path, (json.dumps(value, indent=1) + "\n").encode(), root=self.root)
+        except SparkError as exc:
+            say(f"Not kept: {exc}")

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Wait for an engine that the keeper starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keep_status import SERVING, UNIT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import (
+    POLL_S,
+    Answer,
+    ProbeError,
+    Question,
+    Target,
+    ask,
+    refused,
+    unit_state,
+)
+
+_REMEDY = "sudo /usr/local/lib/sparkmatrix/sparkmatrix-node status, on the head"
+FINAL = (400, 401, 404)  # HTTP statuses that no waiting changes
+
+
+def wait_ready(
+    target: Callable[[], Target],
+    question: Question,
+    timeout_s: float,
+    *,
+    store: Store | None = None,
+    runner: Runner = run_command,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Answer:
+    """Ask until tokens come. Ends early when the keeper counts another failure, gives up, or does not run."""
+    store = store or Store()
+    deadline = clock() + timeout_s
+    first = _failures(store.read())
+    while True:
+        left = max(deadline - clock(), 0.001)
+        state = store.read()
+        last = ProbeError("waiting", f"the keeper says {state.get('phase')}: {state.get('detail')}", UNIT)
+        # An engine that answers before the keeper is content may be the one that is about to be replaced.
+        if state.get("phase") in SERVING and state.get("pid") == unit_state(UNIT, runner).main_pid:
+            try:
+                limit = min(question.timeout_s, left)
+                return ask(target(), Question(question.prompt, question.max_tokens, limit), clock)
+            except ProbeError as exc:
+                last = exc
+        if _failures(state) > first:
+            raise SparkError("the engine did not come up", UNIT, _why(store, state))
+        if runner(["systemctl", "is-active", "--quiet", UNIT]).rc != 0:
+            raise SparkError("the keeper of the engine does not run", UNIT, _why(store, state))
+        if last.status in FINAL:
+            raise SparkError(last.found, last.where, refused(last.status)) from last
+        if clock() >= deadline:
+            raise SparkError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, _REMEDY) from last
+        sleep(POLL_S)
+
+
+def _failures(state: Mapping[str, Any]) -> int:
+    found = state.get("failures")
+    return found if isinstance(found, int) else 0
+
+
+def _why(store: Store, state: Mapping[str, Any]) -> str:
+    """The reason of the last failure; the keeper has read it from the journal."""
+    entries = store.history()
+    reason = str(entries[-1].get("reason", "")) if entries else str(state.get("detail") or "")
+    return f"{reason}\nIt goes on trying until it gives up. {_REMEDY}" if state.get("end") != "gave_up" else reason
