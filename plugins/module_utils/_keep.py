@@ -23,7 +23,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _keeper_peers, _probe, _rank, _ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _keeper_peers,
+    _keeper_wait,
+    _probe,
+    _rank,
+    _ray_cluster,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
@@ -545,6 +551,7 @@ def _ray(config: Mapping[str, Any]) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wait", type=float, metavar="SECONDS", help="only wait until the engine serves")
     parser.add_argument("--check", action="store_true", help="only see whether the other nodes let this one in")
     parser.add_argument("--config", default=_rank.CONFIG, help=argparse.SUPPRESS)
 
@@ -558,6 +565,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.check:
             head = min(config["members"], key=lambda member: int(member["rank"]))
             _keeper_peers.check([m["host"] for m in config["members"] if m is not head and m["ranks"]])
+            return 0
+        if arguments.wait is not None:
+            _keeper_wait.wait_ready(lambda: _target(config), _probe.Question(), arguments.wait)
             return 0
         keeper = make(config)
     except (SparkError, KeyError, TypeError, ValueError) as exc:

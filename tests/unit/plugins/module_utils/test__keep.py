@@ -552,6 +552,11 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(_keep._keeper_peers, "check", checked.append)
     assert _keep.run(parser.parse_args(["--check", "--config", str(path)])) == 0
     assert checked == [[]]
+    monkeypatch.setattr(
+        _keep._keeper_wait, "wait_ready", lambda target, _question, seconds: checked.append(target().model)
+    )
+    assert _keep.run(parser.parse_args(["--wait", "9", "--config", str(path)])) == 0
+    assert checked[1] == "m"
     handlers = []
     monkeypatch.setattr(_keep.signal, "signal", lambda number, handler: handlers.append(handler))
 

@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Break a serving cluster of two nodes in every way, and measure until it serves again without help.
+
+Usage: staying_up.py [--only FAULT[,FAULT]] [--beside ID] [--keep]
+
+Prints one JSON line: seconds until the keeper noticed, and until tokens came again, beside a bare start. The limits for
+hangs are short here: 40 s of standing still instead of ten minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import cluster
+from cluster import ROOT, LabError, lab, say
+
+HEAD, WORKER = "spark1", "spark2"
+TOOL = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
+HANG_S = 40
+OPTIONS = (
+    *("-e", f"engine_hang_seconds={HANG_S}", "-e", "engine_probe_interval_s=5", "-e", "engine_probe_timeout_s=10"),
+    # Every fault begins a new row of failures.
+    *("-e", "engine_stable_s=5", "-e", "fabric_bandwidth_test=never"),
+)
+NOTICE_S, BACK_S = 240.0, 420.0
+RANK = "[r]ay::RayWorker"  # a rank under Ray; the bracket keeps pkill from finding the shell that runs it
+# As many requests of the greatest length as keep the engine busy for a while, none of them cut short.
+LOAD = """
+import concurrent.futures, json, re, urllib.request
+key = re.search(r'"(.+)"', open('/etc/sparkmatrix/engine-key.env').read())[1]
+head = {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'}
+def ask(path, body=None):
+    data = json.dumps(body).encode() if body else None
+    request = urllib.request.Request('http://127.0.0.1:8000' + path, data, head)
+    return json.load(urllib.request.urlopen(request, timeout=600))
+served = ask('/v1/models')['data'][0]
+length = served['max_model_len']
+def one(number):
+    # Different from the first token on, so that no cache shortens it.
+    prompt = [number % 100 + 5] + [7] * (length - TOKENS - 1)
+    body = {'model': served['id'], 'prompt': prompt, 'max_tokens': TOKENS, 'ignore_eos': True}
+    return ask('/v1/completions', body)['usage']['total_tokens'] == length
+with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
+    print(sum(pool.map(one, range(REQUESTS))))
+"""
+
+
+class Cluster:
+    def __init__(self, beside: str) -> None:
+        self.options = ["--id", beside] if beside else []
+        self.boot_options = [*self.options, "--beside"] if beside else []
+        self.state = cluster.STATE / beside if beside else cluster.STATE
+        self.bare_s = 0.0
+
+    def boot(self) -> None:
+        command = lab("up", *self.boot_options, "--nodes", "2", "--topology", "direct")
+        cluster.step("Boot 2 simulated Sparks", command, "up.log")
+
+    def down(self) -> None:
+        cluster.step("Remove the lab", lab("down", *self.options), "down.log")
+
+    def site(self, name: str, playbook: str = "site.yml") -> cluster.Run:
+        overlay = str((self.state / "overlay").relative_to(ROOT))
+        run = cluster.play(
+            name, *OPTIONS, playbook=playbook, inventory="inventories/2spark", overlay=overlay, show=False
+        )
+        if run.code:
+            raise LabError(f"{playbook} failed:\n{cluster.log_tail(name)}")
+        return run
+
+    def node(self, host: str, command: str, timeout_s: float = 900, check: bool = True) -> str:
+        words = ["ssh", "-F", str(self.state / "ssh_config"), host, command]
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False
+        )
+        if check and done.returncode:
+            raise LabError(f"{host}: {command[:80]}: {done.stdout[-500:]}{done.stderr[-500:]}")
+        return done.stdout
+
+    def lab(self, *words: str) -> None:
+        cluster.step(" ".join(words), lab(words[0], *self.options, *words[1:]), "power.log")
+
+    def status(self) -> dict[str, Any]:
+        """Exit code 1 means that it does not serve, which is an answer too."""
+        text = self.node(HEAD, f"sudo {TOOL} status --json", 60, check=False)
+        found: dict[str, Any] = json.loads(text) if text.strip() else {"serving": False, "history": []}
+        return found
+
+    def wait(self, what: str, seconds: float, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while True:
+            status = self.status()
+            if condition(status):
+                return status
+            if time.monotonic() > deadline:
+                raise LabError(f"not {what} within {seconds:.0f} s: {json.dumps(status)[-1500:]}")
+            time.sleep(1)
+
+    def serving(self) -> None:
+        self.wait("serving for long", BACK_S, lambda status: status["serving"] and status["phase"] == "serving")
+
+
+def broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], object] | None = None) -> dict[str, Any]:
+    """Inject, wait until the keeper has noticed, repair what only hands can repair, wait for tokens."""
+    here.serving()
+    before = len(here.status()["history"])
+    began = time.time()
+    inject()
+    injected = time.time()
+    status = here.wait("noticed", NOTICE_S, lambda found: len(found["history"]) > before)
+    event = status["history"][before]
+    noticed = datetime.fromisoformat(event["time"]).timestamp() - began
+    result: dict[str, Any] = {
+        "event": event["event"],
+        "noticed_s": round(max(noticed, 0.0)),
+        "reason": event["reason"][:90],
+    }
+    since = injected
+    if repair:
+        repair()
+        since = time.time()
+    status = here.wait("serving again", BACK_S, lambda found: found["serving"])
+    result["serving_s"] = round(time.time() - since)
+    result["restarts"] = len([e for e in status["history"][before:] if e["event"] != "gave_up"])
+    answer = json.loads(here.node(HEAD, f"sudo {TOOL} probe --json"))
+    if not answer["ok"]:
+        raise LabError(f"It says that it serves, and does not: {answer}")
+    return result
+
+
+def rank(here: Cluster) -> dict[str, Any]:
+    """SIGKILL to the rank on the worker."""
+    return broken(here, lambda: here.node(WORKER, f"sudo pkill -KILL -f '{RANK}'"))
+
+
+def head(here: Cluster) -> dict[str, Any]:
+    """SIGKILL to the engine's main process on the head."""
+    return broken(
+        here, lambda: here.node(HEAD, "sudo systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine")
+    )
+
+
+def hang(here: Cluster) -> dict[str, Any]:
+    """SIGSTOP to the rank on the worker: everything runs, and nothing moves."""
+    return broken(here, lambda: here.node(WORKER, f"sudo pkill -STOP -f '{RANK}'"))
+
+
+def power(here: Cluster) -> dict[str, Any]:
+    """The worker loses its power, and gets it back."""
+    return broken(here, lambda: here.lab("stop", WORKER), lambda: here.lab("start", WORKER))
+
+
+def cable(here: Cluster) -> dict[str, Any]:
+    """The fabric cable is pulled, and put back."""
+    return broken(
+        here,
+        lambda: here.lab("fault", WORKER, "no_cable"),
+        lambda: here.lab("fault", WORKER, "clear", "no_cable"),
+    )
+
+
+def cold(here: Cluster) -> dict[str, Any]:
+    """All nodes lose their power; the head comes back first."""
+    here.serving()
+    for host in (HEAD, WORKER):
+        here.lab("stop", host)
+    here.lab("start", HEAD)
+    here.wait("waiting for the worker", 120, lambda found: found.get("phase") == "waiting")
+    here.lab("start", WORKER)
+    began = time.time()
+    status = here.wait("serving again", BACK_S, lambda found: found["serving"])
+    return {"serving_s": round(time.time() - began), "failures": status["failures"]}
+
+
+def disk(here: Cluster) -> dict[str, Any]:
+    """A rank dies while the keeper can write nothing down."""
+    here.serving()
+    place = "/var/lib/sparkmatrix/keeper"
+    show = "systemctl show -P InvocationID sparkmatrix-engine"
+    here.node(
+        HEAD, f"sudo mount -t tmpfs -o size=4k tmpfs {place} && sudo dd if=/dev/zero of={place}/full bs=4k count=1"
+    )
+    before = here.node(HEAD, show)
+    began = time.time()
+    here.node(WORKER, f"sudo pkill -KILL -f '{RANK}'")
+    deadline = began + BACK_S
+    while here.node(HEAD, show) == before or not _answers(here):
+        if time.time() > deadline:
+            raise LabError("A full disk: it does not serve again")
+        time.sleep(1)
+    took = round(time.time() - began)
+    here.node(HEAD, f"sudo umount {place} && sudo systemctl restart sparkmatrix-keeper")
+    return {"serving_s": took}
+
+
+def _answers(here: Cluster) -> bool:
+    found = here.node(HEAD, f"sudo {TOOL} probe --json --timeout 20", check=False)
+    return bool(found.strip()) and bool(json.loads(found)["ok"])
+
+
+def busy(here: Cluster) -> dict[str, Any]:
+    """A queue that is full of prompts of the greatest length: no restart."""
+    here.serving()
+    before = len(here.status()["history"])
+    requests = 64
+    script = LOAD.replace("REQUESTS", str(requests)).replace("TOKENS", "64")
+    began = time.time()
+    process = subprocess.Popen(
+        ["ssh", "-F", str(here.state / "ssh_config"), HEAD, "sudo python3 -"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(script)
+    process.stdin.close()
+    silent = 0
+    while process.poll() is None:
+        silent += "busy" in here.status().get("detail", "")
+        time.sleep(2)
+    assert process.stdout is not None
+    done = int(process.stdout.read() or 0)
+    restarts = len(here.status()["history"]) - before
+    if restarts or done != requests:
+        raise LabError(f"busy: {restarts} restarts, {done} of {requests} answers are complete")
+    return {"requests": requests, "seconds": round(time.time() - began), "restarts": restarts, "seen_busy": silent}
+
+
+FAULTS = {made.__name__: made for made in (rank, head, hang, power, cable, disk, busy, cold)}
+
+
+def bare(here: Cluster) -> float:
+    """From a stopped engine to the first token, by the keeper, nothing broken."""
+    here.site("staying-up-stop", "playbooks/stop.yml")
+    began = time.time()
+    here.node(HEAD, "sudo systemctl start sparkmatrix-keeper")
+    here.wait("serving", BACK_S, lambda found: found["serving"])
+    return round(time.time() - began)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(FAULTS), metavar="FAULT[,FAULT]", help=", ".join(FAULTS))
+    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
+    parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    options = parser.parse_args()
+    here = Cluster(options.beside)
+    results: dict[str, Any] = {}
+    started = time.monotonic()
+    problems = []
+    try:
+        if not options.keep:
+            cluster.build()
+            here.boot()
+        here.site("staying-up-site")
+        again = here.site("staying-up-again")
+        if again.changed:
+            problems.append(f"the second run changed {again.stats.get('changed_tasks')}")
+        results["bare_start_s"] = bare(here)
+        here.site("staying-up-start", "playbooks/start.yml")
+        for name in options.only.split(","):
+            say(f"-- {name}: {FAULTS[name].__doc__}")
+            try:
+                results[name] = FAULTS[name](here)
+                say(f"   {json.dumps(results[name])}")
+            except LabError as exc:
+                problems.append(f"{name}: {exc}")
+                say(f"   FAILED: {exc}")
+    except LabError as exc:
+        problems.append(str(exc))
+    finally:
+        if not options.keep:
+            here.down()
+    print("\n".join(problems))
+    print(json.dumps({"faults": results, "total_s": round(time.monotonic() - started), "problems": problems}))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
