@@ -192,6 +192,19 @@ def steps() -> list[Step]:
             needs_lab,
             on_lab=True,
         ),
+        Step("lifecycle", ((f"{VENV}/python", "tests/lab/lifecycle.py"),), ("test",), needs_lab, on_lab=True),
+        Step(
+            "lifecycle-all",
+            (
+                (f"{VENV}/python", "tests/lab/lifecycle.py", "--all"),
+                (f"{VENV}/python", "tests/lab/os_update.py"),
+                (f"{VENV}/python", "tests/lab/reboots.py"),
+                (f"{VENV}/python", "tests/lab/reboots.py", "--engine"),
+            ),
+            ("full",),
+            needs_lab,
+            on_lab=True,
+        ),
         inventories(),
         Step(
             "interruptions-all",

@@ -26,6 +26,24 @@ ENGINE = ("--tags", "access,fabric")
 RULES = "sudo ufw status | grep -o 'sparkmatrix:[a-z]*' | sort | uniq -c | tr -s ' \\n' ' '"
 LOOK = "sudo cat /etc/sparkmatrix/ssh/known_hosts /var/lib/sparkmatrix-peer/.ssh/authorized_keys /etc/hosts"
 
+# A machine that joins and is broken: what it is, how it is made and repaired, what has to be said.
+BROKEN = (
+    ("no-sudo", "mv /etc/sudoers.d /root/", "mv /root/sudoers.d /etc/", "let the user run sudo without one"),
+    (
+        "read-only",
+        "mount --bind /etc /etc && mount -o remount,bind,ro /etc",
+        "umount --lazy /etc",
+        "Read-only file system",
+    ),
+    (
+        "full",
+        "mkdir -p /etc/sparkmatrix && mount -t tmpfs -o size=4k,mode=755 tmpfs /etc/sparkmatrix && "
+        "head -c 4096 /dev/zero > /etc/sparkmatrix/full",
+        "umount /etc/sparkmatrix",
+        "No space left on device",
+    ),
+)
+
 
 class Cluster:
     """The inventory as an operator edits it, and what is seen on the nodes."""
@@ -128,6 +146,11 @@ def add(here: Cluster) -> None:
     here.inventory({"spark1": 0, "spark2": 2, "spark3": 1})
     here.play("renumbered", "playbooks/node_add.yml", fails="it was set up with spark_rank 1, and the inventory says 2")
     here.inventory({"spark1": 0, "spark2": 1, "spark3": 2})
+    if here.thorough and "add" not in here.seconds:
+        for name, broken, repaired, says in BROKEN:
+            here.inside("spark3", broken)
+            here.play(f"add-{name}", "playbooks/node_add.yml", fails=says)
+            here.inside("spark3", repaired)
     here.play("add", "playbooks/node_add.yml")
     here.expect("ranks and addresses", {host: here.identity(host) for host in before}, before)
     for host in ("spark1", "spark2"):
@@ -169,14 +192,18 @@ def remove_dead(here: Cluster) -> None:
     here.inventory({"spark1": 0, "spark3": 2}, {"spark2": 1})
     here.power("stop", "spark2")
     started = time.monotonic()
-    here.play("remove-dead", "playbooks/node_remove.yml")
-    here.expect("time to forget a dead machine is bounded", time.monotonic() - started < 120, True)
+    without = ("-e", "node_without_engine=true") if here.thorough else ()
+    here.play("remove-dead", "playbooks/node_remove.yml", *without)
+    here.expect("time to forget a dead machine is bounded", time.monotonic() - started < 300, True)
+    if here.thorough:
+        units = here.node("spark1", "systemctl list-units --no-legend 'sparkmatrix-engine*' 'sparkmatrix-ray*'")
+        here.expect("what runs of the engine", units, "")
     here.expect("ranks and addresses", {host: here.identity(host) for host in before}, before)
     for host, other in (("spark1", "spark3"), ("spark3", "spark1")):
         here.knows(host, [other], ["spark2"])
     if here.thorough:
         here.inventory({"spark1": 0, "spark3": 2})
-        here.play("remove-again", "playbooks/node_remove.yml", unchanged=True)
+        here.play("remove-again", "playbooks/node_remove.yml", *without, unchanged=True)
 
 
 def remove_reachable(here: Cluster) -> None:
@@ -184,6 +211,10 @@ def remove_reachable(here: Cluster) -> None:
     here.inventory({"spark2": 1, "spark3": 2}, {"spark1": 0})
     here.play("remove-head", "playbooks/node_remove.yml", fails="it is the head (spark_rank 0)")
     here.inventory({"spark1": 0, "spark2": 1}, {"spark3": 2})
+    too_large = ("-e", "engine_recipe=llama-3.1-405b-awq")
+    says = "Nothing has been changed on any machine. Name another recipe"
+    here.play("remove-too-large", "playbooks/node_remove.yml", *too_large, fails=says)
+    here.knows("spark1", ["spark2", "spark3"])
     here.play("remove", "playbooks/node_remove.yml")
     here.expect("ranks and addresses", here.identity("spark1"), before)
     here.knows("spark1", ["spark2"], ["spark3"])
@@ -199,6 +230,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         here.boot()
         here.inventory({"spark1": 0, "spark2": 1})
+        if everything:
+            key = (here.state / "ssh/id_ed25519.pub").read_text().strip()
+            admin = {"access_admin": "operator", "access_admin_keys": [key], "access_admin_nopasswd": True}
+            here.play("bootstrap", "playbooks/bootstrap.yml", "-e", json.dumps(admin))
+            here.expect("the admin's login", here.node("operator@spark1", "sudo id -un; hostname"), "root\nspark1\n")
         here.play("start", "site.yml")
         steps = [add, replace, *([remove_reachable, add] if everything else []), remove_dead]
         for one in steps:

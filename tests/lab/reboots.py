@@ -3,7 +3,9 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""os_stabilization_reboot and the reboots of os_update on two lab nodes. Usage: reboots.py [--beside ID].
+"""os_stabilization_reboot and the reboots of os_update on two lab nodes. Usage: reboots.py [--engine] [--beside ID].
+
+``--engine``: instead, one update of nodes that serve a model, which have to serve it again afterwards.
 
 A reboot ends the container of a node; a thread here boots it again, as the firmware of a machine would.
 """
@@ -79,6 +81,19 @@ def run(here: Updates, firmware: Firmware) -> None:
     here.expect("reboots until one is not healthy", firmware.took(), ["spark1"])
 
 
+def with_engine(here: Updates, firmware: Firmware) -> None:
+    here.inventory({"spark1": 0, "spark2": 1})
+    here.play("serve", "site.yml")
+    for host in HOSTS:
+        here.source(host, (NAME, "1.0", ""))
+        here.node(host, f"sudo apt-get -qq update && sudo apt-get -qq -y install {NAME} >/dev/null 2>&1")
+        here.source(host, (NAME, "2.0", ""))
+    here.play("update-serving", "playbooks/os_update.yml")
+    here.expect("reboots of os_update", firmware.took(), ["spark1", "spark2"])
+    here.expect("versions", [here.version(host) for host in HOSTS], ["2.0", "2.0"])
+    here.play("serve-again", "site.yml", unchanged=True)
+
+
 def main(arguments: list[str]) -> int:
     beside = arguments[arguments.index("--beside") + 1] if "--beside" in arguments else ""
     here = Updates(beside, ())
@@ -86,7 +101,7 @@ def main(arguments: list[str]) -> int:
     try:
         here.boot(2)
         firmware.start()
-        run(here, firmware)
+        (with_engine if "--engine" in arguments else run)(here, firmware)
     except (LabError, subprocess.SubprocessError) as exc:
         print(exc)
         return 1
