@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _cluster_secret, _ray_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import Result
-from ansible_collections.sparkmatrix.cluster.plugins.modules import cluster_secret, engine_probe, ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.modules import cluster_secret, engine_probe, kept_plan, ray_cluster
 from fake_engine import KEY, MODEL, fake_engine
 from module_runner import run_module
 
@@ -169,3 +169,34 @@ def test_secret_failure(monkeypatch):
     result, failed, _wanted = secret(monkeypatch, SparkError("no way"), value="given-and-never-shown")
     assert failed
     assert "given-and-never-shown" not in json.dumps(result)
+
+
+def test_probe_waits_for_the_keeper(monkeypatch, key_file):
+    asked = []
+    monkeypatch.setattr(
+        engine_probe._keeper_wait,
+        "wait_ready",
+        lambda target, question, seconds: asked.append(seconds) or engine_probe._probe.ask(target(), question),
+    )
+    with fake_engine() as engine:
+        result, failed = probe(engine, key_file, keeper=True, ready_timeout=9)
+    assert not failed
+    assert result["ready"]
+    assert asked == [9]
+
+
+def test_kept_plan(monkeypatch, tmp_path):
+    made = kept_plan._kept_plan
+    for name in ("read", "keep", "forget"):
+        whole = getattr(made, name)
+        monkeypatch.setattr(
+            made, name, lambda *args, whole=whole, **options: whole(*args, root=str(tmp_path), **options)
+        )
+    assert run_module(kept_plan, {"plan": {"recipe": "a"}})[0]["changed"]
+    assert not run_module(kept_plan, {"plan": {"recipe": "a"}})[0]["changed"]
+    result, failed = run_module(kept_plan, {"state": "read"})
+    assert not failed
+    assert result["current"] == {"recipe": "a"}
+    assert run_module(kept_plan, {"state": "absent"})[0]["changed"]
+    monkeypatch.setattr(made, "read", lambda: (_ for _ in ()).throw(SparkError("damaged", "x")))
+    assert run_module(kept_plan, {"state": "read"})[1]

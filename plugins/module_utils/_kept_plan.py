@@ -1,0 +1,69 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine plan that this node serves by, and the one before it: what an upgrade falls back to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import drop_state, write_state
+
+DIRECTORY = "/var/lib/sparkmatrix/plan"
+NAMES = ("current", "previous")
+
+
+def identity(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """What makes two plans the same to a user. Measured memory, say, differs from run to run and changes nothing."""
+    parts = [plan.get(name) or {} for name in ("engine", "ray", "container")]
+    hashes = [str(part.get("config_hash") or part.get("text") or "") for part in parts if isinstance(part, Mapping)]
+    return (*hashes, str(plan.get("image") or ""), str(plan.get("recipe") or ""))
+
+
+def read(root: str = "/") -> dict[str, Any]:
+    """``{"current": plan or {}, "previous": plan or {}}``"""
+    return {name: _load(name, root) for name in NAMES}
+
+
+def keep(plan: Mapping[str, Any], root: str = "/", check_mode: bool = False) -> bool:
+    """Make ``plan`` the current one. True when it is another one than before, which becomes the previous one."""
+    current = _load("current", root)
+    if current and identity(current) == identity(plan):
+        return False
+    if not check_mode:
+        # The older one first: an interruption in between loses nothing that is needed.
+        if current:
+            _save("previous", current, root)
+        _save("current", plan, root)
+    return True
+
+
+def forget(root: str = "/", check_mode: bool = False) -> bool:
+    there = [name for name in NAMES if _path(name, root).exists()]
+    if not check_mode:
+        for name in there:
+            drop_state(f"{DIRECTORY}/{name}.json", root=root)
+    return bool(there)
+
+
+def _path(name: str, root: str) -> Path:
+    return Path(root) / DIRECTORY.lstrip("/") / f"{name}.json"
+
+
+def _load(name: str, root: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_path(name, root).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as exc:
+        raise SparkError(f"cannot be read ({exc})", f"{DIRECTORY}/{name}.json", "Remove it: sudo rm") from exc
+    return found if isinstance(found, dict) else {}
+
+
+def _save(name: str, plan: Mapping[str, Any], root: str) -> None:
+    write_state(f"{DIRECTORY}/{name}.json", (json.dumps(plan, indent=1, sort_keys=True) + "\n").encode(), root=root)

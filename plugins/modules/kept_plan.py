@@ -1,0 +1,90 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kept_plan
+short_description: Keep the engine plan that a node serves by, and the one before it
+version_added: 0.1.0
+description:
+  - Keeps the node's part of the engine plan in C(/var/lib/sparkmatrix/plan) once the engine has answered, so that an
+    upgrade that fails, or is not liked, can be taken back.
+options:
+  state:
+    description:
+      - V(present) makes O(plan) the current one; another one that was current becomes the previous one.
+      - V(read) only returns what is kept.
+      - V(absent) forgets both.
+    type: str
+    choices: [present, read, absent]
+    default: present
+  plan:
+    description: The node's part of the plan, as M(sparkmatrix.cluster.engine_plan) returns it.
+    type: dict
+extends_documentation_fragment:
+  - sparkmatrix.cluster.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - The sparkmatrix.cluster authors (@sparkmatrix)
+"""
+
+EXAMPLES = r"""
+- name: Keep the plan that serves
+  sparkmatrix.cluster.kept_plan:
+    plan: "{{ spark_plan }}"
+
+- name: Read what is kept
+  sparkmatrix.cluster.kept_plan:
+    state: read
+  register: kept
+"""
+
+RETURN = r"""
+current:
+  description: The plan that serves, empty where none is kept.
+  returned: with O(state=read)
+  type: dict
+  sample: {}
+previous:
+  description: The plan before it, empty where there was none.
+  returned: with O(state=read)
+  type: dict
+  sample: {}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "read", "absent"], "default": "present"},
+            "plan": {"type": "dict"},
+        },
+        required_if=[("state", "present", ("plan",))],
+        supports_check_mode=True,
+    )
+    state = module.params["state"]
+    try:
+        if state == "read":
+            module.exit_json(changed=False, **_kept_plan.read())
+        if state == "absent":
+            module.exit_json(changed=_kept_plan.forget(check_mode=module.check_mode))
+        module.exit_json(changed=_kept_plan.keep(module.params["plan"], check_mode=module.check_mode))
+    except SparkError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()

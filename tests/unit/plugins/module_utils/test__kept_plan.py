@@ -1,0 +1,48 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _kept_plan as kept
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+
+
+def plan(mark, **more):
+    return {"engine": {"config_hash": mark}, "ray": {"config_hash": "r"}, "image": "", "recipe": "x", **more}
+
+
+def test_the_one_before_is_kept(tmp_path):
+    root = str(tmp_path)
+    assert kept.read(root) == {"current": {}, "previous": {}}
+    assert kept.keep(plan("a"), root, check_mode=True)
+    assert kept.read(root)["current"] == {}
+    assert kept.keep(plan("a"), root)
+    assert not kept.keep(plan("a", memory={"total": 5}), root)
+    assert kept.read(root)["previous"] == {}
+    assert kept.keep(plan("b"), root)
+    assert kept.read(root) == {"current": plan("b"), "previous": plan("a")}
+    assert kept.keep(plan("a"), root)
+    assert kept.read(root) == {"current": plan("a"), "previous": plan("b")}
+
+
+def test_an_image_and_a_container_make_another_plan(tmp_path):
+    assert kept.identity(plan("a")) != kept.identity(plan("a", image="i@sha256:1"))
+    assert kept.identity(plan("a")) != kept.identity(plan("a", container={"text": "services"}))
+
+
+def test_forget(tmp_path):
+    root = str(tmp_path)
+    assert not kept.forget(root)
+    kept.keep(plan("a"), root)
+    assert kept.forget(root, check_mode=True)
+    assert kept.forget(root)
+    assert not kept.forget(root)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    kept.keep(plan("a"), str(tmp_path))
+    (tmp_path / "var/lib/sparkmatrix/plan/current.json").write_text("{")
+    with pytest.raises(SparkError, match=r"current\.json"):
+        kept.read(str(tmp_path))
