@@ -186,6 +186,20 @@ def steps() -> list[Step]:
             on_lab=True,
         ),
         Step(
+            "staying-up",
+            ((f"{VENV}/python", "tests/lab/staying_up.py", "--only", "rank,busy"),),
+            ("test",),
+            needs_lab,
+            on_lab=True,
+        ),
+        Step(
+            "staying-up-all",
+            ((f"{VENV}/python", "tests/lab/staying_up.py"),),
+            ("full",),
+            needs_lab,
+            on_lab=True,
+        ),
+        Step(
             "head-controller",
             ((f"{VENV}/python", "tests/lab/head_controller.py"),),
             ("full",),

@@ -36,11 +36,12 @@ set -u
 cd /
 places="etc/sparkmatrix etc/netplan etc/sysctl.d etc/security etc/systemd etc/ansible usr/local/lib/sparkmatrix"
 sudo find $places -printf '%p %y %m %u %l\n' 2>/dev/null | sort
-sudo find $places -type f ! -perm 0600 ! -name 'sparkmatrix-*.service' ! -name known_hosts \
+sudo find $places -type f ! -perm 0600 ! -name 'sparkmatrix-*.service' ! -name known_hosts ! -name engine.json \
   -exec sha256sum {} + 2>/dev/null | sort -k2
 for unit in etc/systemd/system/sparkmatrix-*.service; do
   echo "$unit $(grep -v SPARKMATRIX_CONFIG_HASH= $unit | sha256sum)"
 done
+echo "engine.json $(grep -v '"config_hash"' etc/sparkmatrix/engine.json | sha256sum)"
 sudo cut -d' ' -f1,2 etc/sparkmatrix/ssh/known_hosts
 sudo sha256sum /etc/hosts $(sudo find /etc/netplan -type f | sort)
 systemctl get-default

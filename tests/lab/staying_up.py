@@ -70,13 +70,14 @@ class Cluster:
     def down(self) -> None:
         cluster.step("Remove the lab", lab("down", *self.options), "down.log")
 
-    def site(self, name: str, playbook: str = "site.yml") -> cluster.Run:
+    def site(self, name: str, playbook: str = "site.yml", *more: str, fails: str = "") -> cluster.Run:
         overlay = str((self.state / "overlay").relative_to(ROOT))
         run = cluster.play(
-            name, *OPTIONS, playbook=playbook, inventory="inventories/2spark", overlay=overlay, show=False
+            name, *OPTIONS, *more, playbook=playbook, inventory="inventories/2spark", overlay=overlay, show=False
         )
-        if run.code:
-            raise LabError(f"{playbook} failed:\n{cluster.log_tail(name)}")
+        said = " ".join(cluster.log_tail(name, 1000).split())
+        if bool(run.code) != bool(fails) or fails not in said:
+            raise LabError(f"{playbook} ended with {run.code}, expected {fails or 0}:\n{cluster.log_tail(name)}")
         return run
 
     def node(self, host: str, command: str, timeout_s: float = 900, check: bool = True) -> str:
@@ -237,7 +238,30 @@ def busy(here: Cluster) -> dict[str, Any]:
     return {"requests": requests, "seconds": round(time.time() - began), "restarts": restarts, "seen_busy": silent}
 
 
-FAULTS = {made.__name__: made for made in (rank, head, hang, power, cable, disk, busy, cold)}
+def upgrade(here: Cluster) -> dict[str, Any]:
+    """Another context, and back; then a model that does not exist, which has to end where it began."""
+    here.serving()
+
+    def context() -> int:
+        return int(
+            here.node(HEAD, "grep -oP -- '--max-model-len \\K[0-9]+' /etc/systemd/system/sparkmatrix-engine.service")
+        )
+
+    before = context()
+    seconds = {}
+    steps = (
+        ("upgrade", "playbooks/upgrade.yml", ("-e", "engine_context=128"), "", 128),
+        ("rollback", "playbooks/rollback.yml", (), "", before),
+        ("bad", "playbooks/upgrade.yml", ("-e", "engine_model_path=/nonexistent"), "serves again", before),
+    )
+    for name, playbook, more, fails, expected in steps:
+        seconds[f"{name}_s"] = round(here.site(f"staying-up-{name}", playbook, *more, fails=fails).seconds)
+        if context() != expected or not _answers(here):
+            raise LabError(f"{name}: a context of {context()} tokens instead of {expected}, or no answer")
+    return seconds
+
+
+FAULTS = {made.__name__: made for made in (rank, head, hang, power, cable, disk, busy, cold, upgrade)}
 
 
 def bare(here: Cluster) -> float:
