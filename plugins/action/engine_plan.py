@@ -14,7 +14,13 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError, errors, refusal
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_job, _engine_plan, _model, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
+    _engine_job,
+    _engine_plan,
+    _model,
+    _recipe,
+    _sbatch,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._compose import ContainerWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
 
@@ -114,7 +120,7 @@ class ActionModule(ActionBase):
             plans = replace(plans, summary=[*plans.summary, ASSUMED.format(len(hosts))])
         if plans.warnings:
             result["warnings"] = plans.warnings
-        result.update(plans=plans.plans, summary=plans.summary)
+        result.update(plans=plans.plans, summary=plans.summary, sbatch=_sbatch.script(plans.plans))
         return result
 
     def _nodes(

@@ -244,4 +244,8 @@ summary:
   type: list
   elements: str
   sample: ['Tensor parallel over 4 nodes, for short answers: 64 attention and 4 KV heads divide by 4.']
+sbatch:
+  description: The same plan as a batch script for Slurm.
+  returned: success
+  type: str
 """

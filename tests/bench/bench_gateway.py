@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Throughput through the door against the bare engine. Runs on the head, as root, with the standard library alone.
+
+    ssh spark1 sudo python3 - < tests/bench/bench_gateway.py
+
+Both are asked in turns, so that what else the machine does meets both. A round is ``streams`` requests at once; its
+figure is all their tokens over the time until the last of them has ended. The ratio is that of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import ssl
+import statistics
+import threading
+import time
+import urllib.parse
+
+ENGINE = "/etc/sparkmatrix/engine.json"
+DOOR = "/etc/sparkmatrix/gateway.json"
+AUTHORITY = "/etc/sparkmatrix/gateway/tls/ca.crt"
+
+
+def connect(base: str) -> http.client.HTTPConnection:
+    url = urllib.parse.urlsplit(base)
+    if url.scheme == "https":
+        context = ssl.create_default_context(cafile=AUTHORITY)
+        return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=600, context=context)
+    return http.client.HTTPConnection(url.hostname or "", url.port, timeout=600)
+
+
+def stream(base: str, key: str, model: str, tokens: int, result: list[tuple[int, float]]) -> None:
+    """One streamed answer: (tokens, seconds until the first)."""
+    body = {"model": model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": tokens, "stream": True}
+    body |= {"ignore_eos": True, "stream_options": {"include_usage": True}, "temperature": 0}
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    connection, started, first, count = connect(base), time.monotonic(), 0.0, 0
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+    response = connection.getresponse()
+    if response.status != 200:
+        raise SystemExit(f"{base}: HTTP {response.status}: {response.read(500)!r}")
+    for line in response:
+        if line.startswith(b"data: {"):
+            event = json.loads(line[6:])
+            if event.get("choices") and not first:
+                first = time.monotonic() - started
+            count = (event.get("usage") or {}).get("completion_tokens") or count
+    connection.close()
+    result.append((count, first))
+
+
+def a_round(base: str, key: str, model: str, streams: int, tokens: int) -> tuple[float, float]:
+    """(tokens per second of all streams together, median seconds to the first token)."""
+    result: list[tuple[int, float]] = []
+    threads = [threading.Thread(target=stream, args=(base, key, model, tokens, result)) for _ in range(streams)]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.monotonic() - started
+    if len(result) != streams or any(count != tokens for count, _first in result):
+        raise SystemExit(f"{base}: {len(result)} of {streams} answers, {sorted(count for count, _first in result)}")
+    return streams * tokens / seconds, statistics.median(first for _count, first in result)
+
+
+def secret(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip().rpartition('="')[2].strip('"')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--endpoint", default="", help="of the door; its loopback port when not given")
+    wanted = parser.parse_args()
+    with open(ENGINE, encoding="utf-8") as file:
+        engine = json.load(file)
+    with open(DOOR, encoding="utf-8") as file:
+        door = json.load(file)
+    ways = {
+        "engine": (f"http://{engine['host']}:{engine['port']}", secret(engine["key_file"])),
+        "door": (wanted.endpoint or f"http://{door['host']}:{door['port']}", secret(door["key_file"])),
+    }
+    for base, key in ways.values():
+        a_round(base, key, engine["model"], max(wanted.streams), 8)  # warm
+    print(f"{'streams':>8} {'engine tok/s':>13} {'door tok/s':>11} {'ratio':>6} {'first token engine, door (ms)':>30}")
+    for streams in wanted.streams:
+        seen: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+        for number in range(wanted.rounds):
+            for way in sorted(ways, reverse=bool(number % 2)):
+                base, key = ways[way]
+                seen[way].append(a_round(base, key, engine["model"], streams, wanted.tokens))
+        rate = {way: statistics.median(rate for rate, _first in rounds) for way, rounds in seen.items()}
+        first = {way: 1000 * statistics.median(first for _rate, first in rounds) for way, rounds in seen.items()}
+        print(
+            f"{streams:>8} {rate['engine']:>13.1f} {rate['door']:>11.1f} {rate['door'] / rate['engine']:>6.3f}"
+            f" {first['engine']:>20.0f}, {first['door']:.0f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

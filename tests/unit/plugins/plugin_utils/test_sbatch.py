@@ -1,0 +1,137 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The batch script for Slurm: bash accepts it, and each node gets the plan's own words and environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _recipe, _sbatch
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan import assumed_facts, plan
+
+RECIPES = {path.stem: _recipe.require(*_recipe.read(path)) for path in sorted(_recipe.SHIPPED.glob("*.yml"))}
+BASH = shutil.which("bash") or ""
+CASES = [
+    ("qwen3-8b", 1, {"engine": "vllm"}),
+    ("qwen3-235b-a22b-gptq-int4", 2, {"launch": "ray", "engine": "vllm"}),
+    ("qwen3-235b-a22b-gptq-int4", 4, {"launch": "native", "engine": "vllm"}),
+    ("qwen3-235b-a22b-gptq-int4", 4, {"engine": "sglang"}),
+    ("llama-3.1-70b-fp8", 2, {"engine": "tensorrt-llm"}),
+    (
+        "qwen3-235b-a22b-gptq-int4",
+        2,
+        {"engine": "vllm", "runtime": "container", "image": "nvcr.io/nvidia/vllm:26.05-py3"},
+    ),
+]
+
+
+def made(name: str, count: int, wishes: dict[str, Any]) -> Any:
+    wanted = Wishes(only_print=True, **{"requirements": ("vllm==0.33.0", "ray[default]==2.60.0"), **wishes})
+    result = plan(RECIPES[name], assumed_facts([f"spark{number + 1}" for number in range(count)]), wanted, {})
+    assert result.plans, [str(finding) for finding in result.findings]
+    return result.plans
+
+
+def accepted(text: str) -> None:
+    done = subprocess.run([BASH, "-n"], input=text, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_every_plan_gives_a_script_that_bash_accepts(name, count):
+    wanted = Wishes(only_print=True, requirements=("vllm==0.33.0", "ray[default]==2.60.0"))
+    result = plan(RECIPES[name], assumed_facts([f"spark{number + 1}" for number in range(count)]), wanted, {})
+    if not result.plans:
+        assert result.findings
+        return
+    text = _sbatch.script(result.plans)
+    accepted(text)
+    assert f"#SBATCH --nodes={count}\n" in text
+
+
+@pytest.mark.parametrize(("name", "count", "wishes"), CASES)
+def test_each_node_runs_what_the_plan_says(name, count, wishes, tmp_path: Path):
+    """srun is a stand-in that runs the function on each node's behalf; exec shows what would be started."""
+    plans = made(name, count, wishes)
+    text = _sbatch.script(plans)
+    accepted(text)
+    function = text[text.index("start() {") : text.index("export -f start")]
+    # /tmp is not ours in a test.
+    (tmp_path / "function.sh").write_text(function.replace("/tmp/sparkmatrix-", f"{tmp_path}/w-"))
+    (tmp_path / "w-7/config").mkdir(parents=True)
+    for host, node in plans.items():
+        what = (
+            f'SLURM_JOB_ID=7; SLURMD_NODENAME={host}; mkdir() {{ :; }}; ulimit() {{ :; }}; exec() {{ printf "%s\\n"'
+            ' "$@"; env -0 > environ; exit 0; }; source ./function.sh; start engine'
+        )
+        done = subprocess.run(
+            [BASH, "-c", what],
+            cwd=tmp_path,
+            text=True,
+            capture_output=True,
+            check=False,
+            env={"PATH": os.environ["PATH"]},
+        )
+        assert done.returncode == 0, done.stderr
+        words = done.stdout.splitlines()
+        argv = node["engine"]["argv"]
+        if _sbatch.MPI_STARTER in " ".join(argv):
+            assert words[0].endswith(_sbatch.MPI_STARTER)
+            argv = argv[-len(words) :]
+        shown = [f"{tmp_path}/w-7/{_sbatch._name(word)}" if word in node["engine"]["files"] else word for word in argv]
+        assert words == shown
+        environ = dict(item.split("=", 1) for item in (tmp_path / "environ").read_text().split("\0") if "=" in item)
+        expected = {k: v for k, v in node["engine"]["env"].items() if k not in _sbatch._DROPPED}
+        assert {name: environ.get(name) for name in expected} == expected
+        for path, content in node["engine"]["files"].items():
+            assert (tmp_path / "w-7" / _sbatch._name(path)).read_text() == content
+
+
+def test_a_node_that_the_plan_does_not_know(tmp_path: Path):
+    text = _sbatch.script(made(*CASES[0]))
+    function = text[text.index("start() {") : text.index("export -f start")].replace("/tmp/", f"{tmp_path}/")
+    done = subprocess.run(
+        [BASH, "-c", f"SLURM_JOB_ID=7 SLURMD_NODENAME=other\n{function}\nstart engine"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1 and "The plan knows no node other" in done.stderr
+
+
+def test_no_secret_is_in_the_script_and_a_key_that_others_can_read_is_refused(tmp_path: Path):
+    text = _sbatch.script(made(*CASES[1]))
+    assert "RAY_AUTH_TOKEN_PATH" not in text and "/var/lib/sparkmatrix" not in text
+    head = text[: text.index("\n# What a node runs")]
+    key = tmp_path / "key"
+    key.write_text("abc\n")
+    environment = {"PATH": os.environ["PATH"], "SPARKMATRIX_KEY_FILE": str(key)}
+    for mode, code in ((0o644, 1), (0o600, 0)):
+        key.chmod(mode)
+        done = subprocess.run([BASH, "-c", head], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert ("mode 0600" in done.stderr) == bool(code)
+
+
+def test_ray_is_waited_for_and_slurm_takes_the_place_of_mpirun():
+    ray = _sbatch.script(made(*CASES[1]))
+    assert "bash -c 'start ray' &" in ray and "!= 2)" in ray and ray.rstrip().endswith("bash -c 'start engine'")
+    mpi = _sbatch.script(made(*CASES[4]))
+    assert "mpirun" not in mpi and "--mpi=pmix --nodes=2 --ntasks=2" in mpi
+    single = _sbatch.script(made(*CASES[0]))
+    assert "srun --export=ALL --kill-on-bad-exit=1 --nodes=1 --ntasks=1 bash -c 'start engine'" in single
+
+
+def test_a_container_is_started_by_pyxis():
+    text = _sbatch.script(made(*CASES[5]))
+    assert "--container-image='nvcr.io#nvidia/vllm:26.05-py3'" in text or "=nvcr.io#nvidia/vllm:26.05-py3" in text
+    assert "/etc/nccl.conf" not in text
