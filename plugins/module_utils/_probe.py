@@ -99,10 +99,6 @@ CAUSES: Sequence[tuple[str, str, str]] = (
 )
 
 
-class NotYetError(SparkError):
-    """The engine still starts: nothing is wrong, but the time is over."""
-
-
 class ProbeError(SparkError):
     """A request that did not give tokens. ``kind``: refused, timeout, status, garbage, empty; ``status``: HTTP's."""
 
@@ -382,19 +378,8 @@ def wait_ready(
             raise SparkError(last.found, last.where, refused(last.status)) from last
         if clock() >= deadline:
             remedy = explain(unit, runner, baseline.invocation) if unit else "See its log"
-            raise NotYetError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, remedy) from last
+            raise SparkError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, remedy) from last
         sleep(POLL_S)
-
-
-def look(unit: str, runner: Runner = run_program) -> dict[str, Any]:
-    """A rank that answers nobody: whether its unit runs; if not, since when (seconds since 1970) and why."""
-    state = unit_state(unit, runner)
-    if not state.stopped and state.sub != "auto-restart":
-        return {"running": True, "since": 0, "reason": ""}
-    ended = runner(["systemctl", "show", unit, "-p", "InactiveEnterTimestamp", "--timestamp=unix", "--value"]).out
-    since = ended.strip().lstrip("@")
-    reason = f"{unit} is not running ({describe(state)}). {explain(unit, runner, state.invocation)}"
-    return {"running": False, "since": int(since) if since.isdigit() else 0, "reason": reason}
 
 
 def dead(baseline: UnitState, state: UnitState) -> bool:

@@ -24,8 +24,9 @@ options:
     type: int
     default: 8000
   model:
-    description: Name that the model is served under. Needed unless O(only_unit) is set.
+    description: Name that the model is served under.
     type: str
+    required: true
   key_file:
     description:
       - File on the node with the API key, C(VLLM_API_KEY="...") or the bare key. The key itself is no option, so it can
@@ -50,18 +51,6 @@ options:
   unit:
     description: The engine's systemd unit, whose death ends the waiting.
     type: str
-  patient:
-    description:
-      - An engine that only needs more time than O(ready_timeout) is no failure, and RV(ready) is false. A unit that has
-        died is one.
-    type: bool
-    default: false
-  only_unit:
-    description:
-      - Ask nobody and look at O(unit) alone, for ranks that answer on no port. A unit that does not run is no failure;
-        see RV(rank).
-    type: bool
-    default: false
   keeper:
     description:
       - The engine is started by C(sparkmatrix-keeper.service) of this node. The waiting ends when the keeper counts a
@@ -117,16 +106,6 @@ answer:
     first_token_s: 0.2
     tokens_per_s: 4.76
     finish_reason: length
-rank:
-  description:
-    - Whether the unit runs. If not, since when (seconds since 1970, 0 if not known), and the known cause with the
-      telling lines of its journal.
-  returned: with O(only_unit)
-  type: dict
-  sample:
-    running: true
-    since: 0
-    reason: ""
 access:
   description: HTTP status that a wrong key got.
   returned: with O(check_access)
@@ -146,25 +125,19 @@ def main() -> None:
         argument_spec={
             "host": {"type": "str", "default": "127.0.0.1"},
             "port": {"type": "int", "default": 8000},
-            "model": {"type": "str"},
+            "model": {"type": "str", "required": True},
             "key_file": {"type": "path", "no_log": False},
             "prompt": {"type": "str", "default": _probe.PROMPT},
             "max_tokens": {"type": "int", "default": 1, "no_log": False},
             "timeout": {"type": "float", "default": 60},
             "ready_timeout": {"type": "float", "default": 0},
             "unit": {"type": "str"},
-            "patient": {"type": "bool", "default": False},
-            "only_unit": {"type": "bool", "default": False},
             "keeper": {"type": "bool", "default": False},
             "check_access": {"type": "bool", "default": False},
         },
-        required_if=[("only_unit", False, ("model",)), ("only_unit", True, ("unit",))],
         supports_check_mode=True,
     )
     params = module.params
-    if params["only_unit"]:
-        rank = _probe.look(params["unit"])
-        module.exit_json(changed=False, ready=rank["running"], rank=rank)
     question = _probe.Question(params["prompt"], params["max_tokens"], params["timeout"])
 
     def target() -> _probe.Target:
@@ -187,8 +160,6 @@ def main() -> None:
                 raise SparkError(f"a wrong key got HTTP {result['access']}, expected 401", target().where, _probe.OPEN)
     except SparkError as exc:
         if module.check_mode:
-            module.exit_json(changed=False, ready=False, reason=str(exc))
-        if params["patient"] and isinstance(exc, _probe.NotYetError):
             module.exit_json(changed=False, ready=False, reason=str(exc))
         module.fail_json(msg=str(exc))
     module.exit_json(changed=False, ready=True, answer=answer.as_dict(), **result)

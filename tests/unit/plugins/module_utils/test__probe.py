@@ -206,25 +206,6 @@ def test_the_time_limit():
         wait(System(RUNNING), lambda: Target("127.0.0.1", free_port(), MODEL), timeout_s=0, unit="")
 
 
-def test_an_engine_that_only_needs_more_time_is_told_apart():
-    with pytest.raises(_probe.NotYetError):
-        wait(System(RUNNING), lambda: Target("127.0.0.1", free_port(), MODEL), timeout_s=5)
-    with pytest.raises(SparkError) as caught:
-        wait(System(RUNNING, FAILED), lambda: Target("127.0.0.1", free_port(), MODEL), timeout_s=5)
-    assert not isinstance(caught.value, _probe.NotYetError)
-
-
-@pytest.mark.parametrize("state", [FAILED, RESTARTING, FAILED.replace("failed", "inactive")])
-def test_a_rank_that_is_looked_at(state):
-    system = System(state, "@1763750000\n", journal="OSError: [Errno 28] No space left on device\n")
-    found = _probe.look(UNIT, system.run)
-    assert (found["running"], found["since"]) == (False, 1763750000)
-    assert "a disk is full" in found["reason"]
-    assert "_SYSTEMD_INVOCATION_ID=first" in system.asked
-    assert _probe.look(UNIT, System(RUNNING).run) == {"running": True, "since": 0, "reason": ""}
-    assert _probe.look(UNIT, System(state, "\n").run)["since"] == 0
-
-
 @pytest.mark.parametrize(
     ("mode", "key", "text"), [("good", "wrong", "another key"), ("404", KEY, "not the planned one")]
 )

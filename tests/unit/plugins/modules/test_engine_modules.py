@@ -54,23 +54,6 @@ def test_an_open_door_is_a_failure(key_file):
     assert "a wrong key got HTTP 200" in result["msg"]
 
 
-def test_a_unit_alone(monkeypatch):
-    monkeypatch.setattr(engine_probe._probe, "look", lambda unit: {"running": False, "since": 7, "reason": unit})
-    result, failed = run_module(engine_probe, {"only_unit": True, "unit": "a.service"})
-    assert not failed
-    assert (result["ready"], result["rank"]) == (False, {"running": False, "since": 7, "reason": "a.service"})
-    for options in ({"only_unit": True}, {"port": 1}):
-        _result, failed = run_module(engine_probe, options)
-        assert failed
-
-
-def test_patience(key_file):
-    for patient in (True, False):
-        result, failed = probe(1, key_file, ready_timeout=0.1, patient=patient)  # nothing listens there
-        assert failed != patient
-    assert "no token within" in result["msg"]
-
-
 def test_check_mode_asks_once_and_never_fails(key_file):
     with fake_engine("500") as engine:
         result, failed = probe(engine, key_file, check=True)
