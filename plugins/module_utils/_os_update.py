@@ -59,6 +59,7 @@ class Look:
     kernel_mib: int = 0  # what one kernel takes in /boot
     firmware: list[str] = field(default_factory=list)
     reboot_required: bool = False
+    probation: bool = False  # an earlier update chose a kernel for one boot and did not come to its end
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,6 +69,7 @@ def look(machine: Machine, patterns: Sequence[str], versions: Mapping[str, str],
     found = Look(
         kernel=machine.runner(("uname", "-r")).out.strip(),
         reboot_required=machine.read("/run/reboot-required") is not None,
+        probation=machine.read(DROP_IN) is not None,
     )
     audit = machine.runner(("dpkg", "--audit"))
     if audit.rc != 0 or audit.out.strip():

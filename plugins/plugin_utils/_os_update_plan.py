@@ -27,6 +27,7 @@ class NodePlan:
     previous: str
     changes: tuple[str, ...]
     reboot: bool
+    probation: bool = False  # the kernel that boots next, or runs, is not the default yet
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def _node(look: Mapping[str, Any]) -> NodePlan:
         if change["new"]
     )
     reboot = bool(changes or kernel != running or look["reboot_required"])
-    return NodePlan(kernel, running if kernel != running else "", changes, reboot)
+    probation = kernel != running or bool(look["probation"])
+    return NodePlan(kernel, running if kernel != running else "", changes, reboot, probation)
 
 
 def _flavour(kernel: str) -> str:
@@ -168,6 +170,8 @@ def _summary(looks: Mapping[str, Mapping[str, Any]], nodes: Mapping[str, NodePla
     lines = []
     for host, node in nodes.items():
         kernel = f"kernel {node.previous} -> {node.kernel}" if node.previous else f"kernel {node.kernel} stays"
+        if node.probation and not node.previous:
+            kernel += ", and is not the default yet"
         lines.append(f"{host}: {kernel}; " + (", ".join(node.changes) or "all packages are up to date"))
         lines += [f"{host}: newer firmware, not installed: {text}" for text in looks[host]["firmware"]]
     return tuple(lines)

@@ -225,8 +225,21 @@ def test_membership_compares_what_was_read():
 
 def test_os_update_plan_refuses_or_plans():
     look = {"kernel": "6.1-x", "kernels": ["6.1-x"], "packages": {}, "changes": [], "problems": [], "grub": []}
-    look |= {"boot_free_mib": 9, "kernel_mib": 1, "firmware": [], "reboot_required": False, "held": []}
+    look |= {
+        "boot_free_mib": 9,
+        "kernel_mib": 1,
+        "firmware": [],
+        "reboot_required": False,
+        "held": [],
+        "probation": False,
+    }
     made = act(os_update_plan, {"nodes": {"a": look}})
-    assert made["nodes"]["a"] == {"kernel": "6.1-x", "previous": "", "changes": (), "reboot": False}
+    assert made["nodes"]["a"] == {
+        "kernel": "6.1-x",
+        "previous": "",
+        "changes": (),
+        "reboot": False,
+        "probation": False,
+    }
     refused = act(os_update_plan, {"nodes": {"a": {**look, "problems": ["broken"]}}})
     assert refused["failed"] and "a: broken" in refused["msg"]

@@ -123,6 +123,7 @@ def test_a_look_changes_nothing_and_says_what_apt_would_do(node):
     assert found.boot_free_mib > 0
     assert found.firmware == ["ConnectX-7: 1 -> 2"]
     assert not found.reboot_required
+    assert not found.probation
     writing = [call for call in node.calls if call[0] == "apt-get" and "install" in call and "--simulate" not in call]
     assert writing == []
     assert not any(call[:2] == ["apt-get", "update"] for call in node.calls)
@@ -220,6 +221,8 @@ def test_no_boot_directory(tmp_path):
 
 def test_a_new_kernel_is_booted_once_and_the_previous_one_stays_the_default(node):
     _os_update.try_kernel(node.machine, NEW, OLD)
+    assert _os_update.look(node.machine, [], {}).probation
+    node.calls = node.calls[:1]
     assert node.environment == {"saved_entry": PREVIOUS, "next_entry": NEXT}
     assert "GRUB_DEFAULT=saved" in node.machine.read(_os_update.DROP_IN)
     # The drop-in has to be there before the menu is written.

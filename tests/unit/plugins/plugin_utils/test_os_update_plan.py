@@ -25,6 +25,7 @@ def look(**changed):
         "kernel_mib": 100,
         "firmware": [],
         "reboot_required": False,
+        "probation": False,
         **changed,
     }
 
@@ -37,7 +38,7 @@ def test_one_set():
     made = plan({"a": look(firmware=["ConnectX-7: 1 -> 2"]), "b": look()})
     assert made.findings == ()
     node = made.nodes["a"]
-    assert (node.kernel, node.previous, node.reboot) == (NEW, OLD, True)
+    assert (node.kernel, node.previous, node.reboot, node.probation) == (NEW, OLD, True, True)
     assert made.summary == (
         f"a: kernel {OLD} -> {NEW}; linux-image-{NEW} 6.14.0-1013.13, nvidia-driver 580.82 -> 580.95",
         "a: newer firmware, not installed: ConnectX-7: 1 -> 2",
@@ -71,6 +72,12 @@ def test_nodes_that_are_at_different_points_end_in_one_set():
 
 def test_a_reboot_that_is_due_is_done():
     assert plan({"a": look(changes=[], reboot_required=True)}).nodes["a"].reboot
+
+
+def test_a_kernel_whose_update_was_interrupted_is_proved_without_a_reboot():
+    made = plan({"a": look(changes=[], kernel=NEW, kernels=[OLD, NEW], probation=True)})
+    assert (made.nodes["a"].reboot, made.nodes["a"].previous, made.nodes["a"].probation) == (False, "", True)
+    assert made.summary == (f"a: kernel {NEW} stays, and is not the default yet; all packages are up to date",)
 
 
 def test_another_flavour_is_not_booted():
