@@ -121,7 +121,7 @@ def _offered(target: Target, file: str, found: Judged, runner: Runner) -> None:
 def _take_over(target: Target, file: str, runner: Runner) -> None:
     settings: dict[str, str] = {}
     for line in runner(target.command(words=("-G",))).out.splitlines():
-        name, _, value = line.partition(" ")
+        name, _blank, value = line.partition(" ")
         settings.setdefault(name, value)
     places = shlex.split(settings.get("userknownhostsfile", ""))
     if not places or places[0] in ("/dev/null", "none"):

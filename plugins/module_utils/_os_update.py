@@ -273,4 +273,4 @@ def keep_kernel(machine: Machine, kernel: str) -> bool:
 
 def _environment(machine: Machine) -> dict[str, str]:
     pairs = (line.partition("=") for line in machine.runner(("grub-editenv", "list")).out.splitlines())
-    return {name: value for name, _, value in pairs}
+    return {name: value for name, _equals, value in pairs}

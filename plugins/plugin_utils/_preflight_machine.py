@@ -484,7 +484,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "ports",
-        SERVING,
+        SERVING | {"gateway"},
         check_ports,
         "something else listens on a port of the head",
         "The service could not start",

@@ -331,6 +331,34 @@ def test_ports_follow_the_variables():
     assert not list(machine_checks.check_ports(context({"engine"}, {"a": {}}, nodes=read)))
 
 
+def test_ports_of_the_door_count_where_there_is_one():
+    read = nodes()
+    read["spark1"]["listening"] = [{"port": 8443}, {"port": 8081, "unit": "sparkmatrix-gateway.service"}]
+    for settings, expected in (
+        ({}, []),
+        ({"gateway_listen": ["lo"]}, ["ports"]),
+        ({"gateway_listen": ["lo"], "gateway_state": "absent"}, []),
+        ({"gateway_listen": ["lo"], "gateway_port": 9443}, []),
+    ):
+        assert [name for name, _ in examine(context({"gateway"}, inventory(4, **settings), nodes=read))] == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"gateway_keys": [{"name": "a"}, {"name": "a"}]}, "gateway_keys has a more than once"),
+        ({"gateway_keys": ["alice"]}, "gateway_keys is no list of {name, key}"),
+        ({"gateway_keys": [{"key": "x" * 20}]}, "gateway_keys is no list of {name, key}"),
+        ({"gateway_port": "8000"}, "gateway_port is 8000, the engine's own port"),
+        ({"gateway_tls": "files"}, "gateway_tls_certificate is ''"),
+    ],
+)
+def test_settings_of_the_door(settings, says):
+    hosts = inventory(2, gateway_listen=["lo"], **settings)
+    assert says in " ".join(str(finding) for finding in inventory_checks.check_door(context({"gateway"}, hosts)))
+    assert not list(inventory_checks.check_door(context({"gateway"}, {"a": {}})))
+
+
 def test_fabric_subnets():
     read = nodes()
     network = read["spark3"]["network"]
