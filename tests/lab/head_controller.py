@@ -25,7 +25,7 @@ import cluster
 import yaml
 
 HOME = "/home/dgx/sparks"
-PYTHON = "/opt/sparkmatrix/python/bin/python3"
+PYTHON = "/opt/sparkmatrix/python/bin/python3.11"
 # What ansible-playbook needs, of the environment that runs this script.
 PACKAGES = (
     "_cffi_backend*",
