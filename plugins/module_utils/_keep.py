@@ -209,6 +209,8 @@ class Keeper:
         self.broke_at = parts.clock()
         stopped_for = self.watchdog(trouble.host)
         reason = f"the memory watchdog stopped it: {stopped_for}" if stopped_for else trouble.reason
+        # Before the history: whoever reads there that it broke must not read beside it that it serves.
+        self.enter("stopping", reason)
         # A start that fails while a node goes away says nothing about the engine.
         absent = trouble.kind == "start" and missing(self.members(ping=True))
         if not trouble.planned and not absent:

@@ -201,6 +201,14 @@ def test_a_dead_rank_restarts_all_of_them(cluster):
     assert cluster.store.read()["failures"] == 1
 
 
+def test_what_broke_does_not_serve_any_more(cluster):
+    phases = []
+    cluster.store.add = lambda entry, _say: phases.append((entry["event"], cluster.phase))
+    cluster.plan[20.0] = lambda: cluster.worker.units.update({RAY: "failed"})
+    cluster.keep()
+    assert phases == [("dead", "stopping")]
+
+
 def test_a_dead_engine_is_explained(cluster):
     cluster.head.fate = "failed"
     assert cluster.keep(until=500) == _keep.GAVE_UP
