@@ -214,7 +214,7 @@ def busy(here: Cluster) -> dict[str, Any]:
     """A queue that is full of prompts of the greatest length: no restart."""
     here.serving()
     before = len(here.status()["history"])
-    requests = 64
+    requests = 32
     script = LOAD.replace("REQUESTS", str(requests)).replace("TOKENS", "64")
     began = time.time()
     process = subprocess.Popen(
@@ -288,12 +288,14 @@ def main() -> int:
             cluster.build()
             here.boot()
         here.site("staying-up-site")
-        again = here.site("staying-up-again")
-        if again.changed:
-            problems.append(f"the second run changed {again.stats.get('changed_tasks')}")
+        names = options.only.split(",")
+        if len(names) == len(FAULTS):  # the short selection leaves this to the scenario `site`
+            again = here.site("staying-up-again")
+            if again.changed:
+                problems.append(f"the second run changed {again.stats.get('changed_tasks')}")
         results["bare_start_s"] = bare(here)
         here.site("staying-up-start", "playbooks/start.yml")
-        for name in options.only.split(","):
+        for name in names:
             say(f"-- {name}: {FAULTS[name].__doc__}")
             try:
                 results[name] = FAULTS[name](here)
