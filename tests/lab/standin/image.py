@@ -3,7 +3,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Make the image of the stand-in engine: ``image.py NODE_IMAGE_DIRECTORY OUTPUT.tar [--salt TEXT]``.
+"""Make the image of the stand-in engine: ``image.py OUTPUT.tar [--lab ID] [--salt TEXT]``.
 
 A Docker archive for ``docker load``, made of the Python of the nodes' own image and the option tables, without Docker
 and without a registry. The same input gives the same image id everywhere; ``--salt`` gives another image under the same
@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import io
 import json
+import os
 import pathlib
 import platform
 import re
@@ -110,8 +111,12 @@ def archive(root: pathlib.Path, output: pathlib.Path, salt: str) -> str:
 
 if __name__ == "__main__":
     words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("root", type=pathlib.Path)
     words.add_argument("output", type=pathlib.Path)
+    words.add_argument("--lab", default=os.environ.get("SPARKMATRIX_LAB_ID") or "lab", help="whose node image is used")
     words.add_argument("--salt", default="")
     given = words.parse_args()
-    sys.stdout.write(archive(given.root, given.output, given.salt) + "\n")
+    sys.path.insert(0, str(HERE.parent))
+    from labstate import Lab
+
+    node_image = pathlib.Path(Lab(given.lab).record().image)
+    sys.stdout.write(archive(node_image, given.output, given.salt) + "\n")
