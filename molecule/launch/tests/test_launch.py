@@ -18,7 +18,7 @@ def test_every_node_runs_its_rank_and_no_ray(host):
     assert host.service("sparkmatrix-engine").is_running
     assert not host.file("/etc/systemd/system/sparkmatrix-ray.service").exists
     rank = int(name(host)[-1]) - 1
-    assert f"--node-rank {rank}" in host.check_output("docker top sparkmatrix-engine -o args")
+    assert f"--node-rank {rank}" in host.check_output("docker top sparkmatrix-engine")
 
 
 def test_the_container_has_what_it_needs_and_no_more(host):

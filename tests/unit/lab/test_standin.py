@@ -1,0 +1,87 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The lab's stand-in takes every rank that the plan makes for it, and refuses what the real engines refuse."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import shutil
+import sys
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _option_tables, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
+
+LAB = pathlib.Path(__file__).resolve().parents[2] / "lab"
+TABLES = ("vllm-0.33.0", "sglang-0.5.23", "tensorrt-llm-1.4.0")
+
+
+@pytest.fixture
+def standin(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("standin", LAB / "standin/standin.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "standin", module)
+    spec.loader.exec_module(module)
+    for table in TABLES:
+        shutil.copy(_option_tables.DIRECTORY / f"{table}.json", tmp_path)
+    monkeypatch.setattr(module, "TABLES", tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    return module
+
+
+def ranks(tmp_path, nodes, engine, **wishes):
+    recipe, problems = _recipe.find(str(LAB / "recipes/standin.yml"), [])
+    assert not problems
+    asked = Wishes(engine=engine, model=str(tmp_path), **wishes)
+    made = _engine_plan.plan(recipe, _engine_plan.assumed_facts([f"n{i}" for i in range(nodes)]), asked, {})
+    assert made.plans, made.findings
+    assert not made.plans["n0"]["not_started"]
+    return [plan["engine"]["argv"] for plan in made.plans.values()]
+
+
+@pytest.mark.parametrize(
+    ("engine", "nodes", "wishes"),
+    [
+        ("vllm", 1, {}),
+        ("vllm", 4, {}),
+        ("vllm", 2, {"pipeline_parallel_size": 2}),
+        ("vllm", 3, {"data_parallel_size": 3}),
+        ("sglang", 1, {}),
+        ("sglang", 4, {}),
+        ("sglang", 2, {"pipeline_parallel_size": 2}),
+        ("tensorrt-llm", 1, {}),
+    ],
+)
+def test_it_takes_every_planned_rank(standin, tmp_path, engine, nodes, wishes):
+    jobs = []
+    for argv in ranks(tmp_path, nodes, engine, **wishes):
+        assert argv[0] in {engine, "trtllm-serve"}
+        jobs.append(standin.Job(engine, argv[1 if engine == "tensorrt-llm" else 2 :]))
+    assert [job.rank for job in jobs] == list(range(nodes))
+    assert {job.ranks for job in jobs} == {nodes}
+    assert {job.meeting for job in jobs} == {jobs[0].meeting}
+    assert jobs[0].host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("vllm", ["--swap-space", "4"]),
+        ("vllm", ["--max-num-seqs", "many"]),
+        ("vllm", ["--distributed-executor-backend", "slurm"]),
+        ("vllm", ["--tensor-parallel-size", "2"]),
+        ("sglang", ["--tpp", "2"]),
+        ("sglang", ["--tp-size", "2", "--nnodes", "2"]),
+        ("tensorrt-llm", ["--backend", "tensorrt"]),
+        ("tensorrt-llm", ["--tp_size", "2"]),
+    ],
+)
+def test_it_refuses(standin, tmp_path, engine, words, capsys):
+    first = ["--model-path", str(tmp_path)] if engine == "sglang" else [str(tmp_path)]
+    standin.Job(engine, first)
+    with pytest.raises((SystemExit, standin.Refused)):
+        standin.Job(engine, [*first, *words])
+    capsys.readouterr()
