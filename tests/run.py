@@ -139,7 +139,7 @@ def molecule(levels: tuple[str, ...], *scenarios: str) -> Step:
 
 
 def inventories() -> Step:
-    """Every inventory in its own topology, and the launch in containers. These scenarios share nothing, and begin by destroying what is there."""
+    """Every inventory in its own topology, and launching in containers; each begins by destroying what is there."""
     command = ("env", "MOLECULE_GLOB=molecule/inventories/*/molecule.yml", f"{VENV}/molecule", "test", "--report")
     return Step("inventories", ((*command, "--all"),), ("full",), needs_lab, on_lab=True)
 
