@@ -87,7 +87,7 @@ class There:
         while rounds is None or done < rounds:
             done += 1
             try:
-                process = self.popen(
+                process = self.popen(  # pylint: disable=ansible-bad-function
                     ssh(self.host, "rank-watch"),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
