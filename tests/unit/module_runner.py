@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args  # ansible-core 2.19 and newer
 
 
@@ -26,6 +27,9 @@ def run_module(
     """Returns (result, failed). ``main()`` must end in exit_json or fail_json; anything else is a test failure."""
     arguments = {**(args or {}), "_ansible_check_mode": check, "_ansible_diff": diff}
     output = io.StringIO()
+    # A real run is a process of its own: without this, warnings of one test are in the results of the next.
+    warnings._global_warnings.clear()
+    warnings._global_deprecations.clear()
     with patch_module_args(arguments), contextlib.redirect_stdout(output), pytest.raises(SystemExit) as ended:
         module.main()
     result = json.loads(output.getvalue().strip().splitlines()[-1])
