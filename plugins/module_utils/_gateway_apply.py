@@ -43,6 +43,7 @@ UNITS = "/etc/systemd/system"
 ENGINE_KEY = "/etc/sparkmatrix/engine-key.env"
 RELOAD_TIMEOUT_S = 15.0
 POLL_S = 0.1
+# Compared with what listens already; nothing is bound to it.
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104
 KEY_BYTES = 32
 CA_DAYS = 3650

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_main
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
@@ -26,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import 
     unit_state,
 )
 
-_REMEDY = "sudo /usr/local/lib/sparkmatrix/sparkmatrix-node status, on the head"
+_REMEDY = f"sudo {_node_main.PATH} status, on the head"
 FINAL = (400, 401, 404)  # HTTP statuses that no waiting changes
 
 

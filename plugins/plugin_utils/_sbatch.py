@@ -21,6 +21,8 @@ MPI_STARTER = "trtllm-llmapi-launch"
 # Of the service user; the job has its own.
 _DROPPED = frozenset({"HOME", "RAY_AUTH_TOKEN_PATH", "VLLM_CONFIG_ROOT"})
 _KEYS = {"vllm": "VLLM_API_KEY"}
+# On each node's own disk. Anybody may have made a directory of this name, so the script checks whose it is before it
+# writes anything.
 _WORK = "/tmp/sparkmatrix-$SLURM_JOB_ID"  # noqa: S108
 _JOB_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -46,8 +48,12 @@ def script(plans: Mapping[str, Mapping[str, Any]]) -> str:
         "# What a node runs: start ray, or start engine.",
         "start() {",
         f'  local work="{_WORK}"',
+        '  mkdir "$work" 2>/dev/null || true',
+        '  if [ -L "$work" ] || [ ! -d "$work" ] || [ ! -O "$work" ]; then',
+        '    echo "$work on $SLURMD_NODENAME is not a directory of yours; submit the job again for another one" >&2',
+        "    exit 1",
+        "  fi",
         '  mkdir -p "$work/config" "$work/ray"',
-        '  [ -O "$work" ] || { echo "$work belongs to somebody else" >&2; exit 1; }',
         '  export VLLM_CONFIG_ROOT="$work/config" HOME="$work"',
         """  printf '["VLLM_API_KEY", "RAY_AUTH_TOKEN"]\\n' > "$work/config/ray_non_carry_over_env_vars.json\"""",
         "  ulimit -l unlimited || echo 'Locked memory is limited on this node: RDMA may fail' >&2",
