@@ -9,6 +9,8 @@ systemctl enable ssh NetworkManager systemd-networkd docker.socket
 systemctl disable docker.service containerd.service
 # The role gateway runs an nginx of its own; the distribution's would listen on port 80 of every interface.
 systemctl disable nginx.service
+# Bans, kills and announcements are for the tests that ask for them.
+systemctl disable fail2ban.service earlyoom.service nftables.service avahi-daemon.service avahi-daemon.socket
 # Nothing in the lab waits for a network that netplan does not know, nothing updates packages behind a test, and nothing
 # changes modules and binary formats of the host.
 systemctl mask systemd-networkd-wait-online.service NetworkManager-wait-online.service \
