@@ -21,6 +21,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
     _ibdev2netdev,
+    _managed_files,
     _meminfo,
     _node_health,
     _show_gids,
@@ -127,6 +128,7 @@ def gather(request: Request, reader: Reader | None = None) -> dict[str, Any]:
         "listening": listening(reader, request.ports),
         "commands": {name: shutil.which(name, path=search_path()) for name in request.commands},
         "units": states.result(),
+        "managed": managed(reader),
         "netplan_files": netplan_files(reader),
         "netplan_modes": {path: mode(reader, path) for path in netplan_files(reader)},
         "netplan_bonds": netplan_bonds(reader),
@@ -524,6 +526,13 @@ def limits(reader: Reader) -> dict[str, Any]:
     capabilities = re.search(r"^CapBnd:\s*([0-9a-f]+)", reader.text("proc/1/status") or "", re.M)
     found["can_raise"] = None if capabilities is None else bool(int(capabilities.group(1), 16) >> _CAP_SYS_RESOURCE & 1)
     return found
+
+
+def managed(reader: Reader) -> list[str]:
+    """Names of the sets that ``_managed_files`` keeps on the machine; only root can see them."""
+    return [
+        name[: -len(".json")] for name in reader.names(_managed_files.STATE_DIR.lstrip("/")) if name.endswith(".json")
+    ]
 
 
 def netplan_files(reader: Reader) -> list[str]:

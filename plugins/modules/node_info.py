@@ -111,6 +111,9 @@ node:
     listening: {description: 'Listening TCP sockets: port, address, and for O(ports) process, pid, unit.', type: list}
     commands: {description: 'Per program its path, or none.', type: dict}
     units: {description: 'Per unit: load, active, sub, enabled.', type: dict}
+    managed:
+      description: Names of the sets of M(sparkmatrix.cluster.managed_files) on the machine, none without root.
+      type: list
     netplan_files: {description: Files that netplan reads., type: list}
     netplan_modes: {description: 'Permission bits of each of them, for example 0600.', type: dict}
     netplan_bonds: {description: 'Those that declare bonds, with the interfaces named below that key.', type: dict}

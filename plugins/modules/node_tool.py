@@ -13,6 +13,8 @@ version_added: 0.1.0
 description:
   - Packs the part of this collection that has to run on a machine without Ansible into one executable Python file and
     installs it as C(/usr/local/lib/sparkmatrix/sparkmatrix-node), through M(sparkmatrix.cluster.managed_files).
+  - A result registered as C(spark_node_tool) is remembered until the playbook ends, and the machine is not asked again
+    for a tool that this run has installed.
   - The same release always gives the same bytes, whatever the controller.
 options:
   state:
@@ -53,6 +55,10 @@ path:
 sha256:
   description: Digest of the tool.
   returned: always
+  type: str
+state:
+  description: The state that was asked for.
+  returned: success
   type: str
 changed_paths:
   description: As returned by M(sparkmatrix.cluster.managed_files).

@@ -154,7 +154,7 @@ def test_a_broken_checkout(monkeypatch):
         judge({"spark1": {"spark_rank": 0}})
 
 
-def install(monkeypatch, state):
+def install(monkeypatch, state, earlier=None):
     called = {}
 
     def execute(self, module_name, module_args, task_vars):
@@ -162,7 +162,8 @@ def install(monkeypatch, state):
         return {"changed": True, "changed_paths": [node_tool.PATH], "invocation": {"module_args": module_args}}
 
     monkeypatch.setattr(node_tool.ActionModule, "_execute_module", execute)
-    return act(node_tool, {"state": state} if state else {}), called
+    variables = {node_tool.REGISTERED: earlier} if earlier else {}
+    return act(node_tool, {"state": state} if state else {}, variables), called
 
 
 def test_node_tool(monkeypatch):
@@ -178,6 +179,17 @@ def test_node_tool(monkeypatch):
 def test_node_tool_absent(monkeypatch):
     _, called = install(monkeypatch, "absent")
     assert called["args"] == {"name": "node_tool", "state": "absent", "only_when_last": True}
+
+
+def test_one_run_installs_the_node_tool_once(monkeypatch):
+    first, _ = install(monkeypatch, "present")
+    again, called = install(monkeypatch, "present", first)
+    assert called == {}
+    assert not again["changed"]
+    assert again["changed_paths"] == [node_tool.PATH]
+    for earlier in ({**first, "sha256": "older"}, {"skipped": True}, install(monkeypatch, "absent")[0]):
+        assert install(monkeypatch, "present", earlier)[1]
+    assert install(monkeypatch, "absent", first)[1]
 
 
 def test_node_tool_of_a_broken_checkout(monkeypatch):

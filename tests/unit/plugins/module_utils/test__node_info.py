@@ -91,6 +91,12 @@ def test_an_empty_machine_gives_nones(tmp_path):
     json.dumps(found)
 
 
+def test_managed_sets(node):
+    node.write("var/lib/sparkmatrix/managed/gateway.json", "{}")
+    node.write("var/lib/sparkmatrix/managed/.lock", "")
+    assert ni.managed(node) == ["gateway"]
+
+
 def test_this_machine_can_be_read():
     found = ni.gather(ni.Request(["/"], ["sh"], [], [1]))
     assert found["commands"]["sh"]
