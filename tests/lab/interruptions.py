@@ -120,6 +120,11 @@ def main() -> int:
         if again.code or again.changed:
             changed = again.stats.get("changed_tasks")
             problems.append(f"The run after the healing run ended with {again.code} and changed {changed}")
+        if again.executions_per_node() > cluster.MAX_EXECUTIONS:
+            problems.append(
+                f"A run that changed nothing took {again.executions_per_node()} module executions on one node, "
+                f"more than {cluster.MAX_EXECUTIONS}: {again.stats['modules']}"
+            )
     except cluster.LabError as exc:
         print(f"FAILED with seed {options.seed}: {exc}")
         return 1
@@ -130,6 +135,8 @@ def main() -> int:
         "tasks": total,
         "kills": killed,
         "healed_run_s": round(healed.seconds, 1),
+        "unchanged_run_s": round(again.seconds, 1),
+        "unchanged_run_module_executions_per_node": again.executions_per_node(),
         "total_s": round(time.monotonic() - started),
         "problems": problems,
     }
