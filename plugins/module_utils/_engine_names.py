@@ -1,0 +1,50 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a service of the engine is called on a node.
+
+A service that is alone in its cluster has plain names (``sparkmatrix-engine.service``, ``engine.json``); several are
+told apart by ``-<name>`` at the end. Ray, the key and what keeps the key from vLLM's ranks exist once.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+DIRECTORY = "/etc/sparkmatrix"
+UNITS = "/etc/systemd/system"
+KEY = f"{DIRECTORY}/engine-key.env"
+RAY_UNIT = "sparkmatrix-ray.service"
+NOT_CARRIED = f"{DIRECTORY}/vllm/ray_non_carry_over_env_vars.json"
+LOGIN = "/etc/profile.d/sparkmatrix-engine.sh"
+NAME = re.compile(r"^[a-z][a-z0-9-]{0,31}$")
+
+
+@dataclass(frozen=True)
+class Names:
+    """``instance``: the name of the service where there are several, else empty."""
+
+    instance: str = ""
+
+    @property
+    def suffix(self) -> str:
+        return f"-{self.instance}" if self.instance else ""
+
+    @property
+    def unit(self) -> str:
+        return f"sparkmatrix-engine{self.suffix}.service"
+
+    @property
+    def keeper(self) -> str:
+        return f"sparkmatrix-keeper{self.suffix}.service"
+
+    @property
+    def description(self) -> str:
+        """Read by ``sparkmatrix-node probe``, ``rank`` and ``keep``."""
+        return f"{DIRECTORY}/engine{self.suffix}.json"
+
+    @property
+    def environment(self) -> str:
+        return f"{DIRECTORY}/engine{self.suffix}.env"

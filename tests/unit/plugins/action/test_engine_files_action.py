@@ -1,0 +1,44 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from unittest import mock
+
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.task import Task
+from ansible.template import Templar
+from ansible_collections.sparkmatrix.cluster.plugins.action import engine_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
+
+
+def act(**args):
+    task = Task()
+    task.args = args
+    plugin = engine_files.ActionModule(
+        task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
+    )
+    return plugin.run(task_vars={})
+
+
+def plan():
+    recipe, _problems = _recipe.find("qwen3-8b", ())
+    wishes = Wishes(requirements=["vllm==0.33.0"], only_print=True)
+    return _engine_plan.plan(recipe, _engine_plan.assumed_facts(["spark1"]), wishes, {}).plans["spark1"]
+
+
+def test_what_the_role_places():
+    result = act(plan=plan(), keeper={"hang_s": 600, "backoff_s": 2.5}, key_mark="f", tool_mark="t")
+    assert not result["changed"]
+    files = {item["path"]: item["content"] for item in result["files"]}
+    assert json.loads(files["/etc/sparkmatrix/engine.json"]) == result["description"]
+    assert '"hang_s": 600\n' in files["/etc/sparkmatrix/engine.json"]
+    assert result["description"]["keeper"]["backoff_s"] == 2.5
+    assert f"HASH={result['keeper_hash']}\n" in files[f"/etc/systemd/system/{result['keeper']}"]
+
+
+def test_not_a_plan():
+    assert "KeyError('engine')" in act(plan={"runtime": "venv"})["msg"]
