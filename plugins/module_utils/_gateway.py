@@ -6,6 +6,7 @@
 
 nginx, because the distribution keeps it (Ubuntu main), limits rates and sizes without additions, and on a reload lets
 the old workers finish their streams. It listens on what was asked for and on one loopback port, which the probes use.
+One engine gets every request as it is; several are told apart by the model in the request (:mod:`_gateway_route`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _cluster_secret
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _cluster_secret, _gateway_route
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError, sentence
 
 UNIT = "sparkmatrix-gateway.service"
@@ -28,12 +29,16 @@ NGINX = "/usr/sbin/nginx"
 ETC = "/etc/sparkmatrix/gateway"
 RUN = "/run/sparkmatrix-gateway"
 DESCRIPTION = "/etc/sparkmatrix/gateway.json"
+ROUTE = f"{ETC}/route.js"
+NJS = "/usr/lib/nginx/modules/ngx_http_js_module.so"
+ENGINE_KEY = "/etc/sparkmatrix/engine-key.env"
 STATUS_SOCKET = f"{RUN}/status.sock"
 # The client that the cluster's own probes are; not limited, so that a busy door is no dead door.
 PROBE = "probe"
 AUTHORITY = "sparkmatrix.cluster gateway CA"
 TLS_MODES = ("off", "own_ca", "files")
-PATHS = ("/v1/models", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+MODELS = "/v1/models"
+PATHS = (MODELS, "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 # Not for clients, with or without a key of theirs.
 CLOSED = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
 PRIVILEGED_PORTS = 1024
@@ -43,20 +48,38 @@ _PATH = re.compile(r"^/v1/[A-Za-z0-9_./-]*[A-Za-z0-9_]$")
 _NETDEV = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]{0,14}$")
 _DNS = re.compile(r"^(?=.{1,253}$)([a-z0-9*]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
 _FILE = re.compile(r"^/[A-Za-z0-9._/+@-]+$")
+_HOST = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.-]*$|^[0-9a-fA-F:]+$")
 _LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
+class Engine:
+    """One engine behind the door, as the head reaches it. ``key_file`` empty: it asks for no key."""
+
+    name: str
+    model: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    key_file: str = ENGINE_KEY
+
+    @property
+    def where(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def key_conf(self) -> str:
+        return f"{ETC}/engine-key-{self.name}.conf"
+
+
+@dataclass(frozen=True)
 class Door:
-    """What the role's variables say (roles/gateway/defaults/main.yml), and the engine of the plan.
+    """What the role's variables say (roles/gateway/defaults/main.yml), and the engines of the plan.
 
     ``keys`` maps names of clients to the keys that were given for them; empty: one is made on the node.
     """
 
     listen: tuple[str, ...]
-    engine_host: str
-    engine_port: int
-    model: str
+    engines: tuple[Engine, ...]
     keys: Mapping[str, str] = field(default_factory=lambda: {"default": ""})
     port: int = 8443
     local_port: int = 8081
@@ -72,6 +95,11 @@ class Door:
     certificate_key: str = ""
     allow_from: tuple[str, ...] = ()
     limit_nofile: int = 16384
+
+    @property
+    def routed(self) -> bool:
+        """Several engines: nginx has to read requests."""
+        return len(self.engines) > 1
 
     @property
     def certificate_paths(self) -> tuple[str, str]:
@@ -101,9 +129,16 @@ def door(params: Mapping[str, Any]) -> Door:
         raise SparkError(f"gateway_keys has {', '.join(twice)} more than once", "", "Give each key a name of its own")
     return Door(
         listen=tuple(params["listen"]),
-        engine_host=params["engine_host"],
-        engine_port=params["engine_port"],
-        model=params["model"],
+        engines=tuple(
+            Engine(
+                str(item["name"]),
+                str(item["model"]),
+                str(item["host"]),
+                int(item["port"]),
+                str(item["key_file"]) if item["key"] else "",
+            )
+            for item in params["engines"]
+        ),
         keys={str(item["name"]): str(item.get("key") or "") for item in params["keys"]},
         port=params["port"],
         local_port=params["local_port"],
@@ -138,7 +173,7 @@ def problems(door: Door) -> list[str]:
     for name, port in (("gateway_port", door.port), ("gateway_local_port", door.local_port)):
         if not 1 <= port <= 65535:
             found.append(f"{name} is {port}, expected 1 to 65535.")
-        elif port == door.engine_port:
+        elif port in {engine.port for engine in door.engines}:
             found.append(sentence(f"{name} is {port}, the engine's own port", "", f"Choose another {name}"))
     if door.port == door.local_port:
         found.append(
@@ -146,6 +181,7 @@ def problems(door: Door) -> list[str]:
                 f"gateway_port and gateway_local_port are both {door.port}", "", "Choose another gateway_local_port"
             )
         )
+    found += _engine_problems(door.engines)
     for name in door.keys:
         if name == PROBE:
             found.append(
@@ -213,6 +249,34 @@ def problems(door: Door) -> list[str]:
             found.append(
                 sentence(
                     f"gateway_allow_from has {item!r}, no address and no network", "", "Write it like 192.168.1.0/24"
+                )
+            )
+    return found
+
+
+def _engine_problems(engines: Sequence[Engine]) -> list[str]:
+    if not engines:
+        return [
+            sentence("there is no engine to lead to", "gateway engines", "Run the layers plan and gateway together")
+        ]
+    found = []
+    for engine in engines:
+        if not _CLIENT.match(engine.name):
+            found.append(
+                sentence(
+                    f"an engine has the name {engine.name!r}", "", "Use small letters, digits and . _ - for a name"
+                )
+            )
+        if not _HOST.match(engine.host) or not 1 <= engine.port <= 65535:
+            found.append(f"the engine {engine.name} is at {engine.host!r}, port {engine.port}, which is no address.")
+    for what, values in (("name", [one.name for one in engines]), ("model", [one.model for one in engines])):
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            found.append(
+                sentence(
+                    f"several engines have the {what} {', '.join(twice)}",
+                    "",
+                    "Requests are told apart by it: give one of them another name (engine_served_model_name)",
                 )
             )
     return found
@@ -406,6 +470,8 @@ def answers(door: Door) -> dict[str, tuple[int, str, str]]:
 def nginx_conf(door: Door, listeners: Sequence[Listener], config_hash: str) -> str:
     """The whole configuration, without secrets."""
     size = f"{door.max_request_mib}m"
+    # The script reads what is in memory. Of a request in chunks the lengths of the chunks are there too.
+    kept = f"{door.max_request_mib * 2 if door.routed else door.max_request_mib}m"
     limits = ["limit_req_status 429;", "limit_conn_status 429;"]
     zones = ["limit_req_zone $binary_remote_addr zone=strangers:1m rate=60r/m;"]
     if door.requests_per_minute:
@@ -426,6 +492,7 @@ def nginx_conf(door: Door, listeners: Sequence[Listener], config_hash: str) -> s
     said = answers(door)
     lines = [
         "# Managed by sparkmatrix.cluster (role gateway).",
+        *([f"load_module {NJS};"] if door.routed else []),
         f"pid {RUN}/nginx.pid;",
         "error_log stderr warn;",
         "worker_processes 4;",
@@ -441,7 +508,7 @@ def nginx_conf(door: Door, listeners: Sequence[Listener], config_hash: str) -> s
             f"include {ETC}/keys.conf;",
             f'map $gateway_client $gateway_limited {{ default $gateway_client; {PROBE} ""; }}',
             *zones,
-            f"upstream engine {{ server {_hostport(door)} max_fails=0; }}",
+            *_upstreams(door),
             "",
             "# Which configuration runs, asked by the role after a reload.",
             "server {",
@@ -461,7 +528,7 @@ def nginx_conf(door: Door, listeners: Sequence[Listener], config_hash: str) -> s
                 "send_timeout 300s;",
                 f"client_max_body_size {size};",
                 "# Prompts stay in memory: nothing of them is written to a disk.",
-                f"client_body_buffer_size {size};",
+                f"client_body_buffer_size {kept};",
                 *limits,
                 "",
                 "proxy_http_version 1.1;",
@@ -472,8 +539,7 @@ def nginx_conf(door: Door, listeners: Sequence[Listener], config_hash: str) -> s
                 "proxy_send_timeout 60s;",
                 f"proxy_read_timeout {door.timeout_s}s;",
                 "proxy_next_upstream off;",
-                f"include {ETC}/engine-key.conf;",
-                'proxy_set_header X-Forwarded-For "";',
+                *([] if door.routed else _headers(door.engines[0])),
                 "# The engine's own errors pass, but for a 401: that one is not about the client's key.",
                 "proxy_intercept_errors on;",
                 "error_page 401 = @engine_key;",
@@ -496,7 +562,8 @@ def nginx_conf(door: Door, listeners: Sequence[Listener], config_hash: str) -> s
                 "}",
                 "",
                 "# The path is written out: what the client wrote may mean another one to the engine.",
-                *(line for path in door.paths for line in _open(path)),
+                *(line for path in door.paths for line in _open(door, path)),
+                *(line for number, engine in enumerate(door.engines) for line in _engine(door, number, engine)),
                 f"location / {{ return 404 {said['unknown'][2]}; }}",
             ),
             "}",
@@ -514,23 +581,56 @@ def _answer_locations(said: Mapping[str, tuple[int, str, str]]) -> list[str]:
     return found
 
 
-def _open(path: str) -> list[str]:
+def _upstreams(door: Door) -> list[str]:
+    if not door.routed:
+        return [f"upstream engine {{ server {door.engines[0].where} max_fails=0; }}"]
+    return [
+        *(f"upstream engine{n} {{ server {one.where} max_fails=0; }}" for n, one in enumerate(door.engines)),
+        f"js_import route from {ROUTE};",
+        "# A list of models.",
+        "subrequest_output_buffer_size 1m;",
+    ]
+
+
+def _headers(engine: Engine) -> list[str]:
+    return [f"include {engine.key_conf};", 'proxy_set_header X-Forwarded-For "";']
+
+
+def _open(door: Door, path: str) -> list[str]:
+    if not door.routed:
+        target = f"proxy_pass http://engine{path};"
+    else:
+        target = f"js_content route.{'models' if path == MODELS else 'pick'};"
     return [
         f"location = {path} {{",
-        *_indented(
-            'if ($gateway_client = "") { rewrite ^ /.sparkmatrix/unauthorized last; }',
-            f"proxy_pass http://engine{path};",
-        ),
+        *_indented('if ($gateway_client = "") { rewrite ^ /.sparkmatrix/unauthorized last; }', target),
         "}",
     ]
 
 
-def _hostport(door: Door) -> str:
-    return (
-        f"[{door.engine_host}]:{door.engine_port}"
-        if ":" in door.engine_host
-        else f"{door.engine_host}:{door.engine_port}"
-    )
+def _engine(door: Door, number: int, engine: Engine) -> list[str]:
+    """Where the script leads to: requests for an engine, and the question which models it has."""
+    if not door.routed:
+        return []
+    return [
+        f"location @engine{number} {{",
+        # The path here is one of those that are open, letter by letter.
+        *_indented(*_headers(engine), f"proxy_pass http://engine{number}$uri$is_args$args;"),
+        "}",
+        f"location = {_gateway_route.INSIDE}{number} {{",
+        *_indented(
+            "internal;",
+            "error_page 404 = @unknown;",
+            *_headers(engine),
+            "proxy_pass_request_headers off;",
+            "proxy_pass_request_body off;",
+            'proxy_set_header Content-Length "";',
+            "proxy_connect_timeout 2s;",
+            "proxy_read_timeout 10s;",
+            f"proxy_pass http://engine{number}{MODELS};",
+        ),
+        "}",
+    ]
 
 
 def _indented(*lines: str) -> list[str]:
@@ -554,7 +654,13 @@ def _literal(key: str) -> str:
 
 
 def engine_key_conf(key: str) -> str:
-    return f'# Managed by sparkmatrix.cluster (role gateway).\nproxy_set_header Authorization "Bearer {key}";\n'
+    """Never the client's own key, also where the engine asks for none."""
+    value = f"Bearer {key}" if key else ""
+    return f'# Managed by sparkmatrix.cluster (role gateway).\nproxy_set_header Authorization "{value}";\n'
+
+
+def route_js(door: Door) -> str:
+    return _gateway_route.script([engine.model for engine in door.engines])
 
 
 def unit_text(door: Door) -> str:
@@ -654,7 +760,8 @@ def description(door: Door, listeners: Sequence[Listener]) -> str:
     document = {
         "host": _LOOPBACK,
         "port": door.local_port,
-        "model": door.model,
+        "model": door.engines[0].model,
+        "models": [engine.model for engine in door.engines],
         "key_file": f"{ETC}/keys/{PROBE}.key",
         "endpoints": endpoints(door, listeners),
     }

@@ -12,7 +12,6 @@ not come up is taken back.
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import secrets
 import shutil
@@ -26,12 +25,13 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
     _cluster_secret,
     _gateway,
+    _gateway_status,
     _managed_files,
     _node_info,
     _probe,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import ETC, RUN, UNIT, Door, Listener
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import ETC, RUN, UNIT, Door, Engine, Listener
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import File
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_service import Service, Wanted
@@ -40,7 +40,6 @@ SET = "gateway"
 WHAT = "the door"
 LOCK = "/run/lock/sparkmatrix-gateway.lock"
 UNITS = "/etc/systemd/system"
-ENGINE_KEY = "/etc/sparkmatrix/engine-key.env"
 RELOAD_TIMEOUT_S = 15.0
 POLL_S = 0.1
 # Compared with what listens already; nothing is bound to it.
@@ -63,21 +62,6 @@ class Outcome:
     keys: list[str] = field(default_factory=list)
 
 
-def ask_configuration(path: str) -> str:
-    """The hash of the running configuration; empty when no door runs."""
-    connection = http.client.HTTPConnection("localhost", timeout=2)
-    try:
-        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.sock.settimeout(2)
-        connection.sock.connect(path)
-        connection.request("GET", "/configuration")
-        return connection.getresponse().read(200).decode("ascii", "replace").strip()
-    except (OSError, http.client.HTTPException):
-        return ""
-    finally:
-        connection.close()
-
-
 def listening(ports: Sequence[int]) -> Sequence[Mapping[str, Any]] | None:
     return _node_info.listening(_node_info.Reader(), ports)
 
@@ -87,7 +71,7 @@ class Node:
     """This node; tests replace what asks the running system."""
 
     machine: Machine = field(default_factory=Machine)
-    ask: Callable[[str], str] = ask_configuration
+    ask: Callable[[str], str] = _gateway_status.configuration
     service: Callable[[Wanted], Any] = Service
     listening: Callable[[Sequence[int]], Sequence[Mapping[str, Any]] | None] = listening
 
@@ -133,6 +117,12 @@ class _Gateway:
     def apply(self) -> Outcome:
         if not Path(self.machine.real(_gateway.NGINX)).exists() and not self.check_mode:
             raise SparkError("nginx is not installed", _gateway.NGINX, "Install it: apt-get install nginx")
+        if self.door.routed and not Path(self.machine.real(_gateway.NJS)).exists() and not self.check_mode:
+            raise SparkError(
+                "several engines need nginx's JavaScript, which is not installed",
+                _gateway.NJS,
+                "Install it: apt-get install libnginx-mod-http-js",
+            )
         listeners = _gateway.resolve(self.door, self._interfaces())
         self._refuse_taken_ports(listeners)
         keys = self._keys()
@@ -213,10 +203,10 @@ class _Gateway:
             )
         return found
 
-    def _engine_key(self) -> str:
-        if self.check_mode and self.machine.read(ENGINE_KEY) is None:
+    def _engine_key(self, engine: Engine) -> str:
+        if not engine.key_file or (self.check_mode and self.machine.read(engine.key_file) is None):
             return ""
-        return _probe.read_key(self.machine.real(ENGINE_KEY))
+        return _probe.read_key(self.machine.real(engine.key_file))
 
     # -- what is wanted
 
@@ -229,7 +219,7 @@ class _Gateway:
         door = self.door
         files = [
             self._own(f"{ETC}/keys.conf", _gateway.keys_conf(keys)),
-            self._own(f"{ETC}/engine-key.conf", _gateway.engine_key_conf(self._engine_key())),
+            *(self._own(one.key_conf, _gateway.engine_key_conf(self._engine_key(one))) for one in door.engines),
             File(f"{UNITS}/{UNIT}", _gateway.unit_text(door).encode()),
             File(_gateway.DESCRIPTION, _gateway.description(door, listeners).encode()),
         ]
@@ -239,6 +229,8 @@ class _Gateway:
             if key
         ]
         files += [File(f"{UNITS}/{name}", text.encode()) for name, text in _gateway.watch_units(door).items()]
+        if door.routed:
+            files.append(self._own(_gateway.ROUTE, _gateway.route_js(door), 0o640))
         if door.tls == "own_ca":
             files += self._authority(listeners)
         return files
@@ -247,7 +239,7 @@ class _Gateway:
         """Changes with everything that nginx reads. Certificates of others are watched by a unit of their own."""
         digest = hashlib.sha256(_gateway.nginx_conf(self.door, listeners, "").encode())
         for item in sorted(files, key=lambda one: one.path):
-            if item.path.startswith((f"{ETC}/keys.conf", f"{ETC}/engine", f"{ETC}/tls/")):
+            if item.path.startswith((f"{ETC}/keys.conf", f"{ETC}/engine", f"{ETC}/route", f"{ETC}/tls/")):
                 digest.update(item.path.encode() + b"\0" + (item.content or b"") + b"\0")
         return digest.hexdigest()[:12]
 

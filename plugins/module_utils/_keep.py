@@ -24,6 +24,7 @@ from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _keeper_door,
     _keeper_peers,
     _keeper_wait,
     _probe,
@@ -56,6 +57,7 @@ TICK_S = 2.0
 METRICS_S = 5.0
 METRICS_TIMEOUT_S = 3.0
 RETRY_S = 5.0  # until the next probe, after one that failed
+DOOR_S = 2 * RETRY_S  # how long the door may fail before it is said: it is reloaded now and then
 SUSPECT_S = 3.0  # a probe that takes longer is a reason to look at the fabric
 RAY_S = 60.0
 
@@ -75,9 +77,14 @@ class Reach(Protocol):
 
 
 class Prober:
-    """Asks for one token, again and again, beside the loop: a hanging request must not hide a dead rank."""
+    """Asks for one token, again and again, beside the loop: a hanging request must not hide a dead rank.
 
-    def __init__(self, ask: Callable[[], None], interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    ``ask`` says what is wrong with the door and raises what is wrong with the engine.
+    """
+
+    def __init__(
+        self, ask: Callable[[], str | None], interval_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.ask = ask
         self.interval_s = interval_s
         self.clock = clock
@@ -85,6 +92,8 @@ class Prober:
         self.failing_since: float | None = None
         self.kind = ""
         self.problem = ""
+        self.door = ""
+        self.door_since = 0.0
         self.asking_since: float | None = None
         self.hasty = False  # while it loads
         self.paused = True
@@ -97,7 +106,8 @@ class Prober:
         while True:
             if not self.paused:
                 self.once()
-            wait = TICK_S if self.hasty or self.paused else self.interval_s if self.failing_since is None else RETRY_S
+            calm = self.failing_since is None and not self.door
+            wait = TICK_S if self.hasty or self.paused else self.interval_s if calm else RETRY_S
             self.wake.wait(wait)
             self.wake.clear()
 
@@ -105,19 +115,26 @@ class Prober:
         began = self.clock()
         self.asking_since = began
         try:
-            self.ask()
+            door = self.ask() or ""
         except SparkError as exc:
             self.kind = str(getattr(exc, "kind", "status"))
             self.problem = str(exc)
             self.failing_since = began if self.failing_since is None else self.failing_since
         else:
             self.ok_at, self.failing_since, self.kind, self.problem = self.clock(), None, "", ""
+            self.door_since = self.door_since if self.door else began
+            self.door = door
         self.asking_since = None
 
     def reset(self, *, paused: bool, hasty: bool = False) -> None:
         self.paused, self.hasty = paused, hasty
         self.ok_at = self.failing_since = None
         self.kind = self.problem = ""
+
+    @property
+    def closed_door(self) -> str:
+        """What has been wrong with the door for longer than a reload of it takes."""
+        return self.door if self.clock() - self.door_since >= DOOR_S else ""
 
     @property
     def silent_since(self) -> float | None:
@@ -400,6 +417,8 @@ class Keeper:
             silent = parts.prober.silent_since
             slow = silent is not None and parts.clock() - silent > self.settings.probe_timeout_s
             detail = f"it serves{took}"
+            if parts.prober.closed_door:
+                detail = f"it serves, but nobody comes in through the door: {parts.prober.closed_door}"
             if slow:
                 detail = "busy: no answer to the probe"
                 if not self.progress:
@@ -488,7 +507,8 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
     for other in others:
         other.begin()
     question = _probe.Question(max_tokens=1, timeout_s=settings.probe_timeout_s)
-    prober = Prober(lambda: _asked(config, question), settings.probe_interval_s)
+    door = _keeper_door.Door(str(config["model"]), runner=runner)
+    prober = Prober(lambda: door.probe(lambda: _target(config), question), settings.probe_interval_s)
     prober.begin()
     nodes: list[Reach] = [_keeper_peers.Here(str(members[0]["host"]), node), *others]
     return Keeper(
@@ -508,10 +528,6 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
             budget=int(config.get("budget_bytes") or 0),
         ),
     )
-
-
-def _asked(config: Mapping[str, Any], question: _probe.Question) -> None:
-    _probe.ask(_target(config), question)
 
 
 def _key(config: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ short_description: Run the door to the inference engine
 version_added: 0.1.0
 description:
   - Runs an nginx of its own, C(sparkmatrix-gateway.service), that lets clients with a key reach a few paths of the
-    engine on this node. The distribution's C(nginx.service) and its configuration are not touched.
+    engines. The distribution's C(nginx.service) and its configuration are not touched.
   - The configuration is tested before it replaces the one that runs, then loaded without ending answers that are being
     written. One that does not come up is taken back.
   - Keys that are not given are made on the node and kept in C(/etc/sparkmatrix/gateway/keys), mode C(0600). The key of
@@ -35,17 +35,38 @@ options:
     description: TCP port on 127.0.0.1, without TLS, for the cluster's own probes.
     type: int
     default: 8081
-  engine_host:
-    description: Address that the engine listens on.
-    type: str
-    default: 127.0.0.1
-  engine_port:
-    description: Port that the engine listens on.
-    type: int
-    default: 8000
-  model:
-    description: Name that the model is served under, for the probes. Required for O(state=present).
-    type: str
+  engines:
+    description:
+      - The engines that requests are led to. Required for O(state=present).
+      - With one, requests pass as they are. With several the model in each request decides, C(/v1/models) lists the
+        models of all, and nginx needs its JavaScript module (C(libnginx-mod-http-js)).
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Name of the service.
+        type: str
+        required: true
+      model:
+        description: Name that its model is served under.
+        type: str
+        required: true
+      host:
+        description: Address that it listens on, as this node reaches it.
+        type: str
+        default: 127.0.0.1
+      port:
+        description: Port that it listens on.
+        type: int
+        default: 8000
+      key:
+        description: Whether it asks for a key.
+        type: bool
+        default: true
+      key_file:
+        description: File on this node with its key.
+        type: path
+        default: /etc/sparkmatrix/engine-key.env
   keys:
     description: Who may come in.
     type: list
@@ -130,12 +151,26 @@ EXAMPLES = r"""
 - name: Open the door on the management network
   sparkmatrix.cluster.gateway:
     listen: [enP7s7]
-    model: qwen3-8b
+    engines:
+      - name: chat
+        model: qwen3-8b
     tls: own_ca
     keys:
       - name: alice
       - name: bob
         key: "{{ vault_bob_key }}"
+
+- name: Lead to two services by the model in each request
+  sparkmatrix.cluster.gateway:
+    listen: [enP7s7]
+    tls: own_ca
+    engines:
+      - name: chat
+        model: qwen3-8b
+      - name: embedding
+        model: bge-m3
+        host: 10.10.0.2
+        port: 8001
 
 - name: Take it away
   sparkmatrix.cluster.gateway:
@@ -170,15 +205,21 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
 
 def main() -> None:
     client = {"name": {"type": "str", "required": True}, "key": {"type": "str", "no_log": True}}
+    engine = {
+        "name": {"type": "str", "required": True},
+        "model": {"type": "str", "required": True},
+        "host": {"type": "str", "default": "127.0.0.1"},
+        "port": {"type": "int", "default": 8000},
+        "key": {"type": "bool", "default": True, "no_log": False},
+        "key_file": {"type": "path", "default": _gateway.ENGINE_KEY, "no_log": False},
+    }
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "listen": {"type": "list", "elements": "str", "default": []},
             "port": {"type": "int", "default": 8443},
             "local_port": {"type": "int", "default": 8081},
-            "engine_host": {"type": "str", "default": "127.0.0.1"},
-            "engine_port": {"type": "int", "default": 8000},
-            "model": {"type": "str"},
+            "engines": {"type": "list", "elements": "dict", "options": engine},
             "keys": {
                 "type": "list",
                 "elements": "dict",
@@ -199,7 +240,7 @@ def main() -> None:
             "allow_from": {"type": "list", "elements": "str", "default": []},
             "limit_nofile": {"type": "int", "default": 16384},
         },
-        required_if=[("state", "present", ["model"])],
+        required_if=[("state", "present", ["engines"])],
         supports_check_mode=True,
     )
     try:

@@ -171,7 +171,7 @@ DOOR: Mapping[str, tuple[str, Any]] = {
     "listen": ("gateway_listen", []),
     "port": ("gateway_port", 8443),
     "local_port": ("gateway_local_port", 8081),
-    "engine_port": ("engine_port", 8000),
+    "port_of_engine": ("engine_port", 8000),
     "keys": ("gateway_keys", [{"name": "default"}]),
     "paths": ("gateway_paths", list(_gateway.PATHS)),
     "max_request_mib": ("gateway_max_request_mib", 8),
@@ -207,7 +207,8 @@ def check_door(context: Context) -> Iterator[Finding]:
             return  # the check `types` says it
     try:
         numbers = {option: int(values[option]) for option, (_name, usual) in DOOR.items() if isinstance(usual, int)}
-        door = _gateway.door({**values, **numbers, "engine_host": "127.0.0.1", "model": ""})
+        engine = {"name": "engine", "model": "", "host": "127.0.0.1", "port": numbers["port_of_engine"], "key": False}
+        door = _gateway.door({**values, **numbers, "engines": [engine]})
     except SparkError as exc:
         yield Finding(head, exc.found, exc.remedy)
         return

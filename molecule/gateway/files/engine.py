@@ -1,11 +1,17 @@
-"""A stand-in for the engine: the same paths and errors, a chunk every 100 ms, on loopback."""
+"""A stand-in for an engine: the same paths and errors, a chunk every 100 ms, on loopback.
+
+engine.py PORT MODEL KEY_FILE; it also serves an adapter of its model, MODEL-lora.
+"""
 
 import json
 import pathlib
+import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-KEY = pathlib.Path("/etc/sparkmatrix/engine-key.env").read_text().split('"')[1]
+PORT, MODEL = int(sys.argv[1]), sys.argv[2]
+KEY = pathlib.Path(sys.argv[3]).read_text().split('"')[1]
+MODELS = (MODEL, f"{MODEL}-lora")
 CLOSED = ("/invocations", "/tokenize", "/metrics", "/version", "/ping")
 
 
@@ -30,28 +36,33 @@ class Handler(BaseHTTPRequestHandler):
             self.say(401, {"error": "Unauthorized"})
         elif self.path.split("?")[0] == "/v1/models":
             seen = {name.lower(): value for name, value in self.headers.items()}
-            self.say(200, {"data": [{"id": "tiny"}], "path": self.path, "seen": seen})
+            self.say(200, {"data": [{"id": name, "seen": seen} for name in MODELS], "path": self.path, "seen": seen})
         else:
             self.say(404, {"error": {"message": "not here"}})
 
     def do_POST(self):
         text = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path != "/v1/chat/completions" or self.headers.get("Authorization") != f"Bearer {KEY}":
-            return self.do_GET()
+        paths = ("/v1/chat/completions", "/v1/embeddings")
+        if self.path not in paths or self.headers.get("Authorization") != f"Bearer {KEY}":
+            self.do_GET()
+            return
         body = json.loads(text)
-        if body["model"] != "tiny":
-            return self.say(404, {"error": {"message": f"The model `{body['model']}` does not exist."}})
-        if not body.get("stream"):
-            return self.say(200, {"choices": [{"message": {"content": "w" * len(text)}}]})
+        if body["model"] not in MODELS:
+            self.say(404, {"error": {"message": f"The model `{body['model']}` does not exist."}})
+        elif body.get("stream"):
+            self.stream(body.get("max_tokens", 5))
+        else:
+            self.say(200, {"engine": MODEL, "model": body["model"], "bytes": len(text)})
+
+    def stream(self, count):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        count = body.get("max_tokens", 5)
         for number in range(count):
-            self.event({"model": "tiny", "choices": [{"index": 0, "delta": {"content": f"w{number} "}}]})
+            self.event({"model": MODEL, "choices": [{"index": 0, "delta": {"content": f"w{number} "}}]})
             time.sleep(0.1)
-        self.event({"model": "tiny", "choices": [], "usage": {"completion_tokens": count}})
+        self.event({"model": MODEL, "choices": [], "usage": {"completion_tokens": count}})
         self.write(b"data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
 
@@ -63,4 +74,4 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
-ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
+ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()

@@ -18,7 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 KEY = "abcdefghijklmnop"
-DOOR = g.Door(("192.0.2.1",), "127.0.0.1", 8000, "tiny")
+TINY = g.Engine("chat", "tiny")
+BGE = g.Engine("embedding", "bge-m3", "10.10.0.2", 8001)
+DOOR = g.Door(("192.0.2.1",), (TINY,))
+SEVERAL = dataclasses.replace(DOOR, engines=(TINY, BGE))
 NETWORK = {"lo": ["127.0.0.1", "::1"], "enP7s7": ["192.0.2.1", "2001:db8::1"], "enp1s0f0np0": []}
 
 
@@ -59,6 +62,13 @@ def test_a_plain_door_is_accepted():
         ({"tls": "files"}, "gateway_tls_certificate is ''"),
         ({"tls_names": ("a b",)}, "gateway_tls_names has 'a b'"),
         ({"allow_from": ("x",)}, "gateway_allow_from has 'x'"),
+        ({"engines": ()}, "there is no engine to lead to"),
+        ({"engines": (TINY, BGE), "local_port": 8001}, "gateway_local_port is 8001, the engine's own port"),
+        ({"engines": (TINY, g.Engine("b", "tiny"))}, "several engines have the model tiny"),
+        ({"engines": (TINY, g.Engine("chat", "b"))}, "several engines have the name chat"),
+        ({"engines": (g.Engine("A b", "tiny"),)}, "an engine has the name 'A b'"),
+        ({"engines": (g.Engine("a", "tiny", "x;y"),)}, "the engine a is at 'x;y', port 8000, which is no address"),
+        ({"engines": (g.Engine("a", "tiny", port=0),)}, "the engine a is at '127.0.0.1', port 0"),
     ],
 )
 def test_what_cannot_work_is_refused(changes, says):
@@ -168,6 +178,43 @@ def test_every_open_path_asks_for_a_key():
     assert all('if ($gateway_client = "")' in body for _name, body in blocks)
 
 
+def test_one_engine_needs_no_look_into_requests():
+    text = conf(DOOR)
+    for part in ("load_module", "js_", "@engine0", "$uri$is_args"):
+        assert part not in text
+    assert text.count("proxy_pass") == len(g.PATHS)
+    assert f"include {g.ETC}/engine-key-chat.conf;" in text
+
+
+def test_several_engines_are_told_apart_by_the_script():
+    text = conf(SEVERAL)
+    assert text.index("load_module") < text.index("events")
+    blocks = dict(re.findall(r"location = (/v1/\S+) \{(.*?)\n        \}", text, re.S))
+    assert list(blocks) == list(g.PATHS)
+    for path, body in blocks.items():
+        assert 'if ($gateway_client = "")' in body and "proxy_pass" not in body
+        assert f"js_content route.{'models' if path == '/v1/models' else 'pick'};" in body
+    assert "upstream engine1 { server 10.10.0.2:8001 max_fails=0; }" in text
+    for number, engine in enumerate(SEVERAL.engines):
+        own = re.findall(rf"location (@engine{number}|= \S+/models/{number}) \{{(.*?)\n        \}}", text, re.S)
+        assert len(own) == 2
+        assert all(f"engine-key-{engine.name}.conf" in body for _name, body in own)
+        assert "internal;" in own[1][1] and "proxy_pass_request_body off;" in own[1][1]
+    assert text.count("engine-key-") == 4  # none at the server, where it would go to both
+
+
+def test_the_script_has_the_models_in_the_order_of_the_engines():
+    text = g.route_js(dataclasses.replace(SEVERAL, engines=(BGE, g.Engine("q", 'it\'s "q"\u2028'))))
+    assert 'const MODELS = ["bge-m3", "it\'s \\"q\\"\\u2028"];' in text
+    assert "@MODELS@" not in text and "@INSIDE@" not in text
+    assert "const INSIDE = '/.sparkmatrix/models/';" in text
+
+
+def test_the_key_of_a_client_never_goes_to_an_engine():
+    assert 'Authorization "Bearer secret";' in g.engine_key_conf("secret")
+    assert 'Authorization "";' in g.engine_key_conf("")
+
+
 def test_limits_can_be_switched_off():
     text = conf(door(requests_per_minute=0, concurrent=0))
     assert "zone=requests" not in text and "limit_conn streams" not in text
@@ -176,7 +223,7 @@ def test_limits_can_be_switched_off():
 
 
 def test_an_engine_with_an_ipv6_address():
-    assert "server [::1]:8000 " in conf(door(engine_host="::1"))
+    assert "server [::1]:8000 " in conf(door(engines=(g.Engine("chat", "tiny", "::1"),)))
 
 
 @given(st.text(alphabet="abcXYZ019._~+/=-", min_size=16, max_size=60), st.text(min_size=0, max_size=60))
@@ -232,5 +279,7 @@ def test_the_description_is_one_that_the_probe_reads(tmp_path):
     document = json.loads(g.description(wanted, g.resolve(wanted, NETWORK)))
     assert document["endpoints"] == ["https://192.0.2.1:8443/v1", "https://[2001:db8::1]:8443/v1"]
     assert (document["host"], document["port"], document["model"]) == ("127.0.0.1", 8081, "tiny")
+    assert document["models"] == ["tiny"]
+    assert json.loads(g.description(SEVERAL, []))["models"] == ["tiny", "bge-m3"]
     only = door(listen=())
     assert json.loads(g.description(only, g.resolve(only, NETWORK)))["endpoints"] == ["http://127.0.0.1:8081/v1"]

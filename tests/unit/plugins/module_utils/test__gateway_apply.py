@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_apply
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_apply, _gateway_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
@@ -27,7 +27,8 @@ from root_or_not import root_or_not
 
 assert root_or_not  # a fixture
 
-DOOR = _gateway.Door(("enP7s7",), "127.0.0.1", 8000, "tiny", {"alice": ""})
+DOOR = _gateway.Door(("enP7s7",), (_gateway.Engine("chat", "tiny"),), {"alice": ""})
+SEVERAL = (*DOOR.engines, _gateway.Engine("embedding", "bge", "10.10.0.2", 8001, "/etc/sparkmatrix/other-key.env"))
 CONF = f"{_gateway.ETC}/nginx.conf"
 UNIT = f"/etc/systemd/system/{_gateway.UNIT}"
 LINKS = [{"ifname": "enP7s7", "addr_info": [{"local": "192.0.2.1", "scope": "global"}]}]
@@ -48,7 +49,7 @@ class Fake:
         self.taken: list[dict[str, Any]] = []
         self.now = 0.0
         self.write(_gateway.NGINX, "")
-        self.write(_gateway_apply.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
+        self.write(_gateway.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
 
     def path(self, name: str) -> Path:
         return self.root / name.lstrip("/")
@@ -143,7 +144,7 @@ def test_from_nothing_to_a_door_and_back(fake: Fake) -> None:
     assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp"] and "without TLS" in done.warnings[0]
     key = fake.read(f"{_gateway.ETC}/keys/alice.key").strip()
     assert len(key) >= 32 and key in fake.read(f"{_gateway.ETC}/keys.conf")
-    assert "key-of-the-engine-123" in fake.read(f"{_gateway.ETC}/engine-key.conf")
+    assert "key-of-the-engine-123" in fake.read(f"{_gateway.ETC}/engine-key-chat.conf")
     assert fake.path(f"{_gateway.ETC}/keys/alice.key").stat().st_mode & 0o777 == 0o600
     assert key not in str(done.diff) and "key-of-the-engine" not in str(done.diff)
     again = fake.apply()
@@ -182,8 +183,35 @@ def test_a_changed_unit_needs_a_restart(fake: Fake) -> None:
 
 def test_a_new_key_of_the_engine_is_taken_up(fake: Fake) -> None:
     fake.apply()
-    fake.write(_gateway_apply.ENGINE_KEY, 'VLLM_API_KEY="another-key-of-the-engine"\n')
+    fake.write(_gateway.ENGINE_KEY, 'VLLM_API_KEY="another-key-of-the-engine"\n')
     assert fake.apply().action == "reloaded"
+
+
+def test_a_second_engine_comes_and_goes(fake: Fake) -> None:
+    fake.apply()
+    one = fake.tree()
+    with pytest.raises(SparkError, match="libnginx-mod-http-js"):
+        fake.apply(engines=SEVERAL)
+    fake.write(_gateway.NJS, "")
+    with pytest.raises(SparkError, match=r"other-key\.env"):
+        fake.apply(engines=SEVERAL)
+    assert fake.tree() == one
+    fake.write(SEVERAL[1].key_file, 'VLLM_API_KEY="key-of-the-other-engine"\n')
+    assert fake.apply(engines=SEVERAL).action == "reloaded"
+    assert "key-of-the-other-engine" in fake.read(f"{_gateway.ETC}/engine-key-embedding.conf")
+    assert '["tiny", "bge"]' in fake.read(_gateway.ROUTE)
+    assert not fake.apply(engines=SEVERAL).changed
+    renamed = (DOOR.engines[0], dataclasses.replace(SEVERAL[1], model="bge-2"))
+    assert fake.apply(engines=renamed).action == "reloaded"  # only the script changes
+    assert fake.apply().action == "reloaded"
+    fake.path(SEVERAL[1].key_file).unlink()
+    assert fake.tree() == one
+
+
+def test_an_engine_that_asks_for_no_key(fake: Fake) -> None:
+    fake.path(_gateway.ENGINE_KEY).unlink()
+    fake.apply(engines=(_gateway.Engine("chat", "tiny", key_file=""),))
+    assert 'Authorization "";' in fake.read(f"{_gateway.ETC}/engine-key-chat.conf")
 
 
 def test_settings_that_cannot_work_change_nothing(fake: Fake) -> None:
@@ -195,7 +223,7 @@ def test_settings_that_cannot_work_change_nothing(fake: Fake) -> None:
 
 
 def test_what_is_missing_is_named(fake: Fake) -> None:
-    fake.path(_gateway_apply.ENGINE_KEY).unlink()
+    fake.path(_gateway.ENGINE_KEY).unlink()
     assert fake.apply(check=True).changed
     with pytest.raises(SparkError, match="Run the engine layer"):
         fake.apply()
@@ -288,7 +316,7 @@ def test_a_certificate_of_somebody_else_is_watched(fake: Fake) -> None:
 
 def test_the_running_configuration_is_asked_over_its_socket(tmp_path: Path) -> None:
     place = str(tmp_path / "s")
-    assert _gateway_apply.ask_configuration(place) == ""
+    assert _gateway_status.configuration(place) == ""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(place)
         server.listen(1)
@@ -301,7 +329,7 @@ def test_the_running_configuration_is_asked_over_its_socket(tmp_path: Path) -> N
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert _gateway_apply.ask_configuration(place) == "abc123"
+        assert _gateway_status.configuration(place) == "abc123"
         thread.join()
 
 
@@ -317,9 +345,11 @@ def test_listening_reads_this_machine() -> None:
 def test_the_module(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     node = fake.node()
     monkeypatch.setattr(_gateway_apply, "Node", lambda: node)
-    result, failed = run_module(gateway, {"listen": ["enP7s7"], "model": "tiny"})
+    result, failed = run_module(gateway, {"listen": ["enP7s7"], "engines": [{"name": "chat", "model": "tiny"}]})
     assert not failed and result["changed"] and result["action"] == "started"
-    result, failed = run_module(gateway, {"listen": ["eth7"], "model": "tiny"}, check=True)
+    result, failed = run_module(
+        gateway, {"listen": ["eth7"], "engines": [{"name": "chat", "model": "tiny"}]}, check=True
+    )
     assert failed and "interface eth7 is not there" in result["msg"]
     result, failed = run_module(gateway, {"state": "absent"})
     assert not failed and result["action"] == "stopped"

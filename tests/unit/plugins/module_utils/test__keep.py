@@ -67,6 +67,7 @@ class Cluster:
         self.now, self.did, self.said, self.plan = 0.0, [], [], {}
         self.head = Node(self, "spark1", [RAY, ENGINE] if ray else [ENGINE])
         self.worker = Node(self, "spark2", [RAY] if ray else [ENGINE])
+        self.door = ""
         self.pings, self.answers, self.counters = True, True, "vllm:generation_tokens_total 1"
         self.ray_problem = ""
         self.store = Store(str(tmp_path))
@@ -96,6 +97,7 @@ class Cluster:
             raise ProbeError("refused", "nothing listens there", "x")
         if not self.answers:
             raise ProbeError("timeout", "no complete answer", "x")
+        return self.door
 
     def sleep(self, seconds):
         end = self.now + seconds
@@ -364,6 +366,32 @@ def test_sigterm_leaves_the_ranks_alone(cluster):
     cluster.plan[cluster.now + 5] = stop
     cluster.keep()
     assert cluster.store.read()["end"] == "shutdown"
+
+
+# -- the door
+
+
+def test_a_door_that_fails_restarts_nothing(cluster):
+    cluster.counters = ""
+    cluster.plan[20.0] = set_to(cluster, "door", "sparkmatrix-gateway.service: it is failed")
+    cluster.keep(until=900)
+    assert cluster.did == ["ray spark1", "start spark2", "start spark1"] and cluster.events == []
+    assert cluster.store.read()["detail"] == (
+        "it serves, but nobody comes in through the door: sparkmatrix-gateway.service: it is failed"
+    )
+    cluster.door = ""
+    cluster.keep(until=30)
+    assert cluster.store.read()["detail"] == "it serves"
+
+
+def test_a_door_that_is_reloaded_is_not_worth_a_word(cluster):
+    cluster.plan[20.0] = set_to(cluster, "door", "it restarts")
+    cluster.plan[26.0] = set_to(cluster, "door", "")
+    details = set()
+    for second in range(40):
+        cluster.plan[second + 0.5] = lambda: details.add(cluster.store.read().get("detail"))
+    cluster.keep()
+    assert details and not any("door" in str(detail) for detail in details)
 
 
 # -- prober, store, peers

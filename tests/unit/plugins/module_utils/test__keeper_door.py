@@ -1,0 +1,133 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The keeper's probe through the door: what the engine is blamed for, and what the door."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_door import Door
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import Answer, ProbeError, Question, Target
+
+ENGINE = Target("127.0.0.1", 8000, "tiny", "engine")
+
+
+class House:
+    """A door at 8081 and its engine at 8000; each is what its ``fate`` says."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.active = "active"
+        self.awake = "abc"
+        self.fates: dict[int, ProbeError | None] = {8081: None, 8000: None}
+        self.asked: list[int] = []
+        self.key = place / "probe.key"
+        self.key.write_text("key-of-the-probe\n")
+        self.describe()
+
+    def describe(self, **changes: object) -> None:
+        document = {"host": "127.0.0.1", "port": 8081, "model": "tiny", "models": ["tiny"], "key_file": str(self.key)}
+        (self.place / "gateway.json").write_text(json.dumps({**document, **changes}))
+
+    def ask(self, target: Target, question: Question) -> Answer:
+        self.asked.append(target.port)
+        assert target.model == "tiny" and question.max_tokens == 1
+        assert target.key == ("engine" if target.port == 8000 else "key-of-the-probe")
+        fate = self.fates[target.port]
+        if fate is not None:
+            raise fate
+        return Answer("tiny", "x", 1, 0.1, 0.1, 10.0)
+
+    def probe(self) -> str:
+        def systemctl(_argv: object) -> Completed:
+            return Completed(0, f"LoadState=loaded\nActiveState={self.active}\nSubState=sub\n")
+
+        door = Door("tiny", str(self.place / "gateway.json"), systemctl, self.ask, lambda: self.awake)
+        return door.probe(lambda: ENGINE, Question(max_tokens=1))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def error(kind: str, status: int = 0) -> ProbeError:
+    return ProbeError(kind, f"this is {kind}", "x", status)
+
+
+def test_the_way_of_the_users_is_asked_alone(house: House) -> None:
+    assert house.probe() == "" and house.asked == [8081]
+
+
+def test_without_a_door_the_engine_is_asked(house: House) -> None:
+    (house.place / "gateway.json").unlink()
+    assert house.probe() == "" and house.asked == [8000]
+
+
+def test_a_door_to_other_engines_is_not_the_way(house: House) -> None:
+    house.describe(models=["embed"], model="embed")
+    assert house.probe() == "" and house.asked == [8000]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"active": "failed"}, "it is failed (sub). Start it: systemctl start sparkmatrix-gateway.service"),
+        ({"active": "activating"}, "it is activating"),
+        ({"awake": ""}, "it does not answer. Restart it: systemctl restart sparkmatrix-gateway.service"),
+    ],
+)
+def test_a_door_that_is_shut(house: House, wrong: dict[str, str], says: str) -> None:
+    for name, value in wrong.items():
+        setattr(house, name, value)
+    assert says in house.probe() and house.asked == [8000]
+
+
+@pytest.mark.parametrize("kind", ["refused", "status", "garbage", "empty"])
+def test_what_comes_wrong_through_the_door_is_asked_of_the_engine(house: House, kind: str) -> None:
+    house.fates[8081] = error(kind, 502)
+    assert f"this is {kind}" in house.probe() and house.asked == [8081, 8000]
+
+
+def test_the_engine_is_blamed_by_its_own_answer(house: House) -> None:
+    house.fates = {8081: error("status", 503), 8000: error("refused")}
+    with pytest.raises(ProbeError) as caught:
+        house.probe()
+    assert caught.value.kind == "refused" and house.asked == [8081, 8000]
+
+
+def test_a_busy_engine_is_not_asked_twice(house: House) -> None:
+    house.fates[8081] = error("timeout")
+    with pytest.raises(ProbeError, match="this is timeout"):
+        house.probe()
+    assert house.asked == [8081]
+
+
+def test_a_shut_door_does_not_hide_a_dead_engine(house: House) -> None:
+    house.active, house.fates[8000] = "failed", error("refused")
+    with pytest.raises(ProbeError, match="this is refused"):
+        house.probe()
+
+
+def test_a_damaged_description_is_the_doors_fault(house: House) -> None:
+    (house.place / "gateway.json").write_text("{")
+    assert "damaged" in house.probe() and house.asked == [8000]
+    house.describe()
+    house.key.unlink()
+    assert "the key file does not exist" in house.probe()
+
+
+def test_a_missing_key_of_the_engine_is_raised(house: House) -> None:
+    (house.place / "gateway.json").unlink()
+
+    def none() -> Target:
+        raise SparkError("the key file does not exist", "x")
+
+    with pytest.raises(SparkError, match="does not exist"):
+        Door("tiny", str(house.place / "none"), ask=house.ask).probe(none, Question())
