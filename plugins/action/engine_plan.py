@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError, errors, refusal
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
     _engine_job,
     _engine_plan,
+    _engine_services,
     _model,
     _recipe,
     _sbatch,
@@ -78,7 +80,10 @@ SPEC: dict[str, dict[str, Any]] = {
         },
     },
     "group": {"type": "str", "default": "sparks"},
+    "services": {"type": "list", "elements": "dict", "default": []},
+    "firewall": {"type": "bool", "default": False},
 }
+COMMON = ("group", "services", "firewall", "recipe_paths", "only_print")  # not of one service
 NODE_VARIABLE = "__preflight_node"
 ASSUMED = "Nothing was asked of the {} node(s): network, addresses and memory (GB10, 121.6 GiB) are assumed"
 
@@ -98,17 +103,18 @@ class ActionModule(ActionBase):
         if assumed:
             # All or none: ranks and addresses of a mixture would not fit together.
             facts = _engine_plan.assumed_facts(hosts)
-        recipe, problems = _recipe.find(args["recipe"], args["recipe_paths"])
+        entries, problems = _engine_services.read(args["services"], hosts)
         findings += problems
-        shape = None
-        if args["model_files"]:
-            try:
-                shape = _model.read(Path(args["model_files"]).expanduser())
-            except SparkError as exc:
-                findings.append(Finding(exc.where, exc.found, exc.remedy))
+        services = []
+        for entry in entries:
+            service, problems = _service(entry, args)
+            findings += problems
+            services += [service] if service else []
         plans = None
-        if recipe is not None and len(facts) == len(hosts):
-            plans = _engine_plan.plan(recipe, facts, _wishes(args), memory, shape)
+        if services and len(facts) == len(hosts):
+            plans = _engine_services.plan(
+                services, facts, memory, firewall=args["firewall"], several=bool(args["services"])
+            )
             findings += plans.findings
         result["changed"] = False
         if plans is None or not plans.plans or errors(findings):
@@ -120,7 +126,9 @@ class ActionModule(ActionBase):
             plans = replace(plans, summary=[*plans.summary, ASSUMED.format(len(hosts))])
         if plans.warnings:
             result["warnings"] = plans.warnings
-        result.update(plans=plans.plans, summary=plans.summary, sbatch=_sbatch.script(plans.plans))
+        # A batch job holds its machines alone.
+        sbatch = "" if args["services"] else _sbatch.script(plans.plans)
+        result.update(plans=plans.plans, summary=plans.summary, sbatch=sbatch)
         return result
 
     def _nodes(
@@ -151,6 +159,30 @@ class ActionModule(ActionBase):
         if (self._task.check_mode or self._only_print) and fact.state == "planned":
             return fact
         return _fabric_fact.require_applied(fact)
+
+
+def _service(
+    entry: _engine_services.Entry, args: Mapping[str, Any]
+) -> tuple[_engine_services.Service | None, list[Finding]]:
+    """Recipe, wishes and shape of one service, or what is wrong with them."""
+    given = _engine_services.over(args, entry)
+    checked = ArgumentSpecValidator({name: option for name, option in SPEC.items() if name not in COMMON}).validate(
+        {name: value for name, value in given.items() if name not in COMMON}
+    )
+    if checked.error_messages:
+        where = f"{_engine_services.WHERE} {entry.name}"
+        return None, [Finding(where, message, "Correct it in the inventory") for message in checked.error_messages]
+    given = {**given, **checked.validated_parameters}
+    recipe, findings = _recipe.find(given["recipe"], args["recipe_paths"])
+    shape = None
+    if given["model_files"]:
+        try:
+            shape = _model.read(Path(given["model_files"]).expanduser())
+        except SparkError as exc:
+            findings.append(Finding(exc.where, exc.found, exc.remedy))
+    if recipe is None:
+        return None, findings
+    return _engine_services.Service(entry, recipe, _wishes(given), shape), findings
 
 
 def _wishes(args: Mapping[str, Any]) -> _engine_job.Wishes:

@@ -22,7 +22,8 @@ def identity(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """What makes two plans the same to a user. Measured memory, say, differs from run to run and changes nothing."""
     parts = [plan.get(name) or {} for name in ("engine", "ray", "container")]
     hashes = [str(part.get("config_hash") or part.get("text") or "") for part in parts if isinstance(part, Mapping)]
-    return (*hashes, str(plan.get("image") or ""), str(plan.get("recipe") or ""))
+    services = [item for other in plan.get("beside") or () for item in identity(other)]
+    return (*hashes, str(plan.get("image") or ""), str(plan.get("recipe") or ""), *services)
 
 
 def read(root: str = "/") -> dict[str, Any]:

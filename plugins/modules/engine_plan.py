@@ -190,6 +190,20 @@ options:
     description: Inventory group of the nodes.
     type: str
     default: sparks
+  services:
+    description:
+      - Several services side by side. Each has a C(name); C(recipe), C(port) and the other keys of an entry are laid
+        over the options above.
+      - C(nodes) are hosts of the group, the head first; without it all of them. C(memory_share) is its part of what
+        engines may have of a node.
+      - Empty means one service on all nodes, as the other options say.
+    type: list
+    elements: dict
+    default: []
+  firewall:
+    description: Whether the nodes' firewall keeps everybody but the other nodes away from an API on the network.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -220,11 +234,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plans:
-  description: One plan per host.
+  description:
+    - One plan per host. Where several services run on a host, it is that of one of them, with the others' in C(beside).
+      A host without any has the role C(idle).
   returned: success
   type: dict
   contains:
-    role: {description: C(head) or C(worker)., type: str}
+    role: {description: 'C(head), C(worker) or C(idle).', type: str}
+    beside: {description: Plans of the other services on this host., type: list, elements: dict}
+    heads: {description: The services whose head is this host., type: list, elements: dict}
+    services: {description: 'All services as the head of the cluster reaches them.', type: list, elements: dict}
+    cluster: {description: Head and number of all nodes., type: dict}
+    environments: {description: Python environments that are needed on this host., type: list, elements: dict}
+    open_to_peers: {description: Other nodes have to come in here., type: bool}
+    names: {description: Units and description of the service., type: dict}
     backend: {description: 'C(single), C(ray), C(native) or C(mpi).', type: str}
     runtime: {description: C(venv) or C(container)., type: str}
     image: {description: Container image; empty in an environment., type: str}
@@ -245,7 +268,7 @@ summary:
   elements: str
   sample: ['Tensor parallel over 4 nodes, for short answers: 64 attention and 4 KV heads divide by 4.']
 sbatch:
-  description: The same plan as a batch script for Slurm.
+  description: The same plan as a batch script for Slurm; empty with O(services).
   returned: success
   type: str
 """

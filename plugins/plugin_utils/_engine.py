@@ -61,6 +61,7 @@ class Launch:
     bin: str = ""  # directory of the programs with a / at its end, or empty
     rendezvous_port: int = 29501
     file_directory: str = "/etc/sparkmatrix"
+    api_host: str = API_HOST
 
     @property
     def head(self) -> FabricFact:

@@ -22,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job im
     Job,
     Wishes,
     fit,
+    share_of_node,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._secret_names import looks_secret
@@ -48,7 +49,8 @@ PER_NODE = frozenset(
 )
 
 
-def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact]) -> list[Finding]:
+def check_facts(facts: Mapping[str, FabricFact]) -> list[Finding]:
+    """Whether the facts of all hosts are of one cluster."""
     count = len(facts)
     findings = []
     again = "Run the fabric layer on all nodes again: ansible-playbook site.yml --tags fabric"
@@ -71,6 +73,14 @@ def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact]) -> list[Finding
             other = addresses[fact.cluster_address]
             findings.append(Finding(host, f"its cluster address {fact.cluster_address} is that of {other} too", again))
         addresses[fact.cluster_address] = host
+    return findings
+
+
+def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact]) -> list[Finding]:
+    count = len(facts)
+    findings = check_facts(facts)
+    if not facts:
+        return findings
     if not recipe.min_nodes <= count <= recipe.max_nodes:
         findings.append(
             Finding(
@@ -174,6 +184,8 @@ def not_startable(job: Job, parallel: _parallel.Parallel) -> list[str]:
         reasons.append("TensorRT-LLM over several nodes")
     if job.runtime == "container" and job.backend == "ray":
         reasons.append("Ray in containers")
+    if job.runtime == "container" and job.wishes.instance:
+        reasons.append("containers of several services")
     if parallel.data > 1 and job.backend == "ray":
         reasons.append("replicas over Ray")
     return reasons
@@ -183,7 +195,7 @@ def judge_memory(
     job: Job, parallel: _parallel.Parallel, memory: Mapping[str, int]
 ) -> tuple[_memory_fit.Budget, list[Finding]]:
     budget = fit(job, parallel, memory)
-    wishes, share = job.wishes, budget.utilization
+    wishes, share = job.wishes, share_of_node(job, budget.total)
     variable = "engine_gpu_memory_utilization"
     limit = _memory_fit.utilization(job.context, 0)
     findings = []
@@ -225,6 +237,8 @@ def judge_memory(
         )
     if budget.verdict == "does not fit":
         found, remedy = _memory_fit.refusal(budget, len(job.ordered))
+        if wishes.memory_share < 1:
+            remedy += f". Or give it a larger memory_share than {wishes.memory_share:g}"
         findings.append(Finding(job.where, found, remedy))
     elif budget.verdict == "tight":
         findings.append(

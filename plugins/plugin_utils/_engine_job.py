@@ -68,6 +68,11 @@ class Wishes:
     ray: RayWishes = field(default_factory=RayWishes)
     container: ContainerWishes = field(default_factory=ContainerWishes)
     only_print: bool = False  # nothing will be started from this plan
+    instance: str = ""  # name of the service where there are several
+    api_host: str = _engine.API_HOST
+    memory_share: float = 1.0  # of what engines may have on a node
+    others: int = 0  # services beside it on the fullest of its nodes, and their shares
+    others_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,8 @@ def _load(job: Job, data: int = 1) -> _memory_fit.Load:
     )
 
 
-def _share(job: Job, total: int) -> float:
+def share_of_node(job: Job, total: int) -> float:
+    """What engines may have of a node, all services on it together."""
     free = int(job.wishes.free_memory_gib * GIB)
     asked = job.wishes.gpu_memory_utilization or job.recipe.gpu_memory_utilization
     return _memory_fit.utilization(job.context, asked, total, free)
@@ -205,16 +211,20 @@ def fit(job: Job, parallel: _parallel.Parallel, memory: Mapping[str, int]) -> _m
     measured = [memory[fact.host] for fact in job.ordered if memory.get(fact.host)]
     total = min(measured) if len(measured) == len(job.ordered) else 0
     draft = job.recipe.draft
+    wishes = job.wishes
+    share = share_of_node(job, total or _memory_fit.GB10_TOTAL)
+    beside = int(share * wishes.others_share * (total or _memory_fit.GB10_TOTAL))
     return _memory_fit.fit(
         job.architecture,
         parallel,
         job.weights,
         _load(job, parallel.data),
-        share=_share(job, total or _memory_fit.GB10_TOTAL),
+        share=share * wishes.memory_share,
         overhead_gib=job.recipe.overhead_gib,
         total=total,
         draft=int(draft.weights_gb * 1e9 / parallel.tensor) if draft else 0,
-        object_store=job.wishes.ray.object_store_bytes if job.backend == "ray" else 0,
+        object_store=wishes.ray.object_store_bytes if job.backend == "ray" else 0,
+        beside=beside + wishes.others * _memory_fit.ENGINE_HOST,
         eager=bool(job.options.get("enforce-eager") or job.options.get("disable-cuda-graph")),
     )
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, errors, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
@@ -29,7 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
     _systemd,
     _trtllm,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import API_HOST, Launch, Rank
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import Launch, Rank
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_checks import WHERE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import MODULES, Job, Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._model import Architecture, Weights
@@ -161,9 +162,11 @@ def _launch(job: Job, parallel: _parallel.Parallel, budget: _memory_fit.Budget |
         revision="" if wishes.model else job.recipe.revision,
         budget=budget,
         draft=None if "speculative-config" in job.options else job.recipe.draft,
-        pin_kv_cache=wishes.pin_kv_cache,
+        # Two engines that start at once would take each other's memory for their own when they measure.
+        pin_kv_cache=wishes.pin_kv_cache or wishes.others > 0,
         bin=f"{wishes.venv_path}/bin/" if job.runtime == "venv" else "",
         rendezvous_port=wishes.rendezvous_port,
+        api_host=wishes.api_host,
     )
 
 
@@ -195,7 +198,14 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
         compose = _compose.text(
             _compose.document(wishes.container, job.image, argv, mounts, fact is head and job.spec.key)
         )
+    names = Names(wishes.instance)
     return {
+        "names": {
+            "instance": names.instance,
+            "unit": names.unit,
+            "keeper": names.keeper,
+            "description": names.description,
+        },
         "host": fact.host,
         "rank": fact.rank,
         "role": "head" if fact is head else "worker",
@@ -241,9 +251,9 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
             "environment_file": _systemd.environment_file(environment),
             "files": dict(rank.files),
             "ports": dict(rank.ports),
-            "host": API_HOST,
+            "host": wishes.api_host,
             "port": wishes.port,
-            "endpoint": f"http://{API_HOST}:{wishes.port}/v1",
+            "endpoint": f"http://{wishes.api_host}:{wishes.port}/v1",
             "model": job.model,
             "served_model_name": served,
             "probe": {"path": "/v1/chat/completions", "model": served, "max_tokens": 1},

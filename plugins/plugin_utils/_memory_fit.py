@@ -139,6 +139,7 @@ class Budget:
     max_context: int
     verdict: str
     reasons: Sequence[str] = ()
+    beside: int = 0  # of the other services on the node, in ``host``
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "reasons": list(self.reasons), "kv_cache_memory_bytes": self.kv_cache_memory_bytes}
@@ -261,12 +262,14 @@ def fit(
     total: int = 0,
     draft: int = 0,
     object_store: int = 0,
+    beside: int = 0,
     eager: bool = False,
 ) -> Budget:
     """The budget of one rank.
 
     ``total``: measured memory in bytes, 0 when no machine was asked. ``draft``: bytes of a draft model on each rank.
-    ``object_store``: bytes that Ray keeps outside the engine's share. ``overhead_gib``: measured, instead of computed.
+    ``object_store``: bytes that Ray keeps outside the engine's share. ``beside``: bytes of other services on the node.
+    ``overhead_gib``: measured, instead of computed.
     """
     memory = total or GB10_TOTAL
     budget = int(memory * share)
@@ -277,7 +280,7 @@ def fit(
     kept = cache(model, parallel, load)
     available = max(0, budget - own - overhead)
     needed = kept.request(load.context) * load.concurrency
-    host = OS_RESERVE + ENGINE_HOST + object_store
+    host = OS_RESERVE + ENGINE_HOST + object_store + beside
     load_peak = own + int(min(LOAD_MAX, max(LOAD_MIN, LOAD_SHARE * own)))
     made = Budget(
         total=memory,
@@ -298,6 +301,7 @@ def fit(
         max_concurrency=available // kept.request(load.context),
         max_context=kept.longest(available // load.concurrency),
         verdict="fits",
+        beside=beside,
     )
     return _judged(made)
 
@@ -305,17 +309,19 @@ def fit(
 def _judged(made: Budget) -> Budget:
     if made.kv_available < made.kv_needed:
         return replace(made, verdict="does not fit")
+    others = " and the other services" if made.beside else ""
     reasons = []
     if made.kv_available - made.kv_needed < TIGHT * made.budget:
         reasons.append(f"only {gib(made.kv_available - made.kv_needed)} GiB are left")
     if made.load_peak + made.host > made.total:
         reasons.append(
             f"loading peaks at about {gib(made.load_peak)} GiB, beside {gib(made.host)} GiB for the system and the"
-            " engine's own processes"
+            f" engine's own processes{others}"
         )
     if made.budget + made.host > made.total:
         reasons.append(
-            f"the share leaves less than the {gib(made.host)} GiB that the system and the engine's processes need"
+            f"the share leaves less than the {gib(made.host)} GiB that the system and the engine's processes{others}"
+            " need"
         )
     return replace(made, verdict="tight" if reasons else "fits", reasons=tuple(reasons))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import API_HOST, Launch, Rank, Spec
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import Launch, Rank, Spec
 
 DATA_PARALLEL_RPC_PORT = 29550
 _NODES = "nothing: it follows from the nodes of the inventory"
@@ -140,7 +140,8 @@ def _common(launch: Launch) -> dict[str, Any]:
     if parallel.expert:
         planned["enable-expert-parallel"] = True
     if launch.budget:
-        planned["gpu-memory-utilization"] = f"{launch.budget.utilization:.2f}"
+        share = f"{launch.budget.utilization:.3f}"
+        planned["gpu-memory-utilization"] = share[:-1] if share.endswith("0") else share
         if launch.pin_kv_cache:
             planned["kv-cache-memory-bytes"] = launch.budget.kv_cache_memory_bytes
     if launch.draft:
@@ -154,7 +155,7 @@ def _common(launch: Launch) -> dict[str, Any]:
 
 
 def _api(launch: Launch) -> dict[str, Any]:
-    return {"host": API_HOST, "port": launch.port}
+    return {"host": launch.api_host, "port": launch.port}
 
 
 def _ray(launch: Launch) -> dict[str, Any]:

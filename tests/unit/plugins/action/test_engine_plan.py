@@ -131,3 +131,31 @@ def test_the_models_own_files(tmp_path):
 def test_experts(word, expert):
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
     assert plan(hosts, expert_parallel=word)["plans"]["spark1"]["parallel"]["expert"] is expert
+
+
+def test_several_services():
+    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
+    services = [
+        {"name": "chat", "nodes": ["spark1"], "recipe": "qwen3-8b", "context": "8192"},
+        {"name": "oss", "nodes": ["spark2"], "recipe": "gpt-oss-120b", "port": 8001},
+    ]
+    result = plan(hosts, services=services, firewall=True)
+    assert [item["model"] for item in result["plans"]["spark1"]["services"]] == ["qwen3-8b", "gpt-oss-120b"]
+    argv = result["plans"]["spark1"]["engine"]["argv"]
+    assert argv[argv.index("--max-model-len") + 1] == "8192"
+    assert result["sbatch"] == ""
+
+
+def test_several_services_are_refused_all_at_once():
+    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
+    services = [
+        {"name": "chat", "nodes": ["spark9"]},
+        {"name": "oss", "port": "many"},
+        {"name": "none", "recipe": "nowhere"},
+        {"name": "empty", "model_files": "/nonexistent"},
+    ]
+    text = plan(hosts, services=services)["msg"]
+    assert "spark9 is no host" in text
+    assert "engine_services oss: argument 'port'" in text
+    assert "nowhere" in text
+    assert "/nonexistent" in text

@@ -1,0 +1,280 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Several services side by side."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_services, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_services import Service
+
+HOSTS = ["spark1", "spark2", "spark3", "spark4"]
+GPU = ["vllm==0.33.0", "ray[default]==2.60.0"]
+WISHES = {
+    "served_model_name": "served_model_name",
+    "port": "port",
+    "engine": "engine",
+    "launch": "launch",
+    "runtime": "runtime",
+    "image": "image",
+    "context": "context",
+    "venv_path": "venv_path",
+    "requirements": "requirements",
+    "options": "options",
+    "rendezvous_port": "rendezvous_port",
+}
+CHAT = {"name": "chat", "nodes": ["spark1", "spark2"], "served_model_name": "chat"}
+CODE = {"name": "code", "nodes": ["spark3", "spark4"], "served_model_name": "code", "port": 8001}
+SMALL = {"name": "small", "served_model_name": "small", "port": 8002}
+
+
+def recipe(**values):
+    document = {
+        "model": "someone/model",
+        "architecture": {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128},
+        "weights_gb": 20,
+        "context": 4096,
+        "concurrency": 2,
+        **values,
+    }
+    return _recipe.require(*_recipe.parse(document, "model.yml", "model"))
+
+
+def facts(count=4, **values):
+    return {
+        host: FabricFact(
+            **{
+                "host": host,
+                "state": "applied",
+                "topology": "switch" if count > 1 else "single",
+                "transport": "rdma",
+                "rank": rank,
+                "nodes": count,
+                "management_address": f"10.0.0.{rank + 1}",
+                "cluster_address": f"192.168.100.{rank + 10}",
+                "cluster_interface": "enp1s0f0np0",
+                **values,
+            }
+        )
+        for rank, host in enumerate(HOSTS[:count])
+    }
+
+
+def made(*entries, count=4, firewall=True, fabric=None, memory=None, **of_recipe):
+    read, findings = _engine_services.read(entries, HOSTS[:count])
+    assert not findings
+    services = []
+    for entry in read:
+        given = _engine_services.over({"requirements": GPU}, entry)
+        wishes = Wishes(**{WISHES[name]: value for name, value in given.items()})
+        services.append(Service(entry, recipe(**of_recipe), wishes))
+    return _engine_services.plan(
+        services, fabric or facts(count), memory or {}, firewall=firewall, several=bool(entries)
+    )
+
+
+def problems(*entries, **options):
+    result = made(*entries, **options)
+    assert not result.plans
+    return [str(finding) for finding in result.findings if finding.severity == "error"]
+
+
+def test_one_service_is_the_list_with_one_entry():
+    plain = made().plans
+    listed = made({"name": "chat"}).plans
+    assert plain["spark1"]["names"]["unit"] == listed["spark1"]["names"]["unit"] == "sparkmatrix-engine.service"
+    for host in HOSTS:
+        assert {**plain[host], "heads": 0, "services": 0} == {**listed[host], "heads": 0, "services": 0}
+    assert plain["spark1"]["services"] == [
+        {
+            "name": "engine",
+            "model": "model",
+            "host": "127.0.0.1",
+            "port": 8000,
+            "key": True,
+            "key_file": "/etc/sparkmatrix/engine-key.env",
+        }
+    ]
+    assert not plain["spark1"]["beside"]
+    assert [plan["heads"] != [] for plan in plain.values()] == [True, False, False, False]
+
+
+def test_ranks_of_all_nodes_keep_their_gaps():
+    fabric = {host: fact for host, fact in facts(4, nodes=3).items() if host != "spark2"}
+    assert [plan["rank"] for plan in made(fabric=fabric).plans.values()] == [0, 2, 3]
+
+
+def test_two_and_two():
+    result = made(CHAT, CODE)
+    plans = result.plans
+    assert [plans[host]["role"] for host in HOSTS] == ["head", "worker", "head", "worker"]
+    assert [plans[host]["rank"] for host in HOSTS] == [0, 1, 0, 1]
+    assert plans["spark4"]["ray"]["address"] == "192.168.100.12:6379"
+    assert plans["spark3"]["head"] == "spark3"
+    assert plans["spark3"]["cluster"] == {"head": "spark1", "nodes": 4, "is_head": False}
+    assert plans["spark1"]["names"]["unit"] == "sparkmatrix-engine-chat.service"
+    assert plans["spark3"]["names"]["description"] == "/etc/sparkmatrix/engine-code.json"
+    assert all(plan["open_to_peers"] for plan in plans.values())
+    assert result.summary[0] == "Service chat"
+    assert any(line.startswith("  Endpoint: http://192.168.100.12:8001/v1 on spark3") for line in result.summary)
+
+
+def test_a_head_elsewhere_listens_on_the_fabric():
+    plans = made(CHAT, CODE).plans
+    argv = plans["spark3"]["engine"]["argv"]
+    assert argv[argv.index("--host") + 1] == "192.168.100.12"
+    assert [(door["name"], door["host"], door["port"], door["key"]) for door in plans["spark1"]["services"]] == [
+        ("chat", "127.0.0.1", 8000, True),
+        ("code", "192.168.100.12", 8001, True),
+    ]
+    assert plans["spark3"]["heads"][0]["host"] == "192.168.100.12"
+    assert plans["spark3"]["heads"][0]["keeper"] == "sparkmatrix-keeper-code.service"
+
+
+def test_the_first_of_its_nodes_is_the_head():
+    plans = made({**CHAT, "nodes": ["spark2", "spark1"]}, CODE).plans
+    assert plans["spark2"]["role"] == "head"
+    assert plans["spark1"]["ray"]["address"] == "192.168.100.11:6379"
+    assert plans["spark1"]["heads"] == []
+    assert plans["spark1"]["cluster"]["is_head"]
+
+
+def test_a_node_without_a_service():
+    plans = made({**CHAT, "nodes": ["spark1"]}).plans
+    assert plans["spark2"]["role"] == "idle"
+    assert plans["spark2"]["environments"] == []
+    assert not plans["spark2"]["open_to_peers"]
+    assert not plans["spark1"]["open_to_peers"]
+
+
+def test_beside_each_other():
+    wide = {**CHAT, "memory_share": 0.6}
+    plans = made({**SMALL, "nodes": ["spark2"], "memory_share": 0.4}, wide).plans
+    assert plans["spark2"]["backend"] == "ray"  # the one that spans nodes comes first
+    (small,) = plans["spark2"]["beside"]
+    assert (small["backend"], small["names"]["instance"]) == ("single", "small")
+    budgets = [plans["spark2"]["memory"], small["memory"]]
+    assert [round(budget["utilization"], 2) for budget in budgets] == [0.48, 0.32]
+    argv = small["engine"]["argv"]
+    assert argv[argv.index("--gpu-memory-utilization") + 1] == "0.32"
+    # Two that start at once would measure each other.
+    assert "--kv-cache-memory-bytes" in argv
+    assert plans["spark2"]["environments"] == [{"path": "/opt/sparkmatrix/engine", "requirements": GPU}]
+    assert [head["name"] for head in plans["spark2"]["heads"]] == ["small"]
+
+
+def test_alone_on_its_nodes_nothing_is_pinned():
+    assert "--kv-cache-memory-bytes" not in made(CHAT, CODE).plans["spark1"]["engine"]["argv"]
+
+
+def test_a_share_that_is_too_small_is_refused_with_numbers():
+    entries = ({**SMALL, "nodes": ["spark1"], "memory_share": 0.1}, {**CODE, "nodes": ["spark1"], "memory_share": 0.9})
+    (problem,) = problems(*entries)
+    assert problem.startswith("small: recipe model: the model does not fit: 9.7 GiB of 121.6 GiB (assumed) at 0.08")
+    assert problem.endswith("Or give it a larger memory_share than 0.1.")
+
+
+def test_all_findings_at_once():
+    entries = (
+        {**CHAT, "nodes": ["spark1", "spark2"]},
+        {**CODE, "nodes": ["spark2", "spark3"], "port": 8000},
+        {**SMALL, "nodes": ["spark4"], "served_model_name": "chat", "port": 6379},
+        {"name": "last", "nodes": ["spark4"], "port": 80, "served_model_name": "last", "requirements": GPU},
+    )
+    entries = tuple({key: value for key, value in entry.items() if key != "requirements"} for entry in entries)
+    assert [problem.split(". ")[0] for problem in problems(*entries)] == [
+        "spark2: its services have more than its memory: chat 1 + code 1 = 2",
+        "spark2: 2 of its services span several nodes: chat, code",
+        "spark4: its services have more than its memory: small 1 + last 1 = 2",
+        "engine_services code: port 8000 is that of chat too",
+        "engine_services small: port 6379 is the one of Ray",
+        "engine_services last: port is 80",
+        "engine_services small: it serves the model chat, and so does chat: clients could not tell them apart",
+    ]
+
+
+def test_one_environment_has_one_list_of_packages():
+    entries = (
+        {**CHAT, "nodes": ["spark1"], "memory_share": 0.5},
+        {**CODE, "nodes": ["spark1"], "memory_share": 0.5, "venv_requirements": ["vllm==0.32.0"]},
+    )
+    (problem,) = problems(*entries)
+    assert "on spark1 it needs other packages in /opt/sparkmatrix/engine than chat" in problem
+    plans = made(entries[0], {**entries[1], "venv_path": "/opt/other"}).plans
+    assert [item["path"] for item in plans["spark1"]["environments"]] == ["/opt/sparkmatrix/engine", "/opt/other"]
+
+
+def test_only_vllm_takes_a_part_of_a_node():
+    sglang = {"engine": "sglang", "runtime": "venv", "venv_path": "/opt/sglang"}
+    entries = (
+        {**CHAT, "nodes": ["spark1"], "memory_share": 0.5, **sglang},
+        {**CODE, "nodes": ["spark1"], "memory_share": 0.5},
+    )
+    assert any("cannot be given a part of a node" in problem for problem in problems(*entries))
+
+
+def test_without_a_key_nothing_listens_on_the_network():
+    found = problems(CHAT, {**CODE, "engine": "sglang", "runtime": "venv"})
+    assert any("sglang asks for no key, and on spark3 it would listen on the network" in problem for problem in found)
+
+
+def test_containers_are_for_one_service():
+    found = problems(CHAT, {**CODE, "runtime": "container", "launch": "native", "image": "x/y:v0.33.0"})
+    assert any("does not start, containers of several services" in problem for problem in found)
+
+
+def test_without_a_firewall():
+    (warning,) = [str(finding) for finding in made(CHAT, CODE, firewall=False).findings]
+    assert "its API listens on 192.168.100.12 of spark3 (fabric) without a firewall" in warning
+    fabric = dict(facts())
+    fabric["spark3"] = facts(4, cluster_address="10.0.0.3")["spark3"]
+    (problem,) = problems(CHAT, CODE, firewall=False, fabric=fabric)
+    assert "the management network, without a firewall" in problem
+    assert made(CHAT, CODE, fabric=fabric).plans
+
+
+def test_facts_of_another_cluster():
+    fabric = facts(4, nodes=5)
+    assert len(problems(CHAT, CODE, fabric=fabric)) == 4
+
+
+@pytest.mark.parametrize(
+    ("entry", "wanted"),
+    [
+        ("chat", "'chat' is no mapping"),
+        ({"name": "Chat"}, "'Chat' is no name of a service"),
+        ({}, "'' is no name of a service"),
+        ({"name": "key"}, "'key' is taken"),
+        ({"name": "a", "node": ["spark1"]}, "it has no key 'node'. Did you mean nodes?"),
+        ({"name": "a", "nodes": []}, "nodes is []"),
+        ({"name": "a", "nodes": "spark1"}, "nodes is 'spark1'"),
+        ({"name": "a", "nodes": ["spark9"]}, "spark9 is no host of the group 'sparks'"),
+        ({"name": "a", "nodes": ["spark1", "spark1"]}, "spark1 is named 2 times"),
+        ({"name": "a", "memory_share": 0}, "memory_share is 0"),
+        ({"name": "a", "memory_share": True}, "memory_share is True"),
+        ({"name": "a", "memory_share": 1.5}, "memory_share is 1.5"),
+    ],
+)
+def test_entries(entry, wanted):
+    read, findings = _engine_services.read([entry], HOSTS)
+    assert not read
+    assert any(wanted in str(finding) for finding in findings)
+
+
+def test_names_are_unique():
+    _read, findings = _engine_services.read([{"name": "a"}, {"name": "a"}], HOSTS)
+    assert "2 services are called 'a'" in str(findings[0])
+
+
+def test_an_entry_over_the_common_options():
+    (entry,), _findings = _engine_services.read([{"name": "a", "options": {"x": 1}, "port": 9000}], HOSTS)
+    common = {"options": {"x": 0, "y": 2}, "port": 8000, "environment": {"E": "1"}}
+    assert _engine_services.over(common, entry) == {
+        "options": {"x": 1, "y": 2},
+        "port": 9000,
+        "environment": {"E": "1"},
+    }
