@@ -20,7 +20,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _sshd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fail2ban, _os_settings, _sshd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FACT_PATH
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
@@ -43,6 +43,7 @@ class Look:
     fact: Any = None  # the fabric fact as it is on disk, not validated
     account: bool = False
     known_hosts: str = ""  # of the last run: who was a node then, with which host keys
+    jail: bool = False  # fail2ban was switched on by an earlier run
     changed: bool = False
 
     def as_dict(self) -> dict[str, Any]:
@@ -58,6 +59,7 @@ def look(machine: Machine, reader: Reader, user: str, *, rotate: bool = False, c
         fact=_fact(machine),
         account=_exists(user),
         known_hosts=machine.read(KNOWN_HOSTS) or "",
+        jail=machine.read(f"{_os_settings.STATE_DIR}/{_fail2ban.SETTINGS}.json") is not None,
     )
     found.public_key = "" if rotate and not check_mode else public_key(machine)
     if rotate or not found.public_key:

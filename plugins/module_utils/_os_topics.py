@@ -67,8 +67,10 @@ UPGRADE_EXCEPTIONS = (
 )
 # Names as in /proc/<pid>/comm, which are cut at 15 characters.
 ENGINE_COMMS = "^(VLLM::|vllm|ray::|raylet|sglang|trtllm|mpirun)"
+# sparkmatrix-nod: the watchdog and the keeper.
 SYSTEM_COMMS = (
-    "^(systemd|systemd-journal|systemd-logind|sshd|sshd-session|dbus-daemon|NetworkManager|dockerd|containerd)"
+    "^(systemd|systemd-journal|systemd-logind|sshd|sshd-session|dbus-daemon|NetworkManager|dockerd|containerd"
+    "|sparkmatrix-nod)"
 )
 
 
@@ -316,8 +318,8 @@ def earlyoom(options: Options, machine: Machine, before: Record) -> Part:
         prefer = f" --prefer '{ENGINE_COMMS}'"
     else:
         avoid = f"({SYSTEM_COMMS}|{ENGINE_COMMS})"
-    # -s 100: without it earlyoom waits until swap is used up as well.
-    arguments = f"-r 3600 -m {options.earlyoom_percent} -s 100 --avoid '{avoid}'{prefer}"
+    # -s 100,100: without it earlyoom waits until swap is used up as well, with 100 alone it does so before SIGKILL.
+    arguments = f"-r 3600 -m {options.earlyoom_percent} -s 100,100 --avoid '{avoid}'{prefer}"
     part.text(EARLYOOM_FILE, f'EARLYOOM_ARGS="{arguments}"\n')
     part.want("enabled", "earlyoom.service", "enabled")
     part.want("units", "earlyoom.service", "active")

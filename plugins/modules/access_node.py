@@ -76,6 +76,10 @@ account:
   description: The account O(user) is there.
   returned: O(state=present)
   type: bool
+jail:
+  description: M(sparkmatrix.cluster.fail2ban_jail) has switched fail2ban on.
+  returned: O(state=present)
+  type: bool
 known_hosts:
   description: The text of C(/etc/sparkmatrix/ssh/known_hosts), empty where there is none.
   returned: O(state=present)

@@ -3,7 +3,9 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""os_stabilization_reboot and the reboots of os_update on two lab nodes. Usage: reboots.py [--engine] [--beside ID].
+"""os_stabilization_reboot, a node lost in the middle of the role, and the reboots of os_update on two lab nodes.
+
+Usage: reboots.py [--engine] [--beside ID].
 
 ``--engine``: instead, one update of nodes that serve a model, which have to serve it again afterwards.
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 
 import cluster
 from cluster import LabError, lab
@@ -45,9 +48,44 @@ class Firmware(threading.Thread):
                 if subprocess.run(start, cwd=cluster.ROOT, capture_output=True, check=False).returncode == 0:
                     self.boots.append(host)
 
+    def wait_for(self, host: str, limit_s: float = 120) -> None:
+        """Until it has been booted, and its boot has ended."""
+        command = lab("exec", *self.here.lab[1], host, "--", "systemctl", "is-system-running", "--wait")
+        deadline = time.monotonic() + limit_s
+        while True:
+            seen = subprocess.run(command, cwd=cluster.ROOT, capture_output=True, text=True, check=False).stdout
+            if host in self.boots and seen.strip() in ("running", "degraded"):
+                return
+            if time.monotonic() > deadline:
+                raise LabError(f"{host} did not come back within {limit_s:.0f} s: {seen!r}")
+            time.sleep(1)
+
     def took(self) -> list[str]:
         boots, self.boots = self.boots, []
         return boots
+
+
+def lost_in_the_middle(here: Updates, firmware: Firmware) -> None:
+    """The plug of a node is pulled while the role works on it; the next run completes what is half done there."""
+    watch = "until grep -qs 'vm.swappiness = 7' /etc/sysctl.d/zz-sparkmatrix.conf; do sleep 0.02; done"
+
+    def cut() -> None:
+        seen = lab("exec", *here.lab[1], "spark2", "--", "timeout", "300", "sh", "-c", watch)
+        subprocess.run(seen, cwd=cluster.ROOT, capture_output=True, check=False)
+        subprocess.run(lab("stop", *here.lab[1], "spark2"), cwd=cluster.ROOT, capture_output=True, check=False)
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    os_layer, seven = "playbooks/os_stabilization.yml", ("-e", "os_stabilization_swappiness=7")
+    here.play("lost", os_layer, *seven, fails="[spark2]: UNREACHABLE!")
+    thread.join()
+    firmware.wait_for("spark2")
+    here.expect("boots of the node that was lost", firmware.took(), ["spark2"])
+    here.play("found", os_layer, *seven)
+    here.play("found-again", os_layer, *seven, unchanged=True)
+    told = here.node("spark2", "sudo cat /var/lib/sparkmatrix/settings/os_stabilization.json")
+    here.expect("nothing is pending, and the first value is known", ("pending" in told, '"60"' in told), (False, True))
+    here.play("back", os_layer)
 
 
 def run(here: Updates, firmware: Firmware) -> None:
@@ -66,6 +104,8 @@ def run(here: Updates, firmware: Firmware) -> None:
     here.expect("reboots", firmware.took(), [])
     here.play("always", os_layer, "-e", "os_stabilization_reboot=always")
     here.expect("reboots, one after the other", firmware.took(), wanted)
+
+    lost_in_the_middle(here, firmware)
 
     for host in HOSTS:
         here.source(host, (NAME, "1.0", ""))

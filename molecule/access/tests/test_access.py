@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 CONFIG = "/etc/sparkmatrix/ssh/config"
@@ -12,8 +14,29 @@ SIX_KEYS = """
 set -eu
 d=$(mktemp -d); trap 'rm -rf "$d"' EXIT
 for n in 1 2 3 4 5 6; do ssh-keygen -q -t ed25519 -N '' -f "$d/k$n"; ssh-add -q "$d/k$n"; done
-ssh -F {config} -o IdentitiesOnly=no {peer} version
+ssh -v -F {config} -o IdentitiesOnly=no {peer} version
 """
+# Somebody from outside: an address that no node has, on a cable of its own. Six logins that fail, then one more.
+# The ban may fall into the middle of one, which then hears nothing any more.
+STRANGER = """
+set -eu
+trap 'ip link delete stranger0; ip netns delete stranger' EXIT
+ip netns add stranger
+ip link add stranger0 type veth peer name eth0 netns stranger
+ip address add 192.0.2.1/30 dev stranger0
+ip link set stranger0 up
+ip -n stranger address add 192.0.2.2/30 dev eth0
+ip -n stranger link set eth0 up
+for n in 1 2 3 4 5 6; do ip netns exec stranger timeout 10 ssh {options} nosuch@192.0.2.1 true || true; done
+for n in $(seq 50); do
+  fail2ban-client get sshd banip | grep -qx 192.0.2.2 && break
+  sleep 0.2
+done
+ip netns exec stranger timeout 10 ssh {options} nosuch@192.0.2.1 true || true
+fail2ban-client get sshd banip
+fail2ban-client unban 192.0.2.2
+"""
+OPTIONS = "-F none -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=5"
 
 
 def name(host):
@@ -50,6 +73,7 @@ def test_nodes_run_nothing_else_on_each_other(host, asked):
 def test_an_agent_with_six_other_keys_gets_in(host):
     done = host.run("ssh-agent sh -c %s", SIX_KEYS.format(config=CONFIG, peer=peer(host)))
     assert done.rc == 0, done.stderr
+    assert done.stderr.count("Offering public key") == 7
 
 
 def test_host_keys_are_known_to_everybody_on_the_node(host):
@@ -76,6 +100,33 @@ def test_sshd_goes_by_the_settings(host):
     settings = dict(line.partition(" ")[::2] for line in host.check_output("sshd -T").splitlines())
     found = [settings[name] for name in ("maxauthtries", "passwordauthentication", "permitrootlogin")]
     assert found == ["10", "no", "no"]
+
+
+def test_the_jail_knows_every_node_and_the_controller(host):
+    ignored = set(re.findall(r"^[|`]- (\S+)$", host.check_output("fail2ban-client get sshd ignoreip"), re.MULTILINE))
+    nodes = set(re.findall(r"^([0-9.]+) .*spark", host.file("/etc/hosts").content_string, re.MULTILINE))
+    controller = host.check_output("echo $SSH_CONNECTION").split()[:1]
+    assert {*nodes, *controller} <= ignored
+    assert host.service("fail2ban").is_enabled
+
+
+def test_a_stranger_is_banned(host):
+    done = host.run("sh -c %s", STRANGER.format(options=OPTIONS))
+    assert done.rc == 0, done.stderr
+    assert "192.0.2.2" in done.stdout.split()
+    said = [line for line in done.stderr.splitlines() if "ermission denied" in line or "refused" in line]
+    assert "Permission denied" in said[0] and "Connection refused" in said[-1]
+
+
+def test_a_node_is_not_banned_whatever_it_tries(host):
+    for _attempt in range(7):
+        said = host.check_output(f"ssh {OPTIONS} nosuch@{peer(host)} true 2>&1 || true")
+        assert "Permission denied" in said
+    assert host.check_output(f"ssh -F {CONFIG} {peer(host)} version").startswith("sparkmatrix-node ")
+
+
+def test_tmux_is_there(host):
+    assert host.check_output("tmux -V").startswith("tmux ")
 
 
 def test_sudo_is_still_in_order_and_nothing_waits_for_a_confirmation(host):

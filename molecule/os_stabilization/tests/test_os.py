@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 
+VICTIM = pathlib.Path(__file__).with_name("earlyoom_victim.sh")
 TOOL = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 
 
@@ -99,3 +101,11 @@ def test_a_second_look_finds_nothing_pending(host):
     record = json.loads(host.file("/var/lib/sparkmatrix/settings/os_stabilization.json").content_string)
     assert "pending" not in record
     assert record["sysctl"]["vm.swappiness"] == "60"
+
+
+def test_earlyoom_runs_and_would_end_the_engine_first(host):
+    assert host.service("earlyoom").is_running and host.service("earlyoom").is_enabled
+    pid = host.check_output("systemctl show --property=MainPID --value earlyoom")
+    command = host.check_output("tr '\\0' ' ' < /proc/%s/cmdline", pid)
+    assert " -m 3 -s 100,100 --avoid ^(systemd|" in command and " --prefer ^(VLLM::|" in command
+    assert host.check_output("sh -c %s", VICTIM.read_text()).endswith('"VLLM::EngineCor"')

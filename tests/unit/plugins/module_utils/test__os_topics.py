@@ -188,7 +188,8 @@ def test_earlyoom():
     text = content(part, "/etc/default/earlyoom")
     assert "--prefer" not in text
     assert "VLLM::" in text
-    assert "-m 3 -s 100" in text
+    assert "-m 3 -s 100,100" in text
+    assert "sparkmatrix-nod" in text
     assert "packages" not in part.values
     ours = topics.earlyoom(options, machine(), Record({"packages": {"earlyoom": "absent"}}))
     assert ours.values["packages"] == {"earlyoom": "installed"}
