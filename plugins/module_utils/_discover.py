@@ -49,7 +49,7 @@ def parse_avahi(text: str) -> list[Candidate]:
     """The output of ``avahi-browse --parsable --resolve``: ``=;interface;IPv4;name;type;domain;host;address;port;…``.
 
     IPv4 only, once per address, by name. Lines that are something else are left out, and so are names that are no host
-    names.
+    names, and loopback: a machine that announces itself hears itself there.
     """
     found: dict[str, Candidate] = {}
     for line in text.splitlines():
@@ -62,10 +62,9 @@ def parse_avahi(text: str) -> list[Candidate]:
 
 def _is_address(text: str) -> bool:
     try:
-        ipaddress.IPv4Address(text)
+        return not ipaddress.IPv4Address(text).is_loopback
     except ValueError:
         return False
-    return True
 
 
 def _unescape(matched: re.Match[str]) -> str:

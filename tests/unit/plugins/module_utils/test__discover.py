@@ -32,6 +32,7 @@ def test_what_avahi_prints() -> None:
         ("192.168.1.20", "spark-1a2b", True),
     ]
     assert _discover.parse_avahi("") == []
+    assert _discover.parse_avahi('=;lo;IPv4;spark;_ssh._tcp;local;spark.local;127.0.0.1;22;""\n') == []
 
 
 @pytest.mark.parametrize(
