@@ -214,6 +214,7 @@ def steps() -> list[Step]:
                 (f"{VENV}/python", "tests/lab/os_update.py"),
                 (f"{VENV}/python", "tests/lab/reboots.py"),
                 (f"{VENV}/python", "tests/lab/reboots.py", "--engine"),
+                (f"{VENV}/python", "tests/lab/first_login.py"),
             ),
             ("full",),
             needs_lab,

@@ -55,6 +55,7 @@ TOOLS = {
     "sysctl": "procps",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
+    "sshpass": "sshpass",
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From machines that are only announced on the network, with an account and its password, to keys and no passwords.
+
+Two lab nodes. discover.yml finds them by mDNS and by their network, bootstrap.yml turns password logins into keys,
+ssh_config.yml writes what ssh reads. mDNS: avahi announces on both nodes, and the controller's ``avahi-browse`` is the
+one of spark1, asked over ssh. The password reaches Ansible as --ask-pass would give it, from a file.
+
+Usage: first_login.py [--beside ID]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import cluster
+from cluster import LabError
+from lifecycle import Cluster
+
+HOSTS = ("spark1", "spark2")
+ACCOUNT = "setup"
+TOOL = "/usr/bin/nvidia-smi"
+PROOF = "bootstrap | Prove that the key logs in"
+NEXT = "bootstrap | Name the machine"
+ANNOUNCE = """<service-group><name>%h</name><service><type>_ssh._tcp</type><port>22</port></service></service-group>"""
+# An account as the first start of a Spark makes it: a password, sudo with it, no key.
+MAKE = """
+set -eu
+useradd --create-home --shell /bin/bash --groups sudo {account}
+echo '{account}:{password}' | chpasswd
+sed -i 's/^PasswordAuthentication no/PasswordAuthentication yes/' /etc/ssh/sshd_config.d/lab.conf
+systemctl reload ssh
+"""
+AVAHI = f"""
+set -eu
+echo '{ANNOUNCE}' > /etc/avahi/services/ssh.service
+systemctl start avahi-daemon.service
+"""
+
+
+class FirstLogin(Cluster):
+    def __init__(self, beside: str) -> None:
+        super().__init__(beside, ())
+        self.password = secrets.token_hex(8)
+
+    def prepare(self) -> None:
+        for host in HOSTS:
+            self.inside(host, AVAHI)
+        # A GB10 by what its driver's tool says; spark2 stays what it is.
+        self.inside(
+            "spark1", "printf '#!/bin/sh\\necho NVIDIA GB10\\n' > {0} && chmod 755 {0}".format("/usr/bin/nvidia-smi")
+        )
+        program = self.place / "bin/avahi-browse"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec ssh -F {self.state}/ssh_config spark1 avahi-browse "$@"\n')
+        program.chmod(0o755)
+        os.environ["PATH"] = f"{program.parent}:{os.environ['PATH']}"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.place / "key"], check=True)
+        (self.place / "password").touch(0o600)
+        (self.place / "password").write_text(self.password)
+
+    def ssh(self, host: str, *words: str, password: bool = False) -> subprocess.CompletedProcess[str]:
+        """As the operator's computer would: with the new key only, or with the password only."""
+        login = self.logins[host]["ansible_host"]
+        options = ["-F", "none", "-o", f"UserKnownHostsFile={self.state}/ssh/known_hosts", "-o", "ConnectTimeout=10"]
+        options += ["-o", "NumberOfPasswordPrompts=1", "-o", f"IdentityFile={self.place}/key"]
+        options += ["-o", f"PreferredAuthentications={'password' if password else 'publickey'}"]
+        prefix = ["sshpass", "-f", str(self.place / "password")] if password else []
+        return subprocess.run(
+            [*prefix, "ssh", *options, f"{ACCOUNT}@{login}", *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def run_local(self, name: str, playbook: str, *options: str, fails: str = "") -> str:
+        """A playbook that needs no inventory of the nodes, or only reads it."""
+        path = str(self.place)
+        run = cluster.play(
+            f"first-{name}", *options, playbook=f"playbooks/{playbook}", inventory=path, overlay=path, show=False
+        )
+        said = (cluster.STATE / f"first-{name}.log").read_text(errors="replace")
+        if bool(run.code) != bool(fails) or fails not in said:
+            raise LabError(f"{name}: ended with {run.code}\n{cluster.log_tail(f'first-{name}', 40)}")
+        cluster.say(f"   {name}: as expected, {run.seconds:.0f} s")
+        return said
+
+
+def discover(here: FirstLogin) -> None:
+    address = {host: str(here.logins[host]["ansible_host"]) for host in HOSTS}
+    network = f"{address['spark1']}/28"
+    key = f"-i {here.state}/ssh/id_ed25519 -F none -o UserKnownHostsFile={here.place}/discovered"
+    login = ("-u", "dgx", "-e", json.dumps({"discover_ssh_args": key}))
+    for name, more in (("mdns", ()), ("cidr", ("-e", f"discover_cidr={network}"))):
+        file = here.place / f"found-{name}/hosts.yml"
+        words = (*login, *more, "-e", f"discover_inventory={file}")
+        here.run_local(f"discover-{name}", "discover.yml", *words)
+        text = file.read_text()
+        for part in (f"ansible_host: {address['spark1']}", f"# {address['spark2']} "):
+            here.expect(f"{part} in {file}", part in text, True)
+        here.expect("the one that is no GB10", f"{address['spark2']} " in text and "not a GB10" in text, True)
+        here.run_local(f"discover-{name}-again", "discover.yml", *words, fails="is there already")
+        here.expect("itself on loopback", "127.0.0.1" in text, False)
+        if name == "mdns":
+            here.expect("the name that it announces", "spark1: # spark1, GB10 confirmed" in text, True)
+
+
+def bootstrap(here: FirstLogin) -> None:
+    def group(**extra: object) -> None:
+        # With the hosts: the lab's group_vars name another user.
+        shared = {"ansible_user": ACCOUNT, "ansible_ssh_common_args": known, **extra}
+        hosts = {
+            host: {"ansible_host": here.logins[host]["ansible_host"], "spark_rank": rank, **shared}
+            for rank, host in enumerate(HOSTS)
+        }
+        (here.place / "hosts.yml").write_text(json.dumps({"all": {"children": {"sparks": {"hosts": hosts}}}}))
+
+    known = f"-F none -o UserKnownHostsFile={here.state}/ssh/known_hosts"
+    secret = str(here.place / "password")
+    passwords = ("--connection-password-file", secret, "--become-password-file", secret)
+    key = (here.place / "key.pub").read_text().strip()
+    off = {"access_sshd_hardening": True, "access_sshd_passwords": "off"}
+    wanted = ("-e", json.dumps({"access_admin_keys": [key], "access_admin_nopasswd": True, **off}))
+    for host in HOSTS:
+        here.expect(f"only the password lets {ACCOUNT} in", here.ssh(host, "true").returncode, 255)
+        here.expect("the password lets in", here.ssh(host, "true", password=True).returncode, 0)
+    group()
+    here.play("bootstrap-no-sudo-password", "playbooks/bootstrap.yml", *passwords[:2], *wanted, fails="sudo password")
+    # The key is not one that this computer has: the proof fails, and passwords stay.
+    here.play("bootstrap-wrong-key", "playbooks/bootstrap.yml", *passwords, *wanted, fails="UNREACHABLE")
+    said = (cluster.STATE / "lifecycle-bootstrap-wrong-key.log").read_text()
+    here.expect("the proof fails, and nothing follows", [name in said for name in (PROOF, NEXT)], [True, False])
+    for host in HOSTS:
+        here.expect("the password lets in still", here.ssh(host, "true", password=True).returncode, 0)
+    group(ansible_ssh_private_key_file=str(here.place / "key"))
+    here.play("bootstrap-password", "playbooks/bootstrap.yml", *passwords, *wanted)
+    for host in HOSTS:
+        refused = here.ssh(host, "true", password=True)
+        here.expect("passwords are off", (refused.returncode, "Permission denied" in refused.stderr), (255, True))
+        seen = here.ssh(host, "sudo -n id -un; hostname; grep 127.0.1.1 /etc/hosts").stdout.split()
+        here.expect("key, sudo and name", seen, ["root", host, "127.0.1.1", host])
+    # From here on with the key, no password anywhere.
+    here.play("bootstrap-key", "playbooks/bootstrap.yml", *wanted, unchanged=True)
+
+
+def ssh_config(here: FirstLogin) -> None:
+    file = here.place / "ssh/sparkmatrix.conf"
+    here.run_local("ssh-config", "ssh_config.yml", "-e", f"access_client_file={file}")
+
+    def read(host: str) -> list[str]:
+        return subprocess.run(["ssh", "-G", "-F", file, host], capture_output=True, text=True, check=True).stdout.split(
+            "\n"
+        )
+
+    for host in HOSTS:
+        wanted = {f"hostname {here.logins[host]['ansible_host']}", f"user {ACCOUNT}"}
+        here.expect(f"{host} as ssh reads it", wanted - set(read(host)), set())
+    forwards = sorted(line for line in read("spark1-tunnel") if line.startswith("localforward "))
+    ports = (3000, 8000, 8080, 8265)
+    here.expect("forwards", forwards, [f"localforward [127.0.0.1]:{port} [127.0.0.1]:{port}" for port in ports])
+    here.expect("no forward without asking", [line for line in read("spark1") if line.startswith("localf")], [])
+
+
+def main(arguments: Sequence[str]) -> int:
+    beside = arguments[arguments.index("--beside") + 1] if "--beside" in arguments else ""
+    here = FirstLogin(beside)
+    try:
+        here.boot(2)
+        here.prepare()
+        discover(here)
+        for host in HOSTS:
+            here.inside(host, MAKE.format(account=ACCOUNT, password=here.password))
+        bootstrap(here)
+        ssh_config(here)
+    except (LabError, subprocess.SubprocessError) as exc:
+        print(exc)
+        return 1
+    finally:
+        here.down()
+    cluster.say(str(here.seconds))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
