@@ -200,6 +200,16 @@ def steps() -> list[Step]:
             on_lab=True,
         ),
         Step(
+            "staying-up-launches",
+            tuple(
+                (f"{VENV}/python", "tests/lab/staying_up.py", "--launch", launch, "--only", "rank,head")
+                for launch in ("native", "replicas")
+            ),
+            ("full",),
+            needs_lab,
+            on_lab=True,
+        ),
+        Step(
             "head-controller",
             ((f"{VENV}/python", "tests/lab/head_controller.py"),),
             ("full",),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 MIN_COMPOSE = (2, 20)  # `up --no-log-prefix --pull never` as they are used here
+MIN_RAY = (2, 52)  # the first with tokens; without one, who reaches the port can run code
+_NATIVE = "Set engine_launch: native, which needs no Ray, or name an image with Ray 2.52 or newer"
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Image:
     digests: tuple[str, ...] = ()
     size: int = 0
     platform: str = ""
+    ray: str = ""  # version, where it was asked for
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "digests": list(self.digests)}
@@ -92,3 +96,29 @@ def pull(name: str, runner: Runner) -> Image:
             "Check name, network and login (docker login), or load it on every node: docker load -i FILE",
         )
     return inspect(name, runner)
+
+
+def ray_version(name: str, mounts: Sequence[Mapping[str, str]], runner: Runner = run_program) -> str:
+    """Which Ray a container of this image finds, asked in one without network.
+
+    ``mounts``: files of this node over files of the image. Raises where there is none, or one that lacks tokens.
+    """
+    binds = []
+    for mount in mounts:
+        binds += ["--mount", f"type=bind,source={mount['source']},target={mount['target']},readonly"]
+    # Not the version of a Python package: which Python starts, and what it finds, is the program's own business.
+    done = runner(["docker", "run", "--rm", "--network", "none", *binds, "--entrypoint", "ray", name, "--version"])
+    found = _VERSION.search(done.out)
+    if done.rc != 0 or not found:
+        raise SparkError(
+            f"ranks shall meet over Ray, and the image has no Ray that starts ({done.complaint})",
+            f"image {name}",
+            _NATIVE,
+        )
+    if tuple(int(part) for part in found.group().split(".")[:2]) < MIN_RAY:
+        raise SparkError(
+            f"its Ray {found.group()} has no tokens: anyone who reaches its port could run code",
+            f"image {name}",
+            _NATIVE,
+        )
+    return found.group()

@@ -560,6 +560,7 @@ def _ray(config: Mapping[str, Any]) -> str:
         dict(ray["environment"]),
         str(ray["user"]),
         RAY_S,
+        str(ray.get("container") or ""),
     )
     try:
         verdict = _ray_cluster.read(query)

@@ -58,7 +58,10 @@ GRACE_S = 20.0  # for the interpreter and ray.init, beyond the time limit
 
 @dataclass(frozen=True)
 class Query:
-    """``addresses`` are the planned cluster addresses. ``user`` is empty for the user that asks."""
+    """``addresses`` are the planned cluster addresses. ``user`` is empty for the user that asks.
+
+    With ``container`` the question is asked in that container, which has the environment already.
+    """
 
     python: str
     address: str
@@ -66,6 +69,7 @@ class Query:
     environment: Mapping[str, str]
     user: str = ""
     timeout_s: float = 60.0
+    container: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,12 +165,14 @@ def read(
 
     A head that is just starting can end the query (Ray's client aborts the process), so it is repeated.
     """
-    environment = {"PATH": os.defpath, **query.environment}
+    inside = ["docker", "exec", query.container] if query.container else []
+    environment = {"PATH": os.defpath, **({} if query.container else query.environment)}
+    user = "" if query.container else query.user
     deadline = clock() + query.timeout_s
     while True:
         left = max(deadline - clock(), 0.0)
-        argv = [query.python, "-c", SCRIPT, query.address, json.dumps(list(query.addresses)), f"{left:.1f}"]
-        code, out, err = run(argv, environment, query.user, left + GRACE_S)
+        script = [query.python, "-c", SCRIPT, query.address, json.dumps(list(query.addresses)), f"{left:.1f}"]
+        code, out, err = run([*inside, *script], environment, user, left + GRACE_S)
         nodes, error = parse(out)
         if code and nodes is None:
             error = " ".join((err or out).strip().splitlines()[-1:]) or error

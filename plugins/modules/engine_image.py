@@ -11,7 +11,7 @@ short_description: Have a container image on this node, and say which one it is
 version_added: 0.1.0
 description:
   - Fetches the image with Docker where it is not there yet. An image that is there is not looked for anywhere else.
-  - Fails where Docker or its Compose plug-in cannot be used.
+  - Fails where Docker or its Compose plug-in cannot be used, or where the image lacks the Ray that is asked for.
 options:
   name:
     description: The image, best with its digest.
@@ -21,6 +21,16 @@ options:
     description: How long fetching may take, in seconds.
     type: float
     default: 7200
+  ray:
+    description:
+      - Whether it has to bring Ray 2.52 or newer, which knows tokens. It is asked in a container without network.
+    type: bool
+    default: false
+  patches:
+    description: Files of this node that will lie over files of the image, each with C(source) and C(target).
+    type: list
+    elements: dict
+    default: []
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -50,7 +60,10 @@ image:
     digests: [nvcr.io/nvidia/vllm@sha256:77aa]
     size: 21474836480
     platform: linux/arm64
+    ray: 2.60.0
 """
+
+from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _command, _engine_image
@@ -62,6 +75,8 @@ def main() -> None:
         argument_spec={
             "name": {"type": "str", "required": True},
             "timeout": {"type": "float", "default": 7200},
+            "ray": {"type": "bool", "default": False},
+            "patches": {"type": "list", "elements": "dict", "default": []},
         },
         supports_check_mode=True,
     )
@@ -73,6 +88,8 @@ def main() -> None:
             changed = True
             if not module.check_mode:
                 image = _engine_image.pull(name, lambda argv: _command.run(argv, module.params["timeout"]))
+        if module.params["ray"] and image.id:
+            image = replace(image, ray=_engine_image.ray_version(name, module.params["patches"]))
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=changed, image=image.as_dict())

@@ -32,6 +32,10 @@ options:
   user:
     description: User that asks, the one that Ray runs as. Unset means the module's own.
     type: str
+  container:
+    description: Container on this node in which to ask, where Ray runs in one. Environment and user are its own.
+    type: str
+    default: ''
   timeout:
     description: How long to wait, in seconds.
     type: float
@@ -85,6 +89,7 @@ def main() -> None:
             "nodes": {"type": "dict", "required": True},
             "environment": {"type": "dict", "default": {}},
             "user": {"type": "str"},
+            "container": {"type": "str", "default": ""},
             "timeout": {"type": "float", "default": 60},
         },
         supports_check_mode=True,
@@ -97,6 +102,7 @@ def main() -> None:
         addresses=tuple(names),
         environment={str(name): str(value) for name, value in params["environment"].items()},
         user=params["user"] or "",
+        container=params["container"],
         timeout_s=0 if module.check_mode else params["timeout"],
     )
     try:

@@ -19,18 +19,24 @@ import yaml
 
 PROJECT = "sparkmatrix-engine"
 SERVICE = "engine"
+RAY_PROJECT = "sparkmatrix-ray"
+RAY_SERVICE = "ray"
 SLICE = "sparkmatrix-engine.slice"  # what tells its processes from those of other containers
 DIRECTORY = "/etc/sparkmatrix/engine"
 FILE = f"{DIRECTORY}/compose.yml"
 NCCL_CONF = f"{DIRECTORY}/nccl.conf"
 ENVIRONMENT = "/etc/sparkmatrix/engine.env"
 KEY = "/etc/sparkmatrix/engine-key.env"
+RAY_DIRECTORY = "/etc/sparkmatrix/ray"
+RAY_FILE = f"{RAY_DIRECTORY}/compose.yml"
+RAY_NCCL_CONF = f"{RAY_DIRECTORY}/nccl.conf"
+RAY_ENVIRONMENT = "/etc/sparkmatrix/ray.env"
 GPUS = ("all", "cdi", "none")
 STACK = 67108864  # bytes; what NVIDIA's images ask for
 INFINITY = -1
 # What these images do before the engine (CUDA's compatibility libraries) has to be done; others start something else.
 _ENTRYPOINT_KEPT = "nvcr.io/"
-_TITLE = "# Managed by sparkmatrix.cluster (role engine). By hand: systemctl start sparkmatrix-engine\n"
+_TITLE = "# Managed by sparkmatrix.cluster (role {0}). By hand: systemctl start sparkmatrix-{0}\n"
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,40 @@ class ContainerWishes:
 
 
 def document(
-    wishes: ContainerWishes, image: str, argv: Sequence[str], mounts: Sequence[Mapping[str, Any]], head: bool
+    wishes: ContainerWishes,
+    image: str,
+    argv: Sequence[str],
+    mounts: Sequence[Mapping[str, Any]],
+    *,
+    head: bool,
+    beside_ray: bool = False,
+) -> dict[str, Any]:
+    """A rank; ``beside_ray``: the driver of the ranks that Ray's own container on this node, and others, hold."""
+    service = _service(wishes, image, argv, mounts, PROJECT)
+    service["env_file"] = [ENVIRONMENT, *([KEY] if head else [])]
+    if beside_ray:
+        # Ray's client finds the node's Ray among the processes that it sees (since 2.55); its init is that container's.
+        service["pid"] = f"container:{RAY_PROJECT}"
+        del service["init"]
+    return {"name": PROJECT, "services": {SERVICE: service}}
+
+
+def ray_document(
+    wishes: ContainerWishes, image: str, argv: Sequence[str], mounts: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """``ray start --block`` of one node. The ranks are its children, so it has all that a rank has."""
+    service = _service(wishes, image, argv, mounts, RAY_PROJECT)
+    service["env_file"] = [RAY_ENVIRONMENT]
+    return {"name": RAY_PROJECT, "services": {RAY_SERVICE: service}}
+
+
+def _service(
+    wishes: ContainerWishes, image: str, argv: Sequence[str], mounts: Sequence[Mapping[str, Any]], name: str
 ) -> dict[str, Any]:
     nofile = _limit(wishes.nofile)
     service: dict[str, Any] = {
         "image": image,
-        "container_name": PROJECT,
+        "container_name": name,
         "cgroup_parent": SLICE,
         "network_mode": "host",
         "ipc": "host",
@@ -62,7 +96,6 @@ def document(
             "nofile": {"soft": nofile, "hard": nofile},
             "stack": STACK,
         },
-        "env_file": [ENVIRONMENT, *([KEY] if head else [])],
         "volumes": [_bind(mount) for mount in mounts],
         "restart": "no",
         "stop_grace_period": f"{wishes.stop_timeout_s}s",
@@ -79,12 +112,13 @@ def document(
     if wishes.gpus == "all":
         gpu = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [gpu]}}}
-    return {"name": PROJECT, "services": {SERVICE: service}}
+    return service
 
 
 def text(made: Mapping[str, Any]) -> str:
     """The file. Compose takes ``$`` for a variable of its own, so it is written twice."""
-    return _TITLE + yaml.safe_dump(_doubled(made), sort_keys=False, width=10000)
+    role = RAY_SERVICE if made["name"] == RAY_PROJECT else SERVICE
+    return _TITLE.format(role) + yaml.safe_dump(_doubled(made), sort_keys=False, width=10000)
 
 
 def _doubled(value: Any) -> Any:

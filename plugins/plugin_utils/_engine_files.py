@@ -97,7 +97,6 @@ def units(plan: Mapping[str, Any], names: Names) -> list[str]:
 
 def _description(plan: Mapping[str, Any], settings: Settings, names: Names, unit_hash: str) -> dict[str, Any]:
     engine = plan["engine"]
-    over_ray = plan["ray"]["needed"] and plan["runtime"] == "venv"
     return {
         "engine": engine["name"],
         "backend": plan["backend"],
@@ -120,12 +119,13 @@ def _description(plan: Mapping[str, Any], settings: Settings, names: Names, unit
         "budget_bytes": plan["memory"].get("budget", 0),
         "members": plan["members"],
         "ray": {
-            "python": f"{plan['venv']['path']}/bin/python",
+            "python": plan["ray"]["python"],
+            "container": plan["ray"]["container"],
             "address": plan["ray"]["address"],
             "environment": plan["ray"]["env"],
             "user": settings.user,
         }
-        if over_ray
+        if plan["ray"]["needed"]
         else {},
         "keeper": dict(settings.keeper or {}),
     }
@@ -144,17 +144,26 @@ def _head_of_unit(plan: Mapping[str, Any], names: Names, wants: Sequence[str]) -
     ]
 
 
-def _venv_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str:
+def _over_ray(plan: Mapping[str, Any]) -> list[str]:
+    if not plan["ray"]["needed"]:
+        return []
     ray = _engine_names.RAY_UNIT
-    over_ray = [
+    return [
         "# Ranks live in Ray's processes: without Ray there is no engine, and a restarted Ray needs a restarted"
         " engine.",
         f"Requires={ray}",
         f"PartOf={ray}",
         f"After={ray}",
-        "# The engine and the rank on this node meet at sockets in /tmp.",
-        f"JoinsNamespaceOf={ray}",
     ]
+
+
+def _venv_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str:
+    over_ray = _over_ray(plan)
+    if over_ray:
+        over_ray += [
+            "# The engine and the rank on this node meet at sockets in /tmp.",
+            f"JoinsNamespaceOf={_engine_names.RAY_UNIT}",
+        ]
     with_key = plan["role"] == "head" and plan["engine"]["key"]
     drop = [
         "# As root (+), and no reason not to start (-).",
@@ -162,7 +171,7 @@ def _venv_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str
     ]
     wants = ["Wants=network-online.target", "After=network-online.target"]
     lines = [
-        *_head_of_unit(plan, names, [*wants, *(over_ray if plan["ray"]["needed"] else [])]),
+        *_head_of_unit(plan, names, [*wants, *over_ray]),
         "[Service]",
         "Type=exec",
         f"User={settings.user}",
@@ -187,7 +196,7 @@ def _venv_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str
 
 def _container_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str:
     container = plan["container"]
-    compose = f"/usr/bin/docker compose --project-name {container['project']} --file {container['file']}"
+    compose = f"/usr/bin/docker compose --ansi never --project-name {container['project']} --file {container['file']}"
     grace = settings.stop_timeout_s if plan["role"] == "head" else _WORKER_GRACE_S
     wants = [
         "Wants=network-online.target",
@@ -196,7 +205,7 @@ def _container_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -
     ]
     drop = ["# No reason not to start (-).", f"ExecStartPre=-{_node_main.PATH} drop-caches"]
     lines = [
-        *_head_of_unit(plan, names, wants),
+        *_head_of_unit(plan, names, [*wants, *_over_ray(plan)]),
         "[Service]",
         "Type=exec",
         f"WorkingDirectory={posixpath.dirname(container['file'])}",

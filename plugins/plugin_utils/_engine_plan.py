@@ -180,24 +180,30 @@ def _words(job: Job, rank: Rank) -> Sequence[str]:
 
 def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, Any]:
     wishes, head = job.wishes, job.ordered[0]
-    over_ray = job.backend == "ray"
+    over_ray, contained = job.backend == "ray", job.runtime == "container"
+    ray = _ray.contained(wishes.ray) if contained else wishes.ray
     base = _base_environment(job)
     common = {**base, **job.environment, **fact.environment, **_own(job, fact), **rank.environment}
     if job.spec.name == "vllm" and job.backend != "native":
-        common |= _ray.environment(wishes.ray, fact.cluster_address)
-    ray_argv = _ray.argv(wishes.ray, fact.cluster_address, head.cluster_address)
-    address = f"{head.cluster_address}:{wishes.ray.port}"
+        common |= _ray.environment(ray, fact.cluster_address)
+    if over_ray and contained:
+        # The engine and the rank on its node meet at sockets in a directory that both containers have.
+        common["VLLM_RPC_BASE_PATH"] = ray.temp_dir
+    ray_argv = _ray.argv(ray, fact.cluster_address, head.cluster_address)
+    address = f"{head.cluster_address}:{ray.port}"
     environment = {**common, "RAY_ADDRESS": address} if over_ray else dict(common)
     served = _trtllm.served_name(launch) if job.spec.name == "tensorrt-llm" else job.served
     # Under Ray and MPI the workers' processes come from the head; its command is in every plan.
     argv = list(rank.argv) or list(MODULES[job.spec.name].ranks(launch)[0].argv)
     requirements = job.requirements
-    mounts = _mounts(job, rank)
+    mounts = [*_mounts(job, rank), *_beside_ray(job, ray)]
     compose = ""
-    if job.runtime == "container":
-        compose = _compose.text(
-            _compose.document(wishes.container, job.image, argv, mounts, fact is head and job.spec.key)
+    if contained:
+        made = _compose.document(
+            wishes.container, job.image, argv, mounts, head=fact is head and job.spec.key, beside_ray=over_ray
         )
+        compose = _compose.text(made)
+    ray_files = _ray_files(job, ray, rank, ray_argv)
     names = Names(wishes.instance)
     return {
         "names": {
@@ -218,6 +224,7 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
         "runtime": job.runtime,
         "image": job.image,
         "mounts": mounts,
+        "patches": [{"source": patch.source, "target": patch.target} for patch in job.recipe.patches],
         "container": {
             "file": _compose.FILE,
             "text": compose,
@@ -234,11 +241,16 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
             "members": {node.host: node.cluster_address for node in job.ordered},
             "argv": ray_argv,
             "env": common,
-            "command_line": _systemd.command(ray_argv),
+            "command_line": "" if contained else _systemd.command(ray_argv),
             "environment_file": _systemd.environment_file(common),
-            "token_path": wishes.ray.token_path,
-            "temp_dir": wishes.ray.temp_dir,
-            "config_hash": _hash(ray_argv, common, requirements),
+            "token_path": ray.token_path,
+            "temp_dir": ray.temp_dir,
+            # In a container Ray is asked there, by whoever is allowed to talk to Docker.
+            "python": "python3" if contained else f"{wishes.venv_path}/bin/python",
+            "container": _compose.RAY_PROJECT if contained else "",
+            "compose_file": _compose.RAY_FILE,
+            "files": ray_files,
+            "config_hash": _hash([*ray_argv, json.dumps(ray_files, sort_keys=True)], common, requirements),
         },
         "engine": {
             "name": job.spec.name,
@@ -269,7 +281,35 @@ def _own(job: Job, fact: FabricFact) -> dict[str, str]:
     return {"VLLM_HOST_IP": fact.cluster_address} if job.spec.name == "vllm" else {}
 
 
-def _mounts(job: Job, rank: Rank) -> list[dict[str, Any]]:
+def _ray_files(job: Job, ray: _ray.RayWishes, rank: Rank, argv: Sequence[str]) -> dict[str, str]:
+    """What Ray's container on a node is made from. Its processes are the ranks, so it sees what a rank sees."""
+    if job.backend != "ray" or job.runtime != "container":
+        return {}
+    mounts = [*_mounts(job, rank, _compose.RAY_NCCL_CONF), *_ray_mounts(ray)]
+    made = _compose.ray_document(job.wishes.container, job.image, argv, mounts)
+    empty = (
+        "# Managed by sparkmatrix.cluster (role ray). Nothing is set here: NCCL's settings are in the environment.\n"
+    )
+    return {_compose.RAY_FILE: _compose.text(made), _compose.RAY_NCCL_CONF: empty}
+
+
+def _beside_ray(job: Job, ray: _ray.RayWishes) -> list[dict[str, Any]]:
+    """What the engine's container on the head needs to use the Ray of another container."""
+    if job.backend != "ray" or job.runtime != "container":
+        return []
+    # ray_non_carry_over_env_vars.json keeps the API key out of what vLLM hands to the ranks.
+    own = {"source": CONFIG_ROOT, "target": CONFIG_ROOT, "read_only": True, "why": "what ranks are not told"}
+    return [*_ray_mounts(ray), own]
+
+
+def _ray_mounts(ray: _ray.RayWishes) -> list[dict[str, Any]]:
+    return [
+        {"source": ray.temp_dir, "target": ray.temp_dir, "read_only": False, "why": "Ray's sockets and logs"},
+        {"source": ray.token_path, "target": ray.token_path, "read_only": True, "why": "Ray's token"},
+    ]
+
+
+def _mounts(job: Job, rank: Rank, own_conf: str = _compose.NCCL_CONF) -> list[dict[str, Any]]:
     """Paths of the node in the container, at the same place there; a patch covers a file of the image."""
     if job.runtime != "container":
         return []
@@ -280,7 +320,7 @@ def _mounts(job: Job, rank: Rank) -> list[dict[str, Any]]:
     if hf_token:
         made.append({"source": hf_token, "target": hf_token, "read_only": True, "why": "the token for downloads"})
     # Images bring one, with settings that come into force wherever our environment has none.
-    conf = job.wishes.container.nccl_conf or _compose.NCCL_CONF
+    conf = job.wishes.container.nccl_conf or own_conf
     made.append({"source": conf, "target": "/etc/nccl.conf", "read_only": True, "why": "NCCL's settings"})
     made += [
         {"source": patch.source, "target": patch.target, "read_only": True, "why": patch.why}
@@ -299,7 +339,7 @@ def _base_environment(job: Job) -> dict[str, str]:
         made["PATH"] = f"{wishes.venv_path}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     if job.spec.name == "vllm":
         made["VLLM_NO_USAGE_STATS"] = "1"
-        if job.runtime == "venv":
+        if job.runtime == "venv" or job.backend == "ray":
             # Its ray_non_carry_over_env_vars.json keeps the API key out of what vLLM copies to the ranks.
             made["VLLM_CONFIG_ROOT"] = CONFIG_ROOT
     return made

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265
@@ -24,6 +24,15 @@ class RayWishes:
     num_cpus: int = 1
     temp_dir: str = "/var/lib/sparkmatrix/home/ray"
     token_path: str = "/etc/sparkmatrix/ray.token"  # noqa: S105
+
+
+# In containers Ray is another user than in a Python environment, so neither can use the other's directory.
+CONTAINER_TEMP_DIR = "/var/lib/sparkmatrix/ray"
+
+
+def contained(wishes: RayWishes) -> RayWishes:
+    """The same inside a container: the image's own Ray."""
+    return replace(wishes, executable="ray", temp_dir=CONTAINER_TEMP_DIR)
 
 
 def argv(wishes: RayWishes, own_address: str, head_address: str) -> list[str]:
@@ -49,6 +58,9 @@ def argv(wishes: RayWishes, own_address: str, head_address: str) -> list[str]:
         "--object-store-memory",
         str(wishes.object_store_bytes),
         "--disable-usage-stats",
+        # The journal shows no line with colours in it.
+        "--log-color",
+        "false",
         "--block",
     ]
     return command

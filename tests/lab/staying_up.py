@@ -5,7 +5,7 @@
 
 """Break a serving cluster of two nodes in every way, and measure until it serves again without help.
 
-Usage: staying_up.py [--only FAULT[,FAULT]] [--beside ID] [--keep]
+Usage: staying_up.py [--launch LAUNCH] [--only FAULT[,FAULT]] [--beside ID] [--keep]
 
 Prints one JSON line: seconds until the keeper noticed, and until tokens came again, beside a bare start. The limits for
 hangs are short here: 40 s of standing still instead of ten minutes.
@@ -34,7 +34,14 @@ OPTIONS = (
     *("-e", "engine_stable_s=5", "-e", "fabric_bandwidth_test=never"),
 )
 NOTICE_S, BACK_S = 240.0, 420.0
-RANK = "[r]ay::RayWorker"  # a rank under Ray; the bracket keeps pkill from finding the shell that runs it
+# How two nodes become one engine: what a rank on the worker is called, and what the inventory says. The brackets keep
+# pkill from finding the shell that runs it.
+LAUNCHES = {
+    "ray": ("[r]ay::RayWorker", ()),
+    "native": ("[V]LLM::Worker", ("-e", "engine_launch=native")),
+    "replicas": ("[V]LLM::EngineCore", ("-e", "engine_data_parallel_size=2")),
+    "containers": ("[r]ay::RayWorker", ("-e", "engine_recipe=tiny-llama-container", "-e", "engine_launch=ray")),
+}
 # As many requests of the greatest length as keep the engine busy for a while, none of them cut short.
 LOAD = """
 import concurrent.futures, json, re, urllib.request
@@ -57,7 +64,9 @@ with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
 
 
 class Cluster:
-    def __init__(self, beside: str) -> None:
+    def __init__(self, beside: str, launch: str) -> None:
+        self.launch = launch
+        self.rank, self.more = LAUNCHES[launch]
         self.options = ["--id", beside] if beside else []
         self.boot_options = [*self.options, "--beside"] if beside else []
         self.state = cluster.STATE / beside if beside else cluster.STATE
@@ -66,6 +75,11 @@ class Cluster:
     def boot(self) -> None:
         command = lab("up", *self.boot_options, "--nodes", "2", "--topology", "direct")
         cluster.step("Boot 2 simulated Sparks", command, "up.log")
+        if self.launch == "containers":
+            image = cluster.STATE / "host.tar"
+            subprocess.run([sys.executable, str(ROOT / "tests/lab/standin/image.py"), str(image), "--host"], check=True)
+            for host in (HEAD, WORKER):
+                self.node(host, "sudo docker load", data=image.read_bytes())
 
     def down(self) -> None:
         cluster.step("Remove the lab", lab("down", *self.options), "down.log")
@@ -73,21 +87,27 @@ class Cluster:
     def site(self, name: str, playbook: str = "site.yml", *more: str, fails: str = "") -> cluster.Run:
         overlay = str((self.state / "overlay").relative_to(ROOT))
         run = cluster.play(
-            name, *OPTIONS, *more, playbook=playbook, inventory="inventories/2spark", overlay=overlay, show=False
+            name,
+            *OPTIONS,
+            *self.more,
+            *more,
+            playbook=playbook,
+            inventory="inventories/2spark",
+            overlay=overlay,
+            show=False,
         )
         said = " ".join(cluster.log_tail(name, 1000).split())
         if bool(run.code) != bool(fails) or fails not in said:
             raise LabError(f"{playbook} ended with {run.code}, expected {fails or 0}:\n{cluster.log_tail(name)}")
         return run
 
-    def node(self, host: str, command: str, timeout_s: float = 900, check: bool = True) -> str:
+    def node(self, host: str, command: str, timeout_s: float = 900, check: bool = True, data: bytes = b"") -> str:
         words = ["ssh", "-F", str(self.state / "ssh_config"), host, command]
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False
-        )
+        done = subprocess.run(words, capture_output=True, timeout=timeout_s, input=data, check=False)
+        said, complaint = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         if check and done.returncode:
-            raise LabError(f"{host}: {command[:80]}: {done.stdout[-500:]}{done.stderr[-500:]}")
-        return done.stdout
+            raise LabError(f"{host}: {command[:80]}: {said[-500:]}{complaint[-500:]}")
+        return said
 
     def lab(self, *words: str) -> None:
         cluster.step(" ".join(words), lab(words[0], *self.options, *words[1:]), "power.log")
@@ -142,7 +162,7 @@ def broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], obj
 
 def rank(here: Cluster) -> dict[str, Any]:
     """SIGKILL to the rank on the worker."""
-    return broken(here, lambda: here.node(WORKER, f"sudo pkill -KILL -f '{RANK}'"))
+    return broken(here, lambda: here.node(WORKER, f"sudo pkill -KILL -f '{here.rank}'"))
 
 
 def head(here: Cluster) -> dict[str, Any]:
@@ -154,7 +174,7 @@ def head(here: Cluster) -> dict[str, Any]:
 
 def hang(here: Cluster) -> dict[str, Any]:
     """SIGSTOP to the rank on the worker: everything runs, and nothing moves."""
-    return broken(here, lambda: here.node(WORKER, f"sudo pkill -STOP -f '{RANK}'"))
+    return broken(here, lambda: here.node(WORKER, f"sudo pkill -STOP -f '{here.rank}'"))
 
 
 def power(here: Cluster) -> dict[str, Any]:
@@ -194,7 +214,7 @@ def disk(here: Cluster) -> dict[str, Any]:
     )
     before = here.node(HEAD, show)
     began = time.time()
-    here.node(WORKER, f"sudo pkill -KILL -f '{RANK}'")
+    here.node(WORKER, f"sudo pkill -KILL -f '{here.rank}'")
     deadline = began + BACK_S
     while here.node(HEAD, show) == before or not _answers(here):
         if time.time() > deadline:
@@ -278,8 +298,9 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(FAULTS), metavar="FAULT[,FAULT]", help=", ".join(FAULTS))
     parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    parser.add_argument("--launch", default="ray", choices=tuple(LAUNCHES), help="containers: Ray in them, too")
     options = parser.parse_args()
-    here = Cluster(options.beside)
+    here = Cluster(options.beside, options.launch)
     results: dict[str, Any] = {}
     started = time.monotonic()
     problems = []
@@ -289,7 +310,9 @@ def main() -> int:
             here.boot()
         here.site("staying-up-site")
         names = options.only.split(",")
-        if len(names) == len(FAULTS):  # the short selection leaves this to the scenario `site`
+        if (
+            len(names) == len(FAULTS) or options.launch != "ray"
+        ):  # the short selection leaves this to the scenario `site`
             again = here.site("staying-up-again")
             if again.changed:
                 problems.append(f"the second run changed {again.stats.get('changed_tasks')}")

@@ -3,11 +3,12 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Make the image of the stand-in engine: ``image.py OUTPUT.tar [--lab ID] [--salt TEXT]``.
+"""Make the image of the stand-in engine: ``image.py OUTPUT.tar [--lab ID] [--salt TEXT] [--host]``.
 
 A Docker archive for ``docker load``, made of the Python of the nodes' own image and the option tables, without Docker
 and without a registry. The same input gives the same image id everywhere; ``--salt`` gives another image under the same
-name.
+name. ``--host``: an image without content, for the recipe ``tiny-llama-container``, which fills it with the node's own
+programs: the real vLLM and Ray in containers, without a registry or gigabytes to carry.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ NAMES = {
     "sparkmatrix.test/sglang:v0.5.23": "sglang-0.5.23",
     "sparkmatrix.test/tensorrt-llm:1.4.0": "tensorrt-llm-1.4.0",
 }
+HOST_NAME = "sparkmatrix.test/vllm-cpu:v0.32.0"
 PROGRAMS = ("vllm", "sglang", "trtllm-serve")
 LEFT_OUT = re.compile(r"/(test|__pycache__|idlelib|lib2to3|tkinter|ensurepip|turtledemo)(/|$)")
 LIBRARIES = re.compile(r"(ld-linux|lib(c|m|z|dl|rt|util|pthread|expat|ssl|crypto|ffi|bz2|lzma|zstd|uuid))[.-]")
@@ -82,21 +84,35 @@ def layer(root: pathlib.Path, salt: str) -> bytes:
     return output.getvalue()
 
 
-def archive(root: pathlib.Path, output: pathlib.Path, salt: str) -> str:
-    data = layer(root, salt)
+def host_layer() -> bytes:
+    """Directories for what is mounted, and the links of a merged /usr; Docker puts its init into /sbin."""
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in ("tmp", "etc", "proc", "sys", "dev", "root", "opt", "usr", "var", "sbin"):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            tar.addfile(info)
+        for name in ("bin", "lib", "lib64"):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, f"usr/{name}"
+            tar.addfile(info)
+    return output.getvalue()
+
+
+def archive(data: bytes, output: pathlib.Path, names: list[str], path: str) -> str:
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     config = json.dumps(
         {
             "architecture": machine,
             "os": "linux",
             "created": "2026-01-01T00:00:00Z",
-            "config": {"Env": ["PATH=/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE=1"]},
+            "config": {"Env": [f"PATH={path}", "PYTHONDONTWRITEBYTECODE=1"]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(data).hexdigest()}"]},
         },
         sort_keys=True,
     ).encode()
     identity = hashlib.sha256(config).hexdigest()
-    manifest = [{"Config": f"{identity}.json", "RepoTags": sorted(NAMES), "Layers": ["layer.tar"]}]
+    manifest = [{"Config": f"{identity}.json", "RepoTags": names, "Layers": ["layer.tar"]}]
     with tarfile.open(output, "w") as tar:
         for name, content in (
             (f"{identity}.json", config),
@@ -114,9 +130,15 @@ if __name__ == "__main__":
     words.add_argument("output", type=pathlib.Path)
     words.add_argument("--lab", default=os.environ.get("SPARKMATRIX_LAB_ID") or "lab", help="whose node image is used")
     words.add_argument("--salt", default="")
+    words.add_argument("--host", action="store_true", help="filled with the node's own programs")
     given = words.parse_args()
+    if given.host:
+        made = archive(host_layer(), given.output, [HOST_NAME], "/opt/sparkmatrix/engine/bin:/usr/bin:/bin")
+        sys.stdout.write(made + "\n")
+        sys.exit()
     sys.path.insert(0, str(HERE.parent))
     from labstate import Lab
 
     node_image = pathlib.Path(Lab(given.lab).record().image)
-    sys.stdout.write(archive(node_image, given.output, given.salt) + "\n")
+    made = archive(layer(node_image, given.salt), given.output, sorted(NAMES), "/usr/bin:/bin")
+    sys.stdout.write(made + "\n")

@@ -106,3 +106,48 @@ def test_the_module_says_why(monkeypatch):
     assert failed
     assert "cannot be fetched (manifest unknown)" in result["msg"]
     assert "docker load" in result["msg"]
+
+
+class Asked:
+    """docker run with one answer; keeps what it was asked."""
+
+    def __init__(self, *answer):
+        self.answer, self.argv = Completed(*answer), []
+
+    def __call__(self, argv):
+        self.argv = argv
+        return self.answer
+
+
+def test_the_ray_of_an_image():
+    docker = Asked(0, "ray, version 2.60.0\n")
+    assert _engine_image.ray_version(NAME, [{"source": "/a", "target": "/b"}], docker) == "2.60.0"
+    assert docker.argv[:5] == ["docker", "run", "--rm", "--network", "none"]
+    assert "type=bind,source=/a,target=/b,readonly" in docker.argv
+    assert docker.argv[-4:] == ["--entrypoint", "ray", NAME, "--version"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ((127, "", 'exec: "ray": executable file not found in $PATH'), "no Ray that starts .*not found in .PATH"),
+        ((0, "usage: ray\n"), "no Ray that starts"),
+        ((0, "ray, version 2.51.2\n"), "Ray 2.51.2 has no tokens.*engine_launch: native"),
+        ((0, "ray, version 1.99\n"), "no tokens"),
+    ],
+)
+def test_an_image_without_a_ray_that_knows_tokens(answer, text):
+    with pytest.raises(SparkError, match=text):
+        _engine_image.ray_version(NAME, [], Asked(*answer))
+
+
+def test_ray_is_looked_for_where_it_is_needed(monkeypatch):
+    asked = []
+    monkeypatch.setattr(_engine_image, "check_docker", lambda: None)
+    monkeypatch.setattr(_engine_image, "inspect", lambda name: _engine_image.Image(id="sha256:7b32"))
+    monkeypatch.setattr(_engine_image, "ray_version", lambda name, patches: asked.append((name, patches)) or "2.60.0")
+    patch = {"source": "/a", "target": "/b"}
+    assert run_module(engine_image, {"name": NAME})[0]["image"]["ray"] == ""
+    result, _failed = run_module(engine_image, {"name": NAME, "ray": True, "patches": [patch]})
+    assert result["image"]["ray"] == "2.60.0"
+    assert asked == [(NAME, [patch])]

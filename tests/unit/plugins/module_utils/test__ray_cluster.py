@@ -105,6 +105,16 @@ def test_a_complete_cluster_is_asked_once():
     assert (user, timeout_s) == ("svc", 30.0 + rc.GRACE_S)
 
 
+def test_a_ray_in_a_container_is_asked_there():
+    """Its environment has the token's path already, and only root may talk to Docker."""
+    query = Query(reply(nodes(*WANTED)))
+    wanted = rc.Query("python3", "10.0.0.1:6379", WANTED, {"RAY_AUTH_MODE": "token"}, "svc", 30.0, "sparkmatrix-ray")
+    assert rc.read(wanted, query.run, lambda: query.now, query.sleep).complete
+    ((argv, environment, user, _timeout_s),) = query.calls
+    assert argv[:5] == ["docker", "exec", "sparkmatrix-ray", "python3", "-c"]
+    assert (list(environment), user) == (["PATH"], "")
+
+
 def test_a_query_that_dies_is_repeated():
     query = Query((134, "", "Check failed\nCannot reach GCS"), reply(nodes("10.0.0.1")), reply(nodes(*WANTED)))
     assert query.read().complete

@@ -18,7 +18,7 @@ MOUNTS = [{"source": "/m", "target": "/m", "read_only": True, "why": "the model"
 
 
 def service(wishes=ContainerWishes(), image="vllm/vllm-openai:v0.33.0", argv=ARGV, head=True):  # noqa: B008
-    return _compose.document(wishes, image, argv, MOUNTS, head)["services"]["engine"]
+    return _compose.document(wishes, image, argv, MOUNTS, head=head)["services"]["engine"]
 
 
 def test_what_a_rank_needs_and_no_more():

@@ -51,6 +51,18 @@ CASES = {
         ],
         [ENGINE, "engine.env", "engine/compose.yml", "engine/nccl.conf", "vllm/ray_non_carry_over_env_vars.json"],
     ),
+    "ray in containers": (
+        {"launch": "ray", "runtime": "container", "image": "x/y:v0.33.0"},
+        [
+            ENGINE,
+            KEEPER,
+            "engine.env",
+            "engine/compose.yml",
+            "engine/nccl.conf",
+            "vllm/ray_non_carry_over_env_vars.json",
+        ],
+        [],
+    ),
 }
 
 
@@ -167,3 +179,16 @@ def test_several_services_have_names_of_their_own():
     text = made.files["/etc/systemd/system/sparkmatrix-keeper-chat.service"]
     assert "sparkmatrix-node keep --config /etc/sparkmatrix/engine-chat.json\n" in text
     assert not {ENGINE, KEEPER, "/etc/sparkmatrix/engine.json", "/etc/sparkmatrix/engine.env"} & set(made.files)
+
+
+def test_an_engine_beside_ray_in_another_container():
+    made = make(plans(launch="ray", runtime="container", image="x/y:v0.33.0")["spark1"])
+    unit = made.files[ENGINE]
+    for word in ("Requires", "PartOf", "After"):
+        assert f"\n{word}=sparkmatrix-ray.service\n" in unit
+    assert "JoinsNamespaceOf" not in unit
+    # The keeper counts Ray's nodes where Ray is.
+    ray = made.description["ray"]
+    assert (ray["python"], ray["container"]) == ("python3", "sparkmatrix-ray")
+    assert made.description["units"] == ["sparkmatrix-ray.service", "sparkmatrix-engine.service"]
+    assert make(plans()["spark1"]).description["ray"]["container"] == ""

@@ -74,11 +74,11 @@ RAY_HEAD = """
 /opt/sparkmatrix/engine/bin/ray start --head --port 6379 --include-dashboard true --dashboard-host 127.0.0.1
 --dashboard-port 8265 --temp-dir /var/lib/sparkmatrix/home/ray --node-ip-address 192.168.100.10 --num-gpus 1
 --num-cpus 1
---object-store-memory 536870912 --disable-usage-stats --block
+--object-store-memory 536870912 --disable-usage-stats --log-color false --block
 """
 RAY_WORKER = """
 /opt/sparkmatrix/engine/bin/ray start --address 192.168.100.10:6379 --node-ip-address 192.168.100.12 --num-gpus 1
---num-cpus 1 --object-store-memory 536870912 --disable-usage-stats --block
+--num-cpus 1 --object-store-memory 536870912 --disable-usage-stats --log-color false --block
 """
 SERVE = """
 /opt/sparkmatrix/engine/bin/vllm serve someone/big --distributed-executor-backend ray --gpu-memory-utilization 0.80
@@ -493,7 +493,38 @@ def test_patches_and_images_of_containers():
     service = yaml.safe_load(head["container"]["text"])["services"]["engine"]
     assert service["image"] == "mine@sha256:00"
     assert {"source": "/srv/fix.py", "target": "/usr/lib/fix.py"}.items() <= service["volumes"][-1].items()
-    assert other(2, "vllm", runtime="container", launch="ray")[0]["not_started"] == ["Ray in containers"]
+
+
+def test_ray_in_containers_of_the_engines_image():
+    head, worker = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:00", version="0.33.0")
+    assert (head["backend"], head["not_started"], head["engine"]["runs_here"]) == ("ray", ["Ray in containers"], True)
+    assert not worker["engine"]["runs_here"]
+    ray = yaml.safe_load(worker["ray"]["files"]["/etc/sparkmatrix/ray/compose.yml"])["services"]["ray"]
+    assert (ray["image"], ray["entrypoint"], ray["env_file"]) == (
+        "mine@sha256:00",
+        ["ray"],
+        ["/etc/sparkmatrix/ray.env"],
+    )
+    assert ray["command"][:3] == ["start", "--address", worker["ray"]["address"]]
+    assert ray["init"] and "pid" not in ray
+    assert worker["ray"]["command_line"] == ""  # `ray` is a name in the image, and no path for systemd
+    mounted = {mount["target"]: mount for mount in ray["volumes"]}
+    # The token is a file that nobody in the container can write, and is in no command line or environment file.
+    assert mounted["/etc/sparkmatrix/ray.token"]["read_only"]
+    assert mounted["/etc/nccl.conf"]["source"] == "/etc/sparkmatrix/ray/nccl.conf" in worker["ray"]["files"]
+    assert worker["ray"]["env"]["RAY_AUTH_TOKEN_PATH"] == "/etc/sparkmatrix/ray.token"
+    engine = yaml.safe_load(head["container"]["text"])["services"]["engine"]
+    # Ray's client looks for its node among the processes, and for its sockets in the directory of Ray.
+    assert engine["pid"] == "container:sparkmatrix-ray" and "init" not in engine
+    temp_dir = head["ray"]["temp_dir"]
+    shared = next(mount for mount in engine["volumes"] if mount["target"] == temp_dir)
+    assert (shared["source"], shared["read_only"]) == (temp_dir, False)
+    assert head["engine"]["env"]["VLLM_RPC_BASE_PATH"] == temp_dir == head["ray"]["env"]["VLLM_RPC_BASE_PATH"]
+    assert "/etc/sparkmatrix/vllm" in [mount["target"] for mount in engine["volumes"]]
+    assert (head["ray"]["python"], head["ray"]["container"]) == ("python3", "sparkmatrix-ray")
+    assert other(2, "vllm")[0]["ray"]["files"] == {}
+    changed = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:01", version="0.33.0")[1]
+    assert changed["ray"]["config_hash"] != worker["ray"]["config_hash"]
 
 
 def test_requirements_of_a_recipe_are_installed():
