@@ -5,8 +5,8 @@
 """Several engines behind one door: the script with which nginx reads the model out of a request.
 
 nginx itself never looks into a body. njs (``libnginx-mod-http-js``, JavaScript of nginx's own authors) rather than Lua:
-one package instead of seven, and no code made at run time, so the service keeps ``MemoryDenyWriteExecute``. Written for
-njs 0.7.9 (Debian 12), 0.8.2 (Ubuntu 24.04) and later: its JavaScript is ES5 with some of ES6.
+fewer packages that have to fit each other, and no code made at run time, so the service keeps
+``MemoryDenyWriteExecute``. Written for njs 0.7.9 (Debian 12), 0.8.2 (Ubuntu 24.04) and later: ES5 with some of ES6.
 
 The engines read a request with Python's ``json``: escapes count as what they mean, and of a name that comes twice the
 last one. ``JSON.parse`` does the same.

@@ -3,6 +3,7 @@
 engine.py PORT MODEL KEY_FILE; it also serves an adapter of its model, MODEL-lora.
 """
 
+import itertools
 import json
 import pathlib
 import sys
@@ -50,16 +51,19 @@ class Handler(BaseHTTPRequestHandler):
         if body["model"] not in MODELS:
             self.say(404, {"error": {"message": f"The model `{body['model']}` does not exist."}})
         elif body.get("stream"):
-            self.stream(body.get("max_tokens", 5))
+            self.stream(body.get("max_tokens", 5), body.get("until"))
         else:
             self.say(200, {"engine": MODEL, "model": body["model"], "bytes": len(text)})
 
-    def stream(self, count):
+    def stream(self, count, until):
+        """``until``: a file for whose coming the last token waits."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for number in range(count):
+        for number in itertools.count():
+            if number >= count and (not until or pathlib.Path(until).exists()):
+                break
             self.event({"model": MODEL, "choices": [{"index": 0, "delta": {"content": f"w{number} "}}]})
             time.sleep(0.1)
         self.event({"model": MODEL, "choices": [], "usage": {"completion_tokens": count}})

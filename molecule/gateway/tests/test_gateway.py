@@ -229,6 +229,19 @@ def test_a_request_in_chunks(door):
     assert (status, document.get("bytes")) == (200, len(text)), document
 
 
+def test_a_request_in_chunks_that_are_mostly_lengths(door):
+    body = b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"model": "tiny", "x": "') + b"1\r\nx\r\n" * 4_500_000
+    connection = door.connect()
+    connection.putrequest("POST", "/v1/chat/completions")
+    connection.putheader("Authorization", f"Bearer {door.keys['alice']}")
+    connection.putheader("Transfer-Encoding", "chunked")
+    connection.endheaders()
+    connection.send(body + b'2\r\n"}\r\n0\r\n\r\n')
+    response = connection.getresponse()
+    assert (response.status, json.loads(response.read())["error"]["code"]) == (411, "length_required")
+    connection.close()
+
+
 def test_who_tries_many_keys_has_to_wait(door):
     seen = [door.ask(key="Bearer wrong-key-number-1")[0] for _ in range(50)]
     assert set(seen) == {401, 429}
