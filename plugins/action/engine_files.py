@@ -67,15 +67,13 @@ class ActionModule(ActionBase):
         )
         marks = _engine_files.Marks(args["key_mark"], args["image_mark"], args["tool_mark"])
         try:
-            made = _engine_files.make(args["plan"], settings, marks)
+            made = _engine_files.node(args["plan"], settings, marks)
         except (SparkError, KeyError, TypeError, ValueError) as exc:
             # Not what engine_plan returns: named, not shown as a traceback.
             return {**result, "failed": True, "msg": f"engine_files was given something unexpected: {exc!r}"}
         result.update(
             files=[{"path": path, "content": content} for path, content in made.files.items()],
-            description=dict(made.description),
-            unit=made.names.unit,
-            keeper=made.names.keeper,
-            keeper_hash=made.keeper_hash,
+            units=list(made.units),
+            keepers=list(made.keepers),
         )
         return result

@@ -10,8 +10,10 @@ told apart by ``-<name>`` at the end. Ray, the key and what keeps the key from v
 
 from __future__ import annotations
 
+import argparse
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 DIRECTORY = "/etc/sparkmatrix"
 UNITS = "/etc/systemd/system"
@@ -20,6 +22,8 @@ RAY_UNIT = "sparkmatrix-ray.service"
 NOT_CARRIED = f"{DIRECTORY}/vllm/ray_non_carry_over_env_vars.json"
 LOGIN = "/etc/profile.d/sparkmatrix-engine.sh"
 NAME = re.compile(r"^[a-z][a-z0-9-]{0,31}$")
+UNIT = re.compile(r"^sparkmatrix-(engine|keeper)(?:-([a-z][a-z0-9-]{0,31}))?\.service$")
+_DESCRIPTION = re.compile(r"^engine(?:-([a-z][a-z0-9-]{0,31}))?\.json$")
 
 
 @dataclass(frozen=True)
@@ -48,3 +52,19 @@ class Names:
     @property
     def environment(self) -> str:
         return f"{DIRECTORY}/engine{self.suffix}.env"
+
+    @property
+    def kept(self) -> str:
+        """Where its keeper leaves its state and its history."""
+        return f"/var/lib/sparkmatrix/keeper/{self.instance}".rstrip("/")
+
+
+def instances(root: str = "/") -> list[str]:
+    """Of the services that have a description on this node; empty for the one that is alone."""
+    names = [path.name for path in (Path(root) / DIRECTORY.lstrip("/")).glob("engine*.json")]
+    return sorted(match.group(1) or "" for match in map(_DESCRIPTION.match, names) if match)
+
+
+def choose(parser: argparse.ArgumentParser) -> None:
+    """The option that names a service."""
+    parser.add_argument("--service", default="", metavar="NAME", help="which one, where there are several")

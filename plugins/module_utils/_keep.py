@@ -33,6 +33,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
     Before,
@@ -162,6 +163,7 @@ class Parts:
     wall: Callable[[], float] = time.time
     say: Callable[[str], object] = _rank.say
     budget: int = 0
+    unit: str = "sparkmatrix-keeper"  # this keeper's own
     started: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
 
@@ -252,7 +254,7 @@ class Keeper:
         self._save("gave_up")
         self.parts.say(
             f"Gave up after {self.policy.failures} failures: {last}. Remove the cause, then begin anew:"
-            " systemctl restart sparkmatrix-keeper"
+            f" systemctl restart {self.parts.unit}"
         )
         return GAVE_UP
 
@@ -522,12 +524,17 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
             ray=lambda: _ray(config),
             start_ray=(lambda: _start_ray(node)) if config.get("backend") == "ray" else None,
             explain=lambda unit, invocation: _probe.explain(unit, runner, invocation),
-            store=Store(),
+            store=Store(instance=_instance(config)),
+            unit=Names(_instance(config)).keeper.partition(".")[0],
             boot=_rank.boot_id("/"),
             shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
             budget=int(config.get("budget_bytes") or 0),
         ),
     )
+
+
+def _instance(config: Mapping[str, Any]) -> str:
+    return str(config.get("instance") or "")
 
 
 def _key(config: Mapping[str, Any]) -> str:
@@ -586,7 +593,9 @@ def run(arguments: argparse.Namespace) -> int:
             _keeper_peers.check([m["host"] for m in config["members"] if m is not head and m["ranks"]])
             return 0
         if arguments.wait is not None:
-            _keeper_wait.wait_ready(lambda: _target(config), _probe.Question(), arguments.wait)
+            _keeper_wait.wait_ready(
+                lambda: _target(config), _probe.Question(), arguments.wait, instance=_instance(config)
+            )
             return 0
         keeper = make(config)
     except (SparkError, KeyError, TypeError, ValueError) as exc:

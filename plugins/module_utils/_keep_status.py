@@ -12,9 +12,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _rank
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import STATE, Store
 
@@ -24,18 +25,19 @@ SHOWN = 10
 SERVING = ("serving", "proving")
 
 
-def collect(store: Store, runner: Runner = run_command) -> dict[str, Any]:
+def collect(store: Store, runner: Runner = run_command, unit: str = UNIT) -> dict[str, Any]:
     """``running``: the keeper; ``serving``: the engine, as the keeper saw it last."""
     state = store.read()
     if not state:
         raise SparkError(
             "there is no keeper on this node, or you may not read what it keeps",
-            STATE,
+            f"{store.directory}/{STATE}",
             "Ask as root on the head (spark_rank 0)",
         )
-    running = runner(["systemctl", "is-active", "--quiet", UNIT]).rc == 0
+    running = runner(["systemctl", "is-active", "--quiet", unit]).rc == 0
     return {
         **state,
+        "unit": unit,
         "running": running,
         "serving": running and state.get("phase") in SERVING,
         "history": store.history(),
@@ -55,7 +57,7 @@ def text(found: Mapping[str, Any]) -> str:
         f"since {found.get('since')}; failures in a row: {found.get('failures')} of {found.get('start_limit')}",
     ]
     if not found["running"]:
-        lines.append(f"Begin anew: systemctl restart {UNIT}")
+        lines.append(f"Begin anew: systemctl restart {found.get('unit', UNIT)}")
     history: Sequence[Mapping[str, Any]] = found["history"][-SHOWN:]
     lines.append("Restarts and their reasons, the last first:" if history else "No restart so far")
     for entry in reversed(history):
@@ -68,13 +70,28 @@ def text(found: Mapping[str, Any]) -> str:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _engine_names.choose(parser)
+
+
+def kept(root: str = "/") -> list[str]:
+    """Services whose keeper has left something on this node; empty for the one that is alone."""
+    found = [instance for instance in _engine_names.instances(root) if Store(root, instance).read()]
+    return found or [""]
 
 
 def run(arguments: argparse.Namespace) -> int:
+    chosen = [arguments.service] if arguments.service else kept()
     try:
-        found = collect(Store())
+        found = {name: collect(Store(instance=name), unit=Names(name).keeper) for name in chosen}
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
-    _rank.say(json.dumps(found) if arguments.json else text(found))
-    return 0 if found["serving"] else 1
+    serving = all(one["serving"] for one in found.values())
+    if len(found) == 1:
+        (one,) = found.values()
+        _rank.say(json.dumps(one) if arguments.json else text(one))
+    elif arguments.json:
+        _rank.say(json.dumps({"serving": serving, "services": found}))
+    else:
+        _rank.say("\n".join(f"{name}: {text(one)}" for name, one in found.items()))
+    return 0 if serving else 1

@@ -11,22 +11,26 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import write_state
 
-DIRECTORY = "/var/lib/sparkmatrix/keeper"
-STATE = f"{DIRECTORY}/state.json"
-HISTORY = f"{DIRECTORY}/history.json"
+STATE = "state.json"
+HISTORY = "history.json"
 KEPT = 50  # entries
 
 Say = Callable[[str], object]
 
 
 class Store:
-    """``root`` is replaced by tests. A full disk does not end the keeper: what it says is in the journal too."""
+    """``instance``: the service where there are several. ``root`` is replaced by tests.
 
-    def __init__(self, root: str = "/") -> None:
+    A full disk does not end the keeper: what it says is in the journal too.
+    """
+
+    def __init__(self, root: str = "/", instance: str = "") -> None:
         self.root = root
+        self.directory = Names(instance).kept
         self.entries: list[dict[str, Any]] | None = None
 
     def read(self) -> dict[str, Any]:
@@ -59,14 +63,15 @@ class Store:
             self.entries = self.history()
         return self.entries
 
-    def _load(self, path: str) -> Any:
+    def _load(self, name: str) -> Any:
         try:
-            return json.loads((Path(self.root) / path.lstrip("/")).read_text(encoding="utf-8"))
+            path = Path(self.root) / self.directory.lstrip("/") / name
+            return json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
 
-    def _put(self, path: str, value: Any, say: Say) -> None:
+    def _put(self, name: str, value: Any, say: Say) -> None:
         try:
-            write_state(path, (json.dumps(value, indent=1) + "\n").encode(), root=self.root)
+            write_state(f"{self.directory}/{name}", (json.dumps(value, indent=1) + "\n").encode(), root=self.root)
         except SparkError as exc:
             say(f"Not kept: {exc}")

@@ -13,8 +13,9 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_main
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keep_status import SERVING, UNIT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keep_status import SERVING
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import (
     POLL_S,
@@ -36,30 +37,32 @@ def wait_ready(
     question: Question,
     timeout_s: float,
     *,
+    instance: str = "",
     store: Store | None = None,
     runner: Runner = run_command,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Answer:
     """Ask until tokens come. Ends early when the keeper counts another failure, gives up, or does not run."""
-    store = store or Store()
+    store = store or Store(instance=instance)
+    unit = Names(instance).keeper
     deadline = clock() + timeout_s
     first = _failures(store.read())
     while True:
         left = max(deadline - clock(), 0.001)
         state = store.read()
-        last = ProbeError("waiting", f"the keeper says {state.get('phase')}: {state.get('detail')}", UNIT)
+        last = ProbeError("waiting", f"the keeper says {state.get('phase')}: {state.get('detail')}", unit)
         # An engine that answers before the keeper is content may be the one that is about to be replaced.
-        if state.get("phase") in SERVING and state.get("pid") == unit_state(UNIT, runner).main_pid:
+        if state.get("phase") in SERVING and state.get("pid") == unit_state(unit, runner).main_pid:
             try:
                 limit = min(question.timeout_s, left)
                 return ask(target(), Question(question.prompt, question.max_tokens, limit), clock)
             except ProbeError as exc:
                 last = exc
         if _failures(state) > first:
-            raise SparkError("the engine did not come up", UNIT, _why(store, state))
-        if runner(["systemctl", "is-active", "--quiet", UNIT]).rc != 0:
-            raise SparkError("the keeper of the engine does not run", UNIT, _why(store, state))
+            raise SparkError("the engine did not come up", unit, _why(store, state))
+        if runner(["systemctl", "is-active", "--quiet", unit]).rc != 0:
+            raise SparkError("the keeper of the engine does not run", unit, _why(store, state))
         if last.status in FINAL:
             raise SparkError(last.found, last.where, refused(last.status)) from last
         if clock() >= deadline:

@@ -19,11 +19,15 @@ NAMES = ("current", "previous")
 
 
 def identity(plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """What makes two plans the same to a user. Measured memory, say, differs from run to run and changes nothing."""
+    """What makes two plans the same to a user. Measured memory, say, differs from run to run and changes nothing.
+
+    All nodes take the same step: a node whose own part stays as it was keeps the plan of the new state, too.
+    """
+    if plan.get("identity"):
+        return (str(plan["identity"]),)
     parts = [plan.get(name) or {} for name in ("engine", "ray", "container")]
     hashes = [str(part.get("config_hash") or part.get("text") or "") for part in parts if isinstance(part, Mapping)]
-    services = [item for other in plan.get("beside") or () for item in identity(other)]
-    return (*hashes, str(plan.get("image") or ""), str(plan.get("recipe") or ""), *services)
+    return (*hashes, str(plan.get("image") or ""), str(plan.get("recipe") or ""))
 
 
 def read(root: str = "/") -> dict[str, Any]:

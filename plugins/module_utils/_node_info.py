@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _engine_names,
     _ibdev2netdev,
     _managed_files,
     _meminfo,
@@ -129,6 +130,7 @@ def gather(request: Request, reader: Reader | None = None) -> dict[str, Any]:
         "commands": {name: shutil.which(name, path=search_path()) for name in request.commands},
         "units": states.result(),
         "managed": managed(reader),
+        "engine_units": engine_units(reader),
         "netplan_files": netplan_files(reader),
         "netplan_modes": {path: mode(reader, path) for path in netplan_files(reader)},
         "netplan_bonds": netplan_bonds(reader),
@@ -533,6 +535,11 @@ def managed(reader: Reader) -> list[str]:
     return [
         name[: -len(".json")] for name in reader.names(_managed_files.STATE_DIR.lstrip("/")) if name.endswith(".json")
     ]
+
+
+def engine_units(reader: Reader) -> list[str]:
+    """Units of services of the engine, and of their keepers, that are installed."""
+    return [name for name in reader.names(_engine_names.UNITS.lstrip("/")) if _engine_names.UNIT.match(name)]
 
 
 def netplan_files(reader: Reader) -> list[str]:

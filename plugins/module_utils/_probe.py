@@ -22,12 +22,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_service import UnitState, parse_show
 
-CONFIG_PATH = "/etc/sparkmatrix/engine.json"
 KEY_VARIABLE = "VLLM_API_KEY"
 PROMPT = "the quick brown fox"
 # Nobody's key: long enough to be one, and the same in every log.
@@ -431,12 +431,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-tokens", type=int, default=16)
     parser.add_argument("--timeout", type=float, default=60, help="seconds")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--config", default=CONFIG_PATH, help=argparse.SUPPRESS)
+    parser.add_argument("--config", default="", help=argparse.SUPPRESS)
+    _engine_names.choose(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        config = read_config(arguments.config)
+        config = read_config(arguments.config or _engine_names.Names(arguments.service).description)
         target = Target(config["host"], config["port"], config["model"], read_key(config["key_file"]))
         answer = ask(target, Question(arguments.prompt, arguments.max_tokens, arguments.timeout))
     except SparkError as exc:
@@ -466,7 +467,9 @@ def read_config(path: str) -> dict[str, Any]:
             and isinstance(document["key_file"], str)
         )
     except FileNotFoundError as exc:
-        raise SparkError("no engine serves on this node", path, "Ask the head (spark_rank 0)") from exc
+        several = [name for name in _engine_names.instances() if name]
+        remedy = f"There are several: --service {' or '.join(several)}" if several else "Ask the head (spark_rank 0)"
+        raise SparkError("no engine serves on this node", path, remedy) from exc
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise SparkError(f"the description of the engine is damaged ({exc})", path, "Run the engine layer") from exc
     if not complete:

@@ -4,8 +4,8 @@
 
 """The ranks of this node: report, start, stop. Run by the keeper on the head, and over ssh on the other nodes.
 
-Which units they are, and in which order they start, is in ``/etc/sparkmatrix/engine.json`` of the node; whoever asks
-can name none.
+Which units they are, and in which order they start, is in ``/etc/sparkmatrix/engine.json`` of the node (of several
+services: of the one that spans nodes); whoever asks can name none.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _meminfo, _memory_watchdog
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _meminfo, _memory_watchdog
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_service import Service, UnitState, Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import explain
@@ -43,6 +44,23 @@ class Ranks:
     config_hash: str = ""  # that the engine's unit has to run with
     container: bool = False
     stop_s: float = STOP_S
+
+
+def config(root: str = "/") -> str:
+    """The description of the ranks that peers ask for: of the service that is alone, or of the one that spans nodes.
+
+    There is one of these at most on a node.
+    """
+    found = _engine_names.instances(root)
+    for instance in found if "" not in found else ():
+        path = Names(instance).description
+        try:
+            document = json.loads((Path(root) / path.lstrip("/")).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(document, dict) and document.get("nodes", 1) > 1:
+            return path
+    return CONFIG
 
 
 def read(path: str = CONFIG) -> Ranks:
@@ -210,12 +228,12 @@ ACTIONS = ("status", "watch", "start", "stop", "kill")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="watch: report every two seconds; kill: stop by force")
-    parser.add_argument("--config", default=CONFIG, help=argparse.SUPPRESS)
+    parser.add_argument("--config", default="", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        act(Node(read(arguments.config)), arguments.action)
+        act(Node(read(arguments.config or config())), arguments.action)
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1

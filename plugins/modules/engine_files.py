@@ -9,7 +9,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: engine_files
-short_description: Turn a node's part of the engine plan into its files and units
+short_description: Turn a node's part of the engine plan into files and units
 version_added: 0.1.0
 description:
   - Computes what lies on a node for the engine, which is the description that C(sparkmatrix-node) reads, environment,
@@ -124,24 +124,20 @@ files:
   type: list
   elements: dict
   sample: [{path: /etc/sparkmatrix/engine.json, content: "{}"}]
-description:
-  description: What the description says.
+units:
+  description: Units among them.
   returned: success
-  type: dict
-  sample: {unit: sparkmatrix-engine.service}
-unit:
-  description: Unit of the engine.
+  type: list
+  elements: str
+  sample: [sparkmatrix-engine.service, sparkmatrix-keeper.service]
+keepers:
+  description: Per service whose head is this node, its keeper's unit with hash, and its description.
   returned: success
-  type: str
-  sample: sparkmatrix-engine.service
-keeper:
-  description: Unit of the keeper.
-  returned: success
-  type: str
-  sample: sparkmatrix-keeper.service
-keeper_hash:
-  description: Hash that the running keeper has to have. Empty where the node is not the head.
-  returned: success
-  type: str
-  sample: 3f2a9c0d1e5b
+  type: list
+  elements: dict
+  sample:
+    - unit: sparkmatrix-keeper.service
+      config_hash: 3f2a9c0d1e5b
+      description: /etc/sparkmatrix/engine.json
+      nodes: 2
 """

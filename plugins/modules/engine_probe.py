@@ -57,6 +57,10 @@ options:
         failure or gives up, instead of with the death of O(unit), which does not run while the keeper prepares a start.
     type: bool
     default: false
+  service:
+    description: With O(keeper), the service whose keeper it is, where there are several.
+    type: str
+    default: ''
   check_access:
     description: Also ask with a wrong key, and fail unless that is refused.
     type: bool
@@ -133,6 +137,7 @@ def main() -> None:
             "ready_timeout": {"type": "float", "default": 0},
             "unit": {"type": "str"},
             "keeper": {"type": "bool", "default": False},
+            "service": {"type": "str", "default": ""},
             "check_access": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
@@ -151,7 +156,7 @@ def main() -> None:
         else:
             timeout = params["ready_timeout"] or params["timeout"]
             if params["keeper"]:
-                answer = _keeper_wait.wait_ready(target, question, timeout)
+                answer = _keeper_wait.wait_ready(target, question, timeout, instance=params["service"])
             else:
                 answer = _probe.wait_ready(target, question, params["unit"] or "", timeout)
         if params["check_access"]:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _node_main
@@ -61,13 +61,45 @@ class Made:
     keeper_hash: str  # empty where the node is not its head
 
 
-def make(plan: Mapping[str, Any], settings: Settings, marks: Marks, instance: str = "") -> Made:
-    """``plan``: the node's part of the engine plan."""
-    names = Names(instance)
+@dataclass(frozen=True)
+class Node:
+    """The files of all services on one node, the units among them, and the keepers that run there."""
+
+    files: Mapping[str, str]
+    units: Sequence[str]
+    keepers: Sequence[Mapping[str, Any]]
+
+
+def node(document: Mapping[str, Any], settings: Settings, marks: Marks) -> Node:
+    """``document``: the node's part of the engine plan."""
+    files: dict[str, str] = {}
+    keepers = []
+    plans = [] if document["role"] == "idle" else [document, *document.get("beside", ())]
+    for number, plan in enumerate(plans):
+        # Login shells get the environment of one service.
+        made = make(plan, replace(settings, login_environment=settings.login_environment and not number), marks)
+        files.update(made.files)
+        if made.keeper_hash:
+            keepers.append(
+                {
+                    "unit": made.names.keeper,
+                    "config_hash": made.keeper_hash,
+                    "description": made.names.description,
+                    "nodes": plan["nodes"],
+                }
+            )
+    directory = f"{_engine_names.UNITS}/"
+    return Node(files, [path[len(directory) :] for path in files if path.startswith(directory)], keepers)
+
+
+def make(plan: Mapping[str, Any], settings: Settings, marks: Marks) -> Made:
+    """``plan``: of one service on the node."""
+    names = Names(plan["names"]["instance"])
     here = bool(plan["engine"]["runs_here"])
     container = plan["runtime"] == "container"
     unit = (_container_unit if container else _venv_unit)(plan, settings, names)
-    unit_hash = _hash(unit, plan["engine"]["config_hash"], marks.key, marks.image) if here else ""
+    key = marks.key if plan["role"] == "head" else ""
+    unit_hash = _hash(unit, plan["engine"]["config_hash"], key, marks.image) if here else ""
     description = _description(plan, settings, names, unit_hash)
     files = {names.description: json.dumps(description, indent=4, sort_keys=True) + "\n"}
     if here:
@@ -98,6 +130,7 @@ def units(plan: Mapping[str, Any], names: Names) -> list[str]:
 def _description(plan: Mapping[str, Any], settings: Settings, names: Names, unit_hash: str) -> dict[str, Any]:
     engine = plan["engine"]
     return {
+        "instance": names.instance,
         "engine": engine["name"],
         "backend": plan["backend"],
         "endpoint": engine["endpoint"],

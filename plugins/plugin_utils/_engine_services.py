@@ -12,12 +12,14 @@ without any has the role ``idle``.
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_checks, _engine_plan
@@ -86,6 +88,9 @@ class Service:
     recipe: Recipe
     wishes: Wishes
     shape: tuple[Architecture, Weights | None] | None = None
+
+
+_Made = Sequence[tuple[Service, _engine_plan.Plans]]
 
 
 def read(entries: Sequence[Any], hosts: Sequence[str]) -> tuple[list[Entry], list[Finding]]:
@@ -199,7 +204,22 @@ def plan(
     findings += _check_heads(whole, facts, head, firewall)
     if errors(findings) or len(whole) < len(services):
         return _engine_plan.Plans({}, summary, findings)
-    return _engine_plan.Plans({fact.host: _document(fact, ordered, whole) for fact in ordered}, summary, findings)
+    common = {
+        "identity": _identity(whole),
+        "services": [_door(service.entry.name, _first(service, result)) for service, result in whole],
+    }
+    plans = {fact.host: {**_document(fact, ordered, whole), **common} for fact in ordered}
+    return _engine_plan.Plans(plans, summary, findings)
+
+
+def _identity(made: _Made) -> str:
+    """Changes with every part of the plan that a user would see, on any node."""
+    parts = [
+        [plan_["names"]["instance"], host, *_kept_plan.identity(plan_)]
+        for _service, result in made
+        for host, plan_ in sorted(result.plans.items())
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
 def _subset(hosts: Sequence[str], facts: Mapping[str, FabricFact]) -> dict[str, FabricFact]:
@@ -277,9 +297,6 @@ def _check_ports(services: Sequence[Service]) -> list[Finding]:
             )
         taken.setdefault(wishes.port, name)
     return findings
-
-
-_Made = Sequence[tuple[Service, _engine_plan.Plans]]
 
 
 def _first(service: Service, result: _engine_plan.Plans) -> Mapping[str, Any]:
@@ -390,7 +407,6 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> d
         "cluster": {"head": ordered[0].host, "nodes": len(ordered), "is_head": fact.host == ordered[0].host},
         # The services whose head is this node.
         "heads": [_head(service.entry.name, plan_) for service, plan_ in heads],
-        "services": [_door(service.entry.name, _first(service, result)) for service, result in made],
     }
 
 

@@ -34,11 +34,12 @@ def test_what_the_role_places():
     result = act(plan=plan(), keeper={"hang_s": 600, "backoff_s": 2.5}, key_mark="f", tool_mark="t")
     assert not result["changed"]
     files = {item["path"]: item["content"] for item in result["files"]}
-    assert json.loads(files["/etc/sparkmatrix/engine.json"]) == result["description"]
     assert '"hang_s": 600\n' in files["/etc/sparkmatrix/engine.json"]
-    assert result["description"]["keeper"]["backoff_s"] == 2.5
-    assert f"HASH={result['keeper_hash']}\n" in files[f"/etc/systemd/system/{result['keeper']}"]
+    assert json.loads(files["/etc/sparkmatrix/engine.json"])["keeper"]["backoff_s"] == 2.5
+    (keeper,) = result["keepers"]
+    assert f"HASH={keeper['config_hash']}\n" in files[f"/etc/systemd/system/{keeper['unit']}"]
+    assert keeper["unit"] in result["units"]
 
 
 def test_not_a_plan():
-    assert "KeyError('engine')" in act(plan={"runtime": "venv"})["msg"]
+    assert "KeyError('engine')" in act(plan={"role": "head", "names": {"instance": ""}})["msg"]

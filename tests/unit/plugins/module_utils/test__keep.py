@@ -589,7 +589,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert _keep.run(parser.parse_args(["--check", "--config", str(path)])) == 0
     assert checked == [[]]
     monkeypatch.setattr(
-        _keep._keeper_wait, "wait_ready", lambda target, _question, seconds: checked.append(target().model)
+        _keep._keeper_wait, "wait_ready", lambda target, _question, seconds, instance: checked.append(target().model)
     )
     assert _keep.run(parser.parse_args(["--wait", "9", "--config", str(path)])) == 0
     assert checked[1] == "m"
@@ -656,11 +656,34 @@ def test_status(tmp_path, monkeypatch, capsys):
     assert "gave up" in _keep_status.text(_keep_status.collect(store, runner(3)))
     parser = argparse.ArgumentParser()
     _keep_status.configure(parser)
-    monkeypatch.setattr(_keep_status, "Store", lambda: Store(str(tmp_path / "none")))
+    monkeypatch.setattr(_keep_status, "Store", lambda instance="": Store(str(tmp_path / "none")))
     assert _keep_status.run(parser.parse_args([])) == 1
-    monkeypatch.setattr(_keep_status, "Store", lambda: store)
+    monkeypatch.setattr(_keep_status, "Store", lambda instance="": store)
     assert _keep_status.run(parser.parse_args(["--json"])) == 1
     assert json.loads(capsys.readouterr().out)["history"][0]["event"] == "dead"
+
+
+def test_status_of_several_services(tmp_path, monkeypatch, capsys):
+    state = {"phase": "serving", "detail": "it serves", "since": "t", "failures": 0, "start_limit": 5, "end": ""}
+    (tmp_path / "etc/sparkmatrix").mkdir(parents=True)
+    for name in ("chat", "small", "worker"):
+        (tmp_path / f"etc/sparkmatrix/engine-{name}.json").write_text("{}")
+    for name in ("chat", "small"):
+        Store(str(tmp_path), name).write(state, print)
+    assert _keep_status.kept(str(tmp_path)) == ["chat", "small"]
+    monkeypatch.setattr(_keep_status, "kept", lambda: ["chat", "small"])
+    monkeypatch.setattr(_keep_status, "Store", lambda instance="": Store(str(tmp_path), instance))
+    monkeypatch.setattr(_keep_status.collect, "__defaults__", (runner(), _keep_status.UNIT))
+    parser = argparse.ArgumentParser()
+    _keep_status.configure(parser)
+    assert _keep_status.run(parser.parse_args([])) == 0
+    assert "small: serving: it serves" in capsys.readouterr().out
+    assert _keep_status.run(parser.parse_args(["--json"])) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["serving"]
+    assert found["services"]["chat"]["unit"] == "sparkmatrix-keeper-chat.service"
+    assert _keep_status.run(parser.parse_args(["--json", "--service", "chat"])) == 0
+    assert json.loads(capsys.readouterr().out)["phase"] == "serving"
 
 
 class Waiting:

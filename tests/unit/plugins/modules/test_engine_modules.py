@@ -159,13 +159,15 @@ def test_probe_waits_for_the_keeper(monkeypatch, key_file):
     monkeypatch.setattr(
         engine_probe._keeper_wait,
         "wait_ready",
-        lambda target, question, seconds: asked.append(seconds) or engine_probe._probe.ask(target(), question),
+        lambda target, question, seconds, instance: (
+            asked.append((seconds, instance)) or engine_probe._probe.ask(target(), question)
+        ),
     )
     with fake_engine() as engine:
-        result, failed = probe(engine, key_file, keeper=True, ready_timeout=9)
+        result, failed = probe(engine, key_file, keeper=True, service="chat", ready_timeout=9)
     assert not failed
     assert result["ready"]
-    assert asked == [9]
+    assert asked == [(9, "chat")]
 
 
 def test_kept_plan(monkeypatch, tmp_path):

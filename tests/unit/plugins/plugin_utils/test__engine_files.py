@@ -28,8 +28,8 @@ def plans(count=2, recipe="qwen3-235b-a22b-gptq-int4", **wishes):
     return made.plans
 
 
-def make(plan, marks=MARKS, instance="", **settings):
-    return _engine_files.make(plan, Settings(**settings), marks, instance)
+def make(plan, marks=MARKS, **settings):
+    return _engine_files.make(plan, Settings(**settings), marks)
 
 
 CASES = {
@@ -173,9 +173,10 @@ def test_what_needs_a_restart(marks, rank, keeper):
 
 
 def test_several_services_have_names_of_their_own():
-    plan = plans(1, "qwen3-8b")["spark1"]
-    made = make(plan, instance="chat")
+    plan = plans(1, "qwen3-8b", instance="chat")["spark1"]
+    made = make(plan)
     assert made.description["unit"] == "sparkmatrix-engine-chat.service"
+    assert made.description["instance"] == "chat"
     text = made.files["/etc/systemd/system/sparkmatrix-keeper-chat.service"]
     assert "sparkmatrix-node keep --config /etc/sparkmatrix/engine-chat.json\n" in text
     assert not {ENGINE, KEEPER, "/etc/sparkmatrix/engine.json", "/etc/sparkmatrix/engine.env"} & set(made.files)
@@ -192,3 +193,25 @@ def test_an_engine_beside_ray_in_another_container():
     assert (ray["python"], ray["container"]) == ("python3", "sparkmatrix-ray")
     assert made.description["units"] == ["sparkmatrix-ray.service", "sparkmatrix-engine.service"]
     assert make(plans()["spark1"]).description["ray"]["container"] == ""
+
+
+def test_all_services_of_a_node():
+    one, two = (plans(1, "qwen3-8b", instance=name, port=port)["spark1"] for name, port in (("a", 8000), ("b", 8001)))
+    made = _engine_files.node({**one, "beside": [two]}, Settings(login_environment=True), MARKS)
+    assert [keeper["unit"] for keeper in made.keepers] == [
+        "sparkmatrix-keeper-a.service",
+        "sparkmatrix-keeper-b.service",
+    ]
+    assert set(made.units) == {f"sparkmatrix-{kind}-{name}.service" for kind in ("engine", "keeper") for name in "ab"}
+    assert ". /etc/sparkmatrix/engine-a.env" in made.files["/etc/profile.d/sparkmatrix-engine.sh"]
+    assert made.keepers[1]["description"] == "/etc/sparkmatrix/engine-b.json"
+
+
+def test_a_node_without_a_service():
+    made = _engine_files.node({"role": "idle"}, Settings(), MARKS)
+    assert (made.files, made.units, made.keepers) == ({}, [], [])
+
+
+def test_the_key_is_a_matter_of_the_head():
+    worker = plans(launch="native")["spark2"]
+    assert make(worker).files == make(worker, Marks("other", "sha256:abc", "feed")).files

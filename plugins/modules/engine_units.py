@@ -1,0 +1,109 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_units
+short_description: Start, stop or take away the engine's services on a node
+version_added: 0.1.0
+description:
+  - Finds the units of all services that are on this node, also of those that the inventory no longer names, and brings
+    them into a state.
+options:
+  kind:
+    description: C(keeper) starts ranks, and starts them again; C(engine) is a rank.
+    type: str
+    choices: [engine, keeper]
+    required: true
+  state:
+    description:
+      - V(started) starts what is installed; a keeper then starts at boot, too.
+      - V(stopped) stops it; a keeper no longer starts at boot.
+      - V(absent) stops it, and forgets what the keeper has kept. Unit files are left to
+        M(sparkmatrix.cluster.managed_files).
+    type: str
+    choices: [started, stopped, absent]
+    required: true
+  keep:
+    description: Units that are left as they are.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds that one unit may take.
+    type: float
+    default: 90
+extends_documentation_fragment:
+  - sparkmatrix.cluster.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+author:
+  - The sparkmatrix.cluster authors (@sparkmatrix)
+"""
+
+EXAMPLES = r"""
+- name: Stop all keepers, and keep them from starting at boot
+  sparkmatrix.cluster.engine_units:
+    kind: keeper
+    state: stopped
+"""
+
+RETURN = r"""
+units:
+  description: Units that were looked at.
+  returned: success
+  type: list
+  elements: str
+  sample: [sparkmatrix-keeper.service]
+descriptions:
+  description: Files that describe the services of these units.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/sparkmatrix/engine.json]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_units
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "kind": {"type": "str", "choices": ["engine", "keeper"], "required": True},
+            "state": {"type": "str", "choices": ["started", "stopped", "absent"], "required": True},
+            "keep": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "float", "default": 90},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    try:
+        outcome = _engine_units.bring(
+            params["kind"],
+            params["state"],
+            keep=params["keep"],
+            timeout_s=params["timeout"],
+            check_mode=module.check_mode,
+        )
+    except (SparkError, OSError) as exc:
+        module.fail_json(msg=str(exc))
+    module.exit_json(
+        changed=outcome.changed,
+        units=outcome.units,
+        descriptions=_engine_units.descriptions(outcome.units),
+        diff={"before": outcome.before, "after": outcome.after},
+    )
+
+
+if __name__ == "__main__":
+    main()
