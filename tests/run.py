@@ -210,6 +210,13 @@ def steps() -> list[Step]:
             on_lab=True,
         ),
         Step(
+            "services",
+            ((f"{VENV}/python", "tests/lab/services.py"),),
+            ("full",),
+            needs_lab,
+            on_lab=True,
+        ),
+        Step(
             "head-controller",
             ((f"{VENV}/python", "tests/lab/head_controller.py"),),
             ("full",),

@@ -113,7 +113,7 @@ class ActionModule(ActionBase):
         plans = None
         if services and len(facts) == len(hosts):
             plans = _engine_services.plan(
-                services, facts, memory, firewall=args["firewall"], several=bool(args["services"])
+                services, facts, memory, firewall=args["firewall"], given=len(args["services"])
             )
             findings += plans.findings
         result["changed"] = False

@@ -44,7 +44,7 @@ LOW_FACTOR = 4
 GRACE_S = 15.0
 
 _FULL = re.compile(r"^full avg10=([0-9]+(?:\.[0-9]+)?)", re.MULTILINE)
-_UNIT = re.compile(r"^[A-Za-z0-9:_.\\@-]+\.service$")
+_UNIT = re.compile(r"^[A-Za-z0-9:_.\\@*-]+\.service$")  # with the wildcard of systemctl
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ _SYSCTL = re.compile(r"^(kernel|vm)(\.[A-Za-z0-9_-]+)+$")
 _MINIMUM = re.compile(r"^(>=)?\s*-?[0-9]{1,18}$")
 _PATTERN = re.compile(r"^[a-z0-9*?\[\]+.:-]+$")
 
-WATCHED = ("sparkmatrix-engine.service", "sparkmatrix-ray.service")
+# Several services on a node have names of their own; all of them are stopped together.
+WATCHED = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service", "sparkmatrix-ray.service")
 PROTECTED: Mapping[str, int] = {"ssh.service": 64, "systemd-journald.service": 64, "user.slice": 512}
 KERNEL_AND_DRIVER = (
     "linux-image-*",
@@ -188,7 +189,7 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "watchdog": _bool,
     "watchdog_available_mib": _number(64, 1024 * 1024),
     "watchdog_seconds": _number(1, 600),
-    "watchdog_units": _list(re.compile(r"^[A-Za-z0-9:_.\\@-]+\.service$"), "service"),
+    "watchdog_units": _list(re.compile(r"^[A-Za-z0-9:_.\\@*-]+\.service$"), "service"),
     "hold": _bool,
     "hold_packages": _list(_PATTERN, "name of packages"),
     "known_good": _mapping(_PATTERN, "name of packages", _list(_VERSION, "version")),

@@ -27,7 +27,7 @@ options:
     description: Phase V(look). Units that must not run during a measurement.
     type: list
     elements: str
-    default: [sparkmatrix-engine.service]
+    default: [sparkmatrix-engine.service, sparkmatrix-engine-*.service]
   tests:
     description: Phase V(measure). This node's part, as M(sparkmatrix.cluster.fabric_bandwidth_plan) returns it.
     type: list
@@ -107,7 +107,11 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "phase": {"type": "str", "choices": ["look", "measure"], "default": "look"},
-            "engine_units": {"type": "list", "elements": "str", "default": ["sparkmatrix-engine.service"]},
+            "engine_units": {
+                "type": "list",
+                "elements": "str",
+                "default": ["sparkmatrix-engine.service", "sparkmatrix-engine-*.service"],
+            },
             "tests": {
                 "type": "list",
                 "elements": "dict",

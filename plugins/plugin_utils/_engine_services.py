@@ -123,7 +123,7 @@ def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple
         close = difflib.get_close_matches(key, known, n=1)
         findings.append(
             Finding(
-                where, f"it has no key {key!r}", f"Did you mean {close[0]}?" if close else f"Use: {', '.join(known)}"
+                where, f"it has no key {key!r}", f"Did you mean {close[0]}" if close else f"Use: {', '.join(known)}"
             )
         )
     name = str(values.get("name") or "")
@@ -167,11 +167,11 @@ def plan(
     memory: Mapping[str, int],
     *,
     firewall: bool = False,
-    several: bool = True,
+    given: int = 0,
 ) -> _engine_plan.Plans:
     """One document per host, or the findings of all services.
 
-    ``several``: from ``engine_services``, where ranks follow the order in which an entry names its nodes.
+    ``given``: entries of ``engine_services``, where ranks follow the order in which an entry names its nodes.
     """
     findings = _engine_checks.check_facts(facts)
     if errors(findings):
@@ -182,15 +182,15 @@ def plan(
     services = [
         replace(service, entry=replace(service.entry, hosts=service.entry.hosts or everywhere)) for service in services
     ]
-    named = len(services) > 1
-    if several:
+    named = given > 1
+    if given:
         findings += _check_nodes(services)
         findings += _check_ports(services)
     made: list[tuple[Service, _engine_plan.Plans]] = []
     summary: list[str] = []
     for service in services:
         wishes = _wishes(service, services, facts, head, named)
-        own = _subset(service.entry.hosts, facts) if several else facts
+        own = _subset(service.entry.hosts, facts) if given else facts
         result = _engine_plan.plan(service.recipe, own, wishes, memory, service.shape)
         prefix = f"{service.entry.name}: " if named else ""
         findings += [replace(finding, host=f"{prefix}{finding.host}") for finding in result.findings]

@@ -201,7 +201,8 @@ def test_the_watchdogs_hash_follows_its_unit():
     assert one.watchdog_hash != other.watchdog_hash
     text = content(one, "/etc/systemd/system/sparkmatrix-memory-watchdog.service")
     assert f"SPARKMATRIX_CONFIG_HASH={one.watchdog_hash}\n" in text
-    assert "--unit sparkmatrix-engine.service --unit sparkmatrix-ray.service" in text
+    units = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service", "sparkmatrix-ray.service")
+    assert " ".join(f"--unit {unit}" for unit in units) in text
 
 
 # -- packages

@@ -9,10 +9,20 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _cluster_secret, _ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _cluster_secret,
+    _engine_units,
+    _ray_cluster,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import Result
-from ansible_collections.sparkmatrix.cluster.plugins.modules import cluster_secret, engine_probe, kept_plan, ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.modules import (
+    cluster_secret,
+    engine_probe,
+    engine_units,
+    kept_plan,
+    ray_cluster,
+)
 from fake_engine import KEY, MODEL, fake_engine
 from module_runner import run_module
 
@@ -185,3 +195,22 @@ def test_kept_plan(monkeypatch, tmp_path):
     assert run_module(kept_plan, {"state": "absent"})[0]["changed"]
     monkeypatch.setattr(made, "read", lambda: (_ for _ in ()).throw(SparkError("damaged", "x")))
     assert run_module(kept_plan, {"state": "read"})[1]
+
+
+def test_engine_units(monkeypatch):
+    calls = []
+
+    def bring(kind, state, **options):
+        calls.append((kind, state, options["keep"], options["check_mode"]))
+        if kind == "engine":
+            raise SparkError("does not stop", "x.service")
+        return _engine_units.Outcome(True, ["sparkmatrix-keeper-chat.service"], {"a": 1}, {"a": 2})
+
+    monkeypatch.setattr(engine_units._engine_units, "bring", bring)
+    result, failed = run_module(engine_units, {"kind": "keeper", "state": "absent", "keep": ["k"]})
+    assert not failed
+    assert result["descriptions"] == ["/etc/sparkmatrix/engine-chat.json"]
+    assert calls == [("keeper", "absent", ["k"], False)]
+    result, failed = run_module(engine_units, {"kind": "engine", "state": "stopped"})
+    assert failed
+    assert "does not stop" in result["msg"]

@@ -73,7 +73,7 @@ def made(*entries, count=4, firewall=True, fabric=None, memory=None, **of_recipe
         wishes = Wishes(**{WISHES[name]: value for name, value in given.items()})
         services.append(Service(entry, recipe(**of_recipe), wishes))
     return _engine_services.plan(
-        services, fabric or facts(count), memory or {}, firewall=firewall, several=bool(entries)
+        services, fabric or facts(count), memory or {}, firewall=firewall, given=len(entries)
     )
 
 
@@ -249,7 +249,7 @@ def test_facts_of_another_cluster():
         ({"name": "Chat"}, "'Chat' is no name of a service"),
         ({}, "'' is no name of a service"),
         ({"name": "key"}, "'key' is taken"),
-        ({"name": "a", "node": ["spark1"]}, "it has no key 'node'. Did you mean nodes?"),
+        ({"name": "a", "node": ["spark1"]}, "it has no key 'node'. Did you mean nodes."),
         ({"name": "a", "nodes": []}, "nodes is []"),
         ({"name": "a", "nodes": "spark1"}, "nodes is 'spark1'"),
         ({"name": "a", "nodes": ["spark9"]}, "spark9 is no host of the group 'sparks'"),
