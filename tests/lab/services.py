@@ -132,7 +132,7 @@ def killed(here: Cluster) -> dict[str, Any]:
 
 def single(here: Cluster) -> dict[str, Any]:
     """One service over both nodes again, under the plain names."""
-    run = here.site("services-single", "playbooks/engine.yml", *options([]), "-e", "engine_launch=native")
+    run = here.site("services-single", "playbooks/engine.yml", *options([]))
     answer = json.loads(here.node("spark1", f"sudo {TOOL} probe --json"))
     if not answer["ok"]:
         raise LabError(f"it does not answer: {answer}")
@@ -143,7 +143,7 @@ def single(here: Cluster) -> dict[str, Any]:
 
 def back(here: Cluster) -> dict[str, Any]:
     """Rollback: the plan before the last change, with both services."""
-    run = here.site("services-back", "playbooks/rollback.yml", "-e", "engine_launch=native")
+    run = here.site("services-back", "playbooks/rollback.yml")
     for name in ("chat", "small"):
         answers(here, "spark1", name)
     nothing(here, "spark2")
@@ -167,7 +167,7 @@ def main() -> int:
     parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
     chosen = parser.parse_args()
-    here = Cluster(chosen.beside)
+    here = Cluster(chosen.beside, "native")
     results: dict[str, Any] = {}
     problem = ""
     try:
