@@ -72,9 +72,7 @@ def made(*entries, count=4, firewall=True, fabric=None, memory=None, **of_recipe
         given = _engine_services.over({"requirements": GPU}, entry)
         wishes = Wishes(**{WISHES[name]: value for name, value in given.items()})
         services.append(Service(entry, recipe(**of_recipe), wishes))
-    return _engine_services.plan(
-        services, fabric or facts(count), memory or {}, firewall=firewall, given=len(entries)
-    )
+    return _engine_services.plan(services, fabric or facts(count), memory or {}, firewall=firewall, given=len(entries))
 
 
 def problems(*entries, **options):
