@@ -32,6 +32,11 @@ def test_an_image_and_a_container_make_another_plan(tmp_path):
     assert kept.identity(plan("a")) != kept.identity(plan("a", container={"text": "services"}))
 
 
+def test_all_nodes_take_the_same_step():
+    # The part of this node stays as it was, that of another one changes.
+    assert kept.identity(plan("a", identity="x")) != kept.identity(plan("a", identity="y"))
+
+
 def test_forget(tmp_path):
     root = str(tmp_path)
     assert not kept.forget(root)
