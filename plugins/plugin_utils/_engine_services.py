@@ -327,7 +327,9 @@ def _check_neighbours(made: _Made) -> list[Finding]:
     for service, result in made:
         name = service.entry.name
         first = _first(service, result)
-        crowded = any(host in other.entry.hosts for other, _ in made if other is not service for host in result.plans)
+        crowded = any(
+            host in other.entry.hosts for other, _plans in made if other is not service for host in result.plans
+        )
         if crowded and first["engine"]["name"] != "vllm":
             findings.append(
                 Finding(
