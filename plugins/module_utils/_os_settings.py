@@ -177,6 +177,22 @@ class Settings:
         self.store(final, full)
         return self.result
 
+    def remember(self, wanted: Mapping[str, Mapping[str, Any]], kinds: Sequence[str]) -> None:
+        """Record what :meth:`bring` would replace, and change nothing.
+
+        Before files are written that count at the next boot: a machine that goes down after them comes back with our
+        values, which are not the ones that it had.
+        """
+        if self.check_mode:
+            return
+        record = self._load()
+        full = Record(dict(record.values), record.pending, record.merged)
+        for kind in kinds:
+            unknown = set(_CHECKS[kind](wanted.get(kind, {}))) - set(record.of(kind))
+            if unknown:
+                full.values[kind] = {**self._read_kind(kind, unknown), **record.of(kind)}
+        self.store(full, record)
+
     def _note(self, now: Mapping[str, str], target: Mapping[str, str]) -> None:
         for key in sorted(target):
             if now[key] != target[key]:

@@ -149,6 +149,7 @@ class Stabilization:
             self.settings.bring({"packages": staying}, ["packages"])
         if not part.watchdog_hash:
             self._watchdog(Wanted(WATCHDOG_UNIT, "absent"))
+        self.settings.remember(part.values, RUNNING_KINDS)
         self._files(part, machine)
         self.settings.bring(part.values, RUNNING_KINDS)
         self._tell(part, machine, options, forget)

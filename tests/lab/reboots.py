@@ -66,19 +66,14 @@ class Firmware(threading.Thread):
 
 
 def lost_in_the_middle(here: Updates, firmware: Firmware) -> None:
-    """The plug of a node is pulled while the role works on it; the next run completes what is half done there."""
-    watch = "until grep -qs 'vm.swappiness = 7' /etc/sysctl.d/zz-sparkmatrix.conf; do sleep 0.02; done"
-
-    def cut() -> None:
-        seen = lab("exec", *here.lab[1], "spark2", "--", "timeout", "300", "sh", "-c", watch)
-        subprocess.run(seen, cwd=cluster.ROOT, capture_output=True, check=False)
-        subprocess.run(lab("stop", *here.lab[1], "spark2"), cwd=cluster.ROOT, capture_output=True, check=False)
-
-    thread = threading.Thread(target=cut)
-    thread.start()
+    """A node goes down while the role works on it; the next run completes what is half done there."""
     os_layer, seven = "playbooks/os_stabilization.yml", ("-e", "os_stabilization_swappiness=7")
-    here.play("lost", os_layer, *seven, fails="[spark2]: UNREACHABLE!")
-    thread.join()
+    # From nothing, so that there is a middle.
+    here.play("away", os_layer, "-e", "os_stabilization_state=absent")
+    watch = "until test -e /etc/systemd/system.conf.d/90-sparkmatrix.conf; do sleep 0.02; done; systemctl reboot -ff"
+    command = lab("exec", *here.lab[1], "spark2", "--", "timeout", "300", "sh", "-c", watch)
+    with subprocess.Popen(command, cwd=cluster.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        here.play("lost", os_layer, *seven, fails="[spark2]: UNREACHABLE!")
     firmware.wait_for("spark2")
     here.expect("boots of the node that was lost", firmware.took(), ["spark2"])
     here.play("found", os_layer, *seven)

@@ -264,3 +264,24 @@ def test_the_desktop_in_use_stays(machine):
 
 def test_a_patient_runner():
     assert _os_stabilization.patient(["true"]).rc == 0
+
+
+def test_a_machine_that_goes_down_after_the_files_keeps_the_values_that_it_had(machine, monkeypatch):
+    before = machine.state()
+    real = _managed_files.apply_set
+
+    def down_afterwards(*args, check_mode=False, **options):
+        done = real(*args, check_mode=check_mode, **options)
+        if not check_mode:
+            raise Killed
+        return done
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(_managed_files, "apply_set", down_afterwards)
+        stabilization(machine).present({"swappiness": 7})
+    # The boot brings what the files say.
+    machine.write("/proc/sys/vm/swappiness", "7\n")
+    machine.run(["systemctl", "daemon-reload"])
+    stabilization(machine).present({"swappiness": 7})
+    stabilization(machine).absent()
+    assert machine.state() == before
