@@ -203,7 +203,7 @@ def steps() -> list[Step]:
             "staying-up-launches",
             tuple(
                 (f"{VENV}/python", "tests/lab/staying_up.py", "--launch", launch, "--only", "rank,head")
-                for launch in ("native", "replicas")
+                for launch in ("native", "replicas", "containers")
             ),
             ("full",),
             needs_lab,

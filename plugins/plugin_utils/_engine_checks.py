@@ -171,8 +171,8 @@ def check_startable(job: Job, parallel: _parallel.Parallel) -> list[Finding]:
         Finding(
             WHERE,
             f"this release plans, and does not start, {' and '.join(reasons)}",
-            "It starts vLLM over Ray from a Python environment; vLLM without Ray (engine_launch: native), replicas of"
-            " one node each and SGLang in both; TensorRT-LLM on one node; playbooks/plan.yml prints other plans",
+            "It starts vLLM over Ray and without it (engine_launch: native), replicas of one node each and SGLang, from"
+            " Python environments and in containers; TensorRT-LLM on one node; playbooks/plan.yml prints other plans",
             severity="warning" if job.wishes.only_print else "error",
         )
     ]
@@ -182,8 +182,6 @@ def not_startable(job: Job, parallel: _parallel.Parallel) -> list[str]:
     reasons = []
     if job.backend == "mpi":
         reasons.append("TensorRT-LLM over several nodes")
-    if job.runtime == "container" and job.backend == "ray":
-        reasons.append("Ray in containers")
     if job.runtime == "container" and job.wishes.instance:
         reasons.append("containers of several services")
     if parallel.data > 1 and job.backend == "ray":

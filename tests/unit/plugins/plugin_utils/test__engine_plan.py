@@ -497,7 +497,7 @@ def test_patches_and_images_of_containers():
 
 def test_ray_in_containers_of_the_engines_image():
     head, worker = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:00", version="0.33.0")
-    assert (head["backend"], head["not_started"], head["engine"]["runs_here"]) == ("ray", ["Ray in containers"], True)
+    assert (head["backend"], head["not_started"], head["engine"]["runs_here"]) == ("ray", [], True)
     assert not worker["engine"]["runs_here"]
     ray = yaml.safe_load(worker["ray"]["files"]["/etc/sparkmatrix/ray/compose.yml"])["services"]["ray"]
     assert (ray["image"], ray["entrypoint"], ray["env_file"]) == (
@@ -542,7 +542,6 @@ def test_requirements_of_a_recipe_are_installed():
     ("count", "wishes", "expected"),
     [
         (2, {"engine": "tensorrt-llm"}, "does not start, TensorRT-LLM over several nodes"),
-        (2, {"runtime": "container", "launch": "ray"}, "does not start, Ray in containers"),
         (2, {"container": ContainerWishes(gpus="some")}, "engine_container_gpus: 'some' is not known"),
         (4, {"data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
         (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),
