@@ -237,6 +237,16 @@ def steps() -> list[Step]:
             needs_lab,
             on_lab=True,
         ),
+        Step(
+            "pressure",
+            (
+                (f"{VENV}/python", "tests/lab/vm/vm.py", "setup"),
+                (f"{VENV}/python", "tests/lab/vm/pressure.py"),
+            ),
+            ("full",),
+            needs_root,
+            on_lab=True,
+        ),
         inventories(),
         Step(
             "interruptions-all",
