@@ -61,6 +61,7 @@ class Engine:
     host: str = "127.0.0.1"
     port: int = 8000
     key_file: str = ENGINE_KEY
+    task: str = "generate"  # what the cluster's own probe asks for
 
     @property
     def where(self) -> str:
@@ -136,6 +137,7 @@ def door(params: Mapping[str, Any]) -> Door:
                 str(item["host"]),
                 int(item["port"]),
                 str(item["key_file"]) if item["key"] else "",
+                str(item["task"]),
             )
             for item in params["engines"]
         ),
@@ -761,6 +763,7 @@ def description(door: Door, listeners: Sequence[Listener]) -> str:
         "host": _LOOPBACK,
         "port": door.local_port,
         "model": door.engines[0].model,
+        "task": door.engines[0].task,
         "models": [engine.model for engine in door.engines],
         "key_file": f"{ETC}/keys/{PROBE}.key",
         "endpoints": endpoints(door, listeners),

@@ -496,7 +496,7 @@ def metrics(host: str, port: int, key: str) -> str:
 
 def _target(config: Mapping[str, Any]) -> _probe.Target:
     key = _probe.read_key(config["key_file"]) if config.get("key", True) else ""
-    return _probe.Target(config["host"], config["port"], config["model"], key)
+    return _probe.Target(config["host"], config["port"], config["model"], key, _probe.task_of(config))
 
 
 def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
@@ -509,7 +509,7 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
     for other in others:
         other.begin()
     question = _probe.Question(max_tokens=1, timeout_s=settings.probe_timeout_s)
-    door = _keeper_door.Door(str(config["model"]), runner=runner)
+    door = _keeper_door.Door(str(config["model"]), task=_probe.task_of(config), runner=runner)
     prober = Prober(lambda: door.probe(lambda: _target(config), question), settings.probe_interval_s)
     prober.begin()
     nodes: list[Reach] = [_keeper_peers.Here(str(members[0]["host"]), node), *others]

@@ -31,6 +31,7 @@ class Door:
     runner: Runner = run_command
     ask: Callable[[Target, Question], Answer] = _probe.ask
     awake: Callable[[], str] = _gateway_status.configuration
+    task: str = "generate"
 
     def probe(self, engine: Callable[[], Target], question: Question) -> str:
         """One answer. What is wrong with the door, or nothing; what is wrong with the engine is raised."""
@@ -60,4 +61,5 @@ class Door:
             raise SparkError(found, _gateway.UNIT, f"Start it: systemctl start {_gateway.UNIT}")
         if not self.awake():
             raise SparkError("it does not answer", _gateway.UNIT, f"Restart it: systemctl restart {_gateway.UNIT}")
-        return Target(config["host"], config["port"], self.model, _probe.read_key(config["key_file"]))
+        key = _probe.read_key(config["key_file"])
+        return Target(config["host"], config["port"], self.model, key, self.task)

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ask an OpenAI-compatible engine for tokens. The only proof that it serves: its ``/health`` says 200 while dead.
+"""Ask an OpenAI-compatible engine for tokens, or for an embedding.
 
-Used by the module ``engine_probe`` and, on the nodes, as ``sparkmatrix-node probe``. Requests are streamed, so that a
-time limit holds for the whole answer and the first token can be timed.
+That is the only proof that it serves: its ``/health`` says 200 while dead. Used by the module ``engine_probe`` and, on
+the nodes, as ``sparkmatrix-node probe``. Tokens are streamed, so that the first one can be timed; time limits hold for
+the whole answer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import math
 import re
 import socket
 import sys
@@ -30,6 +32,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_servi
 
 KEY_VARIABLE = "VLLM_API_KEY"
 PROMPT = "the quick brown fox"
+# What an engine is for -> where it is asked.
+PATHS = {"generate": "/v1/chat/completions", "embed": "/v1/embeddings"}
 # Nobody's key: long enough to be one, and the same in every log.
 WRONG_KEY = "not-the-key-of-this-engine"
 OPEN = (
@@ -114,6 +118,7 @@ class Target:
     port: int
     model: str
     key: str = ""
+    task: str = "generate"  # of PATHS
 
     @property
     def where(self) -> str:
@@ -122,7 +127,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Answer:
-    """Times in seconds. ``tokens_per_s`` is what a user sees: all tokens over the whole time of the request."""
+    """Times in seconds. ``tokens_per_s`` is what a user sees: all tokens over the whole time of the request.
+
+    An embedding has ``dimensions`` and no tokens.
+    """
 
     model: str
     text: str
@@ -131,9 +139,17 @@ class Answer:
     first_token_s: float
     tokens_per_s: float
     finish_reason: str = ""
+    dimensions: int = 0
+
+    @property
+    def measured(self) -> str:
+        if self.dimensions:
+            return f"an embedding of {self.dimensions} numbers after {self.seconds:.2f} s"
+        rate = f"{self.completion_tokens} tokens in {self.seconds:.2f} s, {self.tokens_per_s:.1f} tokens/s"
+        return f"{rate}, the first after {self.first_token_s:.2f} s"
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "measured": self.measured}
 
 
 @dataclass(frozen=True)
@@ -163,7 +179,12 @@ def read_key(path: str, variable: str = KEY_VARIABLE) -> str:
 
 
 def ask(target: Target, question: Question, clock: Callable[[], float] = time.monotonic) -> Answer:
-    """One streamed chat completion. Raises :class:`ProbeError`, also for an answer without a single token."""
+    """One streamed chat completion, or one embedding.
+
+    Raises :class:`ProbeError`, also for an answer without a single token or number.
+    """
+    if target.task == "embed":
+        return _embed(target, question, clock)
     body = {
         "model": target.model,
         "messages": [{"role": "user", "content": question.prompt}],
@@ -207,6 +228,31 @@ def ask(target: Target, question: Question, clock: Callable[[], float] = time.mo
         tokens_per_s=round(tokens / seconds, 3),
         finish_reason=finish,
     )
+
+
+def _embed(target: Target, question: Question, clock: Callable[[], float]) -> Answer:
+    """The vector of the prompt. NaN is what a broken kernel gives, and no JSON."""
+    started = clock()
+    limit = _Limit(question.timeout_s, clock)
+    body = {"model": target.model, "input": question.prompt, "encoding_format": "float"}
+    exchange = _Exchange(target, PATHS["embed"], body, limit)
+    try:
+        text = "\n".join(exchange.lines())
+    finally:
+        exchange.close()
+    seconds = max(clock() - started, 1e-6)
+    try:
+        document = json.loads(text)
+        vector = document["data"][0]["embedding"]
+        good = isinstance(vector, list) and all(isinstance(x, (int, float)) and math.isfinite(x) for x in vector)
+    except (ValueError, KeyError, IndexError, TypeError) as exc:
+        raise ProbeError("garbage", f"the answer is no embedding: {text[:80]!r}", target.where) from exc
+    if not good:
+        raise ProbeError("garbage", "the embedding is no list of numbers", target.where)
+    if not vector:
+        raise ProbeError("empty", "the embedding has no number", target.where)
+    taken = round(seconds, 4)
+    return Answer(str(document.get("model") or target.model), "", 0, taken, taken, 0.0, dimensions=len(vector))
 
 
 def status_without_access(target: Target, timeout_s: float = 10.0) -> int:
@@ -274,6 +320,8 @@ class _Exchange:
             for line in lines:
                 yield line.decode("utf-8", "replace").strip()
             if not chunk:
+                if pending:
+                    yield pending.decode("utf-8", "replace").strip()
                 return
 
     def close(self) -> None:
@@ -283,7 +331,7 @@ class _Exchange:
 
 def _events(target: Target, body: Mapping[str, Any], limit: _Limit) -> Iterator[dict[str, Any]]:
     """The JSON of each ``data:`` line (server-sent events), until ``[DONE]``."""
-    exchange = _Exchange(target, "/v1/chat/completions", body, limit)
+    exchange = _Exchange(target, PATHS["generate"], body, limit)
     done = False
     try:
         for line in exchange.lines():
@@ -438,7 +486,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         config = read_config(arguments.config or _engine_names.Names(arguments.service).description)
-        target = Target(config["host"], config["port"], config["model"], read_key(config["key_file"]))
+        target = Target(config["host"], config["port"], config["model"], read_key(config["key_file"]), task_of(config))
         answer = ask(target, Question(arguments.prompt, arguments.max_tokens, arguments.timeout))
     except SparkError as exc:
         if arguments.json:
@@ -450,9 +498,9 @@ def run(arguments: argparse.Namespace) -> int:
         told = {name: config.get(name) for name in ("engine", "backend", "endpoint", "recipe", "nodes")}
         _say(json.dumps({"ok": True, **told, **answer.as_dict()}))
     else:
-        _say(answer.text)
-        rate = f"{answer.completion_tokens} tokens in {answer.seconds:.2f} s, {answer.tokens_per_s:.1f} tokens/s"
-        _say(f"-- {answer.model}: {rate}, the first after {answer.first_token_s:.2f} s")
+        if answer.text:
+            _say(answer.text)
+        _say(f"-- {answer.model}: {answer.measured}")
     return 0
 
 
@@ -475,6 +523,11 @@ def read_config(path: str) -> dict[str, Any]:
     if not complete:
         raise SparkError("the description of the engine is damaged", path, "Run the engine layer")
     return dict(document)
+
+
+def task_of(config: Mapping[str, Any]) -> str:
+    """Of a description; one of an earlier release has none."""
+    return str(config.get("task") or "generate")
 
 
 def _say(text: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: engine_probe
-short_description: Ask an engine for generated tokens
+short_description: Ask an engine for generated tokens, or for an embedding
 version_added: 0.1.0
 description:
   - Asks an OpenAI-compatible engine on this node for a chat completion and measures it. A generated token is the only
@@ -32,6 +32,11 @@ options:
       - File on the node with the API key, C(VLLM_API_KEY="...") or the bare key. The key itself is no option, so it can
         appear in no command line and no log.
     type: path
+  task:
+    description: What the engine is for, tokens or embeddings.
+    type: str
+    choices: [generate, embed]
+    default: generate
   prompt:
     description: What to ask.
     type: str
@@ -100,6 +105,7 @@ ready:
   sample: true
 answer:
   description: The answer. Times are in seconds; C(tokens_per_s) is all tokens over the whole time of the request.
+    An embedding has C(dimensions) and no tokens.
   returned: when the engine answered
   type: dict
   sample:
@@ -110,6 +116,8 @@ answer:
     first_token_s: 0.2
     tokens_per_s: 4.76
     finish_reason: length
+    dimensions: 0
+    measured: 1 tokens in 0.21 s, 4.8 tokens/s, the first after 0.20 s
 access:
   description: HTTP status that a wrong key got.
   returned: with O(check_access)
@@ -131,6 +139,7 @@ def main() -> None:
             "port": {"type": "int", "default": 8000},
             "model": {"type": "str", "required": True},
             "key_file": {"type": "path", "no_log": False},
+            "task": {"type": "str", "choices": list(_probe.PATHS), "default": "generate"},
             "prompt": {"type": "str", "default": _probe.PROMPT},
             "max_tokens": {"type": "int", "default": 1, "no_log": False},
             "timeout": {"type": "float", "default": 60},
@@ -147,7 +156,7 @@ def main() -> None:
 
     def target() -> _probe.Target:
         key = _probe.read_key(params["key_file"]) if params["key_file"] else ""
-        return _probe.Target(params["host"], params["port"], params["model"], key)
+        return _probe.Target(params["host"], params["port"], params["model"], key, params["task"])
 
     result = {}
     try:

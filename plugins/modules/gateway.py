@@ -67,6 +67,11 @@ options:
         description: File on this node with its key.
         type: path
         default: /etc/sparkmatrix/engine-key.env
+      task:
+        description: What it is for, tokens or embeddings. The cluster's own probe asks the first engine for that.
+        type: str
+        choices: [generate, embed]
+        default: generate
   keys:
     description: Who may come in.
     type: list
@@ -212,6 +217,7 @@ def main() -> None:
         "port": {"type": "int", "default": 8000},
         "key": {"type": "bool", "default": True, "no_log": False},
         "key_file": {"type": "path", "default": _gateway.ENGINE_KEY, "no_log": False},
+        "task": {"type": "str", "choices": ["generate", "embed"], "default": "generate"},
     }
     module = AnsibleModule(
         argument_spec={

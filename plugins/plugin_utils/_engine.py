@@ -62,6 +62,7 @@ class Launch:
     rendezvous_port: int = 29501
     file_directory: str = "/etc/sparkmatrix"
     api_host: str = API_HOST
+    task: str = "generate"
 
     @property
     def head(self) -> FabricFact:

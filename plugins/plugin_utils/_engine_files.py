@@ -137,6 +137,7 @@ def _description(plan: Mapping[str, Any], settings: Settings, names: Names, unit
         "host": engine["host"],
         "port": engine["port"],
         "model": engine["served_model_name"],
+        "task": engine["task"],
         "key": engine["key"],
         "key_file": _engine_names.KEY,
         "recipe": plan["recipe"],

@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, errors, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import PATHS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
     _compose,
     _engine,
@@ -167,6 +168,7 @@ def _launch(job: Job, parallel: _parallel.Parallel, budget: _memory_fit.Budget |
         bin=f"{wishes.venv_path}/bin/" if job.runtime == "venv" else "",
         rendezvous_port=wishes.rendezvous_port,
         api_host=wishes.api_host,
+        task=job.recipe.task,
     )
 
 
@@ -268,7 +270,8 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
             "endpoint": f"http://{wishes.api_host}:{wishes.port}/v1",
             "model": job.model,
             "served_model_name": served,
-            "probe": {"path": "/v1/chat/completions", "model": served, "max_tokens": 1},
+            "task": job.recipe.task,
+            "probe": {"path": PATHS[job.recipe.task], "model": served},
             "health": HEALTH[job.spec.name],
             "key": job.spec.key,
             "config_hash": _hash([*argv, compose, json.dumps(rank.files, sort_keys=True)], environment, requirements),

@@ -414,7 +414,7 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> d
 
 def _head(name: str, plan_: Mapping[str, Any]) -> dict[str, Any]:
     engine = plan_["engine"]
-    told = {key: engine[key] for key in ("host", "port", "endpoint", "key")}
+    told = {key: engine[key] for key in ("host", "port", "endpoint", "key", "task")}
     return {
         "name": name,
         **plan_["names"],
@@ -429,5 +429,5 @@ def _head(name: str, plan_: Mapping[str, Any]) -> dict[str, Any]:
 def _door(name: str, plan_: Mapping[str, Any]) -> dict[str, Any]:
     """What a gateway on the cluster's head has to know."""
     engine = plan_["engine"]
-    told = {key: engine[key] for key in ("host", "port", "key")}
+    told = {key: engine[key] for key in ("host", "port", "key", "task")}
     return {"name": name, "model": engine["served_model_name"], **told, "key_file": _engine_names.KEY}

@@ -207,7 +207,8 @@ def check_door(context: Context) -> Iterator[Finding]:
             return  # the check `types` says it
     try:
         numbers = {option: int(values[option]) for option, (_name, usual) in DOOR.items() if isinstance(usual, int)}
-        engine = {"name": "engine", "model": "", "host": "127.0.0.1", "port": numbers["port_of_engine"], "key": False}
+        engine = {"name": "engine", "model": "", "host": "127.0.0.1", "port": numbers["port_of_engine"]}
+        engine |= {"key": False, "task": "generate"}
         door = _gateway.door({**values, **numbers, "engines": [engine]})
     except SparkError as exc:
         yield Finding(head, exc.found, exc.remedy)

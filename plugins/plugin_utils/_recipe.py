@@ -26,6 +26,7 @@ SHIPPED = Path(__file__).resolve().parents[2] / "roles/engine/files/recipes"
 DEVICES = ("gpu", "cpu")
 RUNTIMES = ("", "venv", "container")
 METHODS = ("draft_model", "eagle3", "mtp")
+TASKS = ("generate", "embed")
 EXAMPLES = "See an example in roles/engine/files/recipes"
 _NAME = re.compile(r"^[a-z0-9][a-z0-9._-]*$")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -88,6 +89,7 @@ class Recipe:
     context: int  # tokens of one request, prompt and answer
     concurrency: int  # requests of full length at the same time that must fit
     description: str = ""
+    task: str = "generate"  # what clients ask for, and the probe: tokens, or vectors (embed)
     engine: str = "vllm"  # the engine that options and environment are for
     device: str = "gpu"  # cpu: vLLM's CPU build, without a memory budget
     runtime: str = ""  # venv or container; empty: as engine_runtime says
@@ -273,6 +275,7 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
         )
     words: list[tuple[str, str, Sequence[str]]] = [
         ("engine", recipe.engine, ENGINES),
+        ("task", recipe.task, TASKS),
         ("device", recipe.device, DEVICES),
         ("runtime", recipe.runtime, RUNTIMES),
         ("architecture.attention", sizes.attention, ATTENTIONS),
@@ -283,6 +286,8 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
         words.append(("draft.method", recipe.draft.method, METHODS))
         if recipe.draft.method != "mtp" and not recipe.draft.model:
             yield Finding(where, f"draft.method {recipe.draft.method} needs draft.model", "Name the draft model")
+        if recipe.task != "generate":
+            yield Finding(where, f"draft is for tokens, and its task is {recipe.task}", "Leave draft out")
     for name, value, allowed in words:
         if value not in allowed:
             yield Finding(where, f"{name} is {value!r}", f"Choose one of: {', '.join(filter(None, allowed))}")
@@ -359,6 +364,7 @@ def schema() -> dict[str, Any]:
     made = _schema_of(Recipe)
     made["required"].remove("name")  # comes from the file's name
     made["properties"]["engine"]["enum"] = list(ENGINES)
+    made["properties"]["task"]["enum"] = list(TASKS)
     made["properties"]["device"]["enum"] = list(DEVICES)
     made["properties"]["runtime"]["enum"] = list(RUNTIMES)
     made["properties"]["engines"]["propertyNames"] = {"enum": list(ENGINES)}

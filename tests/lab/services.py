@@ -24,7 +24,8 @@ from cluster import LabError, say
 from staying_up import BACK_S, TOOL, Cluster
 
 CHAT: dict[str, Any] = {"name": "chat", "served_model_name": "chat", "nodes": ["spark1"]}
-SMALL: dict[str, Any] = {"name": "small", "served_model_name": "small", "port": 8001}
+# It embeds: chat beside embeddings is what one node is shared for most.
+SMALL: dict[str, Any] = {"name": "small", "served_model_name": "small", "port": 8001, "recipe": "tiny-llama-embed"}
 APART = [CHAT, {**SMALL, "nodes": ["spark2"]}]
 TOGETHER = [{**CHAT, "memory_share": 0.6}, {**SMALL, "nodes": ["spark1"], "memory_share": 0.4}]
 # Everything of the engine that may lie on a node.

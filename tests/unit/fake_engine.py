@@ -74,6 +74,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send(401, b'{"error":"Unauthorized"}')
         elif self.command == "GET":
             self.send(200, json.dumps({"data": [{"id": MODEL}]}).encode())
+        elif self.path == "/v1/embeddings":
+            vector = {"no-vector": {}, "no-numbers": ["a"], "nan": [1.0, float("nan")], "no-number": []}
+            data = [{"embedding": vector.get(mode, [0.1, -2, 3e-5])}]
+            self.send(200, b"<html>" if mode == "html" else json.dumps({"model": MODEL, "data": data}).encode())
         else:
             self.stream(mode, body.get("max_tokens", 1))
 

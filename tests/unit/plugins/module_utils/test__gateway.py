@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 KEY = "abcdefghijklmnop"
 TINY = g.Engine("chat", "tiny")
-BGE = g.Engine("embedding", "bge-m3", "10.10.0.2", 8001)
+BGE = g.Engine("embedding", "bge-m3", "10.10.0.2", 8001, task="embed")
 DOOR = g.Door(("192.0.2.1",), (TINY,))
 SEVERAL = dataclasses.replace(DOOR, engines=(TINY, BGE))
 NETWORK = {"lo": ["127.0.0.1", "::1"], "enP7s7": ["192.0.2.1", "2001:db8::1"], "enp1s0f0np0": []}
@@ -279,7 +279,7 @@ def test_the_description_is_one_that_the_probe_reads(tmp_path):
     document = json.loads(g.description(wanted, g.resolve(wanted, NETWORK)))
     assert document["endpoints"] == ["https://192.0.2.1:8443/v1", "https://[2001:db8::1]:8443/v1"]
     assert (document["host"], document["port"], document["model"]) == ("127.0.0.1", 8081, "tiny")
-    assert document["models"] == ["tiny"]
+    assert (document["models"], document["task"]) == (["tiny"], "generate")
     assert json.loads(g.description(SEVERAL, []))["models"] == ["tiny", "bge-m3"]
     only = door(listen=())
     assert json.loads(g.description(only, g.resolve(only, NETWORK)))["endpoints"] == ["http://127.0.0.1:8081/v1"]

@@ -65,6 +65,21 @@ def test_the_way_of_the_users_is_asked_alone(house: House) -> None:
     assert house.probe() == "" and house.asked == [8081]
 
 
+def test_it_is_asked_for_what_the_engine_gives(tmp_path: Path) -> None:
+    house, tasks = House(tmp_path), []
+
+    def ask(target: Target, question: Question) -> Answer:
+        tasks.append(target.task)
+        return house.ask(target, question)
+
+    def systemctl(_argv: object) -> Completed:
+        return Completed(0, "LoadState=loaded\nActiveState=active\nSubState=running\n")
+
+    door = Door("tiny", str(tmp_path / "gateway.json"), systemctl, ask, lambda: "abc", task="embed")
+    door.probe(lambda: ENGINE, Question(max_tokens=1))
+    assert tasks == ["embed"]
+
+
 def test_without_a_door_the_engine_is_asked(house: House) -> None:
     (house.place / "gateway.json").unlink()
     assert house.probe() == "" and house.asked == [8000]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_main, _probe
@@ -76,6 +77,34 @@ def test_bad_answers(mode, kind, status, text):
     assert (caught.value.kind, caught.value.status) == (kind, status)
     assert text in str(caught.value)
     assert KEY not in str(caught.value)
+
+
+def test_an_embedding_is_measured():
+    with fake_engine() as engine:
+        answer = _probe.ask(replace(target(engine), task="embed"), Question("hello"))
+    assert (answer.model, answer.dimensions, answer.completion_tokens) == (MODEL, 3, 0)
+    assert answer.measured.startswith("an embedding of 3 numbers after ")
+    assert engine.requests == [
+        ("POST", "/v1/embeddings", {"model": MODEL, "input": "hello", "encoding_format": "float"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "text"),
+    [
+        ("hang", "timeout", "time limit"),
+        ("404", "status", "does not exist"),
+        ("html", "garbage", "no embedding: '<html>'"),
+        ("no-vector", "garbage", "no list of numbers"),
+        ("no-numbers", "garbage", "no list of numbers"),
+        ("nan", "garbage", "no list of numbers"),
+        ("no-number", "empty", "no number"),
+    ],
+)
+def test_bad_embeddings(mode, kind, text):
+    with fake_engine(mode) as engine, pytest.raises(ProbeError, match=text) as caught:
+        _probe.ask(replace(target(engine), task="embed"), Question(timeout_s=0.3 if mode == "hang" else 10))
+    assert caught.value.kind == kind
 
 
 def test_a_wrong_key_is_refused():
@@ -302,6 +331,9 @@ def test_the_command_for_people(config, capsys):
     with fake_engine() as engine:
         assert _node_main.main(["probe", "--max-tokens", "2", "--config", config(engine)]) == 0
     assert "2 tokens in" in capsys.readouterr().out
+    with fake_engine() as engine:
+        assert _node_main.main(["probe", "--config", config(engine, task="embed")]) == 0
+    assert capsys.readouterr().out.startswith(f"-- {MODEL}: an embedding of 3 numbers")
 
 
 def test_the_command_fails_with_a_reason(config, capsys, tmp_path):

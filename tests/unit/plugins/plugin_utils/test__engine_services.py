@@ -94,6 +94,7 @@ def test_one_service_is_the_list_with_one_entry():
             "host": "127.0.0.1",
             "port": 8000,
             "key": True,
+            "task": "generate",
             "key_file": "/etc/sparkmatrix/engine-key.env",
         }
     ]

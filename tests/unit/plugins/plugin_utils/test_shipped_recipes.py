@@ -24,7 +24,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan i
 RECIPES = {path.stem: _recipe.require(*_recipe.read(path)) for path in sorted(_recipe.SHIPPED.glob("*.yml"))}
 NODES = (1, 2, 3, 4, 8)
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
-ALLOWED = ("the model does not fit", "is for ", "cannot serve it", "speculative decoding by EAGLE only")
+ALLOWED = (
+    "the model does not fit",
+    "is for ",
+    "cannot serve it",
+    "speculative decoding by EAGLE only",
+    "is not started for embeddings here",
+)
 
 
 def hosts(count):
@@ -77,6 +83,7 @@ def test_every_recipe_on_every_number_of_nodes(name, count, engine):
         ("llama-3.1-405b-awq", 4, "vllm"),
         ("qwen3-235b-a22b-gptq-int4", 2, "vllm"),
         ("qwen3-8b", 1, "vllm"),
+        ("qwen3-embedding-0.6b", 1, "vllm"),
         ("qwen3-vl-235b-a22b-awq", 2, "vllm"),
         ("qwen3-vl-235b-a22b-nvfp4", 2, "vllm"),
         ("qwen3.5-397b-a17b-int4", 4, "vllm"),
@@ -85,6 +92,12 @@ def test_every_recipe_on_every_number_of_nodes(name, count, engine):
 )
 def test_recipes_work_where_they_are_for(name, count, engine):
     assert made(name, count, engine=engine).plans
+
+
+def test_embeddings():
+    node = made("qwen3-embedding-0.6b", 1).plans["spark1"]
+    assert node["engine"]["argv"][node["engine"]["argv"].index("--runner") + 1] == "pooling"
+    assert (node["engine"]["task"], node["engine"]["probe"]["path"]) == ("embed", "/v1/embeddings")
 
 
 @pytest.mark.parametrize(("name", "count"), [("llama-3.1-405b-awq", 2), ("qwen3.5-397b-a17b-fp8", 4)])
