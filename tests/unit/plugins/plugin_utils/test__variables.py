@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _variables as v
@@ -17,6 +19,15 @@ def write(roles, role, text):
     path = roles / role / "meta/argument_specs.yml"
     path.parent.mkdir(parents=True)
     path.write_text(text)
+
+
+def test_what_layers_hand_on_is_known():
+    """A later preflight of the same run sees it, and refuses names that nobody documents."""
+    tasks = [path.read_text() for path in sorted(v.ROLES.glob("*/tasks/*.yml"))]
+    set_facts = {name for text in tasks for name in re.findall(r"^ +(spark_\w+): .*# noqa", text, re.M)}
+    registered = {name for text in tasks for name in re.findall(r"^ *register: (spark_\w+)", text, re.M)}
+    assert {"spark_plan", "spark_services", "spark_node_tool"} <= set_facts | registered
+    assert set_facts | registered <= set(v.load())
 
 
 def test_specifications_are_merged(tmp_path):
