@@ -26,7 +26,7 @@ def test_what_layers_hand_on_is_known():
     tasks = [path.read_text() for path in sorted(v.ROLES.glob("*/tasks/*.yml"))]
     set_facts = {name for text in tasks for name in re.findall(r"^ +(spark_\w+): .*# noqa", text, re.M)}
     registered = {name for text in tasks for name in re.findall(r"^ *register: (spark_\w+)", text, re.M)}
-    assert {"spark_plan", "spark_services", "spark_node_tool"} <= set_facts | registered
+    assert {"spark_plan", "spark_node_tool"} <= set_facts | registered
     assert set_facts | registered <= set(v.load())
 
 
