@@ -7,8 +7,9 @@
 
 Usage: tests/run.py fast|test|full [STEP …]
 
-Every step writes its whole output to ``.cache/logs/<step>.log``; a failing step shows the end of it. A step that cannot
-run on this machine is named with the reason; with ``CI=true`` that is a failure.
+Every step writes its whole output to ``.cache/logs/<step>.log``; a failing step shows the end of it, and the summary
+repeats the lines that tell why, for those who see only its end. A step that cannot run on this machine is named with
+the reason; with ``CI=true`` that is a failure.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ CI = os.environ.get("CI") == "true"
 LAB_ID = os.environ.get("SPARKMATRIX_LAB_ID", "test")  # a cluster that `make demo` left up is not ours
 HEARTBEAT_S = 30
 TAIL_LINES = 80
+REASON = re.compile(r"^(FAILED |E  |fatal: |\[ERROR\])|: error: |Executed: Failed")
+REASON_LINES = 3
+REASON_CHARACTERS = 200
 MODULES_AND_UTILS = ["plugins", "tests"]
 SHELL_SCRIPTS = [
     f"tests/{name}"
@@ -300,6 +304,13 @@ def tail(log: pathlib.Path, lines: int) -> list[str]:
         return []
 
 
+def reasons(log: pathlib.Path) -> list[str]:
+    """The last lines of a log that tell why a step failed, or else its last lines, shortened."""
+    lines = [line.strip() for line in tail(log, 2000) if line.strip()]
+    telling = [line for line in lines if REASON.search(line)] or lines
+    return [line[:REASON_CHARACTERS] for line in telling[-REASON_LINES:]]
+
+
 def main(argv: list[str]) -> int:
     if not argv or argv[0] not in ("fast", "test", "full"):
         print(__doc__)
@@ -342,6 +353,8 @@ def main(argv: list[str]) -> int:
     print(f"\n{level} in {time.monotonic() - started:.0f} s. Logs: {LOGS.relative_to(ROOT)}")
     for name in failed:
         print(f"  failed:  {name}")
+        for line in reasons(LOGS / f"{name}.log"):
+            print(f"           {line}")
     for name, reason in not_run.items():
         print(f"  not run: {name}: {reason}")
     if CI and not_run:
