@@ -145,7 +145,8 @@ class Answer:
     def measured(self) -> str:
         if self.dimensions:
             return f"an embedding of {self.dimensions} numbers after {self.seconds:.2f} s"
-        rate = f"{self.completion_tokens} tokens in {self.seconds:.2f} s, {self.tokens_per_s:.1f} tokens/s"
+        unit = "token" if self.completion_tokens == 1 else "tokens"
+        rate = f"{self.completion_tokens} {unit} in {self.seconds:.2f} s, {self.tokens_per_s:.1f} tokens/s"
         return f"{rate}, the first after {self.first_token_s:.2f} s"
 
     def as_dict(self) -> dict[str, Any]:

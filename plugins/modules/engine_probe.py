@@ -117,7 +117,7 @@ answer:
     tokens_per_s: 4.76
     finish_reason: length
     dimensions: 0
-    measured: 1 tokens in 0.21 s, 4.8 tokens/s, the first after 0.20 s
+    measured: 1 token in 0.21 s, 4.8 tokens/s, the first after 0.20 s
 access:
   description: HTTP status that a wrong key got.
   returned: with O(check_access)

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Break a serving cluster of two nodes in every way, and measure until it serves again without help.
+"""Break a serving cluster in every way, and measure until it serves again without help.
 
 Usage: staying_up.py [--launch LAUNCH] [--only FAULT[,FAULT]] [--beside ID] [--keep]
 
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +27,23 @@ import cluster
 from cluster import ROOT, LabError, lab, say
 
 HEAD, WORKER = "spark1", "spark2"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How nodes become one engine. ``rank``: what a rank on a worker is called; the brackets keep pkill from finding
+    the shell that runs it."""
+
+    rank: str
+    options: tuple[str, ...] = ()
+    nodes: int = 2
+    image: bool = False
+
+    @property
+    def hosts(self) -> list[str]:
+        return [f"spark{number + 1}" for number in range(self.nodes)]
+
+
 TOOL = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 HANG_S = 40
 OPTIONS = (
@@ -34,13 +52,15 @@ OPTIONS = (
     *("-e", "engine_stable_s=5", "-e", "fabric_bandwidth_test=never"),
 )
 NOTICE_S, BACK_S = 240.0, 420.0
-# How two nodes become one engine: what a rank on the worker is called, and what the inventory says. The brackets keep
-# pkill from finding the shell that runs it.
 LAUNCHES = {
-    "ray": ("[r]ay::RayWorker", ()),
-    "native": ("[V]LLM::Worker", ("-e", "engine_launch=native")),
-    "replicas": ("[V]LLM::EngineCore", ("-e", "engine_data_parallel_size=2")),
-    "containers": ("[r]ay::RayWorker", ("-e", "engine_recipe=tiny-llama-container", "-e", "engine_launch=ray")),
+    "ray": Launch("[r]ay::RayWorker"),
+    "pipeline": Launch("[r]ay::RayWorker", ("-e", "engine_pipeline_parallel_size=2")),
+    "native": Launch("[V]LLM::Worker", ("-e", "engine_launch=native")),
+    "native4": Launch("[V]LLM::Worker", ("-e", "engine_launch=native"), nodes=4),
+    "replicas": Launch("[V]LLM::EngineCore", ("-e", "engine_data_parallel_size=2")),
+    "containers": Launch(
+        "[r]ay::RayWorker", ("-e", "engine_recipe=tiny-llama-container", "-e", "engine_launch=ray"), image=True
+    ),
 }
 # As many requests of the greatest length as keep the engine busy for a while, none of them cut short.
 LOAD = """
@@ -65,20 +85,22 @@ with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
 
 class Cluster:
     def __init__(self, beside: str, launch: str) -> None:
-        self.launch = launch
-        self.rank, self.more = LAUNCHES[launch]
+        self.launch = LAUNCHES[launch]
+        self.rank = self.launch.rank
         self.options = ["--id", beside] if beside else []
         self.boot_options = [*self.options, "--beside"] if beside else []
         self.state = cluster.STATE / beside if beside else cluster.STATE
         self.bare_s = 0.0
 
     def boot(self) -> None:
-        command = lab("up", *self.boot_options, "--nodes", "2", "--topology", "direct")
-        cluster.step("Boot 2 simulated Sparks", command, "up.log")
-        if self.launch == "containers":
+        nodes = self.launch.nodes
+        topology = "direct" if nodes == 2 else "switch"
+        command = lab("up", *self.boot_options, "--nodes", str(nodes), "--topology", topology)
+        cluster.step(f"Boot {nodes} simulated Sparks", command, "up.log")
+        if self.launch.image:
             image = cluster.STATE / "host.tar"
             subprocess.run([sys.executable, str(ROOT / "tests/lab/standin/image.py"), str(image), "--host"], check=True)
-            for host in (HEAD, WORKER):
+            for host in self.launch.hosts:
                 self.node(host, "sudo docker load", data=image.read_bytes())
 
     def down(self) -> None:
@@ -89,10 +111,10 @@ class Cluster:
         run = cluster.play(
             name,
             *OPTIONS,
-            *self.more,
+            *self.launch.options,
             *more,
             playbook=playbook,
-            inventory="inventories/2spark",
+            inventory=f"inventories/{self.launch.nodes}spark",
             overlay=overlay,
             show=False,
         )
@@ -194,11 +216,12 @@ def cable(here: Cluster) -> dict[str, Any]:
 def cold(here: Cluster) -> dict[str, Any]:
     """All nodes lose their power; the head comes back first."""
     here.serving()
-    for host in (HEAD, WORKER):
+    for host in here.launch.hosts:
         here.lab("stop", host)
     here.lab("start", HEAD)
-    here.wait("waiting for the worker", 120, lambda found: found.get("phase") == "waiting")
-    here.lab("start", WORKER)
+    here.wait("waiting for the workers", 120, lambda found: found.get("phase") == "waiting")
+    for host in here.launch.hosts[1:]:
+        here.lab("start", host)
     began = time.time()
     status = here.wait("serving again", BACK_S, lambda found: found["serving"])
     return {"serving_s": round(time.time() - began), "failures": status["failures"]}
@@ -298,7 +321,9 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(FAULTS), metavar="FAULT[,FAULT]", help=", ".join(FAULTS))
     parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
-    parser.add_argument("--launch", default="ray", choices=tuple(LAUNCHES), help="containers: Ray in them, too")
+    parser.add_argument(
+        "--launch", default="ray", choices=tuple(LAUNCHES), help="containers: Ray in them, too; native4: four nodes"
+    )
     options = parser.parse_args()
     here = Cluster(options.beside, options.launch)
     results: dict[str, Any] = {}
@@ -310,9 +335,8 @@ def main() -> int:
             here.boot()
         here.site("staying-up-site")
         names = options.only.split(",")
-        if (
-            len(names) == len(FAULTS) or options.launch != "ray"
-        ):  # the short selection leaves this to the scenario `site`
+        # The short selection leaves this to the scenario `site`.
+        if len(names) == len(FAULTS) or options.launch != "ray":
             again = here.site("staying-up-again")
             if again.changed:
                 problems.append(f"the second run changed {again.stats.get('changed_tasks')}")

@@ -44,6 +44,12 @@ def test_a_good_answer_is_measured():
     assert body["messages"] == [{"role": "user", "content": "hello"}]
 
 
+@pytest.mark.parametrize(("tokens", "words"), [(1, "1 token in "), (4, "4 tokens in ")])
+def test_what_was_measured_is_said(tokens, words):
+    with fake_engine() as engine:
+        assert _probe.ask(target(engine), Question("hello", tokens)).measured.startswith(words)
+
+
 @pytest.mark.parametrize(("mode", "tokens"), [("no-usage", 3), ("reasoning", 3), ("open", 3)])
 def test_other_good_answers(mode, tokens):
     with fake_engine(mode) as engine:
