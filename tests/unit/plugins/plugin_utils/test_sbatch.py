@@ -108,6 +108,27 @@ def test_a_node_that_the_plan_does_not_know(tmp_path: Path):
     assert done.returncode == 1 and "The plan knows no node other" in done.stderr
 
 
+@pytest.mark.parametrize("there", ["link", "file"])
+def test_a_work_directory_of_somebody_else_is_refused(there, tmp_path: Path):
+    text = _sbatch.script(made(*CASES[0]))
+    work = tmp_path / "sparkmatrix-7"
+    if there == "link":
+        (tmp_path / "elsewhere").mkdir()
+        work.symlink_to(tmp_path / "elsewhere")
+    else:
+        work.write_text("")
+    function = text[text.index("start() {") : text.index("export -f start")].replace("/tmp/", f"{tmp_path}/")
+    done = subprocess.run(
+        [BASH, "-c", f"SLURM_JOB_ID=7 SLURMD_NODENAME=spark1\n{function}\nstart engine"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"{work} on spark1 is not a directory of yours; submit the job again" in done.stderr
+    assert there == "file" or not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_no_secret_is_in_the_script_and_a_key_that_others_can_read_is_refused(tmp_path: Path):
     text = _sbatch.script(made(*CASES[1]))
     assert "RAY_AUTH_TOKEN_PATH" not in text and "/var/lib/sparkmatrix" not in text
