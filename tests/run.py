@@ -215,7 +215,10 @@ def steps() -> list[Step]:
         ),
         Step(
             "services",
-            ((f"{VENV}/python", "tests/lab/services.py"),),
+            (
+                (f"{VENV}/python", "tests/lab/services.py"),
+                (f"{VENV}/python", "tests/lab/services.py", "--pairs"),
+            ),
             ("full",),
             needs_lab,
             on_lab=True,

@@ -108,7 +108,7 @@ class ActionModule(ActionBase):
         services = []
         for entry in entries:
             service, problems = _service(entry, args)
-            findings += problems
+            findings += _engine_services.said(entry, problems) if args["services"] else problems
             services += [service] if service else []
         plans = None
         if services and len(facts) == len(hosts):
@@ -170,8 +170,7 @@ def _service(
         {name: value for name, value in given.items() if name not in COMMON}
     )
     if checked.error_messages:
-        where = f"{_engine_services.WHERE} {entry.name}"
-        return None, [Finding(where, message, "Correct it in the inventory") for message in checked.error_messages]
+        return None, [Finding("", message, "Correct it in the inventory") for message in checked.error_messages]
     given = {**given, **checked.validated_parameters}
     recipe, findings = _recipe.find(given["recipe"], args["recipe_paths"])
     shape = None

@@ -23,6 +23,35 @@ NOT_CARRIED = f"{DIRECTORY}/vllm/ray_non_carry_over_env_vars.json"
 LOGIN = "/etc/profile.d/sparkmatrix-engine.sh"
 NAME = re.compile(r"^[a-z][a-z0-9-]{0,31}$")
 UNIT = re.compile(r"^sparkmatrix-(engine|keeper)(?:-([a-z][a-z0-9-]{0,31}))?\.service$")
+# What an entry of engine_services may set, in place of the variable engine_<key> that holds for all of them.
+KEYS = frozenset(
+    {
+        "recipe",
+        "served_model_name",
+        "model_path",
+        "model_files",
+        "engine",
+        "launch",
+        "runtime",
+        "image",
+        "profile",
+        "context",
+        "concurrency",
+        "gpu_memory_utilization",
+        "pin_kv_cache",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "expert_parallel",
+        "port",
+        "rendezvous_port",
+        "options",
+        "environment",
+        "venv_path",
+        "venv_requirements",
+    }
+)
+_VARIABLE = re.compile(r"\bengine_([a-z_]+)\b")
 _DESCRIPTION = re.compile(r"^engine(?:-([a-z][a-z0-9-]{0,31}))?\.json$")
 
 
@@ -57,6 +86,22 @@ class Names:
     def kept(self) -> str:
         """Where its keeper leaves its state and its history."""
         return f"/var/lib/sparkmatrix/keeper/{self.instance}".rstrip("/")
+
+
+def of_entry(text: str) -> str:
+    """A message about one of several services: what its entry may set is called as the entry calls it."""
+    return _VARIABLE.sub(_key, text)
+
+
+def _key(match: re.Match[str]) -> str:
+    key = "engine" if match.group(1) == "name" else match.group(1)
+    return key if key in KEYS else match.group(0)
+
+
+def instance_of(unit: str) -> str:
+    """Name of the service that a unit belongs to; empty for one that is alone, and for units of others."""
+    match = UNIT.match(unit if unit.endswith(".service") else f"{unit}.service")
+    return (match.group(2) or "") if match else ""
 
 
 def instances(root: str = "/") -> list[str]:

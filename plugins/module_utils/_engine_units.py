@@ -11,6 +11,7 @@ or by its process where an earlier run has removed the file.
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +54,18 @@ def installed(kind: str, root: str = "/") -> list[str]:
 
 
 def descriptions(units: Sequence[str]) -> list[str]:
-    return [Names(_instance(unit)).description for unit in units]
+    return [Names(_engine_names.instance_of(unit)).description for unit in units]
+
+
+def over_ray(only: str = "", root: str = "/") -> bool:
+    """Whether a service of this node (or ``only`` this one) has ranks in Ray here, as its description says."""
+    for instance in _engine_names.instances(root):
+        path = Path(root) / Names(instance).description.lstrip("/")
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            units = json.loads(path.read_text(encoding="utf-8")).get("units") or []
+            if (not only or instance == only) and _engine_names.RAY_UNIT in units:
+                return True
+    return False
 
 
 def _kind(unit: str) -> str:
@@ -61,27 +73,26 @@ def _kind(unit: str) -> str:
     return match.group(1) if match else ""
 
 
-def _instance(unit: str) -> str:
-    match = _engine_names.UNIT.match(unit)
-    return (match.group(2) or "") if match else ""
-
-
 def bring(
     kind: str,
     state: str,
     *,
     keep: Sequence[str] = (),
+    only: str = "",
     timeout_s: float = 90.0,
     check_mode: bool = False,
     root: str = "/",
     runner: Runner = run_command,
     service: Callable[..., Service] = Service,
 ) -> Outcome:
-    """All units of ``kind`` but those of ``keep`` into ``state``. A keeper starts at boot, unless it is stopped."""
+    """All units of ``kind`` but those of ``keep`` into ``state``. A keeper starts at boot, unless it is stopped.
+
+    ``only``: the unit of this service alone.
+    """
     outcome = Outcome()
     enabled = None if kind == "engine" else state == "started"
     for unit in installed(kind, root) if state == "started" else found(kind, runner, root):
-        if unit in keep:
+        if unit in keep or (only and _engine_names.instance_of(unit) != only):
             continue
         wanted = Wanted(unit, state, enabled=enabled, start_timeout_s=timeout_s)
         outcome.add(unit, service(wanted, check_mode=check_mode, runner=runner, root=root).run())
@@ -92,7 +103,7 @@ def bring(
 
 def _forget(unit: str, check_mode: bool, root: str) -> bool:
     """What the keeper has kept; the directory of the one that is alone holds those of the others."""
-    instance = _instance(unit)
+    instance = _engine_names.instance_of(unit)
     directory = Path(root) / Names(instance).kept.lstrip("/")
     paths = [directory] if instance else [directory / STATE, directory / HISTORY]
     there = [path for path in paths if path.exists()]

@@ -64,7 +64,7 @@ def wait_ready(
         if runner(["systemctl", "is-active", "--quiet", unit]).rc != 0:
             raise SparkError("the keeper of the engine does not run", unit, _why(store, state))
         if last.status in FINAL:
-            raise SparkError(last.found, last.where, refused(last.status)) from last
+            raise SparkError(last.found, last.where, refused(last.status, Names(instance).unit)) from last
         if clock() >= deadline:
             raise SparkError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, _REMEDY) from last
         sleep(POLL_S)

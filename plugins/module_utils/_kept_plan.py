@@ -30,6 +30,17 @@ def identity(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return (*hashes, str(plan.get("image") or ""), str(plan.get("recipe") or ""))
 
 
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Names of the services that this node serves otherwise by one plan than by the other; a lone one is ``""``."""
+    mine, theirs = _services(one), _services(other)
+    return sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+
+
+def _services(plan: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    parts = [] if plan.get("role", "idle") == "idle" else [plan, *plan.get("beside", ())]
+    return {str((part.get("names") or {}).get("instance") or ""): identity({**part, "identity": ""}) for part in parts}
+
+
 def read(root: str = "/") -> dict[str, Any]:
     """``{"current": plan or {}, "previous": plan or {}}``"""
     return {name: _load(name, root) for name in NAMES}

@@ -34,11 +34,10 @@ KEY_VARIABLE = "VLLM_API_KEY"
 PROMPT = "the quick brown fox"
 # What an engine is for -> where it is asked.
 PATHS = {"generate": "/v1/chat/completions", "embed": "/v1/embeddings"}
+_ENGINE = _engine_names.Names().unit
 # Nobody's key: long enough to be one, and the same in every log.
 WRONG_KEY = "not-the-key-of-this-engine"
-OPEN = (
-    "Anybody on this node can use the engine. Restart it so that it reads its key: systemctl restart sparkmatrix-engine"
-)
+OPEN = "Anybody on this node can use the engine. Restart it so that it reads its key: systemctl restart {}"
 MAX_BODY = 4 * 1024 * 1024  # bytes
 JOURNAL_SEARCHED = 2000  # lines; vLLM prints the same traceback from every rank
 JOURNAL_SHOWN = 8
@@ -424,7 +423,7 @@ def wait_ready(
                 found = f"the engine died while it started ({describe(state)})"
                 raise SparkError(found, unit, explain(unit, runner, failed.invocation))
         if last.status in (http.client.UNAUTHORIZED, http.client.NOT_FOUND, http.client.BAD_REQUEST):
-            raise SparkError(last.found, last.where, refused(last.status)) from last
+            raise SparkError(last.found, last.where, refused(last.status, unit)) from last
         if clock() >= deadline:
             remedy = explain(unit, runner, baseline.invocation) if unit else "See its log"
             raise SparkError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, remedy) from last
@@ -454,7 +453,10 @@ def explain(unit: str, runner: Runner = run_program, invocation: str = "") -> st
     shown = shown or lines[-JOURNAL_SHOWN:]
     tail = "\n".join(f"    {line[:240]}" for line in shown) or "    (nothing)"
     cause = known_cause(lines)
-    hint = f"It seems that {cause[0]}. {cause[1]}.\n" if cause else ""
+    remedy = cause[1] if cause else ""
+    if _engine_names.instance_of(unit):
+        remedy = _engine_names.of_entry(remedy)
+    hint = f"It seems that {cause[0]}. {remedy}.\n" if cause else ""
     return f"{hint}From its journal (all of it: journalctl -u {unit}):\n{tail}"
 
 
@@ -464,9 +466,9 @@ def known_cause(lines: Sequence[str]) -> tuple[str, str] | None:
     return next(((cause, remedy) for pattern, cause, remedy in CAUSES if re.search(pattern, text)), None)
 
 
-def refused(status: int) -> str:
+def refused(status: int, unit: str = "") -> str:
     if status == http.client.UNAUTHORIZED:
-        return "The running engine has another key: restart it, systemctl restart sparkmatrix-engine"
+        return f"The running engine has another key: restart it, systemctl restart {unit or _ENGINE}"
     return "The running engine is not the planned one: run the engine layer"
 
 

@@ -171,7 +171,11 @@ def main() -> None:
         if params["check_access"]:
             result["access"] = _probe.status_without_access(target())
             if result["access"] not in REFUSED:
-                raise SparkError(f"a wrong key got HTTP {result['access']}, expected 401", target().where, _probe.OPEN)
+                raise SparkError(
+                    f"a wrong key got HTTP {result['access']}, expected 401",
+                    target().where,
+                    _probe.OPEN.format(params["unit"] or "sparkmatrix-engine"),
+                )
     except SparkError as exc:
         if module.check_mode:
             module.exit_json(changed=False, ready=False, reason=str(exc))

@@ -32,6 +32,10 @@ options:
     type: list
     elements: str
     default: []
+  service:
+    description: Name of the service whose unit is meant; empty for all of them. It need not be on this node.
+    type: str
+    default: ""
   timeout:
     description: Seconds that one unit may take.
     type: float
@@ -69,10 +73,21 @@ descriptions:
   type: list
   elements: str
   sample: [/etc/sparkmatrix/engine.json]
+services:
+  description: Names of the services that this node takes part in; empty where one is alone, which has no name.
+  returned: success
+  type: list
+  elements: str
+  sample: [chat]
+ray:
+  description: Whether ranks of O(service), or of any service, are in this node's Ray.
+  returned: success
+  type: bool
+  sample: true
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_units
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _engine_units
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 
 
@@ -82,6 +97,7 @@ def main() -> None:
             "kind": {"type": "str", "choices": ["engine", "keeper"], "required": True},
             "state": {"type": "str", "choices": ["started", "stopped", "absent"], "required": True},
             "keep": {"type": "list", "elements": "str", "default": []},
+            "service": {"type": "str", "default": ""},
             "timeout": {"type": "float", "default": 90},
         },
         supports_check_mode=True,
@@ -92,12 +108,15 @@ def main() -> None:
             params["kind"],
             params["state"],
             keep=params["keep"],
+            only=params["service"],
             timeout_s=params["timeout"],
             check_mode=module.check_mode,
         )
     except (SparkError, OSError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(
+        services=[name for name in _engine_names.instances() if name],
+        ray=_engine_units.over_ray(params["service"]),
         changed=outcome.changed,
         units=outcome.units,
         descriptions=_engine_units.descriptions(outcome.units),

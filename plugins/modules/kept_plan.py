@@ -22,7 +22,9 @@ options:
     choices: [present, read, absent]
     default: present
   plan:
-    description: The node's part of the plan, as M(sparkmatrix.cluster.engine_plan) returns it.
+    description:
+      - The node's part of the plan, as M(sparkmatrix.cluster.engine_plan) returns it.
+      - With O(state=read), what the current one is compared with, in place of the previous one.
     type: dict
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
@@ -59,6 +61,12 @@ previous:
   returned: with O(state=read)
   type: dict
   sample: {}
+differing:
+  description: Names of the services that would be served otherwise here by O(plan), or by the previous plan.
+  returned: with O(state=read)
+  type: list
+  elements: str
+  sample: [chat]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -78,7 +86,9 @@ def main() -> None:
     state = module.params["state"]
     try:
         if state == "read":
-            module.exit_json(changed=False, **_kept_plan.read())
+            kept = _kept_plan.read()
+            other = module.params["plan"] or kept["previous"]
+            module.exit_json(changed=False, differing=_kept_plan.differing(kept["current"], other), **kept)
         if state == "absent":
             module.exit_json(changed=_kept_plan.forget(check_mode=module.check_mode))
         module.exit_json(changed=_kept_plan.keep(module.params["plan"], check_mode=module.check_mode))

@@ -161,6 +161,20 @@ def over(common: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
     return merged
 
 
+def said(entry: Entry, findings: Sequence[Finding]) -> list[Finding]:
+    """What was found about one entry: under its name, and in its words."""
+    named = _engine_names.of_entry
+    return [
+        replace(
+            finding,
+            host=f"{entry.name}: {named(finding.host)}" if finding.host else f"{WHERE} {entry.name}",
+            found=named(finding.found),
+            remedy=named(finding.remedy),
+        )
+        for finding in findings
+    ]
+
+
 def plan(
     services: Sequence[Service],
     facts: Mapping[str, FabricFact],
@@ -192,8 +206,7 @@ def plan(
         wishes = _wishes(service, services, facts, head, named)
         own = _subset(service.entry.hosts, facts) if given else facts
         result = _engine_plan.plan(service.recipe, own, wishes, memory, service.shape)
-        prefix = f"{service.entry.name}: " if named else ""
-        findings += [replace(finding, host=f"{prefix}{finding.host}") for finding in result.findings]
+        findings += said(service.entry, result.findings) if given else result.findings
         summary += (
             [f"Service {service.entry.name}", *(f"  {line}" for line in result.summary)] if named else result.summary
         )

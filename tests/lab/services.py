@@ -5,10 +5,12 @@
 
 """Two services on two simulated Sparks: one on each, then both on one, then one service on both, then none.
 
-Usage: services.py [--beside ID] [--keep]
+Usage: services.py [--pairs] [--only STEP[,STEP]] [--beside ID] [--keep]
 
-All engines are real. Each step looks at answers and at what it has left behind; one service is killed, and the other
-must not notice. Prints one JSON line.
+``--pairs``: four nodes instead, two services over Ray on two nodes each, behind firewall and door.
+
+All engines are real. Each step looks at answers and at what it has left behind; one service is killed, upgraded or
+stopped, and the other must not notice. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 import time
+from dataclasses import replace
+from types import TracebackType
 from typing import Any
 
 import cluster
@@ -159,25 +164,202 @@ def gone(here: Cluster) -> dict[str, Any]:
     return {"seconds": round(run.seconds)}
 
 
+LEFT: dict[str, Any] = {"name": "left", "served_model_name": "left", "nodes": ["spark1", "spark2"]}
+RIGHT: dict[str, Any] = {"name": "right", "served_model_name": "right", "nodes": ["spark3", "spark4"], "port": 8001}
+BEHIND = ("-e", '{"access_firewall": true, "gateway_listen": ["enP7s7"]}')
+RIGHT_UNIT = "sparkmatrix-engine-right"
+# One request of a client through the door: what model has answered, or the status.
+CLIENT = """
+import json, sys, urllib.error, urllib.request
+key = open('/etc/sparkmatrix/gateway/keys/default.key').read().strip()
+address = json.load(open('/etc/sparkmatrix/gateway.json'))['endpoints'][0]
+body = {'model': sys.argv[1], 'messages': [{'role': 'user', 'content': 'hello'}], 'max_tokens': 2}
+request = urllib.request.Request(address + '/chat/completions', json.dumps(body).encode(),
+                                 {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'})
+try:
+    print(json.load(urllib.request.urlopen(request, timeout=60))['model'])
+except urllib.error.HTTPError as exc:
+    print(exc.code)
+"""
+# From a node of the cluster, under its own address and under one on the same network that belongs to none.
+STRANGER = """
+ip address add 192.168.100.99/32 dev enp1s0f0np0
+python3 - <<'END'
+import socket
+for source in ('192.168.100.10', '192.168.100.99'):
+    try:
+        socket.create_connection(('192.168.100.12', 8001), 4, (source, 0)).close()
+        print('open')
+    except TimeoutError:
+        print('silent')
+END
+ping -q -c 1 -W 2 -I 192.168.100.99 192.168.100.12 > /dev/null && echo there
+ip address del 192.168.100.99/32 dev enp1s0f0np0
+"""
+
+
+class Pairs(Cluster):
+    def __init__(self, beside: str) -> None:
+        super().__init__(beside, "ray")
+        self.launch = replace(self.launch, nodes=4)
+
+
+class Meanwhile:
+    """A client of the service on the left, as long as something happens to the other: every answer has to come."""
+
+    def __init__(self, here: Cluster) -> None:
+        self.here = here
+        self.answers = 0
+        self.wrong: list[str] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.ask, daemon=True)
+
+    def ask(self) -> None:
+        while not self.over.is_set():
+            said = self.here.node("spark1", "sudo python3 /tmp/client.py left", check=False).strip()
+            if said == "left":
+                self.answers += 1
+            else:
+                self.wrong.append(said)
+            self.over.wait(2)
+
+    def __enter__(self) -> Meanwhile:
+        self.unit = invocation(self.here, "spark1", "sparkmatrix-engine-left")
+        self.thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, _: TracebackType | None) -> None:
+        self.over.set()
+        self.thread.join(90)
+        if exc is None and (self.wrong or not self.answers):
+            raise LabError(f"the other service gave {self.answers} answers, and said {self.wrong[:5]}")
+        if exc is None and invocation(self.here, "spark1", "sparkmatrix-engine-left") != self.unit:
+            raise LabError("the other service was restarted, too")
+
+
+def pairs(here: Cluster) -> dict[str, Any]:
+    """Two over Ray, each on nodes of its own; the door of the one head leads to both, and to nobody else."""
+    run = here.site("pairs", "site.yml", *options([LEFT, RIGHT]), *BEHIND)
+    here.node("spark1", f"cat > /tmp/client.py <<'END'{CLIENT}END")
+    for name in ("left", "right", "nobody"):
+        said = here.node("spark1", f"sudo python3 /tmp/client.py {name}").strip()
+        if said != {"nobody": "404"}.get(name, name):
+            raise LabError(f"asked for {name}, the door says {said}")
+    described = json.loads(here.node("spark3", "sudo cat /etc/sparkmatrix/engine-right.json"))
+    here.node("spark1", f"cat > /tmp/access.py <<'END'{ACCESS}END")
+    url = f"http://{described['host']}:{described['port']}/v1/models"
+    seen = here.node("spark1", f"sudo python3 /tmp/access.py {url}").split()
+    seen += here.node("spark1", f"cat > /tmp/stranger.sh <<'OVER'{STRANGER}OVER\nsudo sh /tmp/stranger.sh").split()
+    if seen != ["200", "401", "open", "silent", "there"]:
+        raise LabError(f"{url} says {seen}: with the key, with a wrong one, to a node, and to a stranger")
+    return {"seconds": round(run.seconds), "over_the_fabric": url}
+
+
+def pairs_again(here: Cluster) -> dict[str, Any]:
+    """Changes nothing."""
+    run = here.site("pairs-again", "site.yml", *options([LEFT, RIGHT]), *BEHIND)
+    if run.changed:
+        raise LabError(f"the second run changed {run.stats.get('changed_tasks')}")
+    return {"seconds": round(run.seconds), "executions": run.executions_per_node()}
+
+
+def pairs_killed(here: Cluster) -> dict[str, Any]:
+    """SIGKILL to the rank of one on its worker: it comes back, and the other answers all the time."""
+    before = len(status(here, "spark3", "right")["history"])
+    with Meanwhile(here) as other:
+        began = time.monotonic()
+        here.node("spark4", "sudo pkill -KILL -f '[r]ay::RayWorker'")
+        while True:
+            found = status(here, "spark3", "right")
+            if len(found["history"]) > before and found["serving"]:
+                break
+            if time.monotonic() - began > BACK_S:
+                raise LabError(f"right did not come back: {json.dumps(found)[-800:]}")
+            time.sleep(1)
+        took = round(time.monotonic() - began)
+        answers(here, "spark3", "right")
+    if status(here, "spark1", "left")["history"]:
+        raise LabError("the keeper of the other service has seen a failure")
+    return {"back_s": took, "answers_of_the_other": other.answers}
+
+
+def tokens(here: Cluster) -> int:
+    return int(here.node("spark3", f"grep -oP -- '--max-model-len \\K[0-9]+' /etc/systemd/system/{RIGHT_UNIT}.service"))
+
+
+def pairs_upgraded(here: Cluster) -> dict[str, Any]:
+    """One is upgraded, rolled back, and upgraded to what does not exist; the other answers all the time."""
+    seconds = {}
+    shorter = options([LEFT, {**RIGHT, "context": 128}])
+    broken = options([LEFT, {**RIGHT, "model_path": "/nonexistent"}])
+    both = options([{**LEFT, "context": 128}, {**RIGHT, "context": 128}])
+    one = ("-e", "engine_service=right")
+    steps = (
+        ("refused", "playbooks/upgrade.yml", both, "left would be served otherwise", 256),
+        ("upgrade", "playbooks/upgrade.yml", shorter, "", 128),
+        ("rollback", "playbooks/rollback.yml", (), "", 256),
+        ("bad", "playbooks/upgrade.yml", broken, "what served before serves again (left, right)", 256),
+    )
+    with Meanwhile(here) as other:
+        for name, playbook, more, fails, expected in steps:
+            run = here.site(f"pairs-{name}", playbook, *more, *one, *BEHIND, fails=fails)
+            seconds[f"{name}_s"] = round(run.seconds)
+            if tokens(here) != expected:
+                raise LabError(f"{name}: a context of {tokens(here)} tokens instead of {expected}")
+            answers(here, "spark3", "right")
+    return {**seconds, "answers_of_the_other": other.answers}
+
+
+def pairs_stopped(here: Cluster) -> dict[str, Any]:
+    """One is stopped, with its Ray, and started again; the other answers all the time."""
+    one = ("-e", "engine_service=right")
+    with Meanwhile(here) as other:
+        here.site("pairs-unknown", "playbooks/stop.yml", "-e", "engine_service=wrong", fails="there are left, right")
+        here.site("pairs-stop", "playbooks/stop.yml", *one)
+        units = "sparkmatrix-ray sparkmatrix-engine-right sparkmatrix-keeper-right"
+        for host in ("spark3", "spark4"):
+            left = here.node(host, f"systemctl is-active {units}; true").split()
+            if "active" in left:
+                raise LabError(f"{host}: after stop.yml {units} are {left}")
+        said = here.node("spark1", "sudo python3 /tmp/client.py right").strip()
+        if said != "503":
+            raise LabError(f"asked for a service that is stopped, the door says {said}")
+        run = here.site("pairs-restart", "playbooks/restart.yml", *one)
+        answers(here, "spark3", "right")
+    return {"restart_s": round(run.seconds), "answers_of_the_other": other.answers}
+
+
+def pairs_gone(here: Cluster) -> dict[str, Any]:
+    """Reset."""
+    run = here.site("pairs-gone", "reset.yml", "--tags", "gateway,engine,ray", *BEHIND)
+    for host in ("spark1", "spark2", "spark3", "spark4"):
+        nothing(here, host)
+    return {"seconds": round(run.seconds)}
+
+
 STEPS = {step.__name__: step for step in (apart, again, together, killed, single, back, gone)}
+FOUR = (pairs, pairs_again, pairs_killed, pairs_upgraded, pairs_stopped, pairs_gone)
+PAIRS = {step.__name__: step for step in FOUR}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(STEPS), metavar="STEP[,STEP]", help=", ".join(STEPS))
+    parser.add_argument("--pairs", action="store_true", help="two services over Ray, on two nodes each")
+    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join((*STEPS, *PAIRS)))
     parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
     chosen = parser.parse_args()
-    here = Cluster(chosen.beside, "native")
+    here = Pairs(chosen.beside) if chosen.pairs else Cluster(chosen.beside, "native")
+    steps = PAIRS if chosen.pairs else STEPS
     results: dict[str, Any] = {}
     problem = ""
     try:
         if not chosen.keep:
             cluster.build()
             here.boot()
-        for name in chosen.only.split(","):
-            say(f"-- {name}: {STEPS[name].__doc__}")
-            results[name] = STEPS[name](here)
+        for name in chosen.only.split(",") if chosen.only else steps:
+            say(f"-- {name}: {steps[name].__doc__}")
+            results[name] = steps[name](here)
             say(f"   {json.dumps(results[name])}")
     except LabError as exc:
         problem = str(exc)

@@ -94,7 +94,7 @@ class Cluster:
 
     def boot(self) -> None:
         nodes = self.launch.nodes
-        topology = "direct" if nodes == 2 else "switch"
+        topology = {1: "single", 2: "direct"}.get(nodes, "switch")
         command = lab("up", *self.boot_options, "--nodes", str(nodes), "--topology", topology)
         cluster.step(f"Boot {nodes} simulated Sparks", command, "up.log")
         if self.launch.image:

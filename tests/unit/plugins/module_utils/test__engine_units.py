@@ -76,6 +76,27 @@ def test_start_what_is_installed(node):
     ]
 
 
+def test_one_of_several(node):
+    assert bring(node, "keeper", "stopped", only="chat")[1] == [("sparkmatrix-keeper-chat.service", "stopped", False)]
+    assert bring(node, "keeper", "started", only="other")[1] == []
+
+
+def test_whose_ranks_are_in_ray(tmp_path):
+    assert not _engine_units.over_ray(root=str(tmp_path))
+    directory = tmp_path / "etc/sparkmatrix"
+    directory.mkdir(parents=True)
+    for name, units in (("chat", [_engine_names.RAY_UNIT]), ("small", ["sparkmatrix-engine-small.service"])):
+        (directory / f"engine-{name}.json").write_text(json.dumps({"units": units}))
+    (directory / "engine-torn.json").write_text("{")
+    assert _engine_units.over_ray(root=str(tmp_path))
+    assert [_engine_units.over_ray(name, str(tmp_path)) for name in ("chat", "small", "torn", "none")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
 def test_stop_ranks(node):
     assert bring(node, "engine", "stopped")[1] == [("sparkmatrix-engine-chat.service", "stopped", None)]
 

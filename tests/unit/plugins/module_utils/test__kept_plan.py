@@ -37,6 +37,19 @@ def test_all_nodes_take_the_same_step():
     assert kept.identity(plan("a", identity="x")) != kept.identity(plan("a", identity="y"))
 
 
+def test_which_services_differ():
+    def of(mark, name="", **more):
+        return plan(mark, role="head", names={"instance": name}, identity="changes with any", **more)
+
+    assert kept.differing({}, {}) == kept.differing({"role": "idle"}, {}) == []
+    assert kept.differing(of("a"), of("b")) == [""]
+    assert kept.differing(of("a", "chat", beside=[of("s", "small")]), of("a", "chat", beside=[of("t", "small")])) == [
+        "small"
+    ]
+    assert kept.differing(of("a", "chat"), of("a", "code")) == ["chat", "code"]
+    assert kept.differing({**of("a", "chat"), "identity": "another"}, of("a", "chat")) == []
+
+
 def test_forget(tmp_path):
     root = str(tmp_path)
     assert not kept.forget(root)

@@ -296,6 +296,14 @@ def test_a_usage_error_is_shown():
     assert "usage:" not in text
 
 
+def test_one_of_several_is_told_by_the_keys_of_its_entry():
+    journal = "OSError: [Errno 98] Address already in use\n"
+    assert "choose another engine_port." in _probe.explain(UNIT, System(RUNNING, journal=journal).run)
+    text = _probe.explain("sparkmatrix-engine-chat.service", System(RUNNING, journal=journal).run)
+    assert "choose another port." in text
+    assert "restart sparkmatrix-engine-chat.service" in _probe.refused(401, "sparkmatrix-engine-chat.service")
+
+
 def test_a_journal_without_exceptions():
     assert "last words" in _probe.explain(UNIT, System(RUNNING, journal="first\nlast words\n").run)
     assert "(nothing)" in _probe.explain(UNIT, System(RUNNING).run)

@@ -192,6 +192,7 @@ def test_kept_plan(monkeypatch, tmp_path):
     result, failed = run_module(kept_plan, {"state": "read"})
     assert not failed
     assert result["current"] == {"recipe": "a"}
+    assert result["differing"] == []
     assert run_module(kept_plan, {"state": "absent"})[0]["changed"]
     monkeypatch.setattr(made, "read", lambda: (_ for _ in ()).throw(SparkError("damaged", "x")))
     assert run_module(kept_plan, {"state": "read"})[1]
@@ -210,6 +211,7 @@ def test_engine_units(monkeypatch):
     result, failed = run_module(engine_units, {"kind": "keeper", "state": "absent", "keep": ["k"]})
     assert not failed
     assert result["descriptions"] == ["/etc/sparkmatrix/engine-chat.json"]
+    assert (result["services"], result["ray"]) == ([], False)
     assert calls == [("keeper", "absent", ["k"], False)]
     result, failed = run_module(engine_units, {"kind": "engine", "state": "stopped"})
     assert failed

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_services, _recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
@@ -175,6 +176,29 @@ def test_a_share_that_is_too_small_is_refused_with_numbers():
     (problem,) = problems(*entries)
     assert problem.startswith("small: recipe model: the model does not fit: 9.7 GiB of 121.6 GiB (assumed) at 0.08")
     assert problem.endswith("Or give it a larger memory_share than 0.1.")
+
+
+def test_findings_name_the_key_of_the_entry():
+    architecture = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128, "max_context": 4096}
+    found = problems({**CHAT, "context": 9999}, {**CODE, "engine": "other"}, architecture=architecture)
+    assert found[0] == "chat: context: 9999 is above the model's 4096 tokens. Use at most 4096."
+    assert found[1].startswith("code: engine: 'other' is not known")
+    (alone,) = problems({"name": "chat", "context": 9999}, architecture=architecture)
+    assert alone.startswith("chat: context: 9999 is above")
+
+
+def test_without_entries_findings_name_the_variables():
+    (service,) = [Service(_engine_services.read([], HOSTS)[0][0], recipe(), Wishes(engine="other"))]
+    (problem,) = _engine_services.plan([service], facts(), {}).findings
+    assert str(problem).startswith("engine_name: 'other' is not known")
+
+
+def test_keys_of_an_entry():
+    assert set(_engine_services.OVER) == _engine_names.KEYS
+    text = "engine_name, engine_port, engine_services and engine_recipe_paths of sparkmatrix-engine.service"
+    assert _engine_names.of_entry(text) == (
+        "engine, port, engine_services and engine_recipe_paths of sparkmatrix-engine.service"
+    )
 
 
 def test_all_findings_at_once():
