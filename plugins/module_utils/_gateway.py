@@ -19,8 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _cluster_secret, _gateway_route
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _cluster_secret,
+    _gateway_acme,
+    _gateway_route,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError, sentence
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway_acme import Acme
 
 UNIT = "sparkmatrix-gateway.service"
 WATCH = "sparkmatrix-gateway-certificate"
@@ -36,7 +41,9 @@ STATUS_SOCKET = f"{RUN}/status.sock"
 # The client that the cluster's own probes are; not limited, so that a busy door is no dead door.
 PROBE = "probe"
 AUTHORITY = "sparkmatrix.cluster gateway CA"
-TLS_MODES = ("off", "own_ca", "files")
+TLS_MODES = ("off", "own_ca", "files", "acme")
+# Certificates that somebody else writes: a unit watches them.
+WATCHED = ("files", "acme")
 MODELS = "/v1/models"
 PATHS = (MODELS, "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 # Not for clients, with or without a key of theirs.
@@ -94,6 +101,7 @@ class Door:
     tls_names: tuple[str, ...] = ()
     certificate: str = ""
     certificate_key: str = ""
+    acme: Acme = field(default_factory=Acme)
     allow_from: tuple[str, ...] = ()
     limit_nofile: int = 16384
 
@@ -107,6 +115,8 @@ class Door:
         """Where certificate and key come from; nginx reads copies of its own."""
         if self.tls == "own_ca":
             return f"{ETC}/tls/server.crt", f"{ETC}/tls/server.key"
+        if self.tls == "acme":
+            return self.acme.certificate_paths
         return self.certificate, self.certificate_key
 
 
@@ -154,8 +164,20 @@ def door(params: Mapping[str, Any]) -> Door:
         tls_names=tuple(params["tls_names"]),
         certificate=params["certificate"] or "",
         certificate_key=params["certificate_key"] or "",
+        acme=_acme(params["acme"]),
         allow_from=tuple(params["allow_from"]),
         limit_nofile=params["limit_nofile"],
+    )
+
+
+def _acme(params: Mapping[str, Any]) -> Acme:
+    return Acme(
+        directory=str(params["directory"]),
+        email=str(params["email"] or ""),
+        agree_tos=params["agree_tos"],
+        port=params["port"],
+        ca_certificate=str(params["ca_certificate"] or ""),
+        allow_from=tuple(params["allow_from"]),
     )
 
 
@@ -239,7 +261,11 @@ def problems(door: Door) -> list[str]:
         ):
             if not _FILE.match(path):
                 found.append(sentence(f"{name} is {path!r}", "", "With gateway_tls: files it names a file on the head"))
-    for name in door.tls_names:
+    if door.tls == "acme":
+        taken = {engine.port: f"the port of the engine {engine.name}" for engine in door.engines}
+        taken |= {door.port: "gateway_port", door.local_port: "gateway_local_port"}
+        found += _gateway_acme.problems(door.acme, door.tls_names, taken)
+    for name in door.tls_names if door.tls != "acme" else ():
         if not _address(name) and not _DNS.match(name):
             found.append(
                 sentence(f"gateway_tls_names has {name!r}", "", "Write a DNS name in small letters, or an address")
@@ -329,15 +355,38 @@ def interfaces(document: Any) -> dict[str, list[str]]:
     return found
 
 
-def firewall(door: Door, listeners: Sequence[Listener]) -> list[str]:
+def challenged(listeners: Sequence[Listener], door: Door, address: str) -> list[Listener]:
+    """Where an ACME authority's challenge is answered: at ``address``, or wherever the door listens."""
+    if door.tls != "acme":
+        return []
+    outside = [item.address for item in listeners if not ipaddress.ip_address(item.address).is_loopback]
+    return [Listener(item, door.acme.port) for item in dict.fromkeys([address] if address else outside)]
+
+
+def own_addresses(listeners: Sequence[Listener], interfaces: Mapping[str, Sequence[str]]) -> list[str]:
+    """The addresses behind the listeners that are not loopback's."""
+    found: list[str] = []
+    for item in listeners:
+        parsed = ipaddress.ip_address(item.address)
+        every = [one for several in interfaces.values() for one in several]
+        same = [one for one in every if ipaddress.ip_address(one).version == parsed.version]
+        found += same if parsed.is_unspecified else [item.address]
+    return list(dict.fromkeys(one for one in found if not ipaddress.ip_address(one).is_loopback))
+
+
+def firewall(door: Door, listeners: Sequence[Listener], challenge: Sequence[Listener] = ()) -> list[str]:
     """What has to be opened, in the words of ``ufw show added``; nothing for loopback."""
+    return list(dict.fromkeys(_rules(listeners, door.allow_from) + _rules(challenge, door.acme.allow_from)))
+
+
+def _rules(listeners: Sequence[Listener], allow_from: Sequence[str]) -> list[str]:
     rules = []
     for item in listeners:
         address = ipaddress.ip_address(item.address)
         if address.is_loopback:
             continue
         target = "any" if address.is_unspecified else item.address
-        sources = [ipaddress.ip_network(text, strict=False) for text in door.allow_from]
+        sources = [ipaddress.ip_network(text, strict=False) for text in allow_from]
         fitting = [one for one in sources if one.version == address.version]
         if not sources and target == "any":
             rules.append(f"allow {item.port}/tcp")
@@ -346,7 +395,7 @@ def firewall(door: Door, listeners: Sequence[Listener]) -> list[str]:
         for one in fitting:
             source = str(one.network_address) if one.num_addresses == 1 else str(one)
             rules.append(f"allow from {source} to {target} port {item.port} proto tcp")
-    return list(dict.fromkeys(rules))
+    return rules
 
 
 def _address(text: str) -> str:
@@ -746,13 +795,17 @@ def _unit(door: Door) -> str:
 
 def watch_units(door: Door) -> dict[str, str]:
     """Units that take a renewed certificate up, whoever renews it. Only for files that somebody else writes."""
-    if door.tls != "files":
+    if door.tls not in WATCHED:
         return {}
     head = "# Managed by sparkmatrix.cluster (role gateway).\n[Unit]\nDescription="
+    certificate = door.certificate_paths[0]
     return {
         f"{WATCH}.path": f"{head}Certificate of the door\n\n[Install]\nWantedBy=multi-user.target\n\n[Path]\n"
-        f"PathChanged={door.certificate}\nUnit={WATCH}.service\n",
+        "# Of a link, systemd watches what it leads to; ACME clients lead it elsewhere. So the directory, too.\n"
+        f"PathChanged={certificate}\nPathChanged={certificate.rpartition('/')[0] or '/'}\nUnit={WATCH}.service\n",
         f"{WATCH}.service": f"{head}Take up the renewed certificate of the door\n\n[Service]\nType=oneshot\n"
+        "# Certificate and key are replaced one after the other, and what changes meanwhile starts nothing anew.\n"
+        "ExecStartPre=/usr/bin/sleep 2\n"
         f"ExecStart=/usr/bin/systemctl reload {UNIT}\n",
     }
 

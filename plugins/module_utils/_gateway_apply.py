@@ -25,6 +25,8 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
     _cluster_secret,
     _gateway,
+    _gateway_acme,
+    _gateway_certificate,
     _gateway_status,
     _managed_files,
     _node_info,
@@ -32,6 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import ETC, RUN, UNIT, Door, Engine, Listener
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway_certificate import Certificate
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import File
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_service import Service, Wanted
@@ -74,6 +77,7 @@ class Node:
     ask: Callable[[str], str] = _gateway_status.configuration
     service: Callable[[Wanted], Any] = Service
     listening: Callable[[Sequence[int]], Sequence[Mapping[str, Any]] | None] = listening
+    resolve: Callable[[str], Sequence[str]] = _gateway_certificate.resolve
 
 
 def apply(node: Node, door: Door, *, check_mode: bool = False) -> Outcome:
@@ -98,6 +102,7 @@ def remove(node: Node, *, check_mode: bool = False) -> Outcome:
             outcome.changed, outcome.action = True, "stopped"
             if not check_mode:
                 node.machine.command("systemctl", "disable", "--now", name, step="stopping the door")
+        outcome.changed |= _gateway_certificate.remove(node.machine, check_mode=check_mode)
         result = _managed_files.remove_set(SET, check_mode=check_mode, root=node.machine.root)
         outcome.changed |= result.changed
         outcome.diff += result.diff
@@ -123,30 +128,40 @@ class _Gateway:
                 _gateway.NJS,
                 "Install it: apt-get install libnginx-mod-http-js",
             )
-        listeners = _gateway.resolve(self.door, self._interfaces())
-        self._refuse_taken_ports(listeners)
+        interfaces = self._interfaces()
+        listeners = _gateway.resolve(self.door, interfaces)
+        address, warnings = self._names(_gateway.own_addresses(listeners, interfaces))
+        challenge = _gateway.challenged(listeners, self.door, address)
+        self._refuse_taken_ports([*listeners, *challenge])
+        certificate = self._certificate(address)
         keys = self._keys()
         files = self._files(listeners, keys)
         wanted = self._hash(files, listeners)
         files.append(self._own(f"{ETC}/nginx.conf", _gateway.nginx_conf(self.door, listeners, wanted), 0o640))
         outcome = Outcome(
-            warnings=_gateway.warnings(self.door, listeners),
+            warnings=[*_gateway.warnings(self.door, listeners), *warnings],
             endpoints=_gateway.endpoints(self.door, listeners),
-            firewall=_gateway.firewall(self.door, listeners),
+            firewall=_gateway.firewall(self.door, listeners, challenge),
             keys=sorted(keys),
         )
         before = self._standing()
         told = _managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
         unit = next(str(item.content, "utf-8") for item in files if item.path == f"{UNITS}/{UNIT}" and item.content)
         outcome.action = self._due(wanted, _gateway.unit_mark(unit))
+        strays = _gateway_certificate.strays(self.machine, self.door.acme.place if certificate else "")
         outcome.diff = told.diff
-        outcome.changed = told.changed or outcome.action != "none"
+        outcome.changed = told.changed or outcome.action != "none" or bool(strays)
+        if certificate and certificate.due:
+            outcome.diff, outcome.changed = [*certificate.told.diff, *outcome.diff], True
+            if not self.check_mode and certificate.obtain() and outcome.action == "none":
+                outcome.action = "reloaded"
+            outcome.warnings += certificate.warnings
         if self.check_mode or not outcome.changed:
             return outcome
         if told.changed:
             self._test(files)
         watch = f"{_gateway.WATCH}.path"
-        if self.door.tls != "files" and self.machine.read(f"{UNITS}/{watch}") is not None:
+        if self.door.tls not in _gateway.WATCHED and self.machine.read(f"{UNITS}/{watch}") is not None:
             self.machine.command("systemctl", "disable", "--now", watch, step="watching the certificate no more")
         result = _managed_files.apply_set(SET, files, root=self.machine.root)
         outcome.diff, outcome.warnings = result.diff, [*outcome.warnings, *result.warnings]
@@ -157,7 +172,36 @@ class _Gateway:
             raise SparkError(
                 f"the new configuration did not come up, and what was there before is back: {exc}", UNIT
             ) from exc
+        # Only now: until here there was a way back to a door that needs them.
+        if certificate:
+            _gateway_certificate.forget(self.machine, self.door.acme.place)
+        else:
+            _gateway_certificate.remove(self.machine)
         return outcome
+
+    def _names(self, own: Sequence[str]) -> tuple[str, list[str]]:
+        """Where an ACME challenge is answered, and what may go wrong with that; refused where it cannot work."""
+        if self.door.tls != "acme":
+            return "", []
+        resolved = {name: self.node.resolve(name) for name in self.door.tls_names}
+        refused, warned = _gateway_acme.judge_names(resolved, own, self.door.acme.port)
+        trust = self.door.acme.ca_certificate
+        if trust and self.machine.read(trust) is None:
+            refused.append(f"gateway_acme_ca_certificate: {trust} is not on this node. Put it there.")
+        if refused:
+            raise SparkError("no certificate can be had this way:\n  - " + "\n  - ".join(refused), "gateway_tls")
+        return _gateway_acme.challenge_address(resolved, own), warned
+
+    def _certificate(self, address: str) -> Certificate | None:
+        if self.door.tls != "acme":
+            return None
+        if not Path(self.machine.real(_gateway_acme.CERTBOT)).exists() and not self.check_mode:
+            raise SparkError(
+                "gateway_tls: acme needs certbot, which is not installed",
+                _gateway_acme.CERTBOT,
+                "Install it: apt-get install certbot",
+            )
+        return Certificate(self.machine, self.door.acme, self.door.tls_names, address)
 
     # -- reading
 
@@ -173,7 +217,7 @@ class _Gateway:
         ports = {item.port for item in listeners}
         taken: dict[str, str] = {}
         for one in self.node.listening(sorted(ports)) or ():
-            if one.get("unit") == UNIT:
+            if one.get("unit") in (UNIT, _gateway_acme.SERVICE):
                 continue
             address = str(one.get("address"))
             for item in listeners:
@@ -185,7 +229,7 @@ class _Gateway:
             raise SparkError(
                 "; ".join(taken.values()),
                 "gateway_listen",
-                "Stop it, or choose another gateway_port or gateway_local_port; it was left as it is",
+                "Stop it, or choose another gateway_port, gateway_local_port or gateway_acme_port; it stays as it is",
             )
 
     def _keys(self) -> dict[str, str]:
@@ -313,7 +357,7 @@ class _Gateway:
                     target.chmod(0o600)
             if self.door.tls != "off":
                 for source, name in zip(self.door.certificate_paths, ("tls.crt", "tls.key")):
-                    inside = Path(place, source[len(ETC) + 1 :]) if source.startswith(f"{ETC}/") else None
+                    inside = Path(place, source[len(ETC) + 1 :]) if self.door.tls == "own_ca" else None
                     text = inside.read_text() if inside else self.machine.read(source)
                     if text is None:
                         raise SparkError("the certificate is not there", source, "Put it there, readable for root")
@@ -338,7 +382,7 @@ class _Gateway:
             self.machine.command("systemctl", "daemon-reload", step="reading the units")
             self.machine.command("systemctl", "reload", UNIT, step="reloading the door")
         self._await(wanted)
-        if self.door.tls == "files":
+        if self.door.tls in _gateway.WATCHED:
             self.machine.command("systemctl", "enable", "--now", watch, step="watching the certificate")
             self.machine.command("systemctl", "restart", watch, step="watching the certificate")
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_acme
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_base import (
@@ -187,6 +187,15 @@ DOOR: Mapping[str, tuple[str, Any]] = {
     "limit_nofile": ("gateway_limit_nofile", 16384),
 }
 
+ACME: Mapping[str, tuple[str, Any]] = {
+    "directory": ("gateway_acme_directory", _gateway_acme.LETS_ENCRYPT),
+    "email": ("gateway_acme_email", ""),
+    "agree_tos": ("gateway_acme_agree_tos", False),
+    "port": ("gateway_acme_port", _gateway_acme.CALLED_PORT),
+    "ca_certificate": ("gateway_acme_ca_certificate", ""),
+    "allow_from": ("gateway_acme_allow_from", []),
+}
+
 
 def door_wanted(context: Context) -> bool:
     """Whether the head gets a door: without gateway_listen there is none."""
@@ -201,7 +210,8 @@ def check_door(context: Context) -> Iterator[Finding]:
         return
     head = context.head or ""
     values = {option: context.value(head, name, usual) for option, (name, usual) in DOOR.items()}
-    for name, _usual in DOOR.values():
+    acme = {option: context.value(head, name, usual) for option, (name, usual) in ACME.items()}
+    for name, _usual in (*DOOR.values(), *ACME.values()):
         variable = context.variables.get(name)
         if variable and _variables.complaint(variable, context.value(head, name)):
             return  # the check `types` says it
@@ -209,7 +219,11 @@ def check_door(context: Context) -> Iterator[Finding]:
         numbers = {option: int(values[option]) for option, (_name, usual) in DOOR.items() if isinstance(usual, int)}
         engine = {"name": "engine", "model": "", "host": "127.0.0.1", "port": numbers["port_of_engine"]}
         engine |= {"key": False, "task": "generate"}
-        door = _gateway.door({**values, **numbers, "engines": [engine]})
+        acme |= {
+            "port": int(acme["port"]),
+            "agree_tos": str(acme["agree_tos"]).strip().lower() in ("true", "yes", "on", "1", "y", "t"),
+        }
+        door = _gateway.door({**values, **numbers, "engines": [engine], "acme": acme})
     except SparkError as exc:
         yield Finding(head, exc.found, exc.remedy)
         return

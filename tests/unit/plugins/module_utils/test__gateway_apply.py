@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_apply, _gateway_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _gateway,
+    _gateway_acme,
+    _gateway_apply,
+    _gateway_certificate,
+    _gateway_status,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
@@ -48,6 +54,11 @@ class Fake:
         self.log: list[str] = []
         self.taken: list[dict[str, Any]] = []
         self.now = 0.0
+        self.names = {"api.lab": ["192.0.2.1"]}
+        self.renewing = False
+        self.authority = "agrees"  # refuses, hangs
+        self.failed = False
+        self.issued = 0
         self.write(_gateway.NGINX, "")
         self.write(_gateway.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
 
@@ -79,6 +90,10 @@ class Fake:
             return Completed(0, json.dumps(LINKS))
         if argv[0] == "openssl":
             return self.openssl(list(argv))
+        if line.endswith((_gateway_acme.SERVICE, _gateway_acme.TIMER)):
+            return self.certbot(line)
+        if argv[0] == "journalctl" and argv[1].startswith("_SYSTEMD"):
+            return Completed(0, "  Domain: api.lab\n  Type:   connection\n  Detail: refused\n")
         if argv[:2] == ["systemctl", "show"] or line.startswith("systemctl show"):
             state = "active" if self.active else "inactive"
             load = "loaded" if self.path(UNIT).exists() else "not-found"
@@ -90,6 +105,27 @@ class Fake:
         if line == f"systemctl disable --now {_gateway.UNIT}":
             self.active = self.enabled = False
             self.running = ""
+        return Completed(0)
+
+    def certbot(self, line: str) -> Completed:
+        if line.startswith("systemctl show"):
+            if line.endswith(_gateway_acme.TIMER):
+                on = ("active", "enabled") if self.renewing else ("inactive", "disabled")
+                return Completed(0, f"ActiveState={on[0]}\nUnitFileState={on[1]}\n")
+            job = "7" if self.authority == "hangs" else ""
+            return Completed(0, f"ActiveState={'failed' if self.failed else 'inactive'}\nInvocationID=ab\nJob={job}\n")
+        if "start --no-block" in line:
+            self.failed = self.authority == "refuses"
+            if not self.failed:
+                place = re.search(r"--config-dir (\S+)", self.read(f"/etc/systemd/system/{_gateway_acme.SERVICE}"))
+                assert place
+                self.issued += 1
+                for name in ("fullchain", "privkey"):
+                    self.write(f"{place[1]}/live/door/{name}.pem", f"{name} {self.issued}\n")
+        if "reset-failed" in line:
+            self.failed = False
+        if "able --now" in line:
+            self.renewing = "enable --now" in line
         return Completed(0)
 
     def openssl(self, argv: list[str]) -> Completed:
@@ -118,7 +154,12 @@ class Fake:
 
     def node(self) -> _gateway_apply.Node:
         machine = Machine(str(self.root), self, self.sleep, lambda: self.now)
-        return _gateway_apply.Node(machine, lambda _path: self.running, self.service, lambda _ports: self.taken)
+        return _gateway_apply.Node(
+            machine, lambda _path: self.running, self.service, lambda _ports: self.taken, self.resolve
+        )
+
+    def resolve(self, name: str) -> list[str]:
+        return self.names.get(name, [])
 
     def apply(self, check: bool = False, **changes: Any) -> _gateway_apply.Outcome:
         return _gateway_apply.apply(self.node(), dataclasses.replace(DOOR, **changes), check_mode=check)
@@ -312,6 +353,92 @@ def test_a_certificate_of_somebody_else_is_watched(fake: Fake) -> None:
     fake.apply()
     assert f"systemctl disable --now {_gateway.WATCH}.path" in fake.log
     assert not fake.path(f"/etc/systemd/system/{_gateway.WATCH}.path").exists()
+
+
+SIGNED: dict[str, Any] = {"tls": "acme", "tls_names": ("api.lab",), "acme": _gateway_acme.Acme(agree_tos=True)}
+RENEWING = f"/etc/systemd/system/{_gateway_acme.TIMER}"
+
+
+def test_a_certificate_of_an_authority(fake: Fake) -> None:
+    before = fake.tree()
+    with pytest.raises(SparkError, match="needs certbot, which is not installed"):
+        fake.apply(**SIGNED)
+    fake.write(_gateway_acme.CERTBOT, "")
+    told = fake.apply(check=True, **SIGNED)
+    assert told.changed and told.action == "started" and fake.tree() == before and not fake.issued
+    done = fake.apply(**SIGNED)
+    assert done.action == "started" and fake.renewing and fake.issued == 1
+    assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp", "allow to 192.0.2.1 port 80 proto tcp"]
+    assert fake.path(_gateway_acme.PLACE).stat().st_mode & 0o777 == 0o700
+    assert f"systemctl enable --now {_gateway.WATCH}.path" in fake.log
+    assert not fake.apply(**SIGNED).changed and not fake.apply(check=True, **SIGNED).changed
+    # Somebody stopped the timer, or the last renewal has failed.
+    fake.renewing = False
+    assert fake.apply(**SIGNED).action == "reloaded" and fake.renewing and fake.issued == 2
+    fake.failed = True
+    assert fake.apply(**SIGNED).changed and fake.issued == 3
+    assert _gateway_apply.remove(fake.node(), check_mode=True).changed and fake.renewing
+    _gateway_apply.remove(fake.node())
+    assert fake.tree() == before and not fake.renewing and not fake.path(_gateway_acme.PLACE).exists()
+
+
+def test_another_authority_and_none(fake: Fake) -> None:
+    fake.write(_gateway_acme.CERTBOT, "")
+    fake.apply(**SIGNED)
+    other = _gateway_acme.Acme("https://ca.lab/directory", agree_tos=True)
+    assert fake.apply(**{**SIGNED, "acme": other}).action == "restarted"
+    assert [str(fake.path(other.place))] == [str(one) for one in fake.path(_gateway_acme.PLACE).iterdir()]
+    fake.deaf = True
+    with pytest.raises(SparkError, match="what was there before is back"):
+        fake.apply(burst=7)
+    assert fake.path(other.place).exists()
+    fake.deaf = False
+    fake.apply()
+    assert not fake.path(_gateway_acme.PLACE).exists() and not fake.path(RENEWING).exists() and not fake.renewing
+
+
+def test_an_authority_that_refuses(fake: Fake) -> None:
+    fake.write(_gateway_acme.CERTBOT, "")
+    fake.apply()
+    before = fake.tree()
+    fake.authority = "refuses"
+    with pytest.raises(SparkError, match=r"api\.lab: refused \(connection\)"):
+        fake.apply(**SIGNED)
+    assert fake.tree() == before and not fake.renewing and fake.active
+    fake.authority = "hangs"
+    with pytest.raises(SparkError, match="has not ended after 300 s"):
+        fake.apply(**SIGNED)
+    assert fake.tree() == before
+    fake.authority = "agrees"
+    fake.apply(**SIGNED)
+    fake.authority, fake.failed = "refuses", True
+    done = fake.apply(**SIGNED)
+    assert "the old one still counts" in " ".join(done.warnings)
+    fake.refuse = {"-checkend": "it has run out"}
+    with pytest.raises(SparkError, match="no certificate from"):
+        fake.apply(**SIGNED)
+
+
+def test_names_that_lead_elsewhere(fake: Fake) -> None:
+    trust = _gateway_acme.Acme(agree_tos=True, ca_certificate="/etc/none.pem")
+    with pytest.raises(SparkError) as caught:
+        fake.apply(tls="acme", tls_names=("api.lab", "none.lab"), acme=trust)
+    assert "none.lab of gateway_tls_names does not resolve" in str(caught.value)
+    assert "/etc/none.pem is not on this node" in str(caught.value)
+    fake.taken = [{"port": 80, "address": "0.0.0.0", "process": "nginx", "unit": "nginx.service"}]
+    with pytest.raises(SparkError, match=r"192\.0\.2\.1:80 is taken by nginx of nginx\.service"):
+        fake.apply(check=True, **SIGNED)
+
+
+def test_names_are_looked_up_as_this_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lookup(name: str, _port: None, **_kind: object) -> list[Any]:
+        if name == "none":
+            raise socket.gaierror("no")
+        return [(0, 0, 0, "", ("fe80::1%eth0", 0)), (0, 0, 0, "", ("10.0.0.1", 0)), (0, 0, 0, "", ("10.0.0.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    assert _gateway_certificate.resolve("none") == []
+    assert _gateway_certificate.resolve("n") == ["10.0.0.1", "fe80::1"]
 
 
 def test_the_running_configuration_is_asked_over_its_socket(tmp_path: Path) -> None:

@@ -351,6 +351,8 @@ def test_ports_of_the_door_count_where_there_is_one():
         ({"gateway_keys": [{"key": "x" * 20}]}, "gateway_keys is no list of {name, key}"),
         ({"gateway_port": "8000"}, "gateway_port is 8000, the engine's own port"),
         ({"gateway_tls": "files"}, "gateway_tls_certificate is ''"),
+        ({"gateway_tls": "acme"}, "gateway_acme_agree_tos is false"),
+        ({"gateway_tls": "acme", "gateway_acme_port": "8443"}, "gateway_acme_port is 8443"),
     ],
 )
 def test_settings_of_the_door(settings, says):

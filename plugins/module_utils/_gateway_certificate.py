@@ -1,0 +1,155 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Get the certificate of :mod:`_gateway_acme` on this node, and have it renewed.
+
+The first certificate is got by the very unit that renews it: what has worked once works in two months.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Sequence
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway_acme, _managed_files
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway_acme import PLACE, SERVICE, TIMER, Acme
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import File
+
+SET = "gateway_acme"
+UNITS = "/etc/systemd/system"
+POLL_S = 0.2
+
+
+def resolve(name: str) -> list[str]:
+    """The addresses of a name as this node sees it; none where there is no such name."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return sorted({str(one[4][0]).partition("%")[0] for one in found})
+
+
+class Certificate:
+    """``address``: where the challenge is answered, all of them when empty."""
+
+    def __init__(self, machine: Machine, acme: Acme, names: Sequence[str], address: str) -> None:
+        self.machine = machine
+        self.acme = acme
+        units = _gateway_acme.units(acme, names, address)
+        self.files = [
+            *(File(f"{UNITS}/{name}", text.encode()) for name, text in units.items()),
+            # With it the directories are made, and counted as ours.
+            File(f"{acme.place}/authority", f"{acme.directory}\n".encode()),
+        ]
+        self.warnings: list[str] = []
+        self.told = _managed_files.apply_set(SET, self.files, check_mode=True, root=machine.root)
+        self.usable = self._usable()
+
+    @property
+    def due(self) -> bool:
+        """Whether anything has to be done now; what is only old is left to the timer."""
+        timer, service = self._show(TIMER), self._show(SERVICE)
+        runs = timer.get("ActiveState") == "active" and timer.get("UnitFileState") == "enabled"
+        return self.told.changed or not self.usable or not runs or service.get("ActiveState") == "failed"
+
+    def obtain(self) -> bool:
+        """Whether there is a new certificate. Raises when there is none that can be used; then all is as before."""
+        before = _managed_files.originals(SET, root=self.machine.root)
+        standing = [one for path in before for one in self._standing(path)]
+        there = os.path.exists(self.machine.real(self.acme.place))
+        old = self._text()
+        try:
+            _managed_files.apply_set(SET, self.files, root=self.machine.root)
+            os.chmod(self.machine.real(PLACE), 0o700)
+            self.machine.command("systemctl", "daemon-reload", step="reading the units")
+            try:
+                self._ask()
+            except SparkError as exc:
+                if self.told.changed or not self.usable:
+                    raise
+                self.warnings.append(f"The certificate could not be renewed; the old one still counts. {exc}")
+            self.machine.command("systemctl", "enable", "--now", TIMER, step="renewing the certificate in time")
+        except SparkError:
+            self._take_back(standing, there)
+            raise
+        return self._text() != old
+
+    def _ask(self) -> None:
+        """Run the unit and wait for it."""
+        self.machine.runner(["systemctl", "reset-failed", SERVICE])
+        self.machine.command("systemctl", "start", "--no-block", SERVICE, step="asking for the certificate")
+        deadline = self.machine.clock() + _gateway_acme.TIMEOUT_S + 30
+        while (now := self._show(SERVICE)).get("Job") or now.get("ActiveState") not in ("inactive", "failed"):
+            if self.machine.clock() > deadline:
+                raise SparkError(f"it has not ended after {_gateway_acme.TIMEOUT_S} s", SERVICE)
+            self.machine.sleep(POLL_S)
+        if now.get("ActiveState") == "failed" or not self._usable():
+            own = f"_SYSTEMD_INVOCATION_ID={now.get('InvocationID')}"
+            text = self.machine.runner(["journalctl", own, "--no-pager", "-o", "cat", "-q"]).out
+            raise SparkError(
+                f"no certificate from {self.acme.directory}: {_gateway_acme.complaint(text)}",
+                "gateway_tls",
+                _gateway_acme.remedy(text, self.acme),
+            )
+
+    def _take_back(self, standing: Sequence[File], there: bool) -> None:
+        if not standing:
+            self.machine.runner(["systemctl", "disable", "--now", TIMER])
+        if not there:
+            shutil.rmtree(self.machine.real(self.acme.place), ignore_errors=True)
+        _managed_files.apply_set(SET, standing, root=self.machine.root)
+        self.machine.runner(["systemctl", "daemon-reload"])
+        self.machine.runner(["systemctl", "reset-failed", SERVICE])
+
+    def _standing(self, path: str) -> list[File]:
+        state = _managed_files.read_state(path, root=self.machine.root)
+        owner, group = str(state.uid), str(state.gid)
+        return [File(path, state.content, owner=owner, group=group, mode=state.mode)] if state.kind == "file" else []
+
+    def _usable(self) -> bool:
+        """Whether there is one that has not run out."""
+        path = self.machine.real(self.acme.certificate_paths[0])
+        return self._text() is not None and self.machine.works(
+            "openssl", "x509", "-in", path, "-noout", "-checkend", "0"
+        )
+
+    def _text(self) -> str | None:
+        return self.machine.read(self.acme.certificate_paths[0])
+
+    def _show(self, unit: str) -> dict[str, str]:
+        what = "ActiveState,UnitFileState,InvocationID,Job"
+        shown = self.machine.command("systemctl", "show", "-p", what, unit, step="reading the unit").out
+        return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+
+
+def strays(machine: Machine, kept: str = "") -> list[str]:
+    """Accounts and certificates that no door needs any more: all but those in the directory ``kept``."""
+    return [f"{PLACE}/{name}" for name in machine.names(PLACE) if f"{PLACE}/{name}" != kept]
+
+
+def forget(machine: Machine, kept: str = "") -> None:
+    """Remove them. The authority is not told: it forgets a certificate when that runs out."""
+    for path in strays(machine, kept):
+        shutil.rmtree(machine.real(path))
+
+
+def remove(machine: Machine, *, check_mode: bool = False) -> bool:
+    """Stop renewing, and remove units, account and certificates. Whether there was anything."""
+    told = _managed_files.apply_set(SET, [], check_mode=True, root=machine.root)
+    there = told.changed or bool(strays(machine))
+    if check_mode or not there:
+        return there
+    if told.changed:
+        machine.command("systemctl", "disable", "--now", TIMER, step="renewing the certificate no more")
+        machine.runner(["systemctl", "stop", SERVICE])
+    forget(machine)
+    _managed_files.remove_set(SET, root=machine.root)
+    if told.changed:
+        machine.command("systemctl", "daemon-reload", step="forgetting the units")
+        machine.runner(["systemctl", "reset-failed", SERVICE])
+    return True
