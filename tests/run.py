@@ -207,7 +207,7 @@ def steps() -> list[Step]:
             "staying-up-launches",
             tuple(
                 (f"{VENV}/python", "tests/lab/staying_up.py", "--launch", launch, "--only", "rank,head")
-                for launch in ("pipeline", "native", "native4", "replicas", "containers")
+                for launch in ("pipeline", "native", "native4", "replicas", "containers", "mpi")
             ),
             ("full",),
             needs_lab,

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "fabric-restore": "_fabric_restore",
     "fabric-status": "_fabric_status",
     "keep": "_keep",
+    "mpi": "_mpi",
     "peer": "_peer",
     "probe": "_probe",
     "qos-apply": "_fabric_qos",

@@ -76,7 +76,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one node runs. No ``argv``: the head starts its process (MPI, or Ray)."""
+    """What one node runs. No ``argv``: the head starts its process, through Ray."""
 
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)

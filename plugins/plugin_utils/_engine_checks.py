@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
@@ -29,6 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._secret_names 
 
 GIB = _memory_fit.GIB
 WHERE = "engine plan"
+LAUNCHER_GOES_ON = ("1.0.", "1.1.", "1.2.")  # of TensorRT-LLM
 
 # Each node's own; a value for all nodes would be wrong on all but one.
 PER_NODE = frozenset(
@@ -174,7 +175,8 @@ def check_startable(job: Job, parallel: _parallel.Parallel) -> list[Finding]:
             WHERE,
             f"this release plans, and does not start, {' and '.join(reasons)}",
             "It starts vLLM over Ray and without it (engine_launch: native), replicas of one node each and SGLang, from"
-            " Python environments and in containers; TensorRT-LLM on one node; playbooks/plan.yml prints other plans",
+            " Python environments and in containers; TensorRT-LLM on one node, and over several in containers;"
+            " playbooks/plan.yml prints other plans",
             severity="warning" if job.wishes.only_print else "error",
         )
     ]
@@ -182,13 +184,39 @@ def check_startable(job: Job, parallel: _parallel.Parallel) -> list[Finding]:
 
 def not_startable(job: Job, parallel: _parallel.Parallel) -> list[str]:
     reasons = []
-    if job.backend == "mpi":
-        reasons.append("TensorRT-LLM over several nodes")
+    if job.backend == "mpi" and job.runtime != "container":
+        reasons.append("TensorRT-LLM over several nodes from Python environments (engine_runtime: container does)")
     if job.runtime == "container" and job.wishes.instance:
         reasons.append("containers of several services")
     if parallel.data > 1 and job.backend == "ray":
         reasons.append("replicas over Ray")
     return reasons
+
+
+def check_launcher(job: Job, argv: Sequence[str]) -> list[Finding]:
+    """What trtllm-llmapi-launch makes of the command line of the head."""
+    if job.backend != "mpi":
+        return []
+    findings = [
+        Finding(
+            job.where,
+            f"trtllm-llmapi-launch would take {word!r} apart at its spaces",
+            "Choose a value without spaces, or put it into a file",
+        )
+        for word in argv
+        if len(word.split()) != 1
+    ]
+    if job.version.startswith(LAUNCHER_GOES_ON):
+        findings.append(
+            Finding(
+                "engine_image",
+                f"the launcher of TensorRT-LLM {job.version} goes on when trtllm-serve has failed, which then shows"
+                " after engine_ready_timeout_s only",
+                "Over several nodes use an image of the 1.4 line",
+                severity="warning",
+            )
+        )
+    return findings
 
 
 def judge_memory(

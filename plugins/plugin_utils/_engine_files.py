@@ -166,7 +166,7 @@ def _description(plan: Mapping[str, Any], settings: Settings, names: Names, unit
 
 
 def _head_of_unit(plan: Mapping[str, Any], names: Names, wants: Sequence[str]) -> list[str]:
-    rank = f", rank {plan['rank']}" if plan["backend"] == "native" else ""
+    rank = f", rank {plan['rank']}" if plan["backend"] in ("native", "mpi") else ""
     return [
         "[Unit]",
         f"Description={plan['engine']['name']} serving {plan['engine']['served_model_name']}{rank}",

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _mpi, _node_main
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, errors, warnings
@@ -95,6 +96,7 @@ def plan(
     ranks: list[Rank] = MODULES[name].ranks(launch)
     # What the plan itself writes has to be right for this version too.
     findings += _engine.check_words(job.spec, job.version, _words(job, ranks[0]), WHERE)
+    findings += _engine_checks.check_launcher(job, ranks[0].argv)
     if errors(findings):
         return Plans({}, _engine_report.verdict(job, parallel, budget), findings)
     shared = {
@@ -195,7 +197,7 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
     address = f"{head.cluster_address}:{ray.port}"
     environment = {**common, "RAY_ADDRESS": address} if over_ray else dict(common)
     served = _trtllm.served_name(launch) if job.spec.name == "tensorrt-llm" else job.served
-    # Under Ray and MPI the workers' processes come from the head; its command is in every plan.
+    # Under Ray the workers' processes come from the head; its command is in every plan.
     argv = list(rank.argv) or list(MODULES[job.spec.name].ranks(launch)[0].argv)
     requirements = job.requirements
     mounts = [*_mounts(job, rank), *_beside_ray(job, ray)]
@@ -319,6 +321,7 @@ def _mounts(job: Job, rank: Rank, own_conf: str = _compose.NCCL_CONF) -> list[di
     model = job.model if job.model.startswith("/") else job.wishes.hf_home
     made = [{"source": model, "target": model, "read_only": job.model.startswith("/"), "why": "the model"}]
     made += [{"source": path, "target": path, "read_only": True, "why": "its options"} for path in sorted(rank.files)]
+    made += _mpi_mounts(job)
     hf_token = {**job.environment}.get("HF_TOKEN_PATH")
     if hf_token:
         made.append({"source": hf_token, "target": hf_token, "read_only": True, "why": "the token for downloads"})
@@ -330,6 +333,16 @@ def _mounts(job: Job, rank: Rank, own_conf: str = _compose.NCCL_CONF) -> list[di
         for patch in job.recipe.patches
     ]
     return made
+
+
+def _mpi_mounts(job: Job) -> list[dict[str, Any]]:
+    """What brings the ranks of an MPI job together; as few images have ssh, it is the node's own tool."""
+    if job.backend != "mpi":
+        return []
+    return [
+        {"source": path, "target": path, "read_only": True, "why": why}
+        for path, why in ((_node_main.PATH, "starts the ranks"), (_mpi.SHARED, "the secret that they share"))
+    ]
 
 
 def _base_environment(job: Job) -> dict[str, str]:

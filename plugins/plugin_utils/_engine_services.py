@@ -215,6 +215,7 @@ def plan(
     findings += _check_models(whole)
     findings += _check_neighbours(whole)
     findings += _check_heads(whole, facts, head, firewall)
+    findings += [] if firewall else _check_mpi(whole)
     if errors(findings) or len(whole) < len(services):
         return _engine_plan.Plans({}, summary, findings)
     common = {
@@ -399,6 +400,21 @@ def _check_heads(made: _Made, facts: Mapping[str, FabricFact], head: str, firewa
             )
         )
     return findings
+
+
+def _check_mpi(made: _Made) -> list[Finding]:
+    """Open MPI's daemons and ranks listen on all interfaces, whatever they are told, and ask nobody for a proof."""
+    return [
+        Finding(
+            "access_firewall" if service.entry.name == ALONE else f"{WHERE} {service.entry.name}",
+            "TensorRT-LLM over several nodes is a job of Open MPI, whose processes listen on all interfaces of every"
+            " node and take orders from whoever connects",
+            "Set access_firewall: true; the nodes stay open to each other",
+            severity="warning" if service.wishes.only_print else "error",
+        )
+        for service, result in made
+        if _first(service, result)["backend"] == "mpi"
+    ]
 
 
 def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> dict[str, Any]:

@@ -16,10 +16,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _mpi, _node_main
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _trtllm
+
 KEY_FILE = "$HOME/.config/sparkmatrix/engine-key"
 MPI_STARTER = "trtllm-llmapi-launch"
 # Of the service user; the job has its own.
 _DROPPED = frozenset({"HOME", "RAY_AUTH_TOKEN_PATH", "VLLM_CONFIG_ROOT"})
+# What starts an MPI job's ranks without Slurm.
+_MPI_OWN = (_mpi.SHARED, _node_main.PATH)
 _KEYS = {"vllm": "VLLM_API_KEY"}
 # On each node's own disk. Anybody may have made a directory of this name, so the script checks whose it is before it
 # writes anything.
@@ -60,7 +65,7 @@ def script(plans: Mapping[str, Mapping[str, Any]]) -> str:
         '  case "$SLURMD_NODENAME" in',
     ]
     for plan in ordered:
-        lines += [f"  {shlex.quote(str(plan['host']))})", *_node(plan), "    ;;"]
+        lines += [f"  {shlex.quote(str(plan['host']))})", *_node(plan, head), "    ;;"]
     lines += [
         '  *) echo "The plan knows no node $SLURMD_NODENAME: inventory names have to be those of Slurm" >&2; exit 1 ;;',
         "  esac",
@@ -87,12 +92,14 @@ def _key(head: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _node(plan: Mapping[str, Any]) -> list[str]:
-    engine, files = plan["engine"], plan["engine"]["files"]
+def _node(plan: Mapping[str, Any], head: Mapping[str, Any]) -> list[str]:
+    """Under MPI all ranks have the head's command line, behind what starts it on each node: Slurm here."""
+    engine, source = plan["engine"], (head if plan["backend"] == "mpi" else plan)["engine"]
+    files = source["files"]
     lines = [
         f"    export {name}={shlex.quote(str(value))}"
         for name, value in sorted(engine["env"].items())
-        if name not in _DROPPED
+        if name not in _DROPPED and not name.startswith(_trtllm.STARTER_VARIABLES)
     ]
     for path, content in sorted(files.items()):
         lines.append(f"    printf '%s' {shlex.quote(str(content))} > \"$work\"/{_name(path)}")
@@ -100,7 +107,7 @@ def _node(plan: Mapping[str, Any]) -> list[str]:
         temp = plan["ray"]["temp_dir"]
         words = ['"$work/ray"' if word == temp else shlex.quote(word) for word in plan["ray"]["argv"]]
         lines.append(f'    if [ "$1" = ray ]; then exec {" ".join(words)}; fi')
-    lines.append("    exec " + " ".join(_words(engine["argv"], files)))
+    lines.append("    exec " + " ".join(_words(source["argv"], files)))
     return lines
 
 
@@ -159,6 +166,6 @@ def _container(head: Mapping[str, Any]) -> str:
     mounts = ",".join(
         f"{mount['source']}:{mount['target']}{':ro' if mount['read_only'] else ''}"
         for mount in head["mounts"]
-        if mount["target"] not in head["engine"]["files"] and mount["target"] != "/etc/nccl.conf"
+        if mount["target"] not in head["engine"]["files"] and mount["target"] not in ("/etc/nccl.conf", *_MPI_OWN)
     )
     return f"--container-image={shlex.quote(image)} --container-mounts={shlex.quote(mounts)},/tmp:/tmp "

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_main
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import API_HOST, Launch, Rank, Spec
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._memory_fit import Budget
@@ -65,6 +66,7 @@ SPEC = Spec(
         "--backend=trt": "Use pytorch, the default: the TensorRT backend was removed",
     },
 )
+STARTER_VARIABLES = ("OMPI_MCA_plm_", "OMPI_MCA_orte_")  # of mpirun, not of the ranks
 # Programs of old guides, with what to do instead.
 PROGRAMS = {"trtllm-build": _BUILD, "convert_checkpoint.py": _BUILD, "quantize.py": _BUILD}
 
@@ -75,7 +77,11 @@ def image_version(image: str) -> str:
 
 
 def ranks(launch: Launch) -> list[Rank]:
-    """The head starts all ranks over MPI. Options of its file are those that the command line does not have."""
+    """Options of the file are those that the command line does not have.
+
+    Over several nodes the head runs ``mpirun``, which has the other ranks become its daemons (:mod:`_mpi`). Each has
+    the environment of its own node; nothing is carried over.
+    """
     path = f"{launch.file_directory}/trtllm.yml"
     options = _common(launch) | {"config": path}
     flags = _engine.flags_of(SPEC, launch.version)
@@ -84,23 +90,35 @@ def ranks(launch: Launch) -> list[Rank]:
     environment = {"TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL": "1"}  # loading in parallel runs out of memory
     if launch.backend != "mpi":
         return [Rank(argv, environment, {"api": launch.port}, files)]
-    hosts = f"{launch.file_directory}/mpi-hosts"
+    hosts, port = f"{launch.file_directory}/mpi-hosts", launch.rendezvous_port
     files[hosts] = "".join(f"{fact.cluster_address} slots=1\n" for fact in launch.ordered)
-    interfaces = {fact.cluster_interface for fact in launch.ordered}
-    environment |= {
-        "OMPI_MCA_orte_default_hostfile": hosts,
-        "OMPI_MCA_rmaps_ppr_n_pernode": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    # One process per node, whose threads may use all of it: mpirun would bind it to one core.
+    command = [
+        "mpirun",
+        "--allow-run-as-root",
+        "-n",
+        str(len(launch.ordered)),
+        "--hostfile",
+        hosts,
+        "--bind-to",
+        "none",
+    ]
+    over_mpi = {
+        "OMPI_MCA_plm_rsh_agent": f"{_node_main.PATH} mpi order --port {port}",
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",  # the head starts all daemons; the others have nothing to start one with
+        "OMPI_MCA_orte_leave_session_attached": "1",  # the daemon stays the container's process
     }
-    # Names of interfaces may differ between nodes; networks do not.
-    if len(interfaces) == 1:
-        environment["OMPI_MCA_btl_tcp_if_include"] = next(iter(interfaces))
-    command = ["mpirun", "-n", str(len(launch.ordered)), "--hostfile", hosts]
-    for name in sorted({*environment, *_same_everywhere(launch), "HF_HUB_OFFLINE" if launch.local else "HF_HOME"}):
-        command += [] if name.startswith("OMPI_") else ["-x", name]
-    first = Rank([*command, f"{launch.bin}trtllm-llmapi-launch", *argv], environment, {"api": launch.port}, files)
-    return [first, *[Rank(())] * (len(launch.ordered) - 1)]
+    first = Rank(
+        [*command, f"{launch.bin}trtllm-llmapi-launch", *argv], environment | over_mpi, {"api": launch.port}, files
+    )
+    wait = [_node_main.PATH, "mpi", "wait", "--listen"]
+    return [
+        first,
+        *[
+            Rank([*wait, f"{fact.cluster_address}:{port}"], environment, {"rendezvous": port})
+            for fact in launch.ordered[1:]
+        ],
+    ]
 
 
 def _common(launch: Launch) -> dict[str, Any]:
@@ -125,12 +143,6 @@ def _common(launch: Launch) -> dict[str, Any]:
     if launch.budget:
         planned["free_gpu_memory_fraction"] = f"{free_fraction(launch.budget):.2f}"
     return planned
-
-
-def _same_everywhere(launch: Launch) -> list[str]:
-    """Variables of the fabric that mpirun may hand on: the others have to come from each node's own environment."""
-    first = launch.head.environment
-    return [name for name in first if all(fact.environment.get(name) == first[name] for fact in launch.ordered)]
 
 
 def served_name(launch: Launch) -> str:

@@ -37,7 +37,7 @@ class Launch:
     rank: str
     options: tuple[str, ...] = ()
     nodes: int = 2
-    image: bool = False
+    image: tuple[str, ...] | None = None  # what standin/image.py is told, where one is needed
 
     @property
     def hosts(self) -> list[str]:
@@ -59,7 +59,13 @@ LAUNCHES = {
     "native4": Launch("[V]LLM::Worker", ("-e", "engine_launch=native"), nodes=4),
     "replicas": Launch("[V]LLM::EngineCore", ("-e", "engine_data_parallel_size=2")),
     "containers": Launch(
-        "[r]ay::RayWorker", ("-e", "engine_recipe=tiny-llama-container", "-e", "engine_launch=ray"), image=True
+        "[r]ay::RayWorker", ("-e", "engine_recipe=tiny-llama-container", "-e", "engine_launch=ray"), image=("--host",)
+    ),
+    # TensorRT-LLM's stand-in over the real Open MPI; it opens ports everywhere, so the plan asks for a firewall.
+    "mpi": Launch(
+        "[t]rtllm-llmapi-launch",
+        ("-e", "engine_recipe=standin", "-e", "engine_name=tensorrt-llm", "-e", "access_firewall=true"),
+        image=(),
     ),
 }
 # As many requests of the greatest length as keep the engine busy for a while, none of them cut short.
@@ -97,9 +103,10 @@ class Cluster:
         topology = {1: "single", 2: "direct"}.get(nodes, "switch")
         command = lab("up", *self.boot_options, "--nodes", str(nodes), "--topology", topology)
         cluster.step(f"Boot {nodes} simulated Sparks", command, "up.log")
-        if self.launch.image:
-            image = cluster.STATE / "host.tar"
-            subprocess.run([sys.executable, str(ROOT / "tests/lab/standin/image.py"), str(image), "--host"], check=True)
+        if self.launch.image is not None:
+            image = cluster.STATE / "image.tar"
+            command = [sys.executable, str(ROOT / "tests/lab/standin/image.py"), str(image), *self.options]
+            subprocess.run([*command, *self.launch.image], check=True)
             for host in self.launch.hosts:
                 self.node(host, "sudo docker load", data=image.read_bytes())
 

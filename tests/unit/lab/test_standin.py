@@ -66,6 +66,21 @@ def test_it_takes_every_planned_rank(standin, tmp_path, engine, nodes, wishes):
     assert jobs[0].host == "127.0.0.1"
 
 
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_trtllm_serve_is_one_process_of_an_mpi_job(standin, tmp_path, monkeypatch, nodes):
+    head, *workers = ranks(tmp_path, nodes, "tensorrt-llm")
+    assert head[:4] == ["mpirun", "--allow-run-as-root", "-n", str(nodes)] and len(workers) == nodes - 1
+    words = head[head.index("trtllm-serve") + 1 :]
+    with pytest.raises(standin.Refused, match="start it with mpirun"):
+        standin.Job("tensorrt-llm", words)
+    monkeypatch.setenv(standin.LEADER, "tcp://127.0.0.1:10012")
+    monkeypatch.setenv(standin.WORLD, str(nodes))
+    assert standin.Job("tensorrt-llm", words).host == "127.0.0.1"
+    monkeypatch.setenv(standin.WORLD, str(nodes + 1))
+    with pytest.raises(standin.Refused, match=f"world size {nodes + 1} is not"):
+        standin.Job("tensorrt-llm", words)
+
+
 @pytest.mark.parametrize(
     ("engine", "words"),
     [

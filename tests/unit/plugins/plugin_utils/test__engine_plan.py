@@ -351,7 +351,7 @@ sglang serve --context-length 16384 --dist-init-addr 192.168.100.10:29501 --enab
 --served-model-name llama --tp-size 2
 """
 TRTLLM = """
-mpirun -n 2 --hostfile /etc/sparkmatrix/mpi-hosts -x HF_HOME -x TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL
+mpirun --allow-run-as-root -n 2 --hostfile /etc/sparkmatrix/mpi-hosts --bind-to none
 trtllm-llmapi-launch trtllm-serve some/70b --config /etc/sparkmatrix/trtllm.yml --free_gpu_memory_fraction 0.77
 --gpus_per_node 1 --host 127.0.0.1 --max_batch_size 4 --max_seq_len 16384 --port 8000 --tp_size 2
 """
@@ -382,15 +382,41 @@ def test_golden_sglang():
 def test_golden_tensorrt_llm():
     head, worker = other(2, "tensorrt-llm")
     assert head["engine"]["argv"] == TRTLLM.split()
-    assert (head["engine"]["runs_here"], worker["engine"]["runs_here"]) == (True, False)
+    tool = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
+    assert worker["engine"]["argv"] == [tool, "mpi", "wait", "--listen", "192.168.100.11:29501"]
+    assert (head["engine"]["runs_here"], worker["engine"]["runs_here"]) == (True, True)
+    assert (head["backend"], head["engine"]["ports"], worker["engine"]["ports"]) == (
+        "mpi",
+        {"api": 8000},
+        {"rendezvous": 29501},
+    )
     files = head["engine"]["files"]
+    assert not worker["engine"]["files"]
     assert files["/etc/sparkmatrix/mpi-hosts"] == "192.168.100.10 slots=1\n192.168.100.11 slots=1\n"
     assert "enable_block_reuse: true" in files["/etc/sparkmatrix/trtllm.yml"]
-    # The names of interfaces differ between these nodes, so the head's are not for all.
-    assert "NCCL_SOCKET_IFNAME" not in head["engine"]["argv"]
-    assert head["engine"]["env"]["OMPI_MCA_btl_tcp_if_include"] == "enp1s0f0np0"
+    # mpirun starts the others through the tool, in containers that have the environment of their own node.
+    assert head["engine"]["env"]["OMPI_MCA_plm_rsh_agent"] == f"{tool} mpi order --port 29501"
+    for node in (head, worker):
+        assert node["engine"]["env"]["NCCL_SOCKET_IFNAME"] and "-x" not in node["engine"]["argv"]
+        assert {mount["target"]: mount["read_only"] for mount in node["mounts"]}.items() >= {
+            tool: True,
+            "/etc/sparkmatrix/mpi.token": True,
+        }.items()
+    assert not any(name.startswith("OMPI_MCA_plm") for name in worker["engine"]["env"])
+    assert head["not_started"] == []
     # 1.2 knows no option for the name.
     assert head["engine"]["served_model_name"] == "70b"
+
+
+def test_what_the_launcher_of_tensorrt_llm_makes_of_a_command_line():
+    def over_mpi(image, **options):
+        wishes = Wishes(engine="tensorrt-llm", image=f"nvcr.io/nvidia/tensorrt-llm/release:{image}", options=options)
+        return made(2, wishes=wishes)
+
+    assert any("the launcher of TensorRT-LLM 1.2.1 goes on" in text for text in over_mpi("1.2.1").warnings)
+    newer = over_mpi("1.4.0rc1")
+    assert newer.plans and not any("the launcher" in text for text in newer.warnings)
+    assert "would take 'a b' apart" in refused(over_mpi("1.4.0rc1", tokenizer="a b"))
 
 
 def test_tensorrt_llm_on_one_node_and_the_newer_line():
@@ -541,7 +567,11 @@ def test_requirements_of_a_recipe_are_installed():
 @pytest.mark.parametrize(
     ("count", "wishes", "expected"),
     [
-        (2, {"engine": "tensorrt-llm"}, "does not start, TensorRT-LLM over several nodes"),
+        (
+            2,
+            {"engine": "tensorrt-llm", "runtime": "venv"},
+            "does not start, TensorRT-LLM over several nodes from Python",
+        ),
         (2, {"container": ContainerWishes(gpus="some")}, "engine_container_gpus: 'some' is not known"),
         (4, {"data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
         (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_services, _recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_services import Service
@@ -258,6 +259,19 @@ def test_without_a_firewall():
     (problem,) = problems(CHAT, CODE, firewall=False, fabric=fabric)
     assert "the management network, without a firewall" in problem
     assert made(CHAT, CODE, fabric=fabric).plans
+
+
+def test_open_mpi_needs_a_firewall():
+    def over_mpi(only_print=False, **values):
+        (entry,), _findings = _engine_services.read([], HOSTS)
+        wishes = Wishes(engine="tensorrt-llm", only_print=only_print)
+        return _engine_services.plan([Service(entry, recipe(), wishes)], facts(2), {}, **values)
+
+    refused = over_mpi()
+    assert not refused.plans
+    (finding,) = errors(refused.findings)
+    assert "listen on all interfaces" in str(finding) and "access_firewall: true" in str(finding)
+    assert over_mpi(firewall=True).plans and over_mpi(only_print=True).plans
 
 
 def test_facts_of_another_cluster():

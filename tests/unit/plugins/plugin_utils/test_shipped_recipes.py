@@ -45,6 +45,9 @@ def made(name, count, **wishes):
 def hold_against_tables(result):
     for node in result.plans.values():
         engine = node["engine"]
+        if node["backend"] == "mpi" and node["role"] == "worker":
+            assert engine["argv"][1:3] == ["mpi", "wait"]  # the engine's own words come from the head
+            continue
         spec = _engine_job.MODULES[engine["name"]].SPEC
         table = _option_tables.load(spec.name, engine["version"])
         assert table, engine["version"]
@@ -80,6 +83,7 @@ def test_every_recipe_on_every_number_of_nodes(name, count, engine):
         ("llama-3.1-70b-fp8-draft", 2, "vllm"),
         ("llama-3.1-70b-fp8-eagle3", 2, "vllm"),
         ("llama-3.1-70b-trtllm", 1, "tensorrt-llm"),
+        ("qwen3-235b-a22b-nvfp4-trtllm", 2, "tensorrt-llm"),
         ("llama-3.1-405b-awq", 4, "vllm"),
         ("qwen3-235b-a22b-gptq-int4", 2, "vllm"),
         ("qwen3-8b", 1, "vllm"),
