@@ -108,7 +108,7 @@ def request(context: Context) -> dict[str, Any]:
     return {
         "paths": sorted({_preflight_machine.STATE_DIR, *(places if serving else ())}),
         "commands": sorted(commands),
-        "ports": sorted(_preflight_machine.wanted_ports(context)),
+        "ports": sorted({port for _node, port in _preflight_machine.wanted_ports(context)}),
         "parts": sorted(parts),
         "units": ["lldpad.service"] if "fabric" in context.layers else [],
         "environments": sorted(places) if context.layers & WHOLE else [],

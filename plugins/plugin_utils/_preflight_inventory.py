@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_acme
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_base import (
     ANY,
     LABEL,
@@ -22,8 +23,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_bas
     Check,
     Context,
     as_address,
+    as_list,
     whole,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import DASHBOARD_PORT, GCS_PORT
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._vllm import DATA_PARALLEL_RPC_PORT
+
+FABRIC_BANDWIDTH_PORT = 18515  # perftest's own
 
 
 def check_names(context: Context) -> Iterator[Finding]:
@@ -171,7 +177,6 @@ DOOR: Mapping[str, tuple[str, Any]] = {
     "listen": ("gateway_listen", []),
     "port": ("gateway_port", 8443),
     "local_port": ("gateway_local_port", 8081),
-    "port_of_engine": ("engine_port", 8000),
     "keys": ("gateway_keys", [{"name": "default"}]),
     "paths": ("gateway_paths", list(_gateway.PATHS)),
     "max_request_mib": ("gateway_max_request_mib", 8),
@@ -205,6 +210,35 @@ def door_wanted(context: Context) -> bool:
     return bool(context.value(head, "gateway_listen", []))
 
 
+def service_ports(context: Context) -> list[tuple[str, int, str]]:
+    """(node that listens, port, what) of every service; a wrong entry is for the plan to refuse."""
+    head = context.head or ""
+    port = whole(context.value(head, "engine_port", 8000))
+    entries = [one for one in as_list(context.value(head, "engine_services", [])) if isinstance(one, Mapping)]
+    if not entries:
+        return [(head, port, "engine_port")]
+    found = []
+    for entry in entries:
+        nodes = [str(node) for node in as_list(entry.get("nodes")) if str(node) in context.hosts]
+        ranked = sorted(nodes, key=lambda node: whole(context.hosts[node].get("spark_rank")))
+        number = whole(entry.get("port", port))
+        found.append((ranked[0] if ranked else head, number, f"port of the service {entry.get('name')}"))
+    return found
+
+
+def cluster_ports(context: Context) -> dict[int, str]:
+    """``{port: what}`` of everything on the head but the door and the engines' API."""
+    head = context.head or ""
+    variables = {
+        "ray_port": GCS_PORT,
+        "ray_dashboard_port": DASHBOARD_PORT,
+        "engine_rendezvous_port": Wishes.rendezvous_port,
+        "fabric_bandwidth_port": FABRIC_BANDWIDTH_PORT,
+    }
+    found = {whole(context.value(head, name, usual)): name for name, usual in variables.items()}
+    return {DATA_PARALLEL_RPC_PORT: "the port of vLLM's data parallel ranks", **found}
+
+
 def check_door(context: Context) -> Iterator[Finding]:
     if not door_wanted(context):
         return
@@ -217,13 +251,16 @@ def check_door(context: Context) -> Iterator[Finding]:
             return  # the check `types` says it
     try:
         numbers = {option: int(values[option]) for option, (_name, usual) in DOOR.items() if isinstance(usual, int)}
-        engine = {"name": "engine", "model": "", "host": "127.0.0.1", "port": numbers["port_of_engine"]}
-        engine |= {"key": False, "task": "generate"}
+        usual = {"host": "127.0.0.1", "key": False, "task": "generate"}
+        engines = [
+            {**usual, "name": f"engine{number}", "model": str(number), "port": port}
+            for number, (_node, port, _what) in enumerate(service_ports(context))
+        ]
         acme |= {
             "port": int(acme["port"]),
             "agree_tos": str(acme["agree_tos"]).strip().lower() in ("true", "yes", "on", "1", "y", "t"),
         }
-        door = _gateway.door({**values, **numbers, "engines": [engine], "acme": acme})
+        door = _gateway.door({**values, **numbers, "engines": engines, "acme": acme})
     except SparkError as exc:
         yield Finding(head, exc.found, exc.remedy)
         return
@@ -233,6 +270,13 @@ def check_door(context: Context) -> Iterator[Finding]:
     for problem in _gateway.problems(door):
         found, _dot, remedy = problem.rstrip(".").partition(". ")
         yield Finding(head, found, remedy)
+    own = {"gateway_port": door.port, "gateway_local_port": door.local_port}
+    if door.tls == "acme":
+        own["gateway_acme_port"] = door.acme.port
+    others = cluster_ports(context)
+    for name, port in own.items():
+        if port in others:
+            yield Finding(head, f"{name} is {port}, which is {others[port]}, too", f"Choose another {name}")
 
 
 CHECKS: tuple[Check, ...] = (

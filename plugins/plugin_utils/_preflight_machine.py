@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway_acme
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_base import (
     ANY,
@@ -26,7 +27,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_bas
     versions_by_host,
     whole,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_inventory import door_wanted
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_inventory import (
+    door_wanted,
+    service_ports,
+)
 
 # Programs per layer, with the Debian/Ubuntu package that has each.
 COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -45,7 +49,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 # Ports that a layer opens on the head: variables that hold them, with what is assumed where none of them is documented.
 PORTS: Mapping[str, Mapping[str, int]] = {
     "ray": {"ray_port": 6379, "ray_dashboard_port": 8265},
-    "engine": {"engine_port": 8000},
     "gateway": {"gateway_port": 8443, "gateway_local_port": 8081},
 }
 OUR_UNITS = "sparkmatrix-"
@@ -250,21 +253,21 @@ def check_cma(context: Context) -> Iterator[Finding]:
 
 
 def check_ports(context: Context) -> Iterator[Finding]:
-    head = context.head
-    if head is None or head not in context.nodes:
+    if context.head is None:
         return
     wanted = wanted_ports(context)
-    for listener in context.nodes[head].get("listening") or []:
-        port = listener.get("port")
-        if port not in wanted or str(listener.get("unit") or "").startswith(OUR_UNITS):
-            continue
-        process = listener.get("process") or "an unknown process"
-        unit = f" of {listener['unit']}" if listener.get("unit") else ""
-        yield Finding(
-            head,
-            f"port {port} ({wanted[port]}) is taken by {process}{unit} at {listener.get('address')}",
-            f"Stop it, or set {wanted[port]} to a free port",
-        )
+    for host, node in context.nodes.items():
+        for listener in node.get("listening") or []:
+            place = host, listener.get("port")
+            if place not in wanted or str(listener.get("unit") or "").startswith(OUR_UNITS):
+                continue
+            process = listener.get("process") or "an unknown process"
+            unit = f" of {listener['unit']}" if listener.get("unit") else ""
+            yield Finding(
+                host,
+                f"port {place[1]} ({wanted[place]}) is taken by {process}{unit} at {listener.get('address')}",
+                f"Stop it, or set {wanted[place]} to a free port",
+            )
 
 
 def check_limits(context: Context) -> Iterator[Finding]:
@@ -381,18 +384,21 @@ def check_low_power(context: Context) -> Iterator[Finding]:
     )
 
 
-def wanted_ports(context: Context) -> dict[int, str]:
-    """``{port: variable}`` of the selected layers on the head."""
-    head = context.head
-    found: dict[int, str] = {}
+def wanted_ports(context: Context) -> dict[tuple[str, int], str]:
+    """``{(node, port): variable}`` of the selected layers: those of the head, and each service's where it listens."""
+    head = context.head or ""
+    found: dict[tuple[str, int], str] = {}
     for layer in context.layers:
         if layer == "gateway" and not door_wanted(context):
             continue
-        for name, usual in PORTS.get(layer, {}).items():
-            number = whole(context.value(head or "", name, usual))
-            if number:
-                found[number] = name
-    return found
+        wanted = dict(PORTS.get(layer, {}))
+        if layer == "gateway" and context.value(head, "gateway_tls") == "acme":
+            wanted["gateway_acme_port"] = _gateway_acme.CALLED_PORT
+        for name, usual in wanted.items():
+            found[head, whole(context.value(head, name, usual))] = name
+        if layer == "engine":
+            found |= {(node, port): what for node, port, what in service_ports(context)}
+    return {place: name for place, name in found.items() if place[1]}
 
 
 UNREADABLE = "nothing can be done on a machine that cannot be read"
@@ -486,7 +492,7 @@ CHECKS: tuple[Check, ...] = (
         "ports",
         SERVING | {"gateway"},
         check_ports,
-        "something else listens on a port of the head",
+        "something else listens on a port of the head, or of a service where its head is",
         "The service could not start",
     ),
     Check(

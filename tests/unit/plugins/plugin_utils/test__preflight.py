@@ -343,6 +343,26 @@ def test_ports_of_the_door_count_where_there_is_one():
         assert [name for name, _ in examine(context({"gateway"}, inventory(4, **settings), nodes=read))] == expected
 
 
+def test_everything_that_is_wrong_with_ports_is_told_at_once():
+    hosts = inventory(2, gateway_listen=["lo"], gateway_port=6379, gateway_local_port=8000)
+    found = [str(finding) for finding in inventory_checks.check_door(context({"gateway"}, hosts))]
+    assert len(found) == 2 and "ray_port" in found[1] and "the engine's own port" in found[0]
+
+
+def test_ports_of_services_count_where_they_listen():
+    services = [{"name": "chat"}, {"name": "embedding", "port": 8001, "nodes": ["spark4", "spark3"]}, "wrong"]
+    hosts = inventory(4, engine_services=services)
+    read = nodes()
+    for name in read:
+        read[name]["listening"] = [{"port": 8001, "process": "x", "address": "::"}, {"port": 8000, "unit": "x.service"}]
+    told = [text for _, text in examine(context({"engine"}, hosts, nodes=read))]
+    assert len(told) == 2 and any(
+        "spark3: port 8001 (port of the service embedding) is taken by x" in one for one in told
+    )
+    assert any(one.startswith("spark1: port 8000 (port of the service chat) is taken") for one in told)
+    assert pf.request(context({"engine"}, hosts, nodes=read))["ports"] == [8000, 8001]
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -351,6 +371,13 @@ def test_ports_of_the_door_count_where_there_is_one():
         ({"gateway_keys": [{"key": "x" * 20}]}, "gateway_keys is no list of {name, key}"),
         ({"gateway_port": "8000"}, "gateway_port is 8000, the engine's own port"),
         ({"gateway_tls": "files"}, "gateway_tls_certificate is ''"),
+        ({"gateway_port": "6379"}, "gateway_port is 6379, which is ray_port, too"),
+        ({"gateway_local_port": "8265"}, "gateway_local_port is 8265, which is ray_dashboard_port, too"),
+        ({"gateway_port": 29501}, "gateway_port is 29501, which is engine_rendezvous_port, too"),
+        ({"gateway_port": 29550}, "gateway_port is 29550, which is the port of vLLM's data parallel ranks, too"),
+        ({"gateway_port": 7000, "fabric_bandwidth_port": 7000}, "gateway_port is 7000, which is fabric_bandwidth_port"),
+        ({"engine_services": [{"name": "a"}, {"name": "b", "port": 8081}]}, "gateway_local_port is 8081, the engine's"),
+        ({"gateway_tls": "acme", "gateway_acme_port": 8265}, "gateway_acme_port is 8265, which is ray_dashboard_port"),
         ({"gateway_tls": "acme"}, "gateway_acme_agree_tos is false"),
         ({"gateway_tls": "acme", "gateway_acme_port": "8443"}, "gateway_acme_port is 8443"),
     ],
