@@ -218,6 +218,7 @@ def steps() -> list[Step]:
             (
                 (f"{VENV}/python", "tests/lab/services.py"),
                 (f"{VENV}/python", "tests/lab/services.py", "--pairs"),
+                (f"{VENV}/python", "tests/lab/services.py", "--containers"),
             ),
             ("full",),
             needs_lab,

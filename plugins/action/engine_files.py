@@ -37,7 +37,7 @@ SPEC: dict[str, dict[str, Any]] = {
         },
     },
     "key_mark": {"type": "str", "default": "", "no_log": False},
-    "image_mark": {"type": "str", "default": ""},
+    "image_marks": {"type": "dict", "default": {}},
     "tool_mark": {"type": "str", "default": ""},
 }
 
@@ -65,7 +65,7 @@ class ActionModule(ActionBase):
             nofile=args["nofile"],
             keeper=keeper,
         )
-        marks = _engine_files.Marks(args["key_mark"], args["image_mark"], args["tool_mark"])
+        marks = _engine_files.Marks(args["key_mark"], args["image_marks"], args["tool_mark"])
         try:
             made = _engine_files.node(args["plan"], settings, marks)
         except (SparkError, KeyError, TypeError, ValueError) as exc:

@@ -84,10 +84,10 @@ options:
     description: Fingerprint of the API key where the node has it.
     type: str
     default: ""
-  image_mark:
-    description: Id of the container image.
-    type: str
-    default: ""
+  image_marks:
+    description: Ids of the container images by their names.
+    type: dict
+    default: {}
   tool_mark:
     description: Digest of the node tool.
     type: str

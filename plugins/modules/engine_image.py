@@ -7,30 +7,41 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: engine_image
-short_description: Have a container image on this node, and say which one it is
+short_description: Have container images on this node, and say which ones they are
 version_added: 0.1.0
 description:
-  - Fetches the image with Docker where it is not there yet. An image that is there is not looked for anywhere else.
-  - Fails where Docker or its Compose plug-in cannot be used, or where the image lacks the Ray that is asked for.
+  - Fetches images with Docker where they are not there yet. One that is there is not looked for anywhere else.
+  - Fails where Docker or its Compose plug-in cannot be used, or where an image lacks the Ray that is asked for.
 options:
-  name:
-    description: The image, best with its digest.
-    type: str
+  images:
+    description: One for each service in a container.
+    type: list
+    elements: dict
     required: true
+    suboptions:
+      name:
+        description: The image, best with its digest.
+        type: str
+        required: true
+      ray:
+        description: Whether a Ray is started from it.
+        type: bool
+        default: false
+      patches:
+        description: Files of this node that will lie over files of the image, each with C(source) and C(target).
+        type: list
+        elements: dict
+        default: []
   timeout:
-    description: How long fetching may take, in seconds.
+    description: How long fetching one of them may take, in seconds.
     type: float
     default: 7200
   ray:
     description:
-      - Whether it has to bring Ray 2.52 or newer, which knows tokens. It is asked in a container without network.
+      - Whether images from which a Ray is started are asked for it, in a container without network. It has to be 2.52
+        or newer, which knows tokens.
     type: bool
     default: false
-  patches:
-    description: Files of this node that will lie over files of the image, each with C(source) and C(target).
-    type: list
-    elements: dict
-    default: []
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -47,20 +58,28 @@ author:
 EXAMPLES = r"""
 - name: Have the image
   sparkmatrix.cluster.engine_image:
-    name: nvcr.io/nvidia/vllm:26.10-py3
+    images:
+      - name: nvcr.io/nvidia/vllm:26.10-py3
 """
 
 RETURN = r"""
-image:
-  description: The image. C(id) is empty in check mode where it would be fetched.
+images:
+  description: The images by their names. C(id) is empty in check mode where one would be fetched.
   returned: success
   type: dict
   sample:
-    id: sha256:1f0c
-    digests: [nvcr.io/nvidia/vllm@sha256:77aa]
-    size: 21474836480
-    platform: linux/arm64
-    ray: 2.60.0
+    nvcr.io/nvidia/vllm:26.10-py3:
+      id: sha256:1f0c
+      digests: [nvcr.io/nvidia/vllm@sha256:77aa]
+      size: 21474836480
+      platform: linux/arm64
+      ray: 2.60.0
+ids:
+  description: Their ids alone.
+  returned: success
+  type: dict
+  sample:
+    nvcr.io/nvidia/vllm:26.10-py3: sha256:1f0c
 """
 
 from dataclasses import replace
@@ -71,28 +90,36 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
 
 
 def main() -> None:
+    one = {
+        "name": {"type": "str", "required": True},
+        "ray": {"type": "bool", "default": False},
+        "patches": {"type": "list", "elements": "dict", "default": []},
+    }
     module = AnsibleModule(
         argument_spec={
-            "name": {"type": "str", "required": True},
+            "images": {"type": "list", "elements": "dict", "required": True, "options": one},
             "timeout": {"type": "float", "default": 7200},
             "ray": {"type": "bool", "default": False},
-            "patches": {"type": "list", "elements": "dict", "default": []},
         },
         supports_check_mode=True,
     )
-    name, changed = module.params["name"], False
+    params, changed = module.params, False
+    images = {}
     try:
         _engine_image.check_docker()
-        image = _engine_image.inspect(name)
-        if not image.id:
-            changed = True
-            if not module.check_mode:
-                image = _engine_image.pull(name, lambda argv: _command.run(argv, module.params["timeout"]))
-        if module.params["ray"] and image.id:
-            image = replace(image, ray=_engine_image.ray_version(name, module.params["patches"]))
+        for wanted in params["images"]:
+            name = wanted["name"]
+            image = _engine_image.inspect(name)
+            if not image.id:
+                changed = True
+                if not module.check_mode:
+                    image = _engine_image.pull(name, lambda argv: _command.run(argv, params["timeout"]))
+            if params["ray"] and wanted["ray"] and image.id:
+                image = replace(image, ray=_engine_image.ray_version(name, wanted["patches"]))
+            images[name] = image.as_dict()
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=changed, image=image.as_dict())
+    module.exit_json(changed=changed, images=images, ids={name: image["id"] for name, image in images.items()})
 
 
 if __name__ == "__main__":

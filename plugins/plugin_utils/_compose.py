@@ -16,17 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 
-PROJECT = "sparkmatrix-engine"
 SERVICE = "engine"
 RAY_PROJECT = "sparkmatrix-ray"
 RAY_SERVICE = "ray"
 SLICE = "sparkmatrix-engine.slice"  # what tells its processes from those of other containers
-DIRECTORY = "/etc/sparkmatrix/engine"
-FILE = f"{DIRECTORY}/compose.yml"
-NCCL_CONF = f"{DIRECTORY}/nccl.conf"
-ENVIRONMENT = "/etc/sparkmatrix/engine.env"
-KEY = "/etc/sparkmatrix/engine-key.env"
 RAY_DIRECTORY = "/etc/sparkmatrix/ray"
 RAY_FILE = f"{RAY_DIRECTORY}/compose.yml"
 RAY_NCCL_CONF = f"{RAY_DIRECTORY}/nccl.conf"
@@ -36,7 +32,7 @@ STACK = 67108864  # bytes; what NVIDIA's images ask for
 INFINITY = -1
 # What these images do before the engine (CUDA's compatibility libraries) has to be done; others start something else.
 _ENTRYPOINT_KEPT = "nvcr.io/"
-_TITLE = "# Managed by sparkmatrix.cluster (role {0}). By hand: systemctl start sparkmatrix-{0}\n"
+_TITLE = "# Managed by sparkmatrix.cluster (role {}). By hand: systemctl start {}\n"
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,32 @@ class ContainerWishes:
     stop_timeout_s: int = 60
 
 
+@dataclass(frozen=True)
+class Place:
+    """What the container of a service, alone or one of several, is called, and where its files are."""
+
+    names: Names
+
+    @property
+    def project(self) -> str:
+        """Of Compose; the container is called so, too."""
+        return f"sparkmatrix-engine{self.names.suffix}"
+
+    @property
+    def directory(self) -> str:
+        return f"/etc/sparkmatrix/engine{self.names.suffix}"
+
+    @property
+    def file(self) -> str:
+        return f"{self.directory}/compose.yml"
+
+    @property
+    def nccl_conf(self) -> str:
+        return f"{self.directory}/nccl.conf"
+
+
 def document(
+    place: Place,
     wishes: ContainerWishes,
     image: str,
     argv: Sequence[str],
@@ -61,13 +82,13 @@ def document(
     beside_ray: bool = False,
 ) -> dict[str, Any]:
     """A rank; ``beside_ray``: the driver of the ranks that Ray's own container on this node, and others, hold."""
-    service = _service(wishes, image, argv, mounts, PROJECT)
-    service["env_file"] = [ENVIRONMENT, *([KEY] if head else [])]
+    service = _service(wishes, image, argv, mounts, place.project)
+    service["env_file"] = [place.names.environment, *([_engine_names.KEY] if head else [])]
     if beside_ray:
         # Ray's client finds the node's Ray among the processes that it sees (since 2.55); its init is that container's.
         service["pid"] = f"container:{RAY_PROJECT}"
         del service["init"]
-    return {"name": PROJECT, "services": {SERVICE: service}}
+    return {"name": place.project, "services": {SERVICE: service}}
 
 
 def ray_document(
@@ -118,7 +139,7 @@ def _service(
 def text(made: Mapping[str, Any]) -> str:
     """The file. Compose takes ``$`` for a variable of its own, so it is written twice."""
     role = RAY_SERVICE if made["name"] == RAY_PROJECT else SERVICE
-    return _TITLE.format(role) + yaml.safe_dump(_doubled(made), sort_keys=False, width=10000)
+    return _TITLE.format(role, made["name"]) + yaml.safe_dump(_doubled(made), sort_keys=False, width=10000)
 
 
 def _doubled(value: Any) -> Any:

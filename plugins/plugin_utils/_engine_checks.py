@@ -186,8 +186,6 @@ def not_startable(job: Job, parallel: _parallel.Parallel) -> list[str]:
     reasons = []
     if job.backend == "mpi" and job.runtime != "container":
         reasons.append("TensorRT-LLM over several nodes from Python environments (engine_runtime: container does)")
-    if job.runtime == "container" and job.wishes.instance:
-        reasons.append("containers of several services")
     if parallel.data > 1 and job.backend == "ray":
         reasons.append("replicas over Ray")
     return reasons

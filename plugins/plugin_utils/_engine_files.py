@@ -14,7 +14,7 @@ import hashlib
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _node_main
@@ -44,10 +44,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Marks:
-    """What a restart depends on beside the plan: fingerprint of the key, id of the image, digest of the node tool."""
+    """What a restart depends on beside the plan: fingerprint of the key, ids of the images, digest of the node tool."""
 
     key: str = ""
-    image: str = ""
+    images: Mapping[str, str] = field(default_factory=dict)  # by name
     tool: str = ""
 
 
@@ -99,7 +99,7 @@ def make(plan: Mapping[str, Any], settings: Settings, marks: Marks) -> Made:
     container = plan["runtime"] == "container"
     unit = (_container_unit if container else _venv_unit)(plan, settings, names)
     key = marks.key if plan["role"] == "head" else ""
-    unit_hash = _hash(unit, plan["engine"]["config_hash"], key, marks.image) if here else ""
+    unit_hash = _hash(unit, plan["engine"]["config_hash"], key, marks.images.get(plan["image"], "")) if here else ""
     description = _description(plan, settings, names, unit_hash)
     files = {names.description: json.dumps(description, indent=4, sort_keys=True) + "\n"}
     if here:

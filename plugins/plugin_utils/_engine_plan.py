@@ -38,6 +38,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job im
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._recipe import Recipe
 
+FILES = "/etc/sparkmatrix"
 CONFIG_ROOT = "/etc/sparkmatrix/vllm"
 # Where a new token is asked for, and where the engine itself generates one for whoever asks.
 HEALTH = {"vllm": "", "sglang": "/health_generate", "tensorrt-llm": "/health_generate"}
@@ -171,6 +172,9 @@ def _launch(job: Job, parallel: _parallel.Parallel, budget: _memory_fit.Budget |
         rendezvous_port=wishes.rendezvous_port,
         api_host=wishes.api_host,
         task=job.recipe.task,
+        shared=wishes.others > 0,
+        # Two services on a node may both have files.
+        file_directory=_compose.Place(Names(wishes.instance)).directory if wishes.instance else FILES,
     )
 
 
@@ -200,15 +204,16 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
     # Under Ray the workers' processes come from the head; its command is in every plan.
     argv = list(rank.argv) or list(MODULES[job.spec.name].ranks(launch)[0].argv)
     requirements = job.requirements
-    mounts = [*_mounts(job, rank), *_beside_ray(job, ray)]
+    names = Names(wishes.instance)
+    place = _compose.Place(names)
+    mounts = [*_mounts(job, rank, place.nccl_conf), *_beside_ray(job, ray)]
     compose = ""
     if contained:
         made = _compose.document(
-            wishes.container, job.image, argv, mounts, head=fact is head and job.spec.key, beside_ray=over_ray
+            place, wishes.container, job.image, argv, mounts, head=fact is head and job.spec.key, beside_ray=over_ray
         )
         compose = _compose.text(made)
     ray_files = _ray_files(job, ray, rank, ray_argv)
-    names = Names(wishes.instance)
     return {
         "names": {
             "instance": names.instance,
@@ -230,10 +235,10 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
         "mounts": mounts,
         "patches": [{"source": patch.source, "target": patch.target} for patch in job.recipe.patches],
         "container": {
-            "file": _compose.FILE,
+            "file": place.file,
             "text": compose,
-            "nccl_conf": "" if wishes.container.nccl_conf else _compose.NCCL_CONF,
-            "project": _compose.PROJECT,
+            "nccl_conf": "" if wishes.container.nccl_conf else place.nccl_conf,
+            "project": place.project,
         },
         "not_started": _engine_checks.not_startable(job, launch.parallel),
         "venv": {"path": wishes.venv_path, "requirements": requirements},
@@ -314,7 +319,7 @@ def _ray_mounts(ray: _ray.RayWishes) -> list[dict[str, Any]]:
     ]
 
 
-def _mounts(job: Job, rank: Rank, own_conf: str = _compose.NCCL_CONF) -> list[dict[str, Any]]:
+def _mounts(job: Job, rank: Rank, own_conf: str) -> list[dict[str, Any]]:
     """Paths of the node in the container, at the same place there; a patch covers a file of the image."""
     if job.runtime != "container":
         return []

@@ -344,12 +344,13 @@ def _check_neighbours(made: _Made) -> list[Finding]:
         crowded = any(
             host in other.entry.hosts for other, _plans in made if other is not service for host in result.plans
         )
-        if crowded and first["engine"]["name"] != "vllm":
+        if crowded and first["engine"]["name"] != "vllm" and not first["memory"].get("cache_tokens", 1):
             findings.append(
                 Finding(
                     f"{WHERE} {name}",
-                    f"{first['engine']['name']} takes a share of what is free when it starts, so it cannot be given a"
-                    " part of a node",
+                    f"{first['engine']['name']} takes a share of what is free when it starts, and its cache can be"
+                    " limited in tokens only, which not all layers of this model keep: it cannot be given a part of a"
+                    " node",
                     "Serve it with vllm, or on nodes of its own",
                 )
             )
@@ -431,6 +432,7 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> d
         **first,
         "beside": plans[1:],
         "model_cache": next((plan_["model_cache"] for plan_ in plans if plan_["model_cache"]), ""),
+        "images": _images(plans),
         "environments": [{"path": path, "requirements": needed} for path, needed in environments.items()],
         # Ranks of other nodes, or the door on the cluster's head, come in here.
         "open_to_peers": any(plan_["backend"] != "single" for plan_ in plans)
@@ -439,6 +441,17 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> d
         # The services whose head is this node.
         "heads": [_head(service.entry.name, plan_) for service, plan_ in heads],
     }
+
+
+def _images(plans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What containers of the node are made from, each once; ``ray``: a Ray is, too."""
+    made: dict[str, dict[str, Any]] = {}
+    for plan_ in plans:
+        if plan_["runtime"] == "container" and (plan_["engine"]["runs_here"] or plan_["ray"]["needed"]):
+            image = made.setdefault(plan_["image"], {"name": plan_["image"], "ray": False, "patches": []})
+            if plan_["ray"]["needed"]:
+                image.update(ray=True, patches=plan_["patches"])
+    return list(made.values())
 
 
 def _head(name: str, plan_: Mapping[str, Any]) -> dict[str, Any]:

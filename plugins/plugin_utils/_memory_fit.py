@@ -140,6 +140,7 @@ class Budget:
     verdict: str
     reasons: Sequence[str] = ()
     beside: int = 0  # of the other services on the node, in ``host``
+    cache_tokens: int = 0  # that the cache holds; 0 where layers keep something else than every token
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "reasons": list(self.reasons), "kv_cache_memory_bytes": self.kv_cache_memory_bytes}
@@ -302,6 +303,7 @@ def fit(
         max_context=kept.longest(available // load.concurrency),
         verdict="fits",
         beside=beside,
+        cache_tokens=0 if kept.constant or kept.window else available // kept.block_bytes * kept.block,
     )
     return _judged(made)
 

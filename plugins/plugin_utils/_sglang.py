@@ -15,6 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._memory_fit im
 
 # SGLang's name for a way of speculative decoding; it needs the length of the draft twice.
 ALGORITHMS = {"draft_model": "STANDALONE", "eagle3": "EAGLE3", "mtp": "EAGLE"}
+MAX_FRACTION = 0.95
 _NODES = "nothing: it follows from the nodes of the inventory"
 
 SPEC = Spec(
@@ -102,7 +103,9 @@ def _common(launch: Launch) -> dict[str, Any]:
         planned["nnodes"] = len(launch.ordered)
         planned["dist-init-addr"] = f"{launch.head.cluster_address}:{launch.rendezvous_port}"
     if launch.budget:
-        planned["mem-fraction-static"] = f"{static_fraction(launch.budget):.2f}"
+        planned["mem-fraction-static"] = f"{static_fraction(launch.budget, launch.shared):.2f}"
+        if launch.shared and launch.budget.cache_tokens:
+            planned["max-total-tokens"] = launch.budget.cache_tokens
     if launch.draft:
         planned["speculative-algorithm"] = ALGORITHMS[launch.draft.method]
         planned["speculative-num-steps"] = launch.draft.tokens
@@ -113,6 +116,13 @@ def _common(launch: Launch) -> dict[str, Any]:
     return planned
 
 
-def static_fraction(budget: Budget) -> float:
-    """SGLang's share is weights and cache alone: what the plan calls overhead comes on top of it."""
-    return math.floor(100 * (budget.budget - budget.overhead) / budget.total) / 100
+def static_fraction(budget: Budget, shared: bool = False) -> float:
+    """SGLang's share is weights and cache alone: what the plan calls overhead comes on top of it.
+
+    It is a share of what is free when SGLang starts. Beside other services that is unknown: taken is what is left when
+    they are all there. If they are not yet, ``max-total-tokens`` keeps the cache to its size.
+    """
+    own = budget.budget - budget.overhead
+    if shared:
+        return min(MAX_FRACTION, math.ceil(100 * own / max(1, budget.total - budget.host)) / 100)
+    return math.floor(100 * own / budget.total) / 100

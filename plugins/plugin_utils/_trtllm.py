@@ -159,6 +159,9 @@ def free_fraction(budget: Budget) -> float:
 
 def _file(launch: Launch) -> dict[str, Any]:
     made: dict[str, Any] = {"kv_cache_config": {"enable_block_reuse": True}}
+    if launch.shared and launch.budget and launch.budget.cache_tokens:
+        # The smaller of this and the share of free memory counts: services beside it may come later.
+        made["kv_cache_config"]["max_tokens"] = launch.budget.cache_tokens
     if launch.draft:
         draft: dict[str, Any] = {"decoding_type": DECODING[launch.draft.method]}
         length = "num_nextn_predict_layers" if launch.draft.method == "mtp" else "max_draft_len"

@@ -5,18 +5,20 @@
 
 """Two services on two simulated Sparks: one on each, then both on one, then one service on both, then none.
 
-Usage: services.py [--pairs] [--only STEP[,STEP]] [--beside ID] [--keep]
+Usage: services.py [--pairs | --containers] [--only STEP[,STEP]] [--beside ID] [--keep]
 
 ``--pairs``: four nodes instead, two services over Ray on two nodes each, behind firewall and door.
+``--containers``: one node with three services in containers, of three engines, which are stand-ins.
 
-All engines are real. Each step looks at answers and at what it has left behind; one service is killed, upgraded or
-stopped, and the other must not notice. Prints one JSON line.
+All other engines are real. Each step looks at answers and at what it has left behind; one service is killed, upgraded
+or stopped, and the other must not notice. Prints one JSON line.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -337,20 +339,104 @@ def pairs_gone(here: Cluster) -> dict[str, Any]:
     return {"seconds": round(run.seconds)}
 
 
+STANDIN: dict[str, Any] = {"recipe": "standin", "runtime": "container"}
+THREE: list[dict[str, Any]] = [
+    {**STANDIN, "name": "chat", "served_model_name": "chat", "engine": "vllm", "memory_share": 0.4},
+    {**STANDIN, "name": "code", "served_model_name": "code", "engine": "sglang", "port": 8001, "memory_share": 0.3},
+    {
+        **STANDIN,
+        "name": "last",
+        "served_model_name": "last",
+        "engine": "tensorrt-llm",
+        "port": 8002,
+        "memory_share": 0.3,
+    },
+]
+# Of the 0.2 of the machine's memory that the recipe asks for, a third would be less than what it calls overhead.
+ROOM = ("-e", "engine_gpu_memory_utilization=0.4")
+
+
+class One(Cluster):
+    def __init__(self, beside: str) -> None:
+        super().__init__(beside, "native")
+        self.launch = replace(self.launch, nodes=1)
+
+    def boot(self) -> None:
+        super().boot()
+        image = cluster.STATE / "standin.tar"
+        subprocess.run([sys.executable, str(cluster.ROOT / "tests/lab/standin/image.py"), str(image)], check=True)
+        self.node("spark1", "sudo docker load", data=image.read_bytes())
+
+
+def containers(here: Cluster) -> dict[str, Any]:
+    """Three engines on one node, each in a container of its own, with its part of the memory; the second run."""
+    run = here.site("containers", "site.yml", *options(THREE), *ROOM)
+    for entry in THREE:
+        answers(here, "spark1", entry["name"])
+    shown = here.node("spark1", "sudo docker ps --format '{{.Names}}'").split()
+    wanted = [f"sparkmatrix-engine-{entry['name']}" for entry in THREE]
+    if sorted(shown) != wanted:
+        raise LabError(f"the node has the containers {shown} instead of {wanted}")
+    again = here.site("containers-again", "site.yml", *options(THREE), *ROOM)
+    if again.changed:
+        raise LabError(f"the second run changed {again.stats.get('changed_tasks')}")
+    return {"seconds": round(run.seconds), "again_s": round(again.seconds), "executions": again.executions_per_node()}
+
+
+def containers_killed(here: Cluster) -> dict[str, Any]:
+    """SIGKILL to one of the containers: it alone is started again."""
+    others = ("sparkmatrix-engine-chat", "sparkmatrix-engine-last")
+    before = [invocation(here, "spark1", unit) for unit in others]
+    seen = len(status(here, "spark1", "code")["history"])
+    began = time.monotonic()
+    here.node("spark1", "sudo docker kill sparkmatrix-engine-code")
+    while True:
+        found = status(here, "spark1", "code")
+        if len(found["history"]) > seen and found["serving"]:
+            break
+        if time.monotonic() - began > BACK_S:
+            raise LabError(f"code did not come back: {json.dumps(found)[-800:]}")
+        time.sleep(1)
+    for entry in THREE:
+        answers(here, "spark1", entry["name"])
+    if [invocation(here, "spark1", unit) for unit in others] != before:
+        raise LabError("another service was restarted, too")
+    return {"back_s": round(time.monotonic() - began)}
+
+
+def containers_gone(here: Cluster) -> dict[str, Any]:
+    """Two of them leave the inventory, then all: no container and no file stays."""
+    here.site("containers-one", "playbooks/engine.yml", *options([{**THREE[0], "memory_share": 1}]), *ROOM)
+    answers(here, "spark1", "chat")
+    shown = here.node("spark1", "sudo docker ps --all --format '{{.Names}}'").split()
+    if shown != ["sparkmatrix-engine"]:
+        raise LabError(f"the node has the containers {shown}")
+    nothing(here, "spark1", "chat", "code", "last")
+    run = here.site("containers-gone", "reset.yml", "--tags", "engine")
+    nothing(here, "spark1")
+    return {"seconds": round(run.seconds)}
+
+
 STEPS = {step.__name__: step for step in (apart, again, together, killed, single, back, gone)}
 FOUR = (pairs, pairs_again, pairs_killed, pairs_upgraded, pairs_stopped, pairs_gone)
 PAIRS = {step.__name__: step for step in FOUR}
+CONTAINERS = {step.__name__: step for step in (containers, containers_killed, containers_gone)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", action="store_true", help="two services over Ray, on two nodes each")
-    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join((*STEPS, *PAIRS)))
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--pairs", action="store_true", help="two services over Ray, on two nodes each")
+    which.add_argument("--containers", action="store_true", help="three stand-ins in containers on one node")
+    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join((*STEPS, *PAIRS, *CONTAINERS)))
     parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
     chosen = parser.parse_args()
-    here = Pairs(chosen.beside) if chosen.pairs else Cluster(chosen.beside, "native")
-    steps = PAIRS if chosen.pairs else STEPS
+    here, steps = Cluster(chosen.beside, "native"), STEPS
+    if chosen.pairs:
+        here, steps = Pairs(chosen.beside), PAIRS
+    elif chosen.containers:
+        here, steps = One(chosen.beside), CONTAINERS
     results: dict[str, Any] = {}
     problem = ""
     try:

@@ -89,11 +89,11 @@ def test_the_module_fetches_once(monkeypatch):
     monkeypatch.setattr(_engine_image.check_docker, "__defaults__", (docker,))
     monkeypatch.setattr(_engine_image.inspect, "__defaults__", (docker,))
     monkeypatch.setattr(engine_image._command, "run", docker)
-    result, failed = run_module(engine_image, {"name": NAME}, check=True)
-    assert (failed, result["changed"], result["image"]["id"], docker.pulled) == (False, True, "", False)
-    result, failed = run_module(engine_image, {"name": NAME})
-    assert (failed, result["changed"], result["image"]["id"]) == (False, True, "sha256:7b32")
-    result, failed = run_module(engine_image, {"name": NAME})
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}]}, check=True)
+    assert (failed, result["changed"], result["ids"][NAME], docker.pulled) == (False, True, "", False)
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}]})
+    assert (failed, result["changed"], result["ids"][NAME]) == (False, True, "sha256:7b32")
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}]})
     assert (failed, result["changed"]) == (False, False)
 
 
@@ -102,7 +102,7 @@ def test_the_module_says_why(monkeypatch):
     for function in (_engine_image.check_docker, _engine_image.inspect):
         monkeypatch.setattr(function, "__defaults__", (docker,))
     monkeypatch.setattr(engine_image._command, "run", docker)
-    result, failed = run_module(engine_image, {"name": NAME})
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}]})
     assert failed
     assert "cannot be fetched (manifest unknown)" in result["msg"]
     assert "docker load" in result["msg"]
@@ -147,7 +147,10 @@ def test_ray_is_looked_for_where_it_is_needed(monkeypatch):
     monkeypatch.setattr(_engine_image, "inspect", lambda name: _engine_image.Image(id="sha256:7b32"))
     monkeypatch.setattr(_engine_image, "ray_version", lambda name, patches: asked.append((name, patches)) or "2.60.0")
     patch = {"source": "/a", "target": "/b"}
-    assert run_module(engine_image, {"name": NAME})[0]["image"]["ray"] == ""
-    result, _failed = run_module(engine_image, {"name": NAME, "ray": True, "patches": [patch]})
-    assert result["image"]["ray"] == "2.60.0"
+    with_ray = {"name": NAME, "ray": True, "patches": [patch]}
+    images = [{"name": "other"}, with_ray]
+    result, _failed = run_module(engine_image, {"images": images})
+    assert [image["ray"] for image in result["images"].values()] == ["", ""]
+    result, _failed = run_module(engine_image, {"images": images, "ray": True})
+    assert {name: image["ray"] for name, image in result["images"].items()} == {"other": "", NAME: "2.60.0"}
     assert asked == [(NAME, [patch])]

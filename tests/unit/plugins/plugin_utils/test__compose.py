@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _compose
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._compose import ContainerWishes
 from hypothesis import given
 from hypothesis import strategies as st
 
 ARGV = ["vllm", "serve", "/m", "--port", "8000"]
+PLACE = _compose.Place(Names())
 MOUNTS = [{"source": "/m", "target": "/m", "read_only": True, "why": "the model"}]
 
 
 def service(wishes=ContainerWishes(), image="vllm/vllm-openai:v0.33.0", argv=ARGV, head=True):  # noqa: B008
-    return _compose.document(wishes, image, argv, MOUNTS, head=head)["services"]["engine"]
+    return _compose.document(PLACE, wishes, image, argv, MOUNTS, head=head)["services"]["engine"]
 
 
 def test_what_a_rank_needs_and_no_more():
@@ -69,7 +71,7 @@ def test_entry_points():
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1))
 def test_every_word_arrives(words):
     """Compose reads ``$$`` as one dollar; what is left is YAML."""
-    text = _compose.text(_compose.document(ContainerWishes(), "i", ["p", *words], MOUNTS, head=True))
+    text = _compose.text(_compose.document(PLACE, ContainerWishes(), "i", ["p", *words], MOUNTS, head=True))
     read = yaml.safe_load(text)["services"]["engine"]["command"]
     assert [word.replace("$$", "$") for word in read] == words
     assert all("$" not in word.replace("$$", "") for word in read)

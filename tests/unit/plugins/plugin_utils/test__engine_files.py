@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _rank
@@ -16,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job im
 
 ENGINE = "/etc/systemd/system/sparkmatrix-engine.service"
 KEEPER = "/etc/systemd/system/sparkmatrix-keeper.service"
-MARKS = Marks("f00", "sha256:abc", "feed")
+MARKS = Marks("f00", {"": "sha256:abc", "x/y:v0.33.0": "sha256:abc"}, "feed")
 
 
 def plans(count=2, recipe="qwen3-235b-a22b-gptq-int4", **wishes):
@@ -159,9 +160,9 @@ def test_settings():
 @pytest.mark.parametrize(
     ("marks", "rank", "keeper"),
     [
-        (Marks("other", "sha256:abc", "feed"), True, True),
-        (Marks("f00", "sha256:other", "feed"), True, True),
-        (Marks("f00", "sha256:abc", "other"), False, True),  # new code is no reason to restart ranks
+        (replace(MARKS, key="other"), True, True),
+        (replace(MARKS, images={"": "sha256:other"}), True, True),
+        (replace(MARKS, tool="other"), False, True),  # new code is no reason to restart ranks
     ],
 )
 def test_what_needs_a_restart(marks, rank, keeper):
@@ -214,4 +215,4 @@ def test_a_node_without_a_service():
 
 def test_the_key_is_a_matter_of_the_head():
     worker = plans(launch="native")["spark2"]
-    assert make(worker).files == make(worker, Marks("other", "sha256:abc", "feed")).files
+    assert make(worker).files == make(worker, replace(MARKS, key="other")).files

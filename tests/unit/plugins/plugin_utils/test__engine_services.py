@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import errors
@@ -232,13 +233,43 @@ def test_one_environment_has_one_list_of_packages():
     assert [item["path"] for item in plans["spark1"]["environments"]] == ["/opt/sparkmatrix/engine", "/opt/other"]
 
 
-def test_only_vllm_takes_a_part_of_a_node():
-    sglang = {"engine": "sglang", "runtime": "venv", "venv_path": "/opt/sglang"}
-    entries = (
-        {**CHAT, "nodes": ["spark1"], "memory_share": 0.5, **sglang},
-        {**CODE, "nodes": ["spark1"], "memory_share": 0.5},
+BESIDE = (
+    {**CHAT, "nodes": ["spark1"], "memory_share": 0.5},
+    {**CODE, "nodes": ["spark1"], "memory_share": 0.5, "runtime": "container"},
+)
+
+
+def test_sglang_and_tensorrt_llm_are_kept_to_their_part():
+    """Their share is one of what is free, which depends on who was there first; the size of the cache does not."""
+    sglang = made(BESIDE[0], {**BESIDE[1], "engine": "sglang", "image": "lmsysorg/sglang:v0.5.23"}).plans["spark1"]
+    (part,) = sglang["beside"]
+    memory = part["memory"]
+    argv = part["engine"]["argv"]
+    tokens = int(argv[argv.index("--max-total-tokens") + 1])
+    assert (
+        tokens * memory["kv_bytes_per_token"] <= memory["kv_available"] < (tokens + 16) * memory["kv_bytes_per_token"]
     )
-    assert any("cannot be given a part of a node" in problem for problem in problems(*entries))
+    # Where all the others are there, their share of the rest is what the plan gives them.
+    fraction = float(argv[argv.index("--mem-fraction-static") + 1])
+    assert fraction * (memory["total"] - memory["host"]) >= memory["budget"] - memory["overhead"]
+
+    image = "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"
+    (part,) = made(BESIDE[0], {**BESIDE[1], "engine": "tensorrt-llm", "image": image}).plans["spark1"]["beside"]
+    (path,) = part["engine"]["files"]
+    assert path == "/etc/sparkmatrix/engine-code/trtllm.yml"
+    assert f"max_tokens: {tokens}\n" in part["engine"]["files"][path]
+
+
+def test_alone_they_take_their_share():
+    argv = made({"name": "chat", "engine": "sglang", "runtime": "container", "nodes": ["spark1"]}).plans["spark1"]
+    assert "--max-total-tokens" not in argv["engine"]["argv"]
+
+
+def test_a_cache_that_is_not_a_number_of_tokens_cannot_be_limited():
+    shape = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128}
+    entries = (BESIDE[0], {**BESIDE[1], "engine": "sglang"})
+    found = problems(*entries, architecture={**shape, "sliding_layers": 47, "sliding_window": 1024})
+    assert any("sglang takes a share" in problem and "cannot be given a part" in problem for problem in found)
 
 
 def test_without_a_key_nothing_listens_on_the_network():
@@ -246,9 +277,37 @@ def test_without_a_key_nothing_listens_on_the_network():
     assert any("sglang asks for no key, and on spark3 it would listen on the network" in problem for problem in found)
 
 
-def test_containers_are_for_one_service():
-    found = problems(CHAT, {**CODE, "runtime": "container", "launch": "native", "image": "x/y:v0.33.0"})
-    assert any("does not start, containers of several services" in problem for problem in found)
+def test_containers_beside_each_other():
+    image = {"runtime": "container", "launch": "native", "image": "x/y:v0.33.0"}
+    plans = made({**BESIDE[0], **image}, {**BESIDE[1], **image, "image": "x/z:v0.33.0"}).plans
+    document = plans["spark1"]
+    (other,) = document["beside"]
+    assert document["images"] == [
+        {"name": "x/y:v0.33.0", "ray": False, "patches": []},
+        {"name": "x/z:v0.33.0", "ray": False, "patches": []},
+    ]
+    assert plans["spark2"]["images"] == []
+    for plan, name in ((document, "chat"), (other, "code")):
+        container = plan["container"]
+        assert container["project"] == f"sparkmatrix-engine-{name}"
+        assert container["file"] == f"/etc/sparkmatrix/engine-{name}/compose.yml"
+        (service,) = yaml.safe_load(container["text"])["services"].values()
+        assert service["container_name"] == f"sparkmatrix-engine-{name}"
+        assert service["env_file"] == [f"/etc/sparkmatrix/engine-{name}.env", "/etc/sparkmatrix/engine-key.env"]
+        assert f"/etc/sparkmatrix/engine-{name}/nccl.conf" in {mount["source"] for mount in service["volumes"]}
+
+
+def test_containers_with_ray():
+    image = {"runtime": "container", "launch": "ray", "image": "x/y:v0.33.0"}
+    plans = made(
+        {**CHAT, **image, "memory_share": 0.6}, {**SMALL, "nodes": ["spark2"], "memory_share": 0.4, **image}, CODE
+    ).plans
+    assert [plans[host]["images"] for host in HOSTS] == [
+        [{"name": "x/y:v0.33.0", "ray": True, "patches": []}],
+        [{"name": "x/y:v0.33.0", "ray": True, "patches": []}],
+        [],
+        [],
+    ]
 
 
 def test_without_a_firewall():

@@ -136,6 +136,13 @@ def test_parallel_sizes(sizes, message):
     assert (message in texts[0]) if message else texts == []
 
 
+def test_parallel_sizes_of_services_are_for_the_plan():
+    hosts = inventory(
+        4, engine_tensor_parallel_size=2, engine_pipeline_parallel_size=1, engine_services=[{"name": "a"}]
+    )
+    assert not list(inventory_checks.check_parallel(context(hosts=hosts)))
+
+
 def test_parallel_sizes_without_head():
     assert not list(inventory_checks.check_parallel(context(hosts={"a": {}})))
 
