@@ -45,7 +45,15 @@ TLS_MODES = ("off", "own_ca", "files", "acme")
 # Certificates that somebody else writes: a unit watches them.
 WATCHED = ("files", "acme")
 MODELS = "/v1/models"
-PATHS = (MODELS, "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+PATHS = (
+    MODELS,
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v1/score",
+    "/v1/responses",
+)
 # Not for clients, with or without a key of theirs.
 CLOSED = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
 PRIVILEGED_PORTS = 1024

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ask an OpenAI-compatible engine for tokens, or for an embedding.
+"""Ask an OpenAI-compatible engine for tokens, for an embedding, or for a ranking.
 
 That is the only proof that it serves: its ``/health`` says 200 while dead. Used by the module ``engine_probe`` and, on
 the nodes, as ``sparkmatrix-node probe``. Tokens are streamed, so that the first one can be timed; time limits hold for
@@ -33,7 +33,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_servi
 KEY_VARIABLE = "VLLM_API_KEY"
 PROMPT = "the quick brown fox"
 # What an engine is for -> where it is asked.
-PATHS = {"generate": "/v1/chat/completions", "embed": "/v1/embeddings"}
+PATHS = {"generate": "/v1/chat/completions", "embed": "/v1/embeddings", "rank": "/v1/rerank"}
+RANKED = ("the lazy dog", "a bright day")
 _ENGINE = _engine_names.Names().unit
 # Nobody's key: long enough to be one, and the same in every log.
 WRONG_KEY = "not-the-key-of-this-engine"
@@ -128,7 +129,7 @@ class Target:
 class Answer:
     """Times in seconds. ``tokens_per_s`` is what a user sees: all tokens over the whole time of the request.
 
-    An embedding has ``dimensions`` and no tokens.
+    An embedding has ``dimensions`` and a ranking ``scores``, and no tokens.
     """
 
     model: str
@@ -139,11 +140,14 @@ class Answer:
     tokens_per_s: float
     finish_reason: str = ""
     dimensions: int = 0
+    scores: int = 0
 
     @property
     def measured(self) -> str:
         if self.dimensions:
             return f"an embedding of {self.dimensions} numbers after {self.seconds:.2f} s"
+        if self.scores:
+            return f"{self.scores} texts ranked after {self.seconds:.2f} s"
         unit = "token" if self.completion_tokens == 1 else "tokens"
         rate = f"{self.completion_tokens} {unit} in {self.seconds:.2f} s, {self.tokens_per_s:.1f} tokens/s"
         return f"{rate}, the first after {self.first_token_s:.2f} s"
@@ -179,12 +183,14 @@ def read_key(path: str, variable: str = KEY_VARIABLE) -> str:
 
 
 def ask(target: Target, question: Question, clock: Callable[[], float] = time.monotonic) -> Answer:
-    """One streamed chat completion, or one embedding.
+    """One streamed chat completion, one embedding, or one ranking.
 
     Raises :class:`ProbeError`, also for an answer without a single token or number.
     """
     if target.task == "embed":
         return _embed(target, question, clock)
+    if target.task == "rank":
+        return _rank(target, question, clock)
     body = {
         "model": target.model,
         "messages": [{"role": "user", "content": question.prompt}],
@@ -231,28 +237,53 @@ def ask(target: Target, question: Question, clock: Callable[[], float] = time.mo
 
 
 def _embed(target: Target, question: Question, clock: Callable[[], float]) -> Answer:
-    """The vector of the prompt. NaN is what a broken kernel gives, and no JSON."""
-    started = clock()
-    limit = _Limit(question.timeout_s, clock)
+    """The vector of the prompt."""
     body = {"model": target.model, "input": question.prompt, "encoding_format": "float"}
-    exchange = _Exchange(target, PATHS["embed"], body, limit)
+    document, seconds = _post(target, body, _Limit(question.timeout_s, clock), "embedding")
+    try:
+        vector = document["data"][0]["embedding"]
+    except (KeyError, IndexError, TypeError) as exc:
+        raise ProbeError("garbage", f"the answer is no embedding: {document!r:.80}", target.where) from exc
+    _check_numbers(vector, "embedding", target)
+    return Answer(target.model, "", 0, seconds, seconds, 0.0, dimensions=len(vector))
+
+
+def _rank(target: Target, question: Question, clock: Callable[[], float]) -> Answer:
+    """How well two short texts answer the prompt; what the scores are does not matter."""
+    body = {"model": target.model, "query": question.prompt, "documents": list(RANKED)}
+    document, seconds = _post(target, body, _Limit(question.timeout_s, clock), "ranking")
+    try:
+        scores = [result["relevance_score"] for result in document["results"]]
+    except (KeyError, TypeError) as exc:
+        raise ProbeError("garbage", f"the answer is no ranking: {document!r:.80}", target.where) from exc
+    _check_numbers(scores, "ranking", target)
+    return Answer(target.model, "", 0, seconds, seconds, 0.0, scores=len(scores))
+
+
+def _post(target: Target, body: Mapping[str, Any], limit: _Limit, what: str) -> tuple[dict[str, Any], float]:
+    """(JSON object of the answer, seconds)"""
+    started = limit.clock()
+    exchange = _Exchange(target, PATHS[target.task], body, limit)
     try:
         text = "\n".join(exchange.lines())
     finally:
         exchange.close()
-    seconds = max(clock() - started, 1e-6)
+    seconds = round(max(limit.clock() - started, 1e-6), 4)
     try:
         document = json.loads(text)
-        vector = document["data"][0]["embedding"]
-        good = isinstance(vector, list) and all(isinstance(x, (int, float)) and math.isfinite(x) for x in vector)
-    except (ValueError, KeyError, IndexError, TypeError) as exc:
-        raise ProbeError("garbage", f"the answer is no embedding: {text[:80]!r}", target.where) from exc
-    if not good:
-        raise ProbeError("garbage", "the embedding is no list of numbers", target.where)
-    if not vector:
-        raise ProbeError("empty", "the embedding has no number", target.where)
-    taken = round(seconds, 4)
-    return Answer(str(document.get("model") or target.model), "", 0, taken, taken, 0.0, dimensions=len(vector))
+    except ValueError as exc:
+        raise ProbeError("garbage", f"the answer is no {what}: {text[:80]!r}", target.where) from exc
+    if not isinstance(document, dict):
+        raise ProbeError("garbage", f"the answer is no {what}: {text[:80]!r}", target.where)
+    return document, seconds
+
+
+def _check_numbers(numbers: Any, what: str, target: Target) -> None:
+    """NaN is what a broken kernel gives, and no JSON."""
+    if not isinstance(numbers, list) or not all(isinstance(x, (int, float)) and math.isfinite(x) for x in numbers):
+        raise ProbeError("garbage", f"the {what} is no list of numbers", target.where)
+    if not numbers:
+        raise ProbeError("empty", f"the {what} has no number", target.where)
 
 
 def status_without_access(target: Target, timeout_s: float = 10.0) -> int:

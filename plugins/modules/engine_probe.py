@@ -33,9 +33,9 @@ options:
         appear in no command line and no log.
     type: path
   task:
-    description: What the engine is for, tokens or embeddings.
+    description: What the engine is for, tokens, embeddings or rankings.
     type: str
-    choices: [generate, embed]
+    choices: [generate, embed, rank]
     default: generate
   prompt:
     description: What to ask.

@@ -68,9 +68,9 @@ options:
         type: path
         default: /etc/sparkmatrix/engine-key.env
       task:
-        description: What it is for, tokens or embeddings. The cluster's own probe asks the first engine for that.
+        description: What it is for. The cluster's own probe asks the first engine for that.
         type: str
-        choices: [generate, embed]
+        choices: [generate, embed, rank]
         default: generate
   keys:
     description: Who may come in.
@@ -89,7 +89,7 @@ options:
     description: Paths that are open, exactly as written, below C(/v1/).
     type: list
     elements: str
-    default: [/v1/models, /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses]
+    default: [/v1/models, /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score, /v1/responses]
   max_request_mib:
     description: Largest request, in MiB.
     type: int
@@ -244,7 +244,7 @@ def main() -> None:
         "port": {"type": "int", "default": 8000},
         "key": {"type": "bool", "default": True, "no_log": False},
         "key_file": {"type": "path", "default": _gateway.ENGINE_KEY, "no_log": False},
-        "task": {"type": "str", "choices": ["generate", "embed"], "default": "generate"},
+        "task": {"type": "str", "choices": ["generate", "embed", "rank"], "default": "generate"},
     }
     acme = {
         "directory": {"type": "str", "default": _gateway_acme.LETS_ENCRYPT},

@@ -135,8 +135,8 @@ def check_engine(job: Job) -> list[Finding]:
         )
     if recipe.device == "cpu" and name != "vllm":
         findings.append(Finding(job.where, f"{job.spec.label} does not run on CPUs here", "Use vllm"))
-    if recipe.task == "embed" and name != "vllm":
-        findings.append(Finding(job.where, f"{job.spec.label} is not started for embeddings here", "Use vllm"))
+    if recipe.task != "generate" and name != "vllm":
+        findings.append(Finding(job.where, f"{job.spec.label} is started for tokens only here", "Use vllm"))
     limit = job.architecture.max_context
     if limit and job.context > limit:
         findings.append(

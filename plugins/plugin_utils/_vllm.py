@@ -133,7 +133,7 @@ def _common(launch: Launch) -> dict[str, Any]:
         "max-model-len": launch.context,
         "max-num-seqs": launch.concurrency,
     }
-    if launch.task == "embed":
+    if launch.task != "generate":
         planned["runner"] = "pooling"  # vLLM converts a model that generates by itself (--convert auto)
     if launch.revision:
         planned["revision"] = launch.revision

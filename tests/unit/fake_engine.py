@@ -78,6 +78,11 @@ class _Handler(BaseHTTPRequestHandler):
             vector = {"no-vector": {}, "no-numbers": ["a"], "nan": [1.0, float("nan")], "no-number": []}
             data = [{"embedding": vector.get(mode, [0.1, -2, 3e-5])}]
             self.send(200, b"<html>" if mode == "html" else json.dumps({"model": MODEL, "data": data}).encode())
+        elif self.path == "/v1/rerank":
+            scores = {"nan": [float("nan")], "no-number": []}.get(mode, [0.2, 0.1])
+            results = [{"index": number, "relevance_score": score} for number, score in enumerate(scores)]
+            answer: Any = {"no-vector": {"results": [{}]}, "list": []}.get(mode, {"model": MODEL, "results": results})
+            self.send(200, b"<html>" if mode == "html" else json.dumps(answer).encode())
         else:
             self.stream(mode, body.get("max_tokens", 1))
 

@@ -113,6 +113,34 @@ def test_bad_embeddings(mode, kind, text):
     assert caught.value.kind == kind
 
 
+def test_a_ranking_is_measured():
+    with fake_engine() as engine:
+        answer = _probe.ask(replace(target(engine), task="rank"), Question("hello"))
+    assert (answer.model, answer.scores, answer.dimensions) == (MODEL, 2, 0)
+    assert answer.measured.startswith("2 texts ranked after ")
+    assert engine.requests == [
+        ("POST", "/v1/rerank", {"model": MODEL, "query": "hello", "documents": list(_probe.RANKED)})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "text"),
+    [
+        ("hang", "timeout", "time limit"),
+        ("404", "status", "does not exist"),
+        ("html", "garbage", "no ranking: '<html>'"),
+        ("list", "garbage", "no ranking"),
+        ("no-vector", "garbage", "no ranking"),
+        ("nan", "garbage", "no list of numbers"),
+        ("no-number", "empty", "no number"),
+    ],
+)
+def test_bad_rankings(mode, kind, text):
+    with fake_engine(mode) as engine, pytest.raises(ProbeError, match=text) as caught:
+        _probe.ask(replace(target(engine), task="rank"), Question(timeout_s=0.3 if mode == "hang" else 10))
+    assert caught.value.kind == kind
+
+
 def test_a_wrong_key_is_refused():
     with fake_engine() as engine:
         with pytest.raises(ProbeError, match="401") as caught:

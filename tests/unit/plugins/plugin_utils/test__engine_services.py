@@ -297,6 +297,16 @@ def test_containers_beside_each_other():
         assert f"/etc/sparkmatrix/engine-{name}/nccl.conf" in {mount["source"] for mount in service["volumes"]}
 
 
+def test_a_model_that_ranks():
+    plan = made({"name": "rank", "nodes": ["spark1"]}, task="rank").plans["spark1"]
+    argv = plan["engine"]["argv"]
+    assert argv[argv.index("--runner") + 1] == "pooling"
+    assert plan["engine"]["probe"]["path"] == "/v1/rerank"
+    assert plan["services"][0]["task"] == "rank"
+    (problem,) = problems({"name": "rank", "nodes": ["spark1"], "engine": "sglang"}, task="rank")
+    assert "SGLang is started for tokens only" in problem
+
+
 def test_containers_with_ray():
     image = {"runtime": "container", "launch": "ray", "image": "x/y:v0.33.0"}
     plans = made(

@@ -71,7 +71,7 @@ def test_environment_values_become_text():
         (changed(draft={"method": "eagle", "tokens": 3, "model": "m"}), "draft.method is 'eagle'"),
         (changed(draft={"method": "mtp"}), "draft.tokens is missing"),
         (changed(draft="mtp"), "draft is not a mapping"),
-        (changed(task="rank"), "task is 'rank'"),
+        (changed(task="classify"), "task is 'classify'"),
         (changed(task="embed", draft={"method": "mtp", "tokens": 1}), "draft is for tokens"),
         (changed(engines={"vlm": {}}), "engines.vlm is 'vlm'"),
         (changed(engines={"vllm": {"option": {}}}), "Did you mean 'options'"),

@@ -29,7 +29,7 @@ ALLOWED = (
     "is for ",
     "cannot serve it",
     "speculative decoding by EAGLE only",
-    "is not started for embeddings here",
+    "is started for tokens only here",
 )
 
 
