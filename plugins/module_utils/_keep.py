@@ -50,7 +50,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
     resume,
     short_of_memory,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import DOOR, Store
 
 HELP = "keep the engine of this cluster running"
 GAVE_UP = 3  # exit code; the unit does not start it again then
@@ -509,7 +509,13 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
     for other in others:
         other.begin()
     question = _probe.Question(max_tokens=1, timeout_s=settings.probe_timeout_s)
-    door = _keeper_door.Door(str(config["model"]), task=_probe.task_of(config), runner=runner)
+    store = Store(instance=_instance(config))
+    door = _keeper_door.Door(
+        str(config["model"]),
+        task=_probe.task_of(config),
+        runner=runner,
+        note=lambda reason: _door_killed(store, reason),
+    )
     prober = Prober(lambda: door.probe(lambda: _target(config), question), settings.probe_interval_s)
     prober.begin()
     nodes: list[Reach] = [_keeper_peers.Here(str(members[0]["host"]), node), *others]
@@ -524,13 +530,18 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
             ray=lambda: _ray(config),
             start_ray=(lambda: _start_ray(node)) if config.get("backend") == "ray" else None,
             explain=lambda unit, invocation: _probe.explain(unit, runner, invocation),
-            store=Store(instance=_instance(config)),
+            store=store,
             unit=Names(_instance(config)).keeper.partition(".")[0],
             boot=_rank.boot_id("/"),
             shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
             budget=int(config.get("budget_bytes") or 0),
         ),
     )
+
+
+def _door_killed(store: Store, reason: str) -> None:
+    _rank.say(f"door: {reason}")
+    store.add({"time": _stamp(time.time()), "event": DOOR, "host": "", "reason": reason}, _rank.say)
 
 
 def _instance(config: Mapping[str, Any]) -> str:

@@ -6,13 +6,15 @@
 
 A door that fails says nothing about the ranks. So what does not come through it is asked of the engine itself, and only
 that answer counts; the door is named. It is not started here: systemd does that for as long as it takes
-(``Restart=always``), and a door that systemd leaves stopped was stopped by somebody.
+(``Restart=always``), and a door that systemd leaves stopped was stopped by somebody. What systemd does not see is a
+door that runs and is frozen: that one is killed here, and systemd starts it again.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_status, _probe
@@ -20,6 +22,39 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import Answer, ProbeError, Question, Target
+
+# So long no answer and no processor time at all: a door that is only busy, or waits for the processor, uses some.
+FROZEN_S = 30.0
+# More than these would not help; then it is only named.
+KILLS = 3
+WITHIN_S = 3600.0
+
+
+@dataclass
+class Silence:
+    """A door that gives no answer: for how long, and how often it was killed for that."""
+
+    since: float | None = None
+    spent: str = ""
+    kills: list[float] = field(default_factory=list)
+
+    def ended(self) -> None:
+        self.since = None
+
+    def frozen(self, now: float, spent: str) -> bool:
+        """``spent``: the processor time of all its processes; where systemd does not count it, nothing is known."""
+        if self.since is None or spent != self.spent or not spent.isdigit():
+            self.since, self.spent = now, spent
+            return False
+        return now - self.since >= FROZEN_S
+
+    def may_kill(self, now: float) -> bool:
+        self.kills = [at for at in self.kills if now - at < WITHIN_S]
+        return len(self.kills) < KILLS
+
+    def killed(self, now: float) -> None:
+        self.kills.append(now)
+        self.since = None
 
 
 @dataclass(frozen=True)
@@ -32,6 +67,10 @@ class Door:
     ask: Callable[[Target, Question], Answer] = _probe.ask
     awake: Callable[[], str] = _gateway_status.configuration
     task: str = "generate"
+    # Told when it is killed: the reason.
+    note: Callable[[str], object] = print
+    clock: Callable[[], float] = time.monotonic
+    silence: Silence = field(default_factory=Silence)
 
     def probe(self, engine: Callable[[], Target], question: Question) -> str:
         """One answer. What is wrong with the door, or nothing; what is wrong with the engine is raised."""
@@ -60,6 +99,21 @@ class Door:
             found = f"it is {state.active} ({state.sub})"
             raise SparkError(found, _gateway.UNIT, f"Start it: systemctl start {_gateway.UNIT}")
         if not self.awake():
-            raise SparkError("it does not answer", _gateway.UNIT, f"Restart it: systemctl restart {_gateway.UNIT}")
+            raise self._silent()
+        self.silence.ended()
         key = _probe.read_key(config["key_file"])
         return Target(config["host"], config["port"], self.model, key, self.task)
+
+    def _silent(self) -> SparkError:
+        """What is said of a door that gives no answer; a frozen one is killed."""
+        now, remedy = self.clock(), f"Restart it: systemctl restart {_gateway.UNIT}"
+        shown = self.runner(["systemctl", "show", "-p", "CPUUsageNSec", "--value", _gateway.UNIT])
+        if not self.silence.frozen(now, shown.out.strip()):
+            return SparkError("it does not answer", _gateway.UNIT, remedy)
+        found = f"it is frozen: no answer and no processor time for {FROZEN_S:.0f} s"
+        if not self.silence.may_kill(now):
+            return SparkError(f"{found}; killed {KILLS} times within the hour, it froze again", _gateway.UNIT, remedy)
+        self.silence.killed(now)
+        self.runner(["systemctl", "kill", "--signal=KILL", _gateway.UNIT])
+        self.note(f"{found}. Killed; systemd starts it again")
+        return SparkError(f"{found}; killed, systemd starts it again", _gateway.UNIT, "")

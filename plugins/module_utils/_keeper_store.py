@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ KEPT = 50  # entries
 
 Say = Callable[[str], object]
 
+DOOR = "door"  # an entry about the door, not the engine
+
 
 class Store:
     """``instance``: the service where there are several. ``root`` is replaced by tests.
@@ -32,6 +35,7 @@ class Store:
         self.root = root
         self.directory = Names(instance).kept
         self.entries: list[dict[str, Any]] | None = None
+        self.lock = threading.Lock()  # the probe has a thread of its own
 
     def read(self) -> dict[str, Any]:
         found = self._load(STATE)
@@ -46,17 +50,20 @@ class Store:
         self._put(STATE, dict(state), say)
 
     def add(self, entry: Mapping[str, Any], say: Say) -> None:
-        entries = self._entries()
-        entries.append(dict(entry))
-        del entries[:-KEPT]
-        self._put(HISTORY, entries, say)
+        with self.lock:
+            entries = self._entries()
+            entries.append(dict(entry))
+            del entries[:-KEPT]
+            self._put(HISTORY, entries, say)
 
     def recovered(self, seconds: float) -> None:
-        """The last entry is over: it served again after ``seconds``."""
-        entries = self._entries()
-        if entries:
-            entries[-1]["back_after_s"] = round(seconds, 1)
-            self._put(HISTORY, entries, lambda _text: None)
+        """The last failure of the engine is over: it served again after ``seconds``."""
+        with self.lock:
+            entries = self._entries()
+            own = [entry for entry in entries if entry.get("event") != DOOR]
+            if own:
+                own[-1]["back_after_s"] = round(seconds, 1)
+                self._put(HISTORY, entries, lambda _text: None)
 
     def _entries(self) -> list[dict[str, Any]]:
         if self.entries is None:

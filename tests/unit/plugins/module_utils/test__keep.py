@@ -752,3 +752,13 @@ def test_waiting_ends_in_time_and_with_a_refusal(tmp_path, monkeypatch):
     waiting.store.write({"phase": "serving", "pid": 0}, print)
     with pytest.raises(SparkError, match="another key"):
         waiting.wait()
+
+
+def test_a_door_that_was_killed_is_in_the_history(tmp_path):
+    store = Store(str(tmp_path))
+    store.add({"event": "rank lost", "reason": "x"}, print)
+    _keep._door_killed(store, "it is frozen")
+    store.recovered(7.0)
+    lost, door = Store(str(tmp_path)).history()
+    assert lost["back_after_s"] == 7.0
+    assert (door["event"], door["reason"], "back_after_s" in door) == ("door", "it is frozen", False)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,70 @@ def test_a_missing_key_of_the_engine_is_raised(house: House) -> None:
 
     with pytest.raises(SparkError, match="does not exist"):
         Door("tiny", str(house.place / "none"), ask=house.ask).probe(none, Question())
+
+
+class Frozen:
+    """A door that gives no answer; ``spent`` is its processor time after each question."""
+
+    def __init__(self, house: House) -> None:
+        self.now, self.spent, self.notes, self.kills = 0.0, "100", [], 0
+        self.door = Door(
+            "tiny", str(house.place / "gateway.json"), self.systemctl, house.ask, lambda: house.awake,
+            note=self.notes.append, clock=lambda: self.now,
+        )  # fmt: skip
+        house.awake = ""
+
+    notes: list[str]
+
+    def systemctl(self, argv: Sequence[str]) -> Completed:
+        if argv[1] == "kill":
+            self.kills += 1
+        if "CPUUsageNSec" in argv:
+            return Completed(0, f"{self.spent}\n")
+        return Completed(0, "LoadState=loaded\nActiveState=active\nSubState=running\n")
+
+    def after(self, seconds: float, spent: str = "100") -> str:
+        self.now, self.spent = self.now + seconds, spent
+        return self.door.probe(lambda: ENGINE, Question(max_tokens=1))
+
+
+def test_a_frozen_door_is_killed_and_the_reason_is_told(house: House) -> None:
+    frozen = Frozen(house)
+    assert "it does not answer" in frozen.after(0) and "it does not answer" in frozen.after(20)
+    assert "killed, systemd starts it again" in frozen.after(10)
+    assert frozen.kills == 1 and frozen.notes == [
+        "it is frozen: no answer and no processor time for 30 s. Killed; systemd starts it again"
+    ]
+    assert "it does not answer" in frozen.after(5)  # the new one gets as long
+    house.awake = "abc"
+    assert frozen.after(5) == ""
+
+
+def test_a_busy_door_is_not_a_frozen_one(house: House) -> None:
+    frozen = Frozen(house)
+    for number in range(100):
+        assert "it does not answer" in frozen.after(20, str(number))
+    assert "it does not answer" in frozen.after(20, "[not set]") and "it does not answer" in frozen.after(
+        99, "[not set]"
+    )
+    assert not frozen.kills
+
+
+def test_an_answer_in_between_begins_anew(house: House) -> None:
+    frozen = Frozen(house)
+    frozen.after(0)
+    house.awake = "abc"
+    assert frozen.after(29) == ""
+    house.awake = ""
+    frozen.after(1)
+    assert "it does not answer" in frozen.after(29) and not frozen.kills
+
+
+def test_a_door_that_freezes_again_and_again_is_only_named(house: House) -> None:
+    frozen = Frozen(house)
+    for _ in range(4):
+        frozen.after(1)
+        said = frozen.after(30)
+    assert frozen.kills == 3 and "killed 3 times within the hour, it froze again" in said
+    frozen.after(3600)
+    assert frozen.kills == 4
