@@ -221,9 +221,8 @@ def service_ports(context: Context) -> list[tuple[str, int, str]]:
     found = []
     for entry in entries:
         nodes = [str(node) for node in as_list(entry.get("nodes")) if str(node) in context.hosts]
-        ranked = sorted(nodes, key=lambda node: whole(context.hosts[node].get("spark_rank")))
         number = whole(entry.get("port", port))
-        found.append((ranked[0] if ranked else head, number, f"port of the service {entry.get('name')}"))
+        found.append((nodes[0] if nodes else head, number, f"port of the service {entry.get('name')}"))
     return found
 
 

@@ -357,7 +357,7 @@ def test_everything_that_is_wrong_with_ports_is_told_at_once():
 
 
 def test_ports_of_services_count_where_they_listen():
-    services = [{"name": "chat"}, {"name": "embedding", "port": 8001, "nodes": ["spark4", "spark3"]}, "wrong"]
+    services = [{"name": "chat"}, {"name": "embedding", "port": 8001, "nodes": ["spark3", "spark2"]}, "wrong"]
     hosts = inventory(4, engine_services=services)
     read = nodes()
     for name in read:
