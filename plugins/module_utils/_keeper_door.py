@@ -68,7 +68,7 @@ class Door:
     awake: Callable[[], str] = _gateway_status.configuration
     task: str = "generate"
     # Told when it is killed: the reason.
-    note: Callable[[str], object] = print
+    note: Callable[[str], object] = lambda _reason: None
     clock: Callable[[], float] = time.monotonic
     silence: Silence = field(default_factory=Silence)
 
