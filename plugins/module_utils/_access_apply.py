@@ -56,11 +56,13 @@ class Wanted:
 
 @dataclass
 class Outcome:
-    """What was done, or in check mode would be. ``transaction``: what has to be confirmed, or empty."""
+    """What was done, or in check mode would be. ``transaction``: what has to be confirmed, or empty. ``before``: the
+    rules that the layer had."""
 
     changes: list[str] = field(default_factory=list)
     diff: list[dict[str, Any]] = field(default_factory=list)
     transaction: str = ""
+    before: list[str] = field(default_factory=list)
 
     @property
     def changed(self) -> bool:
@@ -337,9 +339,11 @@ def _within(client: str, sources: Sequence[str]) -> bool:
     return any(found in ipaddress.ip_network(source, strict=False) for source in sources)
 
 
-def layer_rules(machine: Machine, layer: str, rules: Sequence[str], *, check_mode: bool = False) -> Outcome:
-    """Give a layer exactly ``rules``. Without rules and without ufw there is nothing to do; without a firewall that
-    ``access`` switched on, rules are not placed either: nobody would take them back."""
+def layer_rules(
+    machine: Machine, layer: str, rules: Sequence[str], *, exact: bool = True, check_mode: bool = False
+) -> Outcome:
+    """Give a layer exactly ``rules``, or only add them. Without rules and without ufw there is nothing to do; without a
+    firewall that ``access`` switched on, rules are not placed either: nobody would take them back."""
     outcome = Outcome()
     with alone(machine, _access_guard.WHAT, _access_guard.LOCK):
         have = _ufw.read(machine)
@@ -353,7 +357,8 @@ def layer_rules(machine: Machine, layer: str, rules: Sequence[str], *, check_mod
                 "ufw",
                 "Run the layer access with access_firewall: true first",
             )
-        change = _ufw.compare(have.rules, {layer: rules})
+        outcome.before = [rule.text for rule in have.rules if rule.comment == _ufw.PREFIX + layer]
+        change = _ufw.compare(have.rules, {layer: rules if exact else [*outcome.before, *rules]})
         if change:
             before, after = _ufw.text_of(have.rules), _ufw.text_of(_ufw.after(have.rules, change))
             outcome.note("; ".join(change.lines), "ufw", before, after)

@@ -24,6 +24,10 @@ options:
     type: list
     elements: str
     default: []
+  exact:
+    description: Whether other rules of the layer are removed. V(false) only adds.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -45,6 +49,13 @@ EXAMPLES = r"""
       - allow from 192.0.2.2
       - allow from 192.0.2.3
 
+- name: Let one more in, and leave the layer's other rules
+  sparkmatrix.cluster.firewall_rules:
+    layer: ray
+    rules:
+      - allow from 192.0.2.4
+    exact: false
+
 - name: Remove all rules of a layer
   sparkmatrix.cluster.firewall_rules:
     layer: ray
@@ -57,6 +68,12 @@ changes:
   type: list
   elements: str
   sample: ["+ ufw allow from 192.0.2.2 comment 'sparkmatrix:ray'"]
+before:
+  description: Rules of the layer as they were, to come back to.
+  returned: success
+  type: list
+  elements: str
+  sample: [allow from 192.0.2.3]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -70,14 +87,18 @@ def main() -> None:
         argument_spec={
             "layer": {"type": "str", "required": True},
             "rules": {"type": "list", "elements": "str", "default": []},
+            "exact": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )
+    params = module.params
     try:
-        outcome = layer_rules(Machine(), module.params["layer"], module.params["rules"], check_mode=module.check_mode)
+        outcome = layer_rules(
+            Machine(), params["layer"], params["rules"], exact=params["exact"], check_mode=module.check_mode
+        )
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=outcome.changed, changes=outcome.changes, diff=outcome.diff)
+    module.exit_json(changed=outcome.changed, changes=outcome.changes, diff=outcome.diff, before=outcome.before)
 
 
 if __name__ == "__main__":
