@@ -41,6 +41,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_servi
 
 SET = "gateway"
 WHAT = "the door"
+WATCH = f"{_gateway.WATCH}.path"
 LOCK = "/run/lock/sparkmatrix-gateway.lock"
 UNITS = "/etc/systemd/system"
 RELOAD_TIMEOUT_S = 15.0
@@ -93,7 +94,7 @@ def remove(node: Node, *, check_mode: bool = False) -> Outcome:
     """Stop the door and take its files and keys away."""
     outcome = Outcome()
     with alone(node.machine, WHAT, LOCK):
-        for name in (f"{_gateway.WATCH}.path", UNIT):
+        for name in (WATCH, UNIT):
             state = node.machine.runner(["systemctl", "show", "-p", "LoadState,ActiveState,UnitFileState", name]).out
             if "LoadState=not-found" in state and "ActiveState=inactive" in state:
                 continue
@@ -160,9 +161,8 @@ class _Gateway:
             return outcome
         if told.changed:
             self._test(files)
-        watch = f"{_gateway.WATCH}.path"
-        if self.door.tls not in _gateway.WATCHED and self.machine.read(f"{UNITS}/{watch}") is not None:
-            self.machine.command("systemctl", "disable", "--now", watch, step="watching the certificate no more")
+        if self.door.tls not in _gateway.WATCHED and self.machine.read(f"{UNITS}/{WATCH}") is not None:
+            self.machine.command("systemctl", "disable", "--now", WATCH, step="watching the certificate no more")
         result = _managed_files.apply_set(SET, files, root=self.machine.root)
         outcome.diff, outcome.warnings = result.diff, [*outcome.warnings, *result.warnings]
         try:
@@ -334,16 +334,26 @@ class _Gateway:
     # -- acting
 
     def _due(self, wanted: str, mark: str) -> str:
-        shown = self.machine.command(
-            "systemctl", "show", "-p", "ActiveState,MainPID,UnitFileState", UNIT, step="reading the unit"
-        ).out
-        values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+        values = self._show(UNIT)
         if values.get("ActiveState") not in ("active", "reloading"):
             return "started"
         title = self.machine.read(f"/proc/{values.get('MainPID')}/cmdline") or ""
         if _gateway.unit_mark(title) != mark or values.get("UnitFileState") != "enabled":
             return "restarted"
-        return "none" if self.node.ask(_gateway.STATUS_SOCKET) == wanted else "reloaded"
+        # What was renewed while nobody watched is not loaded.
+        return "none" if self.node.ask(_gateway.STATUS_SOCKET) == wanted and self._watched() else "reloaded"
+
+    def _watched(self) -> bool:
+        """Whether a renewed certificate is taken up, where somebody else renews it."""
+        if self.door.tls not in _gateway.WATCHED:
+            return True
+        values = self._show(WATCH)
+        return values.get("ActiveState") == "active" and values.get("UnitFileState") == "enabled"
+
+    def _show(self, unit: str) -> dict[str, str]:
+        what = "ActiveState,MainPID,UnitFileState"
+        shown = self.machine.command("systemctl", "show", "-p", what, unit, step="reading the unit").out
+        return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
 
     def _test(self, files: Sequence[File]) -> None:
         """nginx reads a copy of all files below a directory of their own; nothing that runs sees it."""
@@ -373,7 +383,6 @@ class _Gateway:
             shutil.rmtree(place, ignore_errors=True)
 
     def _run(self, action: str, wanted: str) -> None:
-        watch = f"{_gateway.WATCH}.path"
         if action == "restarted":
             self.node.service(Wanted(UNIT, state="stopped")).run()
         if action in ("started", "restarted", "none"):
@@ -383,8 +392,8 @@ class _Gateway:
             self.machine.command("systemctl", "reload", UNIT, step="reloading the door")
         self._await(wanted)
         if self.door.tls in _gateway.WATCHED:
-            self.machine.command("systemctl", "enable", "--now", watch, step="watching the certificate")
-            self.machine.command("systemctl", "restart", watch, step="watching the certificate")
+            self.machine.command("systemctl", "enable", "--now", WATCH, step="watching the certificate")
+            self.machine.command("systemctl", "restart", WATCH, step="watching the certificate")
 
     def _await(self, wanted: str) -> None:
         deadline = self.machine.clock() + RELOAD_TIMEOUT_S
@@ -413,6 +422,8 @@ class _Gateway:
     def _take_back(self, before: Sequence[File]) -> None:
         _managed_files.apply_set(SET, before, root=self.machine.root)
         self.machine.runner(["systemctl", "daemon-reload"])
+        if any(item.path == f"{UNITS}/{WATCH}" for item in before):
+            self.machine.runner(["systemctl", "enable", "--now", WATCH])
         if before:
             self.machine.runner(["systemctl", "reload-or-restart", UNIT])
         else:

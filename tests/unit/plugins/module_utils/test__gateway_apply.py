@@ -47,6 +47,7 @@ class Fake:
         self.root = root
         self.active = False
         self.enabled = False
+        self.watching = False
         self.title = ""
         self.running = ""
         self.deaf = False  # nginx keeps what it has, as when it cannot bind
@@ -94,6 +95,12 @@ class Fake:
             return self.certbot(line)
         if argv[0] == "journalctl" and argv[1].startswith("_SYSTEMD"):
             return Completed(0, "  Domain: api.lab\n  Type:   connection\n  Detail: refused\n")
+        if line.endswith(_gateway_apply.WATCH):
+            if argv[1] != "show":
+                self.watching = argv[1] != "disable"
+            load = "loaded" if self.path(f"/etc/systemd/system/{_gateway_apply.WATCH}").exists() else "not-found"
+            on = ("active", "enabled") if self.watching else ("inactive", "disabled")
+            return Completed(0, f"LoadState={load}\nActiveState={on[0]}\nUnitFileState={on[1]}\n")
         if argv[:2] == ["systemctl", "show"] or line.startswith("systemctl show"):
             state = "active" if self.active else "inactive"
             load = "loaded" if self.path(UNIT).exists() else "not-found"
@@ -353,6 +360,23 @@ def test_a_certificate_of_somebody_else_is_watched(fake: Fake) -> None:
     fake.apply()
     assert f"systemctl disable --now {_gateway.WATCH}.path" in fake.log
     assert not fake.path(f"/etc/systemd/system/{_gateway.WATCH}.path").exists()
+
+
+def test_a_certificate_that_nobody_watches_any_more(fake: Fake) -> None:
+    files = {"tls": "files", "certificate": "/etc/x/c.pem", "certificate_key": "/etc/x/k.pem"}
+    fake.write("/etc/x/c.pem", "c")
+    fake.write("/etc/x/k.pem", "k")
+    fake.apply(**files)
+    assert fake.watching and not fake.apply(**files).changed
+    # A run that was cut off, or somebody who stopped it: what was renewed meanwhile is loaded now.
+    fake.watching = False
+    assert fake.apply(check=True, **files).action == "reloaded" and not fake.watching
+    assert fake.apply(**files).action == "reloaded" and fake.watching
+    # Another kind of certificate that does not come up: the old one is watched again.
+    fake.deaf = True
+    with pytest.raises(SparkError, match="what was there before is back"):
+        fake.apply(tls="own_ca")
+    assert fake.watching
 
 
 SIGNED: dict[str, Any] = {"tls": "acme", "tls_names": ("api.lab",), "acme": _gateway_acme.Acme(agree_tos=True)}
