@@ -260,6 +260,11 @@ def remedy(text: str, acme: Acme) -> str:
         return "Wait as long as it says; try with the authority's directory for tests (staging) first"
     if "ConnectionError" in text or "Max retries" in text:
         return f"Look whether the head reaches {acme.directory}"
+    if "Could not bind" in text:
+        return (
+            f"Something else listens at port {acme.port} of this machine: ss -ltnp names it. Stop it, or choose another"
+            " gateway_acme_port"
+        )
     if _SPOKEN.search(text):
         return (
             f"The authority asks http://NAME:{CALLED_PORT}/.well-known/acme-challenge/, which has to come in at port"

@@ -133,7 +133,11 @@ class _Gateway:
         listeners = _gateway.resolve(self.door, interfaces)
         address, warnings = self._names(_gateway.own_addresses(listeners, interfaces))
         challenge = _gateway.challenged(listeners, self.door, address)
-        self._refuse_taken_ports([*listeners, *challenge])
+        self._refuse_taken_ports(listeners, (UNIT, _gateway_acme.SERVICE))
+        if self.door.tls == "acme":
+            # Without an address certbot answers at all of them. Our own nginx is in its way like any other.
+            asked = Listener(address or EVERYWHERE[0], self.door.acme.port)
+            self._refuse_taken_ports([asked], (_gateway_acme.SERVICE,))
         certificate = self._certificate(address)
         keys = self._keys()
         files = self._files(listeners, keys)
@@ -212,16 +216,22 @@ class _Gateway:
         except ValueError as exc:
             raise SparkError("ip -json printed no JSON", "ip address", "Install iproute2") from exc
 
-    def _refuse_taken_ports(self, listeners: Sequence[Listener]) -> None:
+    def _refuse_taken_ports(self, listeners: Sequence[Listener], own: Sequence[str]) -> None:
         """Somebody else's listener would keep ours from coming up, after what ran before has been replaced."""
         ports = {item.port for item in listeners}
         taken: dict[str, str] = {}
         for one in self.node.listening(sorted(ports)) or ():
-            if one.get("unit") in (UNIT, _gateway_acme.SERVICE):
+            if one.get("unit") in own:
                 continue
             address = str(one.get("address"))
             for item in listeners:
                 if item.port == one.get("port") and (address in EVERYWHERE or item.address in (address, *EVERYWHERE)):
+                    if one.get("unit") == UNIT:
+                        raise SparkError(
+                            f"{item.where}, where the authority asks, is held by the running door at {address}",
+                            "gateway_acme_port",
+                            "Move the door first: run once with the new gateway_port and the old gateway_tls",
+                        )
                     who = one.get("process") or "an unknown process"
                     of = f" of {one['unit']}" if one.get("unit") else ""
                     taken.setdefault(item.where, f"{item.where} is taken by {who}{of} at {address}")

@@ -113,6 +113,7 @@ Ask for help or search for solutions at https://community.letsencrypt.org. See t
         ("An unexpected error occurred:\nX [SSL: CERTIFICATE_VERIFY_FAILED]", "X [SSL", "gateway_acme_ca_certificate"),
         ("An unexpected error occurred:\nConnectionError: refused", "refused", "Look whether the head reaches"),
         ("urn:ietf:params:acme:error:rateLimited :: wait", ":: wait", "staging"),
+        ("Could not bind TCP port 80 because it is already in use", "already in use", "another gateway_acme_port"),
         ("", "it printed nothing", "journalctl -u sparkmatrix-gateway-acme.service"),
     ],
 )

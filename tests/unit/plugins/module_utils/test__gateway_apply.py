@@ -454,6 +454,26 @@ def test_names_that_lead_elsewhere(fake: Fake) -> None:
         fake.apply(check=True, **SIGNED)
 
 
+def test_a_challenge_where_something_listens(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.write(_gateway_acme.CERTBOT, "")
+    ours = {"port": 80, "address": "192.0.2.1", "process": "nginx", "unit": _gateway.UNIT}
+    fake.taken = [ours]
+    with pytest.raises(SparkError, match=r"held by the running door at 192\.0\.2\.1.*the old gateway_tls"):
+        fake.apply(**SIGNED)
+    # The door moves there, or a challenge is being answered.
+    assert fake.apply(check=True, port=80).changed
+    fake.taken = [{**ours, "unit": _gateway_acme.SERVICE}]
+    assert fake.apply(check=True, **SIGNED).changed
+    fake.taken = [{**ours, "address": "127.0.0.1", "process": "caddy", "unit": None}]
+    assert fake.apply(check=True, **SIGNED).changed
+    # Two addresses fit: certbot answers at all.
+    addresses = ["192.0.2.1", "192.0.2.2"]
+    monkeypatch.setitem(LINKS[0], "addr_info", [{"local": one, "scope": "global"} for one in addresses])
+    fake.names = {"api.lab": addresses}
+    with pytest.raises(SparkError, match=r"0\.0\.0\.0:80 is taken by caddy at 127\.0\.0\.1"):
+        fake.apply(**SIGNED)
+
+
 def test_names_are_looked_up_as_this_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
     def lookup(name: str, _port: None, **_kind: object) -> list[Any]:
         if name == "none":
