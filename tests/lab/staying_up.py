@@ -14,6 +14,7 @@ hangs are short here: 40 s of standing still instead of ten minutes.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
 import subprocess
 import sys
@@ -116,18 +117,20 @@ class Cluster:
     def down(self) -> None:
         cluster.step("Remove the lab", lab("down", *self.options), "down.log")
 
-    def site(self, name: str, playbook: str = "site.yml", *more: str, fails: str = "") -> cluster.Run:
-        overlay = str((self.state / "overlay").relative_to(ROOT))
-        run = cluster.play(
+    def play(self, name: str, playbook: str = "site.yml", *more: str) -> cluster.Run:
+        return cluster.play(
             name,
             *OPTIONS,
             *self.launch.options,
             *more,
             playbook=playbook,
             inventory=f"inventories/{self.launch.nodes}spark",
-            overlay=overlay,
+            overlay=str((self.state / "overlay").relative_to(ROOT)),
             show=False,
         )
+
+    def site(self, name: str, playbook: str = "site.yml", *more: str, fails: str = "") -> cluster.Run:
+        run = self.play(name, playbook, *more)
         said = " ".join(cluster.log_tail(name, 1000).split())
         if bool(run.code) != bool(fails) or fails not in said:
             raise LabError(f"{playbook} ended with {run.code}, expected {fails or 0}:\n{cluster.log_tail(name)}")
@@ -291,16 +294,39 @@ def busy(here: Cluster) -> dict[str, Any]:
     return {"requests": requests, "seconds": round(time.time() - began), "restarts": restarts, "seen_busy": silent}
 
 
+def _context(here: Cluster) -> int:
+    """Tokens, as the engine on the head is started with."""
+    return int(
+        here.node(HEAD, "grep -oP -- '--max-model-len \\K[0-9]+' /etc/systemd/system/sparkmatrix-engine.service")
+    )
+
+
+def operators(here: Cluster) -> dict[str, Any]:
+    """Two operators run site.yml at the same time with different settings, and then one of them again."""
+    here.serving()
+    before = _context(here)
+    asked = {"one": 128, "other": 192}
+    with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+        runs = {
+            name: pool.submit(here.play, f"staying-up-{name}", "site.yml", "-e", f"engine_context={tokens}")
+            for name, tokens in asked.items()
+        }
+    ended = {name: run.result() for name, run in runs.items()}
+    for name, run in ended.items():
+        if run.code and "[ERROR]: " not in cluster.log_tail(f"staying-up-{name}", 1000):
+            raise LabError(f"{name} ended with {run.code} and no reason:\n{cluster.log_tail(f'staying-up-{name}')}")
+    here.site("staying-up-after")
+    again = here.site("staying-up-after-again")
+    if again.changed or _context(here) != before or not _answers(here):
+        raise LabError(f"after two operators: {again.changed} changes, {_context(here)} tokens, or no answer")
+    return {name: {"code": run.code, "seconds": round(run.seconds)} for name, run in ended.items()}
+
+
 def upgrade(here: Cluster) -> dict[str, Any]:
     """Another context, and back; then a model that does not exist, which has to end where it began."""
     here.serving()
 
-    def context() -> int:
-        return int(
-            here.node(HEAD, "grep -oP -- '--max-model-len \\K[0-9]+' /etc/systemd/system/sparkmatrix-engine.service")
-        )
-
-    before = context()
+    before = _context(here)
     seconds = {}
     steps = (
         ("upgrade", "playbooks/upgrade.yml", ("-e", "engine_context=128"), "", 128),
@@ -315,12 +341,12 @@ def upgrade(here: Cluster) -> dict[str, Any]:
     )
     for name, playbook, more, fails, expected in steps:
         seconds[f"{name}_s"] = round(here.site(f"staying-up-{name}", playbook, *more, fails=fails).seconds)
-        if context() != expected or not _answers(here):
-            raise LabError(f"{name}: a context of {context()} tokens instead of {expected}, or no answer")
+        if _context(here) != expected or not _answers(here):
+            raise LabError(f"{name}: a context of {_context(here)} tokens instead of {expected}, or no answer")
     return seconds
 
 
-FAULTS = {made.__name__: made for made in (rank, head, hang, power, cable, disk, busy, cold, upgrade)}
+FAULTS = {made.__name__: made for made in (rank, head, hang, power, cable, disk, busy, cold, operators, upgrade)}
 
 
 def bare(here: Cluster) -> float:
