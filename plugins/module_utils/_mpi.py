@@ -32,11 +32,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
 HELP = "start the ranks of an MPI job in their containers"
 SHARED = "/etc/sparkmatrix/mpi.token"
 DAEMON = "orted"  # of Open MPI 4
-MOST = 65536  # bytes of an order; one for four nodes has about 700
-PATIENCE_S = 10.0  # for whoever connects
+MOST = 16384  # bytes of an order; one for four nodes has about 700
+PATIENCE_S = 10.0  # for all that whoever connects says
 APPEAR_S = 300.0  # that a worker's container may need until it waits
 RETRY_S = 0.5
-_REMEDY = "See the journal of sparkmatrix-engine there"
+ALIVE_S = (10, 5, 3)  # a peer that is silent for so long is asked, how often, and how many times
+_REMEDY = "See there: journalctl -u 'sparkmatrix-engine*'"
 
 
 def shared(path: str = SHARED) -> bytes:
@@ -70,8 +71,9 @@ def daemon_words(command: Sequence[str]) -> list[str]:
     return [DAEMON, *own[: own.index(")")]] if ")" in own else [DAEMON, *own]
 
 
-def sign(secret: bytes, nonce: str, words: Sequence[str]) -> str:
-    return hmac.new(secret, json.dumps([nonce, *words]).encode(), hashlib.sha256).hexdigest()
+def sign(secret: bytes, place: str, nonce: str, words: Sequence[str]) -> str:
+    """``place``: address and port of the rank, so that no order is good for another one."""
+    return hmac.new(secret, json.dumps([place, nonce, *words]).encode(), hashlib.sha256).hexdigest()
 
 
 def order(
@@ -79,54 +81,86 @@ def order(
     port: int,
     words: Sequence[str],
     secret: bytes,
+    source: str = "",
     *,
     appear_s: float = APPEAR_S,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Have the daemon started on ``host``, and stay until it has ended, as ssh would."""
+    """Have the daemon started on ``host``, and stay until it has ended, as ssh would. ``source``: own address."""
+    place = f"{host}:{port}"
     deadline = clock() + appear_s
     while True:
         try:
-            connection = socket.create_connection((host, port), timeout=PATIENCE_S)
-            break
-        except OSError as exc:
-            if clock() > deadline:
-                raise SparkError(
-                    f"no rank waits there after {appear_s:.0f} s ({exc.strerror or exc})", f"{host}:{port}", _REMEDY
-                ) from exc
-        sleep(RETRY_S)
-    with connection, connection.makefile("rw", encoding="ascii") as stream:
-        try:
-            nonce = stream.readline(MOST).strip()
-            stream.write(json.dumps({"words": list(words), "proof": sign(secret, nonce, words)}) + "\n")
-            stream.flush()
-            answer = stream.readline(MOST).strip()
+            connection = socket.create_connection((host, port), PATIENCE_S, (source, 0) if source else None)
+            with connection:
+                nonce = _line(connection).strip()
+                order_line = json.dumps({"words": list(words), "proof": sign(secret, place, nonce, words)})
+                connection.sendall(f"{order_line}\n".encode())
+                answer = _line(connection).strip()
+                if answer == "ok":
+                    _stay(connection)
+                    return
+            if answer:
+                raise SparkError(f"the rank has not taken its order ({answer})", place, _REMEDY)
+            found = "no answer"
         except (OSError, ValueError) as exc:
-            raise SparkError(f"the rank has not taken its order ({exc})", f"{host}:{port}", _REMEDY) from exc
-        if answer != "ok":
-            raise SparkError(f"the rank has not taken its order ({answer or 'no answer'})", f"{host}:{port}", _REMEDY)
-        connection.settimeout(None)
-        with contextlib.suppress(OSError):
-            connection.recv(1)
+            found = str(getattr(exc, "strerror", "") or exc)
+        if clock() > deadline:
+            raise SparkError(f"no rank has taken its order there for {appear_s:.0f} s ({found})", place, _REMEDY)
+        sleep(RETRY_S)
 
 
-def wait(server: socket.socket, secret: bytes, say: Callable[[str], object]) -> tuple[list[str], socket.socket]:
-    """The daemon's command line, from the first who proves to know the secret, and the connection that it came by."""
+def _stay(connection: socket.socket) -> None:
+    """Until the other side has ended, or is gone: a node that lost its power says nothing."""
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in zip((socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT), ALIVE_S):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    with contextlib.suppress(OSError):
+        connection.recv(1)
+
+
+def _line(connection: socket.socket) -> str:
+    """One line, in the time that all of it may take. Raises OSError and ValueError."""
+    deadline = time.monotonic() + PATIENCE_S
+    got = b""
+    while not got.endswith(b"\n") and len(got) < MOST:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        connection.settimeout(left)
+        more = connection.recv(MOST - len(got))
+        if not more:
+            break
+        got += more
+    return got.decode("ascii")
+
+
+def wait(
+    server: socket.socket, secret: bytes, say: Callable[[str], object], head: str = ""
+) -> tuple[list[str], socket.socket]:
+    """The daemon's command line, from the first who proves to know the secret, and the connection that it came by.
+
+    Nobody but ``head`` is listened to, where it is given: whoever connects is heard for a while, one after the other.
+    """
+    place = "{}:{}".format(*server.getsockname()[:2])
     while True:
         connection, address = server.accept()
-        connection.settimeout(PATIENCE_S)
+        if head and address[0] != head:
+            say(f"{address[0]}: not the head, not listened to")
+            connection.close()
+            continue
+        words: list[str] = []
         nonce = secrets.token_hex(32)
         try:
-            with connection.makefile("rw", encoding="ascii") as stream:
-                stream.write(nonce + "\n")
-                stream.flush()
-                words = _accepted(stream.readline(MOST), secret, nonce)
-                if not words:
-                    say(f"{address[0]}: refused, it does not know the secret or orders something else than {DAEMON}")
-                stream.write("ok\n" if words else "refused\n")
-                stream.flush()
-        except (OSError, ValueError) as exc:
+            connection.settimeout(PATIENCE_S)
+            connection.sendall(f"{nonce}\n".encode())
+            words = _accepted(_line(connection), secret, place, nonce)
+            if not words:
+                say(f"{address[0]}: refused, it does not know the secret or orders something else than {DAEMON}")
+            connection.sendall(b"ok\n" if words else b"refused\n")
+        except (OSError, ValueError, RecursionError) as exc:  # the last one by json, of brackets in brackets
             words = []
             say(f"{address[0]}: no order ({exc})")
         if words:
@@ -135,14 +169,14 @@ def wait(server: socket.socket, secret: bytes, say: Callable[[str], object]) -> 
         connection.close()
 
 
-def _accepted(line: str, secret: bytes, nonce: str) -> list[str]:
+def _accepted(line: str, secret: bytes, place: str, nonce: str) -> list[str]:
     document: Any = json.loads(line)
     if not isinstance(document, dict):
         return []
     words, proof = document.get("words"), document.get("proof")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or not isinstance(proof, str):
         return []
-    known = hmac.compare_digest(sign(secret, nonce, words).encode(), proof.encode())
+    known = hmac.compare_digest(sign(secret, place, nonce, words).encode(), proof.encode())
     return words if known and words[:1] == [DAEMON] else []
 
 
@@ -150,7 +184,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     waits = actions.add_parser("wait", help="wait for the order of the head, and become its daemon")
     waits.add_argument("--listen", required=True, metavar="ADDRESS:PORT", help="this node's address of the cluster")
+    waits.add_argument("--head", required=True, metavar="ADDRESS", help="the head's address of the cluster")
     orders = actions.add_parser("order", help="called by mpirun in place of ssh")
+    orders.add_argument("--source", required=True, metavar="ADDRESS", help="this node's address of the cluster")
     orders.add_argument("--port", required=True, type=int, help="where the ranks wait")
     orders.add_argument("host", help="address of the other node")
     orders.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="for the other node")
@@ -159,26 +195,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.action == "order":
-            order(arguments.host, arguments.port, daemon_words(arguments.words), shared())
+            order(arguments.host, arguments.port, daemon_words(arguments.words), shared(), arguments.source)
             # mpirun asks for the reason only while it has not told its daemons to end.
             return 1
-        _become(arguments.listen)
+        _become(arguments.listen, arguments.head)
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
     return 1
 
 
-def _become(listen: str) -> None:
+def _become(listen: str, head: str) -> None:
     host, _colon, port = listen.rpartition(":")
     secret = shared()
     try:
         with socket.create_server((host, int(port))) as server:
             _say(f"waiting for the head at {listen}")
-            words, connection = wait(server, secret, _say)
+            words, connection = wait(server, secret, _say, head)
         # Its end tells the other side that the daemon has ended.
         connection.set_inheritable(True)
         os.execvp(words[0], words)  # noqa: S606 -- the daemon takes this process
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, OverflowError) as exc:
         raise SparkError(f"the rank cannot wait for the head, or become its daemon ({exc})", listen, _REMEDY) from exc
 
 

@@ -91,6 +91,7 @@ def ranks(launch: Launch) -> list[Rank]:
     if launch.backend != "mpi":
         return [Rank(argv, environment, {"api": launch.port}, files)]
     hosts, port = f"{launch.file_directory}/mpi-hosts", launch.rendezvous_port
+    head = launch.head.cluster_address
     files[hosts] = "".join(f"{fact.cluster_address} slots=1\n" for fact in launch.ordered)
     # One process per node, whose threads may use all of it: mpirun would bind it to one core.
     command = [
@@ -104,14 +105,14 @@ def ranks(launch: Launch) -> list[Rank]:
         "none",
     ]
     over_mpi = {
-        "OMPI_MCA_plm_rsh_agent": f"{_node_main.PATH} mpi order --port {port}",
+        "OMPI_MCA_plm_rsh_agent": f"{_node_main.PATH} mpi order --port {port} --source {head}",
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",  # the head starts all daemons; the others have nothing to start one with
         "OMPI_MCA_orte_leave_session_attached": "1",  # the daemon stays the container's process
     }
     first = Rank(
         [*command, f"{launch.bin}trtllm-llmapi-launch", *argv], environment | over_mpi, {"api": launch.port}, files
     )
-    wait = [_node_main.PATH, "mpi", "wait", "--listen"]
+    wait = [_node_main.PATH, "mpi", "wait", "--head", head, "--listen"]
     return [
         first,
         *[

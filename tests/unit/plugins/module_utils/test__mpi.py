@@ -36,13 +36,21 @@ REST = (
         '"spark[1:1],[3:192].0.2.7@0(2)"',
     ),
     *("-mca", "orte_hnp_uri", '"1047658496.0;tcp://192.168.100.10:34701"'),
-    *("-mca", "plm_rsh_agent", '"/usr/local/lib/sparkmatrix/sparkmatrix-node mpi order --port 29501"'),
+    *(
+        "-mca",
+        "plm_rsh_agent",
+        '"/usr/local/lib/sparkmatrix/sparkmatrix-node mpi order --port 29501 --source 192.168.100.10"',
+    ),
 )
 WANTED = [
     *("orted", "-mca", "ess", "env", "-mca", "ess_base_vpid", "1"),
     *("-mca", "orte_node_regex", "spark[1:1],[3:192].0.2.7@0(2)"),
     *("-mca", "orte_hnp_uri", "1047658496.0;tcp://192.168.100.10:34701"),
-    *("-mca", "plm_rsh_agent", "/usr/local/lib/sparkmatrix/sparkmatrix-node mpi order --port 29501"),
+    *(
+        "-mca",
+        "plm_rsh_agent",
+        "/usr/local/lib/sparkmatrix/sparkmatrix-node mpi order --port 29501 --source 192.168.100.10",
+    ),
 ]
 
 
@@ -116,7 +124,7 @@ def test_who_does_not_know_the_secret_or_wants_something_else(rank, secret, word
 
 
 @pytest.mark.parametrize(
-    "line", ["no json", "[]", '{"words": "orted", "proof": ""}', '{"words": ["orted"]}', "", "\u00e4"]
+    "line", ["no json", "[]", '{"words": "orted", "proof": ""}', '{"words": ["orted"]}', "", "\u00e4", "[" * 12000]
 )
 def test_what_is_not_an_order_at_all(rank, line):
     port, said, taken, _thread = rank
@@ -141,7 +149,7 @@ def test_a_proof_is_good_once(rank):
         listening = threading.Thread(target=relay, daemon=True)
         listening.start()
         with pytest.raises(SparkError):
-            _mpi.order("127.0.0.1", between.getsockname()[1], WANTED, SECRET)
+            _mpi.order("127.0.0.1", between.getsockname()[1], WANTED, SECRET, appear_s=0.0)
         listening.join(5)
     assert json.loads(heard[0])["words"] == WANTED
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
@@ -162,7 +170,7 @@ def test_a_rank_that_does_not_appear():
         slept.append(seconds)
         now[0] += seconds
 
-    with pytest.raises(SparkError, match="no rank waits there after 2 s"):
+    with pytest.raises(SparkError, match="no rank has taken its order there for 2 s"):
         _mpi.order("127.0.0.1", port, WANTED, SECRET, appear_s=2.0, clock=lambda: now[0], sleep=sleep)
     assert len(slept) > 2
 
@@ -174,8 +182,49 @@ def test_a_listener_that_is_no_rank():
             server.accept()[0].close()
 
         threading.Thread(target=close, daemon=True).start()
-        with pytest.raises(SparkError, match="has not taken its order"):
-            _mpi.order("127.0.0.1", server.getsockname()[1], WANTED, SECRET)
+        with pytest.raises(SparkError, match="no rank has taken its order there"):
+            _mpi.order("127.0.0.1", server.getsockname()[1], WANTED, SECRET, appear_s=0.0)
+
+
+def test_an_order_is_for_one_rank(rank):
+    """Who passes on the order that another rank is to have gets nothing by it."""
+    port, _said, taken, thread = rank
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        stream = connection.makefile("rb")
+        nonce = stream.readline().decode().strip()
+        proof = _mpi.sign(SECRET, "192.168.100.12:29501", nonce, WANTED)
+        connection.sendall(f"{json.dumps({'words': WANTED, 'proof': proof})}\n".encode())
+        assert stream.readline() == b"refused\n"
+    assert thread.is_alive() and not taken
+
+
+def test_who_says_little_is_not_waited_for(rank, monkeypatch):
+    port, said, taken, thread = rank
+    monkeypatch.setattr(_mpi, "PATIENCE_S", 0.3)
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as slow:
+        slow.makefile("rb").readline()
+        slow.sendall(b"[")
+        # It is tried again when the first attempt was not listened to.
+        _mpi.order("127.0.0.1", port, WANTED, SECRET)
+    thread.join(5)
+    assert taken == [WANTED] and "no order (timed out)" in said[0]
+
+
+def test_nobody_but_the_head_is_listened_to():
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        got: list[list[str]] = []
+        thread = threading.Thread(
+            target=lambda: got.append(_mpi.wait(server, SECRET, said.append, "127.0.0.2")[0]), daemon=True
+        )
+        thread.start()
+        with pytest.raises(SparkError):
+            _mpi.order("127.0.0.1", port, WANTED, SECRET, appear_s=0.0)
+        assert said and "127.0.0.1: not the head" in said[0] and not got
+        _mpi.order("127.0.0.1", port, WANTED, SECRET, "127.0.0.2")
+        thread.join(5)
+    assert got == [WANTED]
 
 
 def arguments(*words):
@@ -188,10 +237,10 @@ def test_the_command_of_the_agent(monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(_mpi, "shared", lambda: SECRET)
     monkeypatch.setattr(_mpi, "order", lambda *words: asked.append(words))
-    given = arguments("order", "--port", "29501", "192.168.100.11", PREFIXED, *REST)
+    given = arguments("order", "--port", "29501", "--source", "192.168.100.10", "192.168.100.11", PREFIXED, *REST)
     assert _mpi.run(given) == 1
-    assert asked == [("192.168.100.11", 29501, WANTED, SECRET)]
-    assert _mpi.run(arguments("order", "--port", "1", "spark2", "prted")) == 1
+    assert asked == [("192.168.100.11", 29501, WANTED, SECRET, "192.168.100.10")]
+    assert _mpi.run(arguments("order", "--port", "1", "--source", "::1", "spark2", "prted")) == 1
     assert "has no orted" in capsys.readouterr().err
 
 
@@ -205,7 +254,7 @@ def test_the_rank_becomes_the_daemon(monkeypatch, capsys):
     monkeypatch.setattr(_mpi, "shared", lambda: SECRET)
     monkeypatch.setattr(_mpi, "wait", lambda *_: (WANTED, left))
     monkeypatch.setattr(os, "execvp", become)
-    _mpi.run(arguments("wait", "--listen", "127.0.0.1:0"))
+    _mpi.run(arguments("wait", "--head", "127.0.0.1", "--listen", "127.0.0.1:0"))
     assert became == [("orted", WANTED, True)]
     assert "waiting for the head" in capsys.readouterr().err
     left.close()
@@ -214,5 +263,6 @@ def test_the_rank_becomes_the_daemon(monkeypatch, capsys):
 
 def test_an_address_that_is_not_here(monkeypatch, capsys):
     monkeypatch.setattr(_mpi, "shared", lambda: SECRET)
-    assert _mpi.run(arguments("wait", "--listen", "192.0.2.1:29501")) == 1
-    assert "cannot wait for the head" in capsys.readouterr().err
+    for listen in ("192.0.2.1:29501", "127.0.0.1:70000"):
+        assert _mpi.run(arguments("wait", "--head", "192.0.2.2", "--listen", listen)) == 1
+        assert "cannot wait for the head" in capsys.readouterr().err

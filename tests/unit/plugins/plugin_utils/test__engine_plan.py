@@ -383,7 +383,9 @@ def test_golden_tensorrt_llm():
     head, worker = other(2, "tensorrt-llm")
     assert head["engine"]["argv"] == TRTLLM.split()
     tool = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
-    assert worker["engine"]["argv"] == [tool, "mpi", "wait", "--listen", "192.168.100.11:29501"]
+    assert worker["engine"]["argv"] == [
+        *(tool, "mpi", "wait", "--head", "192.168.100.10", "--listen", "192.168.100.11:29501")
+    ]
     assert (head["engine"]["runs_here"], worker["engine"]["runs_here"]) == (True, True)
     assert (head["backend"], head["engine"]["ports"], worker["engine"]["ports"]) == (
         "mpi",
@@ -395,7 +397,7 @@ def test_golden_tensorrt_llm():
     assert files["/etc/sparkmatrix/mpi-hosts"] == "192.168.100.10 slots=1\n192.168.100.11 slots=1\n"
     assert "enable_block_reuse: true" in files["/etc/sparkmatrix/trtllm.yml"]
     # mpirun starts the others through the tool, in containers that have the environment of their own node.
-    assert head["engine"]["env"]["OMPI_MCA_plm_rsh_agent"] == f"{tool} mpi order --port 29501"
+    assert head["engine"]["env"]["OMPI_MCA_plm_rsh_agent"] == f"{tool} mpi order --port 29501 --source 192.168.100.10"
     for node in (head, worker):
         assert node["engine"]["env"]["NCCL_SOCKET_IFNAME"] and "-x" not in node["engine"]["argv"]
         assert {mount["target"]: mount["read_only"] for mount in node["mounts"]}.items() >= {
