@@ -47,16 +47,34 @@ def read(root: str = "/") -> dict[str, Any]:
 
 
 def keep(plan: Mapping[str, Any], root: str = "/", check_mode: bool = False) -> bool:
-    """Make ``plan`` the current one. True when it is another one than before, which becomes the previous one."""
+    """Make ``plan`` the current one. True when it is another one than before, which becomes the previous one.
+
+    One that says the same in another form, of an earlier release, is replaced: it has to be usable to come back to.
+    """
     current = _load("current", root)
-    if current and identity(current) == identity(plan):
+    same = bool(current) and identity(current) == identity(plan)
+    if same and set(current) == set(plan):
         return False
     if not check_mode:
         # The older one first: an interruption in between loses nothing that is needed.
-        if current:
+        if current and not same:
             _save("previous", current, root)
         _save("current", plan, root)
     return True
+
+
+def put(current: Mapping[str, Any], previous: Mapping[str, Any], root: str = "/", check_mode: bool = False) -> bool:
+    """Keep exactly these two, on nodes that a failed upgrade left in different steps."""
+    wanted = {"current": dict(current), "previous": dict(previous)}
+    kept = read(root)
+    different = [name for name in NAMES if kept[name] != wanted[name]]
+    if not check_mode:
+        for name in different:
+            if wanted[name]:
+                _save(name, wanted[name], root)
+            else:
+                drop_state(f"{DIRECTORY}/{name}.json", root=root)
+    return bool(different)
 
 
 def forget(root: str = "/", check_mode: bool = False) -> bool:

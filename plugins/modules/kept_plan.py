@@ -17,15 +17,20 @@ options:
     description:
       - V(present) makes O(plan) the current one; another one that was current becomes the previous one.
       - V(read) only returns what is kept.
+      - V(restored) keeps exactly O(plan) and O(previous), as they were read before an upgrade.
       - V(absent) forgets both.
     type: str
-    choices: [present, read, absent]
+    choices: [present, read, restored, absent]
     default: present
   plan:
     description:
       - The node's part of the plan, as M(sparkmatrix.cluster.engine_plan) returns it.
       - With O(state=read), what the current one is compared with, in place of the previous one.
     type: dict
+  previous:
+    description: With O(state=restored), the plan before O(plan); empty where there was none.
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -77,10 +82,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["present", "read", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "read", "restored", "absent"], "default": "present"},
             "plan": {"type": "dict"},
+            "previous": {"type": "dict", "default": {}},
         },
-        required_if=[("state", "present", ("plan",))],
+        required_if=[("state", "present", ("plan",)), ("state", "restored", ("plan",))],
         supports_check_mode=True,
     )
     state = module.params["state"]
@@ -91,6 +97,9 @@ def main() -> None:
             module.exit_json(changed=False, differing=_kept_plan.differing(kept["current"], other), **kept)
         if state == "absent":
             module.exit_json(changed=_kept_plan.forget(check_mode=module.check_mode))
+        if state == "restored":
+            plans = module.params["plan"], module.params["previous"]
+            module.exit_json(changed=_kept_plan.put(*plans, check_mode=module.check_mode))
         module.exit_json(changed=_kept_plan.keep(module.params["plan"], check_mode=module.check_mode))
     except SparkError as exc:
         module.fail_json(msg=str(exc))

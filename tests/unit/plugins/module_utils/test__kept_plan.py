@@ -18,13 +18,28 @@ def test_the_one_before_is_kept(tmp_path):
     assert kept.read(root) == {"current": {}, "previous": {}}
     assert kept.keep(plan("a"), root, check_mode=True)
     assert kept.read(root)["current"] == {}
-    assert kept.keep(plan("a"), root)
+    assert kept.keep(plan("a", memory={"total": 4}), root)
     assert not kept.keep(plan("a", memory={"total": 5}), root)
-    assert kept.read(root)["previous"] == {}
+    # As an earlier release kept it.
+    assert kept.keep(plan("a"), root)
+    assert kept.read(root) == {"current": plan("a"), "previous": {}}
     assert kept.keep(plan("b"), root)
     assert kept.read(root) == {"current": plan("b"), "previous": plan("a")}
     assert kept.keep(plan("a"), root)
     assert kept.read(root) == {"current": plan("a"), "previous": plan("b")}
+
+
+def test_both_are_put_back(tmp_path):
+    root = str(tmp_path)
+    for mark in "abc":
+        kept.keep(plan(mark), root)
+    assert kept.put(plan("b"), plan("a"), root, check_mode=True)
+    assert kept.read(root)["current"] == plan("c")
+    assert kept.put(plan("b"), plan("a"), root)
+    assert not kept.put(plan("b"), plan("a"), root)
+    assert kept.read(root) == {"current": plan("b"), "previous": plan("a")}
+    assert kept.put(plan("b"), {}, root)
+    assert kept.read(root) == {"current": plan("b"), "previous": {}}
 
 
 def test_an_image_and_a_container_make_another_plan(tmp_path):
