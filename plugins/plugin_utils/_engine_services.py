@@ -26,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._recipe import Recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._vllm import DATA_PARALLEL_RPC_PORT
 
 WHERE = "engine_services"
 ALONE = "engine"  # what the only service is called
@@ -293,14 +294,23 @@ def _check_nodes(services: Sequence[Service]) -> list[Finding]:
 def _check_ports(services: Sequence[Service]) -> list[Finding]:
     findings = []
     taken: dict[int, str] = {}
+    # On any node: the head of one service may have a rank of another.
+    meet = {
+        service.wishes.rendezvous_port: f"where the ranks of {service.entry.name} meet (rendezvous_port)"
+        for service in services
+    }
     for service in services:
         name, wishes = service.entry.name, service.wishes
         where = f"{WHERE} {name}"
         others = {
+            DATA_PARALLEL_RPC_PORT: "of vLLM's data parallel ranks",
             wishes.ray.port: "of Ray",
             wishes.ray.dashboard_port: "of Ray's dashboard",
-            wishes.rendezvous_port: "where ranks meet (rendezvous_port)",
+            **meet,
         }
+        if not MIN_PORT <= wishes.rendezvous_port <= MAX_PORT:
+            said = f"rendezvous_port is {wishes.rendezvous_port}"
+            findings.append(Finding(where, said, f"Use {MIN_PORT} to {MAX_PORT}"))
         if not MIN_PORT <= wishes.port <= MAX_PORT:
             findings.append(Finding(where, f"port is {wishes.port}", f"Use {MIN_PORT} to {MAX_PORT}"))
         elif wishes.port in others:

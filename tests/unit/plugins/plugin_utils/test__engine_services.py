@@ -222,6 +222,20 @@ def test_all_findings_at_once():
     ]
 
 
+def test_where_ranks_meet_nobody_serves():
+    """The head of one service may be a node of another, whose ranks meet at its address."""
+    entries = (
+        {**CHAT, "nodes": ["spark1", "spark2"], "rendezvous_port": 8001},
+        {**CODE, "nodes": ["spark3"], "port": 8001},
+        {**SMALL, "nodes": ["spark4"], "port": 29550, "rendezvous_port": 70000},
+    )
+    assert [problem.split(". ")[0] for problem in problems(*entries)] == [
+        "engine_services code: port 8001 is the one where the ranks of chat meet (rendezvous_port)",
+        "engine_services small: rendezvous_port is 70000",
+        "engine_services small: port 29550 is the one of vLLM's data parallel ranks",
+    ]
+
+
 def test_one_environment_has_one_list_of_packages():
     entries = (
         {**CHAT, "nodes": ["spark1"], "memory_share": 0.5},
