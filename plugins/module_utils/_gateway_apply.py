@@ -153,9 +153,12 @@ class _Gateway:
         told = _managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
         unit = next(str(item.content, "utf-8") for item in files if item.path == f"{UNITS}/{UNIT}" and item.content)
         outcome.action = self._due(wanted, _gateway.unit_mark(unit))
-        strays = _gateway_certificate.strays(self.machine, self.door.acme.place if certificate else "")
+        if certificate:
+            leftover = bool(_gateway_certificate.strays(self.machine, self.door.acme.place))
+        else:
+            leftover = _gateway_certificate.remove(self.machine, check_mode=True)
         outcome.diff = told.diff
-        outcome.changed = told.changed or outcome.action != "none" or bool(strays)
+        outcome.changed = told.changed or outcome.action != "none" or leftover
         if certificate and certificate.due:
             outcome.diff, outcome.changed = [*certificate.told.diff, *outcome.diff], True
             if not self.check_mode and certificate.obtain() and outcome.action == "none":

@@ -10,6 +10,7 @@ import dataclasses
 import getpass
 import json
 import re
+import shutil
 import socket
 import threading
 from collections.abc import Sequence
@@ -419,6 +420,38 @@ def test_another_authority_and_none(fake: Fake) -> None:
     fake.deaf = False
     fake.apply()
     assert not fake.path(_gateway_acme.PLACE).exists() and not fake.path(RENEWING).exists() and not fake.renewing
+
+
+@pytest.mark.parametrize("gone", [[], [RENEWING], [RENEWING, _gateway_acme.SERVICE, _gateway_acme.PLACE]])
+@pytest.mark.parametrize("absent", [False, True])
+def test_a_removal_that_was_cut_off(fake: Fake, gone: list[str], absent: bool) -> None:
+    fake.write(_gateway_acme.CERTBOT, "")
+    fake.apply()
+    before = fake.tree()
+    fake.apply(**SIGNED)
+    for name in gone:
+        path = fake.path(name if name.startswith("/") else f"/etc/systemd/system/{name}")
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        fake.refuse = {f"disable --now {_gateway_acme.TIMER}": "Unit file does not exist"}
+    if absent:
+        assert _gateway_apply.remove(fake.node()).changed
+        assert not _gateway_apply.remove(fake.node()).changed
+    else:
+        assert fake.apply().changed and fake.tree() == before
+        assert not fake.apply().changed
+    assert not fake.path("/var/lib/sparkmatrix/managed/gateway_acme.json").exists()
+
+
+def test_what_a_cut_off_removal_has_left_is_not_forgotten(fake: Fake) -> None:
+    fake.write(_gateway_acme.CERTBOT, "")
+    fake.apply(**SIGNED)
+    manifest = fake.path("/var/lib/sparkmatrix/managed/gateway_acme.json")
+    kept = manifest.read_text()
+    fake.apply()
+    assert not manifest.exists() and not fake.apply().changed
+    manifest.write_text(kept)
+    assert fake.apply(check=True).changed and manifest.exists()
+    assert fake.apply().changed and not manifest.exists() and not fake.apply().changed
 
 
 def test_an_authority_that_refuses(fake: Fake) -> None:
