@@ -83,6 +83,11 @@ class Engine:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
+    def here(self) -> bool:
+        """On the head engines listen on loopback only; one of another node cannot be in the way."""
+        return self.host == "localhost" or (bool(_address(self.host)) and ipaddress.ip_address(self.host).is_loopback)
+
+    @property
     def key_conf(self) -> str:
         return f"{ETC}/engine-key-{self.name}.conf"
 
@@ -205,7 +210,7 @@ def problems(door: Door) -> list[str]:
     for name, port in (("gateway_port", door.port), ("gateway_local_port", door.local_port)):
         if not 1 <= port <= 65535:
             found.append(f"{name} is {port}, expected 1 to 65535.")
-        elif port in {engine.port for engine in door.engines}:
+        elif port in {engine.port for engine in door.engines if engine.here}:
             found.append(sentence(f"{name} is {port}, the engine's own port", "", f"Choose another {name}"))
     if door.port == door.local_port:
         found.append(
@@ -270,7 +275,7 @@ def problems(door: Door) -> list[str]:
             if not _FILE.match(path):
                 found.append(sentence(f"{name} is {path!r}", "", "With gateway_tls: files it names a file on the head"))
     if door.tls == "acme":
-        taken = {engine.port: f"the port of the engine {engine.name}" for engine in door.engines}
+        taken = {engine.port: f"the port of the engine {engine.name}" for engine in door.engines if engine.here}
         taken |= {door.port: "gateway_port", door.local_port: "gateway_local_port"}
         found += _gateway_acme.problems(door.acme, door.tls_names, taken)
     for name in door.tls_names if door.tls != "acme" else ():

@@ -253,8 +253,14 @@ def check_door(context: Context) -> Iterator[Finding]:
         numbers = {option: int(values[option]) for option, (_name, usual) in DOOR.items() if isinstance(usual, int)}
         usual = {"host": "127.0.0.1", "key": False, "task": "generate"}
         engines = [
-            {**usual, "name": f"engine{number}", "model": str(number), "port": port}
-            for number, (_node, port, _what) in enumerate(service_ports(context))
+            {
+                **usual,
+                "name": f"engine{number}",
+                "model": str(number),
+                "port": port,
+                "host": usual["host"] if node == head else node,
+            }
+            for number, (node, port, _what) in enumerate(service_ports(context))
         ]
         acme |= {
             "port": int(acme["port"]),

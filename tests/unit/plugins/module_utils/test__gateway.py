@@ -35,6 +35,10 @@ def conf(wanted: g.Door) -> str:
 
 def test_a_plain_door_is_accepted():
     assert g.problems(DOOR) == []
+    # The port of an engine on another node is free here.
+    signed = g.Acme(agree_tos=True, port=8001)
+    assert g.problems(dataclasses.replace(SEVERAL, local_port=8001)) == []
+    assert g.problems(dataclasses.replace(SEVERAL, tls="acme", tls_names=("a.lab",), acme=signed)) == []
     assert (
         g.problems(door(listen=("lo", "::"), tls="own_ca", tls_names=("api.lab", "10.0.0.1"), allow_from=("10/8",)[:0]))
         == []
@@ -65,7 +69,10 @@ def test_a_plain_door_is_accepted():
         ({"tls_names": ("a b",)}, "gateway_tls_names has 'a b'"),
         ({"allow_from": ("x",)}, "gateway_allow_from has 'x'"),
         ({"engines": ()}, "there is no engine to lead to"),
-        ({"engines": (TINY, BGE), "local_port": 8001}, "gateway_local_port is 8001, the engine's own port"),
+        (
+            {"engines": (TINY, dataclasses.replace(BGE, host="127.0.0.1")), "local_port": 8001},
+            "gateway_local_port is 8001, the engine's own port",
+        ),
         ({"engines": (TINY, g.Engine("b", "tiny"))}, "several engines have the model tiny"),
         ({"engines": (TINY, g.Engine("chat", "b"))}, "several engines have the name chat"),
         ({"engines": (g.Engine("A b", "tiny"),)}, "an engine has the name 'A b'"),

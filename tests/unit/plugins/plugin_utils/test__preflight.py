@@ -395,6 +395,12 @@ def test_settings_of_the_door(settings, says):
     assert not list(inventory_checks.check_door(context({"gateway"}, {"a": {}})))
 
 
+def test_a_service_of_another_node_is_not_in_the_way_of_the_door():
+    services = [{"name": "a"}, {"name": "b", "port": 8081, "nodes": ["spark2"]}]
+    hosts = inventory(2, gateway_listen=["lo"], engine_services=services)
+    assert not list(inventory_checks.check_door(context({"gateway"}, hosts)))
+
+
 def test_fabric_subnets():
     read = nodes()
     network = read["spark3"]["network"]
