@@ -159,10 +159,14 @@ class _Gateway:
             leftover = _gateway_certificate.remove(self.machine, check_mode=True)
         outcome.diff = told.diff
         outcome.changed = told.changed or outcome.action != "none" or leftover
+        signed: list[dict[str, Any]] = []
         if certificate and certificate.due:
-            outcome.diff, outcome.changed = [*certificate.told.diff, *outcome.diff], True
-            if not self.check_mode and certificate.obtain() and outcome.action == "none":
-                outcome.action = "reloaded"
+            signed = certificate.told.diff
+            outcome.diff, outcome.changed = [*signed, *outcome.diff], outcome.changed or certificate.changes
+            if not self.check_mode and certificate.obtain():
+                outcome.changed = True
+                if outcome.action == "none":
+                    outcome.action = "reloaded"
             outcome.warnings += certificate.warnings
         if self.check_mode or not outcome.changed:
             return outcome
@@ -171,7 +175,7 @@ class _Gateway:
         if self.door.tls not in _gateway.WATCHED and self.machine.read(f"{UNITS}/{WATCH}") is not None:
             self.machine.command("systemctl", "disable", "--now", WATCH, step="watching the certificate no more")
         result = _managed_files.apply_set(SET, files, root=self.machine.root)
-        outcome.diff, outcome.warnings = result.diff, [*outcome.warnings, *result.warnings]
+        outcome.diff, outcome.warnings = [*signed, *result.diff], [*outcome.warnings, *result.warnings]
         try:
             self._run(outcome.action, wanted)
         except SparkError as exc:

@@ -10,6 +10,7 @@ The first certificate is got by the very unit that renews it: what has worked on
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ class Certificate:
     def __init__(self, machine: Machine, acme: Acme, names: Sequence[str], address: str) -> None:
         self.machine = machine
         self.acme = acme
+        self.names = tuple(names)
         units = _gateway_acme.units(acme, names, address)
         self.files = [
             *(File(f"{UNITS}/{name}", text.encode()) for name, text in units.items()),
@@ -49,13 +51,15 @@ class Certificate:
         self.warnings: list[str] = []
         self.told = _managed_files.apply_set(SET, self.files, check_mode=True, root=machine.root)
         self.usable = self._usable()
+        timer = self._show(TIMER)
+        runs = timer.get("ActiveState") == "active" and timer.get("UnitFileState") == "enabled"
+        # Whatever the authority says.
+        self.changes = self.told.changed or not self.usable or not runs
 
     @property
     def due(self) -> bool:
         """Whether anything has to be done now; what is only old is left to the timer."""
-        timer, service = self._show(TIMER), self._show(SERVICE)
-        runs = timer.get("ActiveState") == "active" and timer.get("UnitFileState") == "enabled"
-        return self.told.changed or not self.usable or not runs or service.get("ActiveState") == "failed"
+        return self.changes or self._show(SERVICE).get("ActiveState") == "failed"
 
     def obtain(self) -> bool:
         """Whether there is a new certificate. Raises when there is none that can be used; then all is as before."""
@@ -70,7 +74,7 @@ class Certificate:
             try:
                 self._ask()
             except SparkError as exc:
-                if self.told.changed or not self.usable:
+                if not self.usable:
                     raise
                 self.warnings.append(f"The certificate could not be renewed; the old one still counts. {exc}")
             self.machine.command("systemctl", "enable", "--now", TIMER, step="renewing the certificate in time")
@@ -112,10 +116,13 @@ class Certificate:
         return [File(path, state.content, owner=owner, group=group, mode=state.mode)] if state.kind == "file" else []
 
     def _usable(self) -> bool:
-        """Whether there is one that has not run out."""
-        path = self.machine.real(self.acme.certificate_paths[0])
-        return self._text() is not None and self.machine.works(
-            "openssl", "x509", "-in", path, "-noout", "-checkend", "0"
+        """Whether there is one of this authority that has all names and has not run out."""
+        if self._text() is None:
+            return False
+        look = ("openssl", "x509", "-in", self.machine.real(self.acme.certificate_paths[0]), "-noout")
+        told = self.machine.runner([*look, "-ext", "subjectAltName"]).out
+        return set(self.names) <= set(re.findall(r"DNS:([^\s,]+)", told)) and self.machine.works(
+            *look, "-checkend", "0"
         )
 
     def _text(self) -> str | None:

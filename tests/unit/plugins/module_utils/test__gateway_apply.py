@@ -49,6 +49,7 @@ class Fake:
         self.active = False
         self.enabled = False
         self.watching = False
+        self.covers = "DNS:www.lab, DNS:api.lab"
         self.title = ""
         self.running = ""
         self.deaf = False  # nginx keeps what it has, as when it cannot bind
@@ -140,6 +141,8 @@ class Fake:
         if "-out" in argv:
             Path(argv[argv.index("-out") + 1]).write_text("certificate\n")
             Path(argv[argv.index("-keyout") + 1]).write_text("private key\n")
+        if "subjectAltName" in argv:
+            return Completed(0, f"X509v3 Subject Alternative Name: \n    {self.covers}\n")
         return Completed(0)
 
     def service(self, wanted: Any) -> Any:
@@ -470,7 +473,17 @@ def test_an_authority_that_refuses(fake: Fake) -> None:
     fake.apply(**SIGNED)
     fake.authority, fake.failed = "refuses", True
     done = fake.apply(**SIGNED)
-    assert "the old one still counts" in " ".join(done.warnings)
+    assert "the old one still counts" in " ".join(done.warnings) and not done.changed
+    # Other units and a certificate that counts: they stay, and the door goes on.
+    mail = {**SIGNED, "acme": dataclasses.replace(SIGNED["acme"], email="ops@lab.test")}
+    done = fake.apply(**mail)
+    assert done.changed and "the old one still counts" in " ".join(done.warnings)
+    assert _gateway_acme.SERVICE in str(done.diff) and "ops@lab.test" in str(done.diff)
+    assert not fake.apply(**mail).changed
+    fake.covers = "DNS:www.lab"
+    with pytest.raises(SparkError, match="no certificate from"):
+        fake.apply(**mail)
+    fake.covers = "DNS:api.lab"
     fake.refuse = {"-checkend": "it has run out"}
     with pytest.raises(SparkError, match="no certificate from"):
         fake.apply(**SIGNED)
