@@ -114,6 +114,8 @@ class Door:
         if not self.silence.may_kill(now):
             return SparkError(f"{found}; killed {KILLS} times within the hour, it froze again", _gateway.UNIT, remedy)
         self.silence.killed(now)
-        self.runner(["systemctl", "kill", "--signal=KILL", _gateway.UNIT])
+        done = self.runner(["systemctl", "kill", "--signal=KILL", _gateway.UNIT])
+        if done.rc != 0:
+            return SparkError(f"{found}; it could not be killed: {done.complaint}", _gateway.UNIT, remedy)
         self.note(f"{found}. Killed; systemd starts it again")
         return SparkError(f"{found}; killed, systemd starts it again", _gateway.UNIT, "")

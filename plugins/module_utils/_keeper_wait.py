@@ -16,7 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keep_status import SERVING
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import DOOR, Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import (
     POLL_S,
     Answer,
@@ -77,6 +77,6 @@ def _failures(state: Mapping[str, Any]) -> int:
 
 def _why(store: Store, state: Mapping[str, Any]) -> str:
     """The reason of the last failure; the keeper has read it from the journal."""
-    entries = store.history()
+    entries = [entry for entry in store.history() if entry.get("event") != DOOR]
     reason = str(entries[-1].get("reason", "")) if entries else str(state.get("detail") or "")
     return f"{reason}\nIt goes on trying until it gives up. {_REMEDY}" if state.get("end") != "gave_up" else reason

@@ -731,6 +731,7 @@ def test_waiting_ends_with_a_token_of_the_engine_that_the_keeper_is_content_with
 def test_waiting_ends_with_a_failure_and_its_reason(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
     waiting.store.add({"event": "start", "reason": "no such model"}, print)
+    waiting.store.add({"event": "door", "reason": "it is frozen"}, print)
     waiting.states = [{"phase": "backoff", "failures": 1}]
     with pytest.raises(SparkError, match="no such model"):
         waiting.wait()

@@ -161,10 +161,12 @@ class Frozen:
         house.awake = ""
 
     notes: list[str]
+    answer = Completed(0)
 
     def systemctl(self, argv: Sequence[str]) -> Completed:
         if argv[1] == "kill":
             self.kills += 1
+            return self.answer
         if "CPUUsageNSec" in argv:
             return Completed(0, f"{self.spent}\n")
         return Completed(0, "LoadState=loaded\nActiveState=active\nSubState=running\n")
@@ -184,6 +186,13 @@ def test_a_frozen_door_is_killed_and_the_reason_is_told(house: House) -> None:
     assert "it does not answer" in frozen.after(5)  # the new one gets as long
     house.awake = "abc"
     assert frozen.after(5) == ""
+
+
+def test_a_door_that_cannot_be_killed(house: House) -> None:
+    frozen = Frozen(house)
+    frozen.answer = Completed(1, "", "Access denied")
+    frozen.after(0)
+    assert "it could not be killed: Access denied" in frozen.after(30) and frozen.notes == []
 
 
 def test_a_busy_door_is_not_a_frozen_one(house: House) -> None:
