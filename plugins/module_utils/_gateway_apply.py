@@ -394,7 +394,7 @@ class _Gateway:
                 raise SparkError(
                     f"nginx does not accept the configuration: {done.complaint.replace(place, ETC)}",
                     "nginx -t",
-                    "Nothing was changed",
+                    "The door runs as before",
                 )
         finally:
             shutil.rmtree(place, ignore_errors=True)
