@@ -309,7 +309,8 @@ class Service:
                         f"the started process has {HASH_VARIABLE}={state.running_hash or '(unset)'},"
                         f" expected {self.wanted.config_hash}",
                         self.name,
-                        f"The unit file on this node and the run disagree: systemctl cat {self.name}",
+                        "The unit file on this node and the run disagree, as when two runs change it at the same time:"
+                        f" run again when the other one has ended; systemctl cat {self.name}",
                     )
             # While the old invocation ends, it still shows its own count of restarts.
             elif (state.stopped and not state.job) or (
