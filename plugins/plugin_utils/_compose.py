@@ -35,6 +35,16 @@ _ENTRYPOINT_KEPT = "nvcr.io/"
 _TITLE = "# Managed by sparkmatrix.cluster (role {}). By hand: systemctl start {}\n"
 
 
+def command(project: str, file: str) -> str:
+    """``docker compose`` for a unit: what is said goes to the journal, without colours."""
+    return f"/usr/bin/docker compose --ansi never --project-name {project} --file {file}"
+
+
+def up(compose: str, service: str) -> str:
+    """``compose`` in the foreground, as long as ``service`` runs, with its exit code."""
+    return f"{compose} up --no-color --no-log-prefix --pull never --abort-on-container-exit --exit-code-from {service}"
+
+
 @dataclass(frozen=True)
 class ContainerWishes:
     """What a user may change."""

@@ -20,6 +20,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _node_main
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_service import HASH_VARIABLE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _compose
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role engine)."
 _UNIT_TITLE = f"{_MANAGED} The last line changes with everything that needs a restart.\n"
@@ -230,7 +231,7 @@ def _venv_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str
 
 def _container_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str:
     container = plan["container"]
-    compose = f"/usr/bin/docker compose --ansi never --project-name {container['project']} --file {container['file']}"
+    compose = _compose.command(container["project"], container["file"])
     grace = settings.stop_timeout_s if plan["role"] == "head" else _WORKER_GRACE_S
     wants = [
         "Wants=network-online.target",
@@ -246,8 +247,7 @@ def _container_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -
         "# A container that an interrupted start left.",
         f"ExecStartPre=-{compose} down --timeout 5",
         *(drop if settings.drop_caches else []),
-        f"ExecStart={compose} up --no-color --no-log-prefix --pull never --abort-on-container-exit"
-        " --exit-code-from engine",
+        f"ExecStart={_compose.up(compose, _compose.SERVICE)}",
         "# A worker has no request to finish, and one of SGLang ignores SIGTERM.",
         f"ExecStop={compose} down --timeout {grace}",
         "# The container is Docker's child, not this unit's: whatever ended the unit ends it too.",

@@ -16,8 +16,8 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _node_main
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_service import HASH_VARIABLE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _compose
 
-ENVIRONMENT = f"{_engine_names.DIRECTORY}/ray.env"
 _MANAGED = "# Managed by sparkmatrix.cluster (role ray)"
 _OLD_SESSIONS = "-name session_2* -mtime +7"
 
@@ -45,7 +45,7 @@ def make(plan: Mapping[str, Any], settings: Settings, token_mark: str = "", imag
     unit = "\n".join([*_head_of_unit(plan), *service]) + "\n"
     config_hash = hashlib.sha256("".join((unit, ray["config_hash"], token_mark, image_mark)).encode()).hexdigest()[:12]
     files = {
-        ENVIRONMENT: f"{_MANAGED}\n{ray['environment_file']}",
+        _compose.RAY_ENVIRONMENT: f"{_MANAGED}\n{ray['environment_file']}",
         f"{_engine_names.UNITS}/{_engine_names.RAY_UNIT}": f"{unit}Environment={HASH_VARIABLE}={config_hash}\n",
         **ray["files"],
     }
@@ -76,7 +76,7 @@ def _venv_service(plan: Mapping[str, Any], settings: Settings) -> Sequence[str]:
         f"User={settings.user}",
         f"Group={settings.group}",
         f"WorkingDirectory={plan['home']}",
-        f"EnvironmentFile={ENVIRONMENT}",
+        f"EnvironmentFile={_compose.RAY_ENVIRONMENT}",
         "# Logs of earlier sessions; Ray keeps all of them.",
         f"ExecStartPre=-/usr/bin/find {ray['temp_dir']} -mindepth 1 -maxdepth 1 {_OLD_SESSIONS} -exec rm -rf {{}} +",
         *_drop_caches("-+", "As root (+), and no reason not to start (-)."),
@@ -99,8 +99,7 @@ def _venv_service(plan: Mapping[str, Any], settings: Settings) -> Sequence[str]:
 
 
 def _container_service(ray: Mapping[str, Any]) -> Sequence[str]:
-    project = f"--project-name {ray['container']} --file {ray['compose_file']}"
-    compose = f"/usr/bin/docker compose --ansi never {project}"
+    compose = _compose.command(ray["container"], ray["compose_file"])
     state = ray["temp_dir"].removeprefix("/var/lib/")
     return [
         "[Service]",
@@ -114,8 +113,7 @@ def _container_service(ray: Mapping[str, Any]) -> Sequence[str]:
         f"ExecStartPre=-/usr/bin/find {ray['temp_dir']} -mindepth 1 -maxdepth 1 ( -type s -o {_OLD_SESSIONS} )"
         " -exec rm -rf {} +",
         *_drop_caches("-", "No reason not to start (-)."),
-        f"ExecStart={compose} up --no-color --no-log-prefix --pull never --abort-on-container-exit"
-        " --exit-code-from ray",
+        f"ExecStart={_compose.up(compose, _compose.RAY_SERVICE)}",
         "# Ray's main process, told by Docker, takes the node out of the cluster and ends the others in its own order"
         " (4 s).",
         f"ExecStop={compose} down --timeout 20",

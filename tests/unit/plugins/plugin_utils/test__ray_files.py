@@ -84,6 +84,7 @@ def test_in_containers_ray_is_what_docker_runs():
         assert plan["ray"]["compose_file"] in made.files
         compose = f"/usr/bin/docker compose --ansi never --project-name {plan['ray']['container']} --file "
         assert f"\nExecStart={compose}{plan['ray']['compose_file']} up " in text
+        assert " --abort-on-container-exit --exit-code-from ray\n" in text
         assert "\nRequires=docker.service\n" in text and f"Description=Ray {role} of" in text
         assert "\nStateDirectory=sparkmatrix/ray\n" in text
         # The container has its own user and limits.
