@@ -213,7 +213,7 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
             place, wishes.container, job.image, argv, mounts, head=fact is head and job.spec.key, beside_ray=over_ray
         )
         compose = _compose.text(made)
-    ray_files = _ray_files(job, ray, rank, ray_argv)
+    ray_files = _contained_ray(job, ray, rank, ray_argv)
     return {
         "names": {
             "instance": names.instance,
@@ -291,7 +291,7 @@ def _own(job: Job, fact: FabricFact) -> dict[str, str]:
     return {"VLLM_HOST_IP": fact.cluster_address} if job.spec.name == "vllm" else {}
 
 
-def _ray_files(job: Job, ray: _ray.RayWishes, rank: Rank, argv: Sequence[str]) -> dict[str, str]:
+def _contained_ray(job: Job, ray: _ray.RayWishes, rank: Rank, argv: Sequence[str]) -> dict[str, str]:
     """What Ray's container on a node is made from. Its processes are the ranks, so it sees what a rank sees."""
     if job.backend != "ray" or job.runtime != "container":
         return {}

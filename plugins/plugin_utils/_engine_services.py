@@ -453,11 +453,16 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> d
     }
 
 
+def in_container(plan_: Mapping[str, Any]) -> bool:
+    """Whether something of the service is made from its image on the plan's node."""
+    return bool(plan_["runtime"] == "container" and (plan_["engine"]["runs_here"] or plan_["ray"]["needed"]))
+
+
 def _images(plans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What containers of the node are made from, each once; ``ray``: a Ray is, too."""
     made: dict[str, dict[str, Any]] = {}
     for plan_ in plans:
-        if plan_["runtime"] == "container" and (plan_["engine"]["runs_here"] or plan_["ray"]["needed"]):
+        if in_container(plan_):
             image = made.setdefault(plan_["image"], {"name": plan_["image"], "ray": False, "patches": []})
             if plan_["ray"]["needed"]:
                 image.update(ray=True, patches=plan_["patches"])

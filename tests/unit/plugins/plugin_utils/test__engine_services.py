@@ -11,7 +11,7 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import errors
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_services, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_services, _image_judge, _recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_services import Service
 
@@ -332,6 +332,44 @@ def test_containers_with_ray():
         [],
         [],
     ]
+
+
+IMAGE = {"runtime": "container", "launch": "native", "image": "x/y:v0.33.0"}
+
+
+@pytest.mark.parametrize(
+    "services,ids,named",
+    [
+        # Ranks of one service; the other one is alone on its node, where nobody has to fit it.
+        ([CHAT, {**CODE, "nodes": ["spark3"]}], "1222", ["chat"]),
+        ([CHAT, {**CODE, "nodes": ["spark3"]}], "1123", []),
+        # One name, two services: each is the same on its own nodes.
+        ([CHAT, CODE], "1122", []),
+        ([CHAT, CODE], "1212", ["chat", "code"]),
+        # Not there yet, in check mode.
+        ([CHAT, CODE], "1-2-", []),
+        # Beside another service of the node.
+        ([CHAT, {**SMALL, "nodes": ["spark2"], "memory_share": 0.4}], "12--", ["chat"]),
+    ],
+)
+def test_one_image_for_the_ranks_of_a_service(services, ids, named):
+    if services[1]["name"] == "small":
+        services = [{**services[0], "memory_share": 0.6}, services[1]]
+    plans = made(*({**service, **IMAGE} for service in services)).plans
+    seen = {host: {"x/y:v0.33.0": "" if mark == "-" else f"sha256:{mark}"} for host, mark in zip(HOSTS, ids)}
+    findings = _image_judge.judge(plans, seen)
+    assert [finding.host for finding in findings] == [f"engine_services {name}" for name in named]
+    for finding in findings:
+        assert "docker image rm x/y:v0.33.0" in finding.remedy and "sha256:" in finding.found
+
+
+def test_images_of_a_service_alone():
+    plans = made({**CHAT, **IMAGE}, count=2).plans
+    assert not _image_judge.judge(plans, {"spark1": {"x/y:v0.33.0": "sha256:1"}, "spark2": {}})
+    seen = {"spark1": {"x/y:v0.33.0": "sha256:1"}, "spark2": {"x/y:v0.33.0": "sha256:2"}}
+    (finding,) = _image_judge.judge(plans, seen)
+    assert str(finding.host) == "engine"
+    assert "spark1 sha256:1, spark2 sha256:2" in finding.found
 
 
 def test_without_a_firewall():

@@ -1,0 +1,58 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.task import Task
+from ansible.template import Templar
+from ansible_collections.sparkmatrix.cluster.plugins.action import engine_image_judge
+
+IMAGE = "x/y:v0.33.0"
+PLAN = {
+    "names": {"instance": ""},
+    "runtime": "container",
+    "image": IMAGE,
+    "engine": {"runs_here": True},
+    "ray": {"needed": False},
+    "beside": [],
+}
+IDLE = {"runtime": "", "image": "", "engine": {"runs_here": False}, "ray": {"needed": False}, "beside": []}
+PLANS = {"spark1": PLAN, "spark2": PLAN, "spark3": IDLE}
+
+
+def act(**args):
+    task = Task()
+    task.args = args
+    plugin = engine_image_judge.ActionModule(
+        task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
+    )
+    return plugin.run(task_vars={})
+
+
+def seen(first, second):
+    return {
+        "spark1": {"ids": {IMAGE: first}},
+        "spark2": {"ids": {IMAGE: second}},
+        "spark3": {"skipped": True},
+    }
+
+
+def test_the_same_everywhere():
+    result = act(plans=PLANS, images=seen("sha256:1", "sha256:1"))
+    assert not result["changed"] and not result.get("failed") and result["findings"] == []
+
+
+def test_all_that_differ_are_named():
+    result = act(plans=PLANS, images=seen("sha256:1", "sha256:2"))
+    assert result["failed"]
+    assert "nothing was started" in result["msg"] and "spark1 sha256:1, spark2 sha256:2" in result["msg"]
+
+
+@pytest.mark.parametrize("args", [{"plans": {"spark1": {}}, "images": {}}, {"plans": PLANS, "images": {"spark1": 7}}])
+def test_not_what_the_modules_return(args):
+    assert "unexpected" in act(**args)["msg"]
