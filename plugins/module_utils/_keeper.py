@@ -31,6 +31,10 @@ PROGRESS = (
     "sglang:num_used_tokens",
     "sglang:gen_throughput",
 )
+# TensorRT-LLM's /metrics is a list of the iterations since it was last asked, empty while it stands still; needs
+# enable_iter_perf_stats, which the plan sets. Its Prometheus page would not do: it is renewed when a request is
+# finished, not while one long prompt is read. By pattern, since the list may be cut off.
+_ITERATION = re.compile(r'"iter"\s*:\s*(\d+)')
 _SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(\{[^}]*\})? (\S+)")
 REFUSED_S = 20.0  # how long an engine whose process runs may have no open port
 RUNNING = ("active", "reloading", "refreshing")
@@ -39,7 +43,12 @@ WATCHDOG_BACKOFF_S = 60.0
 
 
 def fingerprint(text: str) -> tuple[str, ...]:
-    """The samples of an engine's ``/metrics`` (Prometheus text format) that move while it works; empty: it has none."""
+    """What moves in an engine's ``/metrics`` while it works: samples in Prometheus text format, or the last iteration.
+
+    Empty: nothing to go by, or no iteration since it was last asked.
+    """
+    if text.startswith("["):
+        return tuple(f"iter={number}" for number in _ITERATION.findall(text)[-1:])
     found = []
     for line in text.splitlines():
         match = _SAMPLE.match(line)

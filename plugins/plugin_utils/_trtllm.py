@@ -159,7 +159,8 @@ def free_fraction(budget: Budget) -> float:
 
 
 def _file(launch: Launch) -> dict[str, Any]:
-    made: dict[str, Any] = {"kv_cache_config": {"enable_block_reuse": True}}
+    # The keeper sees by its iterations whether an engine that gives no answer is busy or stands still.
+    made: dict[str, Any] = {"kv_cache_config": {"enable_block_reuse": True}, "enable_iter_perf_stats": True}
     if launch.shared and launch.budget and launch.budget.cache_tokens:
         # The smaller of this and the share of free memory counts: services beside it may come later.
         made["kv_cache_config"]["max_tokens"] = launch.budget.cache_tokens

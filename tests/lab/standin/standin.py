@@ -305,6 +305,7 @@ class Api(BaseHTTPRequestHandler):
     job: Job
     group: Group
     tokens = 0
+    told = 0  # of the tokens
     busy = 0
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -338,6 +339,15 @@ class Api(BaseHTTPRequestHandler):
             return False
         return True
 
+    def iterations(self) -> list[dict[str, int]]:
+        """TensorRT-LLM: those since it was asked last, and none at all unless its file of options says so."""
+        told, Api.told = Api.told, Api.tokens
+        config = self.job.get("config") or self.job.get("extra_llm_api_options")
+        text = pathlib.Path(config).read_text() if config else ""
+        if "enable_iter_perf_stats: true" not in text.splitlines():
+            return []
+        return [{"iter": number} for number in range(told + 1, Api.told + 1)]
+
     def do_GET(self) -> None:
         if self.allowed():
             self.get()
@@ -357,7 +367,7 @@ class Api(BaseHTTPRequestHandler):
         if path == "/v1/models":
             return self.reply(200, {"object": "list", "data": [{"id": self.job.served, "object": "model"}]})
         if path == "/metrics" and engine == "tensorrt-llm":
-            return self.reply(200, [{"iter": Api.tokens}])
+            return self.reply(200, self.iterations())
         if path == "/metrics" and (engine == "vllm" or self.job.get("enable_metrics")):
             labels = f'{{model_name="{self.job.served}"}}'
             name = "vllm" if engine == "vllm" else "sglang"

@@ -81,6 +81,20 @@ def test_trtllm_serve_is_one_process_of_an_mpi_job(standin, tmp_path, monkeypatc
         standin.Job("tensorrt-llm", words)
 
 
+def test_trtllm_lists_its_iterations_only_when_it_is_told_to(standin, tmp_path):
+    options = tmp_path / "trtllm.yml"
+    api = standin.Api.__new__(standin.Api)
+    for text, expected in (
+        ("enable_iter_perf_stats: true\n", [{"iter": 1}, {"iter": 2}]),
+        ("stream_interval: 1\n", []),
+    ):
+        options.write_text(text)
+        api.job = standin.Job("tensorrt-llm", [str(tmp_path), "--config", str(options)])
+        standin.Api.tokens, standin.Api.told = 2, 0
+        assert api.iterations() == expected
+        assert api.iterations() == []
+
+
 @pytest.mark.parametrize(
     ("engine", "words"),
     [

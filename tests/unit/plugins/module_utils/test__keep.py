@@ -257,6 +257,24 @@ def test_a_busy_engine_is_left_alone(cluster):
     assert "busy" in cluster.store.read()["detail"]
 
 
+def test_a_hang_of_an_engine_that_lists_its_iterations(cluster):
+    cluster.counters = '[{"iter": 7}]'
+    cluster.plan[15.0] = set_to(cluster, "counters", "[]")
+    cluster.plan[20.0] = set_to(cluster, "answers", False)
+    cluster.plan[160.0] = set_to(cluster, "answers", True)
+    cluster.keep(until=200)
+    assert cluster.events == ["hang"]
+
+
+def test_an_engine_whose_iterations_go_on_is_left_alone(cluster):
+    cluster.plan[20.0] = set_to(cluster, "answers", False)
+    for moment in range(25, 900, 25):
+        cluster.plan[float(moment)] = set_to(cluster, "counters", f'[{{"iter": {moment}}}]')
+        cluster.plan[float(moment) + 6] = set_to(cluster, "counters", "[]")
+    cluster.keep(until=880)
+    assert cluster.events == []
+
+
 def test_an_engine_without_counters_says_so(cluster):
     cluster.counters = ""
     cluster.plan[20.0] = set_to(cluster, "answers", False)

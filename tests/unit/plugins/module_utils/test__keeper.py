@@ -120,7 +120,20 @@ def test_fingerprint_takes_what_moves_and_nothing_else():
     )
 
 
-@given(st.text())
+@pytest.mark.parametrize(
+    "text,expected",
+    [
+        ("[]", ()),
+        ('[{"iter": 6, "iterLatencyMS": 9.5}, {"iter":7,"kvCacheStats":{"usedNumBlocks":1}}]', ("iter=7",)),
+        ('[{"iter": 6}, {"iter": 7}, {"it', ("iter=7",)),  # cut off
+        ('["iter"]', ()),
+    ],
+)
+def test_fingerprint_of_a_list_of_iterations(text, expected):
+    assert k.fingerprint(text) == expected
+
+
+@given(st.one_of(st.text(), st.text().map("[{}".format)))
 def test_fingerprint_reads_anything(text):
     assert isinstance(k.fingerprint(text), tuple)
 

@@ -396,6 +396,8 @@ def test_golden_tensorrt_llm():
     assert not worker["engine"]["files"]
     assert files["/etc/sparkmatrix/mpi-hosts"] == "192.168.100.10 slots=1\n192.168.100.11 slots=1\n"
     assert "enable_block_reuse: true" in files["/etc/sparkmatrix/trtllm.yml"]
+    # The keeper would have nothing to go by.
+    assert "\nenable_iter_perf_stats: true\n" in "\n" + files["/etc/sparkmatrix/trtllm.yml"]
     # mpirun starts the others through the tool, in containers that have the environment of their own node.
     assert head["engine"]["env"]["OMPI_MCA_plm_rsh_agent"] == f"{tool} mpi order --port 29501 --source 192.168.100.10"
     for node in (head, worker):
