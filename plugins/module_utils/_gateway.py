@@ -27,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError, sentence
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway_acme import Acme
 
+SET = "gateway"
 UNIT = "sparkmatrix-gateway.service"
 WATCH = "sparkmatrix-gateway-certificate"
 USER = "sparkmatrix-gateway"
@@ -65,6 +66,8 @@ _DNS = re.compile(r"^(?=.{1,253}$)([a-z0-9*]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-
 _FILE = re.compile(r"^/[A-Za-z0-9._/+@-]+$")
 _HOST = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.-]*$|^[0-9a-fA-F:]+$")
 _LOOPBACK = "127.0.0.1"
+# Compared with what listens already; nothing is bound to it.
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104
 
 
 @dataclass(frozen=True)
@@ -366,6 +369,11 @@ def interfaces(document: Any) -> dict[str, list[str]]:
                 if item.get("scope") in ("global", "host") and not item.get("deprecated"):
                     own.append(str(item.get("local")))
     return found
+
+
+def collide(one: str, other: str) -> bool:
+    """Whether two sockets of the same port are in each other's way. Whether ``::`` is IPv4 as well cannot be seen."""
+    return one == other or one in EVERYWHERE or other in EVERYWHERE
 
 
 def challenged(listeners: Sequence[Listener], door: Door, address: str) -> list[Listener]:

@@ -33,21 +33,26 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
     _probe,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import ETC, RUN, UNIT, Door, Engine, Listener
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import (
+    ETC,
+    RUN,
+    SET,
+    UNIT,
+    Door,
+    Engine,
+    Listener,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway_certificate import Certificate
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine, alone
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import File
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import File, Result
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_service import Service, Wanted
 
-SET = "gateway"
 WHAT = "the door"
 WATCH = f"{_gateway.WATCH}.path"
 LOCK = "/run/lock/sparkmatrix-gateway.lock"
 UNITS = "/etc/systemd/system"
 RELOAD_TIMEOUT_S = 15.0
 POLL_S = 0.1
-# Compared with what listens already; nothing is bound to it.
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104
 KEY_BYTES = 32
 CA_DAYS = 3650
 # 825 days is the most that Apple's clients accept; renewed by a run when less than a quarter of a year is left.
@@ -136,7 +141,7 @@ class _Gateway:
         self._refuse_taken_ports(listeners, (UNIT, _gateway_acme.SERVICE))
         if self.door.tls == "acme":
             # Without an address certbot answers at all of them. Our own nginx is in its way like any other.
-            asked = Listener(address or EVERYWHERE[0], self.door.acme.port)
+            asked = Listener(address or _gateway.EVERYWHERE[0], self.door.acme.port)
             self._refuse_taken_ports([asked], (_gateway_acme.SERVICE,))
         certificate = self._certificate(address)
         keys = self._keys()
@@ -149,7 +154,6 @@ class _Gateway:
             firewall=_gateway.firewall(self.door, listeners, challenge),
             keys=sorted(keys),
         )
-        before = self._standing()
         told = _managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
         unit = next(str(item.content, "utf-8") for item in files if item.path == f"{UNITS}/{UNIT}" and item.content)
         outcome.action = self._due(wanted, _gateway.unit_mark(unit))
@@ -163,32 +167,50 @@ class _Gateway:
         if certificate and certificate.due:
             signed = certificate.told.diff
             outcome.diff, outcome.changed = [*signed, *outcome.diff], outcome.changed or certificate.changes
+            if told.changed and not self.check_mode:
+                # Authorities count what they sign; nothing is asked of them for what nginx does not accept.
+                self._test(files, made_up=True)
             if not self.check_mode and certificate.obtain():
                 outcome.changed = True
                 if outcome.action == "none":
                     outcome.action = "reloaded"
             outcome.warnings += certificate.warnings
-        if self.check_mode or not outcome.changed:
+        if self.check_mode:
             return outcome
-        if told.changed:
-            self._test(files)
-        if self.door.tls not in _gateway.WATCHED and self.machine.read(f"{UNITS}/{WATCH}") is not None:
-            self.machine.command("systemctl", "disable", "--now", WATCH, step="watching the certificate no more")
-        result = _managed_files.apply_set(SET, files, root=self.machine.root)
-        outcome.diff, outcome.warnings = [*signed, *result.diff], [*outcome.warnings, *result.warnings]
-        try:
-            self._run(outcome.action, wanted)
-        except SparkError as exc:
-            self._take_back(before)
-            raise SparkError(
-                f"the new configuration did not come up, and what was there before is back: {exc}", UNIT
-            ) from exc
+        if outcome.changed:
+            result = self._place(files, wanted, outcome.action, certificate, tested=told.changed)
+            outcome.diff, outcome.warnings = [*signed, *result.diff], [*outcome.warnings, *result.warnings]
         # Only now: until here there was a way back to a door that needs them.
         if certificate:
             _gateway_certificate.forget(self.machine, self.door.acme.place)
         else:
             _gateway_certificate.remove(self.machine)
         return outcome
+
+    def _place(
+        self, files: Sequence[File], wanted: str, action: str, certificate: Certificate | None, *, tested: bool
+    ) -> Result:
+        """Have nginx run these files; where it does not, whatever this run has placed is taken back."""
+        before = self._standing()
+        try:
+            if tested:
+                self._test(files)
+        except SparkError:
+            # It may have been taken up already: by the unit that watches it.
+            if certificate and certificate.take_back() and before:
+                self.machine.runner(["systemctl", "reload", UNIT])
+            raise
+        try:
+            if self.door.tls not in _gateway.WATCHED and self.machine.read(f"{UNITS}/{WATCH}") is not None:
+                self.machine.command("systemctl", "disable", "--now", WATCH, step="watching the certificate no more")
+            result = _managed_files.apply_set(SET, files, root=self.machine.root)
+            self._run(action, wanted)
+        except SparkError as exc:
+            self._take_back(before, certificate)
+            raise SparkError(
+                f"the new configuration did not come up, and what was there before is back: {exc}", UNIT
+            ) from exc
+        return result
 
     def _names(self, own: Sequence[str]) -> tuple[str, list[str]]:
         """Where an ACME challenge is answered, and what may go wrong with that; refused where it cannot work."""
@@ -232,7 +254,7 @@ class _Gateway:
                 continue
             address = str(one.get("address"))
             for item in listeners:
-                if item.port == one.get("port") and (address in EVERYWHERE or item.address in (address, *EVERYWHERE)):
+                if item.port == one.get("port") and _gateway.collide(address, item.address):
                     if one.get("unit") == UNIT:
                         raise SparkError(
                             f"{item.where}, where the authority asks, is held by the running door at {address}",
@@ -372,8 +394,11 @@ class _Gateway:
         shown = self.machine.command("systemctl", "show", "-p", what, unit, step="reading the unit").out
         return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
 
-    def _test(self, files: Sequence[File]) -> None:
-        """nginx reads a copy of all files below a directory of their own; nothing that runs sees it."""
+    def _test(self, files: Sequence[File], *, made_up: bool = False) -> None:
+        """nginx reads a copy of all files below a directory of their own; nothing that runs sees it.
+
+        ``made_up``: there is no certificate yet, and one of this moment stands for it.
+        """
         place = tempfile.mkdtemp(prefix="sparkmatrix-gateway-")  # 0700: keys are in it
         try:
             for item in files:
@@ -382,7 +407,9 @@ class _Gateway:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_text(item.content.decode().replace(ETC, place).replace(RUN, place))
                     target.chmod(0o600)
-            if self.door.tls != "off":
+            if made_up:
+                self._make_up(place)
+            elif self.door.tls != "off":
                 for source, name in zip(self.door.certificate_paths, ("tls.crt", "tls.key")):
                     inside = Path(place, source[len(ETC) + 1 :]) if self.door.tls == "own_ca" else None
                     text = inside.read_text() if inside else self.machine.read(source)
@@ -398,6 +425,13 @@ class _Gateway:
                 )
         finally:
             shutil.rmtree(place, ignore_errors=True)
+
+    def _make_up(self, place: str) -> None:
+        Path(place, "openssl.cnf").write_text(_gateway.openssl_conf(["localhost"]))
+        request = ("openssl", "req", "-x509", "-config", f"{place}/openssl.cnf", "-newkey", "ec", "-nodes")
+        kind = ("-pkeyopt", "ec_paramgen_curve:P-256", "-extensions", "server", "-days", "1", "-subj", "/CN=localhost")
+        out = ("-keyout", f"{place}/tls.key", "-out", f"{place}/tls.crt")
+        self.machine.command(*request, *kind, *out, step="making up a certificate")
 
     def _run(self, action: str, wanted: str) -> None:
         if action == "restarted":
@@ -436,8 +470,12 @@ class _Gateway:
                 found.append(File(path, state.content, owner=owner, group=group, mode=state.mode, secret=True))
         return found
 
-    def _take_back(self, before: Sequence[File]) -> None:
-        _managed_files.apply_set(SET, before, root=self.machine.root)
+    def _take_back(self, before: Sequence[File], certificate: Certificate | None) -> None:
+        try:
+            _managed_files.apply_set(SET, before, root=self.machine.root)
+        finally:
+            if certificate:
+                certificate.take_back()
         self.machine.runner(["systemctl", "daemon-reload"])
         if any(item.path == f"{UNITS}/{WATCH}" for item in before):
             self.machine.runner(["systemctl", "enable", "--now", WATCH])

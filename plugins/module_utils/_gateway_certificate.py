@@ -13,7 +13,8 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway_acme, _managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
@@ -24,6 +25,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files
 SET = "gateway_acme"
 UNITS = "/etc/systemd/system"
 POLL_S = 0.2
+# Beside the directory of an authority: as it was before a run. One that an interruption leaves is a stray.
+KEPT = ".before"
+# A timer that is made up for after a boot has a file of its own, about when it last elapsed.
+FORGET_TIMES = ("systemctl", "clean", "--what=state", TIMER)
 
 
 def resolve(name: str) -> list[str]:
@@ -33,6 +38,15 @@ def resolve(name: str) -> list[str]:
     except (OSError, UnicodeError):
         return []
     return sorted({str(one[4][0]).partition("%")[0] for one in found})
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What was there before a certificate was asked for. A directory that was there is kept beside itself."""
+
+    files: Sequence[File]
+    directory: bool
+    timer: Mapping[str, str]
 
 
 class Certificate:
@@ -49,6 +63,7 @@ class Certificate:
             File(f"{acme.place}/authority", f"{acme.directory}\n".encode()),
         ]
         self.warnings: list[str] = []
+        self.before: _Before | None = None
         self.told = _managed_files.apply_set(SET, self.files, check_mode=True, root=machine.root)
         self.usable = self._usable()
         timer = self._show(TIMER)
@@ -62,11 +77,12 @@ class Certificate:
         return self.changes or self._show(SERVICE).get("ActiveState") == "failed"
 
     def obtain(self) -> bool:
-        """Whether there is a new certificate. Raises when there is none that can be used; then all is as before."""
-        before = _managed_files.originals(SET, root=self.machine.root)
-        standing = [one for path in before for one in self._standing(path)]
-        there = os.path.exists(self.machine.real(self.acme.place))
+        """Whether there is a new certificate. Raises when there is none that can be used; then all is as before.
+
+        Until :func:`forget` it can be taken back, by :meth:`take_back`.
+        """
         old = self._text()
+        self.before = self._keep()
         try:
             _managed_files.apply_set(SET, self.files, root=self.machine.root)
             os.chmod(self.machine.real(PLACE), 0o700)
@@ -79,9 +95,52 @@ class Certificate:
                 self.warnings.append(f"The certificate could not be renewed; the old one still counts. {exc}")
             self.machine.command("systemctl", "enable", "--now", TIMER, step="renewing the certificate in time")
         except SparkError:
-            self._take_back(standing, there)
+            self.take_back()
             raise
         return self._text() != old
+
+    def take_back(self) -> bool:
+        """Bring back what was there before :meth:`obtain`: units, account, certificate. Whether it had run."""
+        if not self.before:
+            return False
+        before, self.before = self.before, None
+        place = self.machine.real(self.acme.place)
+        if before.timer.get("UnitFileState") != "enabled":
+            self.machine.runner(["systemctl", "disable", TIMER])
+        if before.timer.get("ActiveState") != "active":
+            self.machine.runner(["systemctl", "stop", TIMER])
+        if not before.files:
+            self.machine.runner(FORGET_TIMES)
+        shutil.rmtree(place, ignore_errors=True)
+        if before.directory:
+            try:
+                os.rename(f"{place}{KEPT}", place)
+            except OSError as exc:
+                raise SparkError(
+                    f"account and certificate cannot be put back ({exc.strerror})",
+                    self.acme.place,
+                    f"They are in {self.acme.place}{KEPT}: move them there",
+                ) from exc
+        _managed_files.apply_set(SET, before.files, root=self.machine.root)
+        self.machine.runner(["systemctl", "daemon-reload"])
+        self.machine.runner(["systemctl", "reset-failed", SERVICE])
+        return True
+
+    def _keep(self) -> _Before:
+        paths = _managed_files.originals(SET, root=self.machine.root)
+        standing = [one for path in paths for one in self._standing(path)]
+        place = self.machine.real(self.acme.place)
+        there = os.path.isdir(place)
+        shutil.rmtree(f"{place}{KEPT}", ignore_errors=True)
+        if there:
+            try:
+                shutil.copytree(place, f"{place}{KEPT}", symlinks=True)
+            except OSError as exc:
+                shutil.rmtree(f"{place}{KEPT}", ignore_errors=True)
+                raise SparkError(
+                    f"no copy can be kept of what is there ({exc})", self.acme.place, "Look whether the disk is full"
+                ) from exc
+        return _Before(standing, there, self._show(TIMER))
 
     def _ask(self) -> None:
         """Run the unit and wait for it."""
@@ -100,15 +159,6 @@ class Certificate:
                 "gateway_tls",
                 _gateway_acme.remedy(text, self.acme),
             )
-
-    def _take_back(self, standing: Sequence[File], there: bool) -> None:
-        if not standing:
-            self.machine.runner(["systemctl", "disable", "--now", TIMER])
-        if not there:
-            shutil.rmtree(self.machine.real(self.acme.place), ignore_errors=True)
-        _managed_files.apply_set(SET, standing, root=self.machine.root)
-        self.machine.runner(["systemctl", "daemon-reload"])
-        self.machine.runner(["systemctl", "reset-failed", SERVICE])
 
     def _standing(self, path: str) -> list[File]:
         state = _managed_files.read_state(path, root=self.machine.root)
@@ -156,6 +206,7 @@ def remove(machine: Machine, *, check_mode: bool = False) -> bool:
         # Fails where its file is gone.
         machine.runner(["systemctl", "disable", "--now", TIMER])
         machine.runner(["systemctl", "stop", SERVICE])
+        machine.runner(FORGET_TIMES)
     forget(machine)
     _managed_files.remove_set(SET, root=machine.root)
     if known:

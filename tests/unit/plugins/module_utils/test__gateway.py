@@ -33,6 +33,22 @@ def conf(wanted: g.Door) -> str:
     return g.nginx_conf(wanted, g.resolve(wanted, NETWORK), "abc")
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "collide"),
+    [
+        ("10.0.0.1", "10.0.0.1", True),
+        ("127.0.0.1", "10.0.0.1", False),
+        ("0.0.0.0", "10.0.0.1", True),
+        ("::", "10.0.0.1", True),
+        ("10.0.0.1", "::", True),
+        ("::1", "127.0.0.1", False),
+        ("fd00::1", "fd00::1", True),
+    ],
+)
+def test_sockets_of_one_port(one: str, other: str, collide: bool) -> None:
+    assert g.collide(one, other) is g.collide(other, one) is collide
+
+
 def test_a_plain_door_is_accepted():
     assert g.problems(DOOR) == []
     # The port of an engine on another node is free here.

@@ -54,6 +54,7 @@ class Fake:
         self.running = ""
         self.deaf = False  # nginx keeps what it has, as when it cannot bind
         self.refuse: dict[str, str] = {}
+        self.refuse_signed: dict[str, str] = {}  # from the next certificate on
         self.log: list[str] = []
         self.taken: list[dict[str, Any]] = []
         self.now = 0.0
@@ -129,12 +130,16 @@ class Fake:
                 place = re.search(r"--config-dir (\S+)", self.read(f"/etc/systemd/system/{_gateway_acme.SERVICE}"))
                 assert place
                 self.issued += 1
+                self.covers = "DNS:www.lab, DNS:api.lab"
+                self.refuse = {**self.refuse, **self.refuse_signed}
                 for name in ("fullchain", "privkey"):
                     self.write(f"{place[1]}/live/door/{name}.pem", f"{name} {self.issued}\n")
         if "reset-failed" in line:
             self.failed = False
         if "able --now" in line:
             self.renewing = "enable --now" in line
+        if line in (f"systemctl disable {_gateway_acme.TIMER}", f"systemctl stop {_gateway_acme.TIMER}"):
+            self.renewing = False
         return Completed(0)
 
     def openssl(self, argv: list[str]) -> Completed:
@@ -179,6 +184,9 @@ class Fake:
         found = (path for path in self.root.rglob("*") if path.is_file())
         names = {str(path.relative_to(self.root)): path for path in found}
         return {name: path.read_text() for name, path in names.items() if name.startswith("etc/")}
+
+    def places(self) -> set[str]:
+        return {str(path.relative_to(self.root)) for path in self.path("etc/sparkmatrix").rglob("*") if path.is_dir()}
 
 
 @pytest.fixture
@@ -291,6 +299,11 @@ def test_what_is_missing_is_named(fake: Fake) -> None:
         ({"port": 8081, "address": "127.0.0.1", "process": None, "unit": None}, True),
         ({"port": 8443, "address": "192.0.2.7", "process": "caddy", "unit": None}, False),
         ({"port": 8443, "address": "0.0.0.0", "process": "nginx", "unit": _gateway.UNIT}, False),
+        ({"port": 8443, "address": "127.0.0.1", "process": "caddy", "unit": None}, False),
+        ({"port": 8081, "address": "192.0.2.1", "process": "caddy", "unit": None}, False),
+        ({"port": 8443, "address": "::", "process": "caddy", "unit": "caddy.service"}, True),
+        ({"port": 8443, "address": "192.0.2.1", "process": "caddy", "unit": "caddy.service"}, True),
+        ({"port": 443, "address": "0.0.0.0", "process": "caddy", "unit": None}, False),
     ],
 )
 def test_a_port_of_somebody_else(fake: Fake, listener: dict[str, Any], refused: bool) -> None:
@@ -487,6 +500,76 @@ def test_an_authority_that_refuses(fake: Fake) -> None:
     fake.refuse = {"-checkend": "it has run out"}
     with pytest.raises(SparkError, match="no certificate from"):
         fake.apply(**SIGNED)
+
+
+BROKEN: dict[str, dict[str, Any]] = {
+    "a configuration that nginx does not accept": {"refuse": {"/usr/sbin/nginx -t": "emerg: no"}},
+    "a certificate that nginx does not accept": {"refuse_signed": {"/usr/sbin/nginx -t": "emerg: no"}},
+    "nginx that does not take it up": {"deaf": True},
+    "a watch that does not start": {"refuse": {f"systemctl restart {_gateway_apply.WATCH}": "no"}},
+    "an authority that refuses": {"authority": "refuses"},
+    "a timer that does not start": {"refuse": {f"systemctl enable --now {_gateway_acme.TIMER}": "no"}},
+}
+STANDING: dict[str, dict[str, Any] | None] = {
+    "nothing": None,
+    "a plain door": {},
+    "a door of the same authority": {**SIGNED, "tls_names": ("www.lab",)},
+    "a door of another authority": {**SIGNED, "acme": _gateway_acme.Acme("https://ca.lab/directory", agree_tos=True)},
+}
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("standing", STANDING)
+def test_what_is_refused_leaves_nothing_of_an_authority(fake: Fake, standing: str, broken: str, stopped: bool) -> None:
+    fake.write(_gateway_acme.CERTBOT, "")
+    fake.names["www.lab"] = ["192.0.2.1"]
+    before = STANDING[standing]
+    if before is not None:
+        fake.apply(**before)
+    if stopped:
+        fake.renewing = False
+    fake.covers = "DNS:www.lab"  # until the next one is there
+    was = fake.tree(), fake.places(), fake.renewing, fake.active, fake.issued
+    for name, value in BROKEN[broken].items():
+        setattr(fake, name, value)
+    with pytest.raises(SparkError):
+        fake.apply(**SIGNED, burst=7)
+    assert (fake.tree(), fake.places(), fake.renewing, fake.active) == was[:4]
+    # What nginx does not accept whatever the certificate is costs none of the few that an authority gives.
+    unasked = "configuration" in broken or "authority" in broken
+    assert fake.issued == was[4] + (not unasked)
+    if broken == "a certificate that nginx does not accept" and before is not None:
+        assert fake.log[-1] == f"systemctl reload {_gateway.UNIT}"
+
+
+def test_a_copy_of_what_was_there_is_kept_while_it_is_needed(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.write(_gateway_acme.CERTBOT, "")
+    fake.apply(**SIGNED)
+    place = SIGNED["acme"].place
+    fake.authority, fake.failed = "refuses", True
+    assert not fake.apply(**SIGNED).changed and not fake.path(f"{place}.before").exists()
+    # What an interruption has left is no account.
+    fake.authority = "agrees"
+    fake.write(f"{place}.before/live", "")
+    assert fake.apply(check=True, **SIGNED).changed
+    assert fake.apply(**SIGNED).changed and not fake.path(f"{place}.before").exists()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = fake.tree()
+    fake.renewing = False
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copytree", full)
+        with pytest.raises(SparkError, match="no copy can be kept of what is there"):
+            fake.apply(**SIGNED)
+    assert fake.tree() == before
+    certificate = _gateway_certificate.Certificate(fake.node().machine, SIGNED["acme"], SIGNED["tls_names"], "")
+    assert certificate.obtain()
+    monkeypatch.setattr("os.rename", full)
+    with pytest.raises(SparkError, match=r"cannot be put back .*\.before: move them there"):
+        certificate.take_back()
 
 
 def test_names_that_lead_elsewhere(fake: Fake) -> None:
