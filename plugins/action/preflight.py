@@ -25,6 +25,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "phase": {"type": "str", "required": True, "choices": ["request", "inventory", "hosts"]},
     "layers": {"type": "list", "elements": "str"},
     "playbook_layers": {"type": "list", "elements": "str", "default": []},
+    "followed_layers": {"type": "list", "elements": "str", "default": []},
     "run_tags": {"type": "list", "elements": "str", "default": []},
     "skip_tags": {"type": "list", "elements": "str", "default": []},
     "group": {"type": "str", "default": "sparks"},
@@ -137,6 +138,7 @@ class ActionModule(ActionBase):
             nodes=nodes,
             failures=failures,
             local_facts=local_facts,
+            followed=frozenset(args["followed_layers"]),
         )
 
 

@@ -30,6 +30,11 @@ options:
     type: list
     elements: str
     default: []
+  followed_layers:
+    description: Layers that the playbook leaves alone where no earlier run has set them up.
+    type: list
+    elements: str
+    default: []
   run_tags:
     description: The value of C(ansible_run_tags).
     type: list

@@ -61,7 +61,7 @@ class Context:
     ``hosts`` maps every host of the group ``sparks`` to its variables, those outside ``--limit`` too; ``broken`` holds
     variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
     ``node_info``; ``failures`` to the message where there is none. ``local_facts`` maps hosts to ``ansible_local``,
-    where it was read.
+    where it was read. ``followed``: layers that the playbook leaves alone where no earlier run has set them up.
     """
 
     layers: frozenset[str]
@@ -73,6 +73,7 @@ class Context:
     nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     local_facts: Mapping[str, Any] = field(default_factory=dict)
+    followed: frozenset[str] = frozenset()
 
     def value(self, host: str, name: str, fallback: Any = None) -> Any:
         """A variable as the role will see it: what the inventory says, else the documented default."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import ipaddress
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -204,11 +205,36 @@ ACME: Mapping[str, tuple[str, Any]] = {
 
 
 def door_wanted(context: Context) -> bool:
-    """Whether the head gets a door: without gateway_listen there is none."""
+    """Whether the head gets a door: without gateway_listen there is none, and upgrade and rollback open none."""
     head = context.head
     if head is None or context.value(head, "gateway_state") == "absent":
         return False
+    # Nothing is known of the head before it has been read.
+    managed = context.nodes.get(head, {}).get("managed", [_gateway.SET])
+    if "gateway" in context.followed and _gateway.SET not in managed:
+        return False
     return bool(context.value(head, "gateway_listen", []))
+
+
+def door_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
+    """(port, variable, addresses) where the door of the head listens, as far as the head's interfaces are known.
+
+    The challenge of an ACME authority is answered at one of the door's addresses, or at all: the role looks closely.
+    """
+    head = context.head or ""
+    interfaces = {
+        item["name"]: [str(one["address"]) for one in as_list(item.get("addresses")) if one.get("scope") != "link"]
+        for item in context.interfaces(head)
+    }
+    addresses: list[str] = []
+    for item in map(str, as_list(context.value(head, "gateway_listen", []))):
+        own = as_address(item)
+        addresses += [own] if own else interfaces.get(item) or [_gateway.EVERYWHERE[0]]
+    outside = [one for one in addresses if not ipaddress.ip_address(one).is_loopback]
+    found = [("gateway_port", 8443, addresses), ("gateway_local_port", 8081, ["127.0.0.1"])]
+    if context.value(head, "gateway_tls") == "acme":
+        found.append(("gateway_acme_port", _gateway_acme.CALLED_PORT, outside))
+    return [(whole(context.value(head, name, usual)), name, where) for name, usual, where in found]
 
 
 def service_ports(context: Context) -> list[tuple[str, int, str]]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway_acme
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_base import (
     ANY,
@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_bas
     whole,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_inventory import (
+    door_listeners,
     door_wanted,
     service_ports,
 )
@@ -49,7 +50,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 # Ports that a layer opens on the head: variables that hold them, with what is assumed where none of them is documented.
 PORTS: Mapping[str, Mapping[str, int]] = {
     "ray": {"ray_port": 6379, "ray_dashboard_port": 8265},
-    "gateway": {"gateway_port": 8443, "gateway_local_port": 8081},
 }
 OUR_UNITS = "sparkmatrix-"
 STATE_DIR = "/var/lib/sparkmatrix"
@@ -261,12 +261,15 @@ def check_ports(context: Context) -> Iterator[Finding]:
             place = host, listener.get("port")
             if place not in wanted or str(listener.get("unit") or "").startswith(OUR_UNITS):
                 continue
+            name, addresses = wanted[place]
+            if not any(_gateway.collide(str(listener.get("address")), address) for address in addresses):
+                continue
             process = listener.get("process") or "an unknown process"
             unit = f" of {listener['unit']}" if listener.get("unit") else ""
             yield Finding(
                 host,
-                f"port {place[1]} ({wanted[place]}) is taken by {process}{unit} at {listener.get('address')}",
-                f"Stop it, or set {wanted[place]} to a free port",
+                f"port {place[1]} ({name}) is taken by {process}{unit} at {listener.get('address')}",
+                f"Stop it, or set {name} to a free port",
             )
 
 
@@ -384,21 +387,20 @@ def check_low_power(context: Context) -> Iterator[Finding]:
     )
 
 
-def wanted_ports(context: Context) -> dict[tuple[str, int], str]:
-    """``{(node, port): variable}`` of the selected layers: those of the head, and each service's where it listens."""
+def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]]]:
+    """``{(node, port): (variable, addresses)}`` of the selected layers: those of the head, and each service's where it
+    listens. Which address that will be is known of the door alone."""
     head = context.head or ""
-    found: dict[tuple[str, int], str] = {}
+    everywhere = list(_gateway.EVERYWHERE)
+    found: dict[tuple[str, int], tuple[str, list[str]]] = {}
     for layer in context.layers:
-        if layer == "gateway" and not door_wanted(context):
-            continue
-        wanted = dict(PORTS.get(layer, {}))
-        if layer == "gateway" and context.value(head, "gateway_tls") == "acme":
-            wanted["gateway_acme_port"] = _gateway_acme.CALLED_PORT
-        for name, usual in wanted.items():
-            found[head, whole(context.value(head, name, usual))] = name
+        for name, usual in PORTS.get(layer, {}).items():
+            found[head, whole(context.value(head, name, usual))] = name, everywhere
+        if layer == "gateway" and door_wanted(context):
+            found |= {(head, port): (name, where) for port, name, where in door_listeners(context)}
         if layer == "engine":
-            found |= {(node, port): what for node, port, what in service_ports(context)}
-    return {place: name for place, name in found.items() if place[1]}
+            found |= {(node, port): (what, everywhere) for node, port, what in service_ports(context)}
+    return {place: wanted for place, wanted in found.items() if place[1]}
 
 
 UNREADABLE = "nothing can be done on a machine that cannot be read"

@@ -57,6 +57,13 @@ SHARED: tuple[Variable, ...] = (
     Variable("spark_rank", "spark", "int", required=True, description="Place of a node in the cluster; 0 is the head"),
     Variable("spark_layers", "spark", "list", "str", description="Layers of a playbook, set by the playbook"),
     Variable(
+        "spark_followed_layers",
+        "spark",
+        "list",
+        "str",
+        description="Layers that a playbook leaves alone where no earlier run has set them up, set by the playbook",
+    ),
+    Variable(
         "spark_severity", "spark", "dict", description="Checks that a playbook settles itself, set by the playbook"
     ),
     Variable(

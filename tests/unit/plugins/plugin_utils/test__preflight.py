@@ -340,7 +340,10 @@ def test_ports_follow_the_variables():
 
 def test_ports_of_the_door_count_where_there_is_one():
     read = nodes()
-    read["spark1"]["listening"] = [{"port": 8443}, {"port": 8081, "unit": "sparkmatrix-gateway.service"}]
+    read["spark1"]["listening"] = [
+        {"port": 8443, "address": "127.0.0.1"},
+        {"port": 8081, "unit": "sparkmatrix-gateway.service"},
+    ]
     for settings, expected in (
         ({}, []),
         ({"gateway_listen": ["lo"]}, ["ports"]),
@@ -348,6 +351,63 @@ def test_ports_of_the_door_count_where_there_is_one():
         ({"gateway_listen": ["lo"], "gateway_port": 9443}, []),
     ):
         assert [name for name, _ in examine(context({"gateway"}, inventory(4, **settings), nodes=read))] == expected
+
+
+DOOR = {"gateway_listen": ["10.0.0.1"], "gateway_port": 443}
+SIGNED = {**DOOR, "gateway_tls": "acme"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "port", "address", "taken"),
+    [
+        (DOOR, 443, "127.0.0.1", ""),
+        (DOOR, 443, "10.0.0.2", ""),
+        (DOOR, 443, "10.0.0.1", "gateway_port"),
+        (DOOR, 443, "0.0.0.0", "gateway_port"),
+        (DOOR, 443, "::", "gateway_port"),
+        (DOOR, 8081, "127.0.0.1", "gateway_local_port"),
+        (DOOR, 8081, "10.0.0.1", ""),
+        (DOOR, 80, "0.0.0.0", ""),
+        ({**DOOR, "gateway_listen": ["0.0.0.0"]}, 443, "127.0.0.1", "gateway_port"),
+        # An interface stands for its addresses; of one that is not known nothing can be said.
+        ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "198.51.100.11", "gateway_port"),
+        ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "127.0.0.1", ""),
+        ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "fe80::1", ""),
+        ({**DOOR, "gateway_listen": ["eth9"]}, 443, "127.0.0.1", "gateway_port"),
+        (SIGNED, 80, "127.0.0.1", ""),
+        (SIGNED, 80, "10.0.0.1", "gateway_acme_port"),
+        (SIGNED, 80, "0.0.0.0", "gateway_acme_port"),
+        ({**SIGNED, "gateway_acme_port": 8080}, 80, "0.0.0.0", ""),
+        ({**SIGNED, "gateway_listen": ["lo", "10.0.0.1"]}, 80, "127.0.0.1", ""),
+    ],
+)
+def test_a_port_of_the_door_is_taken_at_an_address(settings, port, address, taken):
+    read = nodes()
+    read["spark1"]["listening"] = [{"port": port, "address": address, "process": "caddy", "unit": None}]
+    told = [str(one) for one in machine_checks.check_ports(context({"gateway"}, inventory(2, **settings), nodes=read))]
+    assert len(told) == bool(taken) and all(f"({taken}) is taken by caddy at {address}" in one for one in told)
+
+
+@pytest.mark.parametrize(
+    ("followed", "managed", "settings", "found"),
+    [
+        ((), [], DOOR, ["ports"]),  # gateway.yml and site.yml open it
+        (("gateway",), [], DOOR, []),  # upgrade.yml and rollback.yml do not
+        (("gateway",), ["gateway_nginx", "engine"], DOOR, []),
+        (("gateway",), ["gateway"], DOOR, ["ports"]),
+        (("gateway",), ["gateway"], {}, []),
+        (("gateway",), ["gateway"], {**DOOR, "gateway_state": "absent"}, []),
+    ],
+)
+def test_the_ports_of_a_door_that_is_only_followed(followed, managed, settings, found):
+    read = nodes()
+    read["spark1"].update(managed=managed, listening=[{"port": 443, "address": "::"}])
+    hosts = inventory(2, **settings)
+    assert [name for name, _ in examine(context({"gateway"}, hosts, nodes=read, followed=frozenset(followed)))] == found
+    # Before the head has been read nobody knows: they are asked for.
+    wanted = settings.get("gateway_listen") and "gateway_state" not in settings
+    asked = pf.request(context({"gateway"}, hosts, followed=frozenset(followed)))["ports"]
+    assert asked == ([443, 8081] if wanted else [])
 
 
 def test_everything_that_is_wrong_with_ports_is_told_at_once():
