@@ -36,6 +36,11 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
 
 
+def services(*plans: Mapping[str, Any]) -> list[str]:
+    """Names of the services that this node takes part in by any of these plans; a lone one has none."""
+    return sorted({name for plan in plans for name in _services(plan) if name})
+
+
 def _services(plan: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     parts = [] if plan.get("role", "idle") == "idle" else [plan, *plan.get("beside", ())]
     return {str((part.get("names") or {}).get("instance") or ""): identity({**part, "identity": ""}) for part in parts}

@@ -72,6 +72,12 @@ differing:
   type: list
   elements: str
   sample: [chat]
+services:
+  description: Names of all services here by the current plan, and by O(plan) or the previous one; one alone has none.
+  returned: with O(state=read)
+  type: list
+  elements: str
+  sample: [chat, embedding]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -94,7 +100,9 @@ def main() -> None:
         if state == "read":
             kept = _kept_plan.read()
             other = module.params["plan"] or kept["previous"]
-            module.exit_json(changed=False, differing=_kept_plan.differing(kept["current"], other), **kept)
+            both = kept["current"], other
+            told = {"differing": _kept_plan.differing(*both), "services": _kept_plan.services(*both)}
+            module.exit_json(changed=False, **told, **kept)
         if state == "absent":
             module.exit_json(changed=_kept_plan.forget(check_mode=module.check_mode))
         if state == "restored":

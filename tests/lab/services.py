@@ -321,6 +321,9 @@ def pairs_stopped(here: Cluster) -> dict[str, Any]:
     one = ("-e", "engine_service=right")
     with Meanwhile(here) as other:
         here.site("pairs-unknown", "playbooks/stop.yml", "-e", "engine_service=wrong", fails="there are left, right")
+        for name, more in (("upgrade", options([LEFT, RIGHT])), ("rollback", ())):
+            wrong = (f"playbooks/{name}.yml", *more, "-e", "engine_service=wrong", *BEHIND)
+            here.site(f"pairs-unknown-{name}", *wrong, fails="there are left, right")
         here.site("pairs-stop", "playbooks/stop.yml", *one)
         units = "sparkmatrix-ray sparkmatrix-engine-right sparkmatrix-keeper-right"
         for host in ("spark3", "spark4"):

@@ -65,6 +65,15 @@ def test_which_services_differ():
     assert kept.differing({**of("a", "chat"), "identity": "another"}, of("a", "chat")) == []
 
 
+def test_which_services_there_are():
+    def of(*names):
+        first, *others = [plan("a", role="head", names={"instance": name}) for name in names]
+        return {**first, "beside": others}
+
+    assert kept.services({}, {"role": "idle"}) == kept.services(of("")) == []
+    assert kept.services(of("chat", "small"), of("chat", "code"), of("")) == ["chat", "code", "small"]
+
+
 def test_forget(tmp_path):
     root = str(tmp_path)
     assert not kept.forget(root)

@@ -187,12 +187,16 @@ def test_kept_plan(monkeypatch, tmp_path):
         monkeypatch.setattr(
             made, name, lambda *args, whole=whole, **options: whole(*args, root=str(tmp_path), **options)
         )
-    assert run_module(kept_plan, {"plan": {"recipe": "a"}})[0]["changed"]
-    assert not run_module(kept_plan, {"plan": {"recipe": "a"}})[0]["changed"]
+    served = {"recipe": "a"}
+    assert run_module(kept_plan, {"plan": served})[0]["changed"]
+    assert not run_module(kept_plan, {"plan": served})[0]["changed"]
     result, failed = run_module(kept_plan, {"state": "read"})
     assert not failed
-    assert result["current"] == {"recipe": "a"}
-    assert result["differing"] == []
+    assert result["current"] == served
+    assert result["differing"] == result["services"] == []
+    planned = {"role": "head", "names": {"instance": "chat"}}
+    result, _failed = run_module(kept_plan, {"state": "read", "plan": planned})
+    assert result["differing"] == result["services"] == ["chat"]
     assert run_module(kept_plan, {"state": "absent"})[0]["changed"]
     monkeypatch.setattr(made, "read", lambda: (_ for _ in ()).throw(SparkError("damaged", "x")))
     assert run_module(kept_plan, {"state": "read"})[1]
