@@ -255,3 +255,64 @@ def test_os_update_plan_refuses_or_plans():
     }
     refused = act(os_update_plan, {"nodes": {"a": {**look, "problems": ["broken"]}}})
     assert refused["failed"] and "a: broken" in refused["msg"]
+
+
+def test_a_door_that_a_playbook_only_follows():
+    node = {"uid": 0, "systemd": True, "managed": [], "listening": [{"port": 443, "address": "::"}]}
+    head = {"spark_rank": 0, "gateway_listen": ["10.0.0.1"], "gateway_port": 443, "__preflight_node": {"node": node}}
+    asked = {"phase": "hosts", "layers": ["gateway"], "require_gb10": False, "severity": {"commands": "skip"}}
+    assert "port 443 (gateway_port) is taken" in judge({"spark1": head}, **asked)["msg"]
+    assert not judge({"spark1": head}, followed_layers=["gateway"], **asked).get("failed")
+    node["managed"] = ["gateway"]
+    assert "port 443" in judge({"spark1": head}, followed_layers=["gateway"], **asked)["msg"]
+
+
+ROLES = _variables.ROLES
+
+
+@pytest.mark.parametrize(
+    ("rank", "settings", "tasks"),
+    [
+        (0, {"gateway_listen": ["lo"]}, "present"),
+        (0, {"gateway_listen": []}, "nowhere"),
+        (1, {"gateway_listen": ["lo"]}, "nowhere"),
+        # reset.yml, whoever is or was the head.
+        (0, {"gateway_listen": ["lo"], "gateway_state": "absent"}, "absent"),
+        (0, {"gateway_listen": [], "gateway_state": "absent"}, "absent"),
+        (1, {"gateway_listen": [], "gateway_state": "absent"}, "absent"),
+        (None, {"gateway_listen": [], "gateway_state": "absent"}, "absent"),
+    ],
+)
+def test_what_becomes_of_a_door(rank, settings, tasks):
+    loader = DataLoader()
+    variables = loader.load_from_file(str(ROLES / "gateway/vars/main.yml"), trusted_as_template=True)
+    given = {"gateway_state": "present", **settings, **({} if rank is None else {"spark_rank": rank})}
+    assert Templar(loader, {**variables, **given}).template(variables["__gateway_tasks"]) == tasks
+
+
+@pytest.mark.parametrize(
+    ("name", "services", "says"),
+    [
+        ("", [["chat"], []], ""),
+        ("chat", [["chat"], ["embedding"]], ""),
+        ("chatt", [["embedding", "chat"], ["chat"]], "no node has a service called chatt; there are chat, embedding."),
+        ("chat", [[], []], "there is one alone, without a name: leave engine_service out."),
+    ],
+)
+@pytest.mark.parametrize("entry", ["stop", "start", "upgrade", "rollback"])
+def test_a_service_that_is_named(entry, name, services, says):
+    loader = DataLoader()
+    named, alone, tasks = (
+        loader.load_from_file(str(ROLES / f"engine/tasks/{one}.yml"), trusted_as_template=True)
+        for one in ("named", "alone", entry)
+    )
+    included = [task.get("ansible.builtin.import_tasks") for task in tasks]
+    tasks = tasks if "named.yml" in included else [task for task in alone if "alone.yml" in included]
+    # Which result has the names follows from who includes the check.
+    (variables,) = (task["vars"] for task in tasks if task.get("ansible.builtin.import_tasks") == "named.yml")
+    (check,) = named
+    hosts = {f"spark{n}": {variables["__engine_told"]: {"services": told}} for n, told in enumerate(services)}
+    told = {**check["vars"], **variables, "engine_service": name, "hostvars": hosts, "ansible_play_hosts": list(hosts)}
+    templar = Templar(loader, told)
+    assert templar.evaluate_conditional(check["ansible.builtin.assert"]["that"]) is (not says)
+    assert says in templar.template(check["ansible.builtin.assert"]["fail_msg"])
