@@ -63,6 +63,13 @@ def test_refused_before_contact(tmp_path, arguments, hosts, variables, says):
     assert "hosts | Read the machine" not in done.stdout
 
 
+def test_a_restart_for_some_machines_stops_none(tmp_path):
+    done = play("playbooks/restart.yml", "-i", inventory(tmp_path, TWO), "--limit", "spark1")
+    assert done.returncode != 0
+    assert "spark2: left out by --limit" in done.stdout + done.stderr
+    assert "Stop the keepers" not in done.stdout
+
+
 def test_several_mistakes_are_reported_at_once(tmp_path):
     hosts = TWO.replace("rank: 1", "rank: 0").replace("192.0.2.2", "192.0.2.1")
     done = play("site.yml", "-i", inventory(tmp_path, hosts, "        engine_recipee: x\n"))
