@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import refusal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import errors, refusal, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _image_judge
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -34,6 +34,7 @@ class ActionModule(ActionBase):
             # Not what engine_plan and engine_image return: named, not shown as a traceback.
             return {**result, "failed": True, "msg": f"engine_image_judge was given something unexpected: {exc!r}"}
         result["findings"] = [finding.as_dict() for finding in findings]
-        if findings:
+        result["warnings"] = [str(finding) for finding in warnings(findings)]
+        if errors(findings):
             result.update(failed=True, msg=refusal(REFUSED, findings))
         return result

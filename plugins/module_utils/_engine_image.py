@@ -98,6 +98,18 @@ def pull(name: str, runner: Runner) -> Image:
     return inspect(name, runner)
 
 
+def give_back(name: str, before: str, runner: Runner = run_program) -> Image:
+    """The image ``before`` (an id), under its name of that time again; what has the name now stays, under its id."""
+    done = runner(["docker", "tag", before, name])
+    if done.rc != 0:
+        raise SparkError(
+            f"{before}, which had this name before, cannot have it again ({done.complaint})",
+            f"image {name}",
+            "Look at: docker image ls --all --no-trunc",
+        )
+    return inspect(name, runner)
+
+
 def ray_version(name: str, mounts: Sequence[Mapping[str, str]], runner: Runner = run_program) -> str:
     """Which Ray a container of this image finds, asked in one without network.
 

@@ -16,6 +16,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files
 
 DIRECTORY = "/var/lib/sparkmatrix/plan"
 NAMES = ("current", "previous")
+# Ids of the container images by name, as they were when the plan served. A name may mean another image tomorrow.
+IMAGES = "image_ids"
 
 
 def identity(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -58,7 +60,7 @@ def keep(plan: Mapping[str, Any], root: str = "/", check_mode: bool = False) -> 
     """
     current = _load("current", root)
     same = bool(current) and identity(current) == identity(plan)
-    if same and set(current) == set(plan):
+    if same and set(current) == set(plan) and current.get(IMAGES) == plan.get(IMAGES):
         return False
     if not check_mode:
         # The older one first: an interruption in between loses nothing that is needed.

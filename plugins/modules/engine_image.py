@@ -32,6 +32,12 @@ options:
         type: list
         elements: dict
         default: []
+  ids:
+    description:
+      - Ids that images had when a plan served, by name. One that is still on the node is given its name back, in case
+        the name means another image by now.
+    type: dict
+    default: {}
   timeout:
     description: How long fetching one of them may take, in seconds.
     type: float
@@ -98,6 +104,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "images": {"type": "list", "elements": "dict", "required": True, "options": one},
+            "ids": {"type": "dict", "default": {}},
             "timeout": {"type": "float", "default": 7200},
             "ray": {"type": "bool", "default": False},
         },
@@ -109,8 +116,12 @@ def main() -> None:
         _engine_image.check_docker()
         for wanted in params["images"]:
             name = wanted["name"]
-            image = _engine_image.inspect(name)
-            if not image.id:
+            image, before = _engine_image.inspect(name), params["ids"].get(name) or ""
+            if before not in ("", image.id) and _engine_image.inspect(before).id:
+                changed = True
+                if not module.check_mode:
+                    image = _engine_image.give_back(name, before)
+            elif not image.id:
                 changed = True
                 if not module.check_mode:
                     image = _engine_image.pull(name, lambda argv: _command.run(argv, params["timeout"]))

@@ -31,6 +31,12 @@ options:
     description: With O(state=restored), the plan before O(plan); empty where there was none.
     type: dict
     default: {}
+  images:
+    description:
+      - With O(state=present), ids of the plan's container images by name, as returned by
+        M(sparkmatrix.cluster.engine_image). They are kept in the plan as C(image_ids).
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -91,6 +97,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["present", "read", "restored", "absent"], "default": "present"},
             "plan": {"type": "dict"},
             "previous": {"type": "dict", "default": {}},
+            "images": {"type": "dict", "default": {}},
         },
         required_if=[("state", "present", ("plan",)), ("state", "restored", ("plan",))],
         supports_check_mode=True,
@@ -108,7 +115,10 @@ def main() -> None:
         if state == "restored":
             plans = module.params["plan"], module.params["previous"]
             module.exit_json(changed=_kept_plan.put(*plans, check_mode=module.check_mode))
-        module.exit_json(changed=_kept_plan.keep(module.params["plan"], check_mode=module.check_mode))
+        plan = module.params["plan"]
+        if module.params["images"]:
+            plan = {**plan, _kept_plan.IMAGES: module.params["images"]}
+        module.exit_json(changed=_kept_plan.keep(plan, check_mode=module.check_mode))
     except SparkError as exc:
         module.fail_json(msg=str(exc))
 

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Judges the container images of all nodes together: the ranks of a service are made from the same one."""
+"""Judges the container images of all nodes together.
+
+The ranks of a service are made from the same one, and a plan that served before is served again from what it had.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._kept_plan import IMAGES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_services
 
 
@@ -24,7 +28,7 @@ def judge(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str,
             image_id = ids.get(host, {}).get(plan["image"], "")
             if image_id and _engine_services.in_container(plan):
                 found.setdefault((plan["names"]["instance"], plan["image"]), {})[host] = image_id
-    return [
+    differing = [
         Finding(
             f"engine_services {instance}" if instance else "engine",
             f"{image} is not the same image on all of its nodes, so its ranks would not fit together: "
@@ -33,4 +37,21 @@ def judge(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str,
         )
         for (instance, image), by_host in found.items()
         if len(set(by_host.values())) > 1
+    ]
+    return differing + _moved(plans, ids)
+
+
+def _moved(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+    """A kept plan holds the ids of the time when it served; an image that is gone cannot come back."""
+    return [
+        Finding(
+            host,
+            f"{image} is not the image that served before: that was {before}, which is gone, and this is"
+            f" {ids[host][image]}",
+            "Name images with their digest (name@sha256:...), which always means the same one",
+            severity="warning",
+        )
+        for host, document in sorted(plans.items())
+        for image, before in sorted(document.get(IMAGES, {}).items())
+        if ids.get(host, {}).get(image) not in ("", None, before)
     ]

@@ -53,6 +53,13 @@ def test_all_that_differ_are_named():
     assert "nothing was started" in result["msg"] and "spark1 sha256:1, spark2 sha256:2" in result["msg"]
 
 
+def test_an_image_that_is_gone_is_a_warning():
+    kept = {**PLANS, "spark1": {**PLAN, "image_ids": {IMAGE: "sha256:0"}}}
+    result = act(plans=kept, images=seen("sha256:1", "sha256:1"))
+    assert not result.get("failed") and len(result["findings"]) == 1
+    assert "sha256:0, which is gone" in result["warnings"][0]
+
+
 @pytest.mark.parametrize("args", [{"plans": {"spark1": {}}, "images": {}}, {"plans": PLANS, "images": {"spark1": 7}}])
 def test_not_what_the_modules_return(args):
     assert "unexpected" in act(**args)["msg"]

@@ -97,6 +97,48 @@ def test_the_module_fetches_once(monkeypatch):
     assert (failed, result["changed"]) == (False, False)
 
 
+class Store:
+    """docker with images by name and by id."""
+
+    def __init__(self, **names):
+        self.names = names
+
+    def __call__(self, argv, timeout_s=0):
+        if argv[1] in ("version", "compose"):
+            return Completed(0, "26.1.5\n")
+        if argv[1] == "tag":
+            self.names[argv[3]] = argv[2]
+            return Completed(0, "")
+        found = self.names.get(argv[3], argv[3] if argv[3] in self.names.get("there", ()) else "")
+        return Completed(0, json.dumps([{"Id": found}])) if found else Completed(1, "", "No such image")
+
+
+@pytest.mark.parametrize(
+    ("names", "ids", "expected"),
+    [
+        ({NAME: "sha256:2", "there": ["sha256:1", "sha256:2"]}, {NAME: "sha256:1"}, "sha256:1"),
+        ({NAME: "sha256:1", "there": ["sha256:1"]}, {NAME: "sha256:1"}, "sha256:1"),
+        ({"there": ["sha256:1"]}, {NAME: "sha256:1"}, "sha256:1"),  # the name was taken away
+        ({NAME: "sha256:2", "there": ["sha256:2"]}, {NAME: "sha256:1"}, "sha256:2"),  # it is gone
+        ({NAME: "sha256:2", "there": ["sha256:1", "sha256:2"]}, {}, "sha256:2"),
+    ],
+)
+@pytest.mark.parametrize("check", [False, True])
+def test_an_image_of_before_gets_its_name_back(monkeypatch, names, ids, expected, check):
+    docker = Store(**names)
+    for function in (_engine_image.check_docker, _engine_image.inspect, _engine_image.give_back):
+        monkeypatch.setattr(function, "__defaults__", (docker,))
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}], "ids": ids}, check=check)
+    assert (failed, result["changed"]) == (False, names.get(NAME, "") != expected)
+    assert docker.names.get(NAME, "") == (names.get(NAME, "") if check else expected)
+    assert check or result["ids"][NAME] == expected
+
+
+def test_a_name_that_cannot_be_given_back():
+    with pytest.raises(SparkError, match="cannot have it again"):
+        _engine_image.give_back(NAME, "sha256:1", lambda argv: Completed(1, "", "read-only"))
+
+
 def test_the_module_says_why(monkeypatch):
     docker = Docker(pull=Completed(1, "", "manifest unknown"))
     for function in (_engine_image.check_docker, _engine_image.inspect):

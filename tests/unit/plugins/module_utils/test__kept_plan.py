@@ -29,6 +29,14 @@ def test_the_one_before_is_kept(tmp_path):
     assert kept.read(root) == {"current": plan("a"), "previous": plan("b")}
 
 
+def test_ids_of_images_are_kept_and_make_no_step(tmp_path):
+    root = str(tmp_path)
+    assert kept.keep(plan("a", image_ids={"x": "sha256:1"}), root)
+    assert not kept.keep(plan("a", image_ids={"x": "sha256:1"}), root)
+    assert kept.keep(plan("a", image_ids={"x": "sha256:2"}), root)
+    assert kept.read(root) == {"current": plan("a", image_ids={"x": "sha256:2"}), "previous": {}}
+
+
 def test_both_are_put_back(tmp_path):
     root = str(tmp_path)
     for mark in "abc":

@@ -372,6 +372,21 @@ def test_images_of_a_service_alone():
     assert "spark1 sha256:1, spark2 sha256:2" in finding.found
 
 
+def test_a_plan_is_served_again_from_the_images_that_it_had():
+    name = "x/y:v0.33.0"
+    fresh = made({**CHAT, **IMAGE}, count=2).plans
+    seen = {"spark1": {name: "sha256:2"}, "spark2": {name: "sha256:2"}}
+    assert not _image_judge.judge(fresh, seen)
+    kept = {
+        host: {**plan, "image_ids": {name: f"sha256:{number}"}} for number, (host, plan) in enumerate(fresh.items(), 1)
+    }
+    (finding,) = _image_judge.judge(kept, seen)
+    assert (finding.host, finding.severity) == ("spark1", "warning")
+    assert "that was sha256:1, which is gone, and this is sha256:2" in finding.found
+    # Not there yet: it is fetched, and seen then.
+    assert not _image_judge.judge(kept, {"spark1": {name: ""}})
+
+
 def test_without_a_firewall():
     (warning,) = [str(finding) for finding in made(CHAT, CODE, firewall=False).findings]
     assert "its API listens on 192.168.100.12 of spark3 (fabric) without a firewall" in warning
