@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_files, _keeper_ranges
 
 SPEC: dict[str, dict[str, Any]] = {
     "plan": {"type": "dict", "required": True},
@@ -49,6 +49,9 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec=SPEC)
         result["changed"] = False
+        wrong = list(_keeper_ranges.problems({**args["keeper"], "stop_timeout_s": args["stop_timeout_s"]}))
+        if wrong:
+            return {**result, "failed": True, "msg": "\n".join(["These settings are not allowed:", *wrong])}
         # Whole numbers as they were given: 30, not 30.0.
         keeper = {
             name: int(value) if value == int(value) else value

@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_acme
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _keeper_ranges, _variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_base import (
     ANY,
@@ -161,6 +161,17 @@ def check_parallel(context: Context) -> Iterator[Finding]:
             f"{product} = {tensor * pipeline * data} ranks, and there are {nodes} machines with one GPU each",
             f"Make the product {nodes}, or leave one of them out to have it computed",
         )
+
+
+def check_keeper(context: Context) -> Iterator[Finding]:
+    for allowed in _keeper_ranges.RANGES:
+        where: dict[str, list[str]] = defaultdict(list)
+        for host, values in context.hosts.items():
+            found = _keeper_ranges.outside(values.get(allowed.variable), allowed)
+            if found:
+                where[found].append(host)
+        for found, hosts in where.items():
+            yield Finding(context.who(hosts), found, f"Choose {allowed.variable} in this range, or leave it out")
 
 
 def check_limit(context: Context) -> Iterator[Finding]:
@@ -364,6 +375,14 @@ CHECKS: tuple[Check, ...] = (
         check_parallel,
         "tensor x pipeline x data parallel size is not the number of machines",
         "Every machine has one GPU and is one rank",
+    ),
+    Check(
+        "keeper",
+        frozenset({"engine"}),
+        check_keeper,
+        "a time limit or a number of the keeper is outside its range",
+        "The keeper would restart what works, or leave alone what does not",
+        fixed="the layer engine refuses it",
     ),
     Check(
         "door",

@@ -24,6 +24,7 @@ VARIABLES = {
         Variable("fabric_subnets", "fabric", "list", "str", default=["10.100.0.0/24", "10.100.1.0/24"]),
         Variable("engine_tensor_parallel_size", "engine", "int", default=0),
         Variable("engine_pipeline_parallel_size", "engine", "int", default=0),
+        Variable("engine_hang_seconds", "engine", "int", default=600),
         Variable("engine_port", "engine", "int", default=8000),
         Variable("fabric_topology", "fabric", default="auto"),
         Variable("fabric_transport", "fabric", default="auto"),

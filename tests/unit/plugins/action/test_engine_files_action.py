@@ -43,3 +43,16 @@ def test_what_the_role_places():
 
 def test_not_a_plan():
     assert "KeyError('engine')" in act(plan={"role": "head", "names": {"instance": ""}})["msg"]
+
+
+def test_settings_that_are_not_allowed_are_refused_together():
+    result = act(plan=plan(), stop_timeout_s=0, keeper={"hang_s": 0, "start_limit": 0, "lost_s": 20})
+    assert result["failed"]
+    lines = result["msg"].splitlines()
+    assert lines[0] == "These settings are not allowed:"
+    assert [line.split(" is ")[0] for line in lines[1:]] == [
+        "engine_hang_seconds",
+        "engine_start_limit",
+        "engine_stop_timeout_s",
+    ]
+    assert "files" not in result

@@ -133,6 +133,7 @@ FAULTS = {
         "inventory: engine_tensor_parallel_size 3",
         ALL,
     ),
+    "keeper": (host("engine_hang_seconds", 6), "spark2: engine_hang_seconds is 6, allowed is 30 to 86400", ALL),
     "door": (
         both(every("gateway_listen", ["enP7s7"]), every("gateway_paths", ["/metrics"])),
         "spark1: gateway_paths has '/metrics'",

@@ -1,0 +1,91 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which values the keeper's settings may have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DAY_S = 86400
+
+
+@dataclass(frozen=True)
+class Range:
+    """``option``: of ``engine_files``. ``low`` and ``high`` are allowed; ``why`` is about values outside."""
+
+    variable: str
+    option: str
+    low: int
+    high: int
+    why: str
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.low} to {self.high}"
+
+
+RANGES: tuple[Range, ...] = (
+    Range(
+        "engine_probe_interval_s",
+        "probe_interval_s",
+        5,
+        600,
+        "probes are requests like others: more of them take the engine's time, fewer find a dead one late",
+    ),
+    Range(
+        "engine_probe_timeout_s",
+        "probe_timeout_s",
+        5,
+        600,
+        "a queue alone can take seconds, and no probe takes minutes",
+    ),
+    Range(
+        "engine_hang_seconds",
+        "hang_s",
+        30,
+        DAY_S,
+        "an engine that works on one long step would be restarted as a dead one",
+    ),
+    Range(
+        "engine_lost_seconds", "lost_s", 10, 300, "a cable that is moved would restart the engine, or a lost node not"
+    ),
+    Range("engine_ready_timeout_s", "ready_s", 60, DAY_S, "every start would end before the model is loaded, or never"),
+    Range("engine_memory_wait_s", "memory_wait_s", 0, 3600, "memory that is not back after an hour does not come back"),
+    Range("engine_start_limit", "start_limit", 1, 100, "the keeper would give up before its first start, or never"),
+    Range(
+        "engine_backoff_s", "backoff_s", 1, 300, "starts would follow each other without a pause, or with one of hours"
+    ),
+    Range(
+        "engine_stable_s",
+        "stable_s",
+        5,
+        DAY_S,
+        "an engine that always dies early would be started for ever, or old failures would count for ever",
+    ),
+    # The keeper waits 240 s for a node to stop its ranks: 30 s more than the unit's own limit (_keeper_peers.ACT_S).
+    Range("engine_stop_timeout_s", "stop_timeout_s", 1, 200, "systemd takes 0 for ever, and the keeper waits 240 s"),
+)
+
+
+def outside(value: Any, allowed: Range) -> str:
+    """A sentence where ``value`` is a number that is not allowed, else an empty text: types have their own check."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return ""
+    if isinstance(value, bool) or (math.isfinite(number) and allowed.low <= number <= allowed.high):
+        return ""
+    return f"{allowed.variable} is {value}, allowed is {allowed.allowed}: {allowed.why}"
+
+
+def problems(options: Mapping[str, Any]) -> Iterator[str]:
+    """One sentence per option that is not allowed; what is left out is as the keeper has it."""
+    for allowed in RANGES:
+        found = outside(options.get(allowed.option), allowed)
+        if found:
+            yield f"{found}."
