@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,10 @@ class Spec:
     removed_environment: Mapping[str, str] = field(default_factory=dict)
     underscores: bool = False  # the parser takes _ for -
     key: bool = False  # asks for an API key, from the environment
+    # Where the engine also reads a file: names that it knows and that have no flag, and what the plan sets in it
+    # (``option`` or ``option.key``) with what a user sets instead.
+    file_options: frozenset[str] = frozenset()
+    file_planned: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,14 @@ class Launch:
     def local(self) -> bool:
         """The model is a directory on the nodes."""
         return self.model.startswith("/")
+
+
+@dataclass(frozen=True)
+class User:
+    """Names of options and variables that come from the user, not from the recipe."""
+
+    options: Collection[str] = ()
+    environment: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -137,15 +149,61 @@ def opposite_of(name: str, flags: frozenset[str]) -> str:
     return next((candidate for candidate in candidates if candidate in flags), "")
 
 
+def in_file(spec: Spec, version: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without a flag, which go into the engine's file: mappings, and names known from there.
+
+    Anything else without a flag is a mistyped one.
+    """
+    if not spec.file_options:
+        return {}
+    flags = flags_and_values(spec, version) or flags_and_values(spec, _option_tables.versions(spec.name)[-1])
+    return {
+        name: plain(value)
+        for name, value in options.items()
+        if name not in flags and name not in spec.planned and (isinstance(value, Mapping) or name in spec.file_options)
+    }
+
+
+def plain(value: Any) -> Any:
+    """Without the types that a value has while it is Ansible's, which YAML cannot write."""
+    if isinstance(value, Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    kind = next((kind for kind in (bool, int, float) if isinstance(value, kind)), str)
+    return None if value is None else kind(value)
+
+
+def merge_deep(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``over`` over ``base``, mappings key by key."""
+    made = dict(base)
+    for key, value in over.items():
+        below = made.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            made[key] = merge_deep(below, value)
+        else:
+            made[key] = value
+    return made
+
+
 def flags_of(spec: Spec, version: str) -> frozenset[str]:
     table = _option_tables.load(spec.name, version)
     return table.flags() if table else frozenset()
 
 
 def examine(
-    spec: Spec, version: str, options: Mapping[str, Any], environment: Mapping[str, str], where: str
+    spec: Spec,
+    version: str,
+    options: Mapping[str, Any],
+    environment: Mapping[str, str],
+    where: str,
+    *,
+    user: User,
 ) -> Iterator[Finding]:
-    """Options and variables of recipe and user: reserved, unknown, removed, renamed ones, and values."""
+    """Options and variables of recipe and user: reserved, unknown, removed, renamed ones, and values.
+
+    ``where``: the recipe. ``user``: names that the user gave, which are to be corrected elsewhere.
+    """
     table = _option_tables.load(spec.name, version)
     label = f"{spec.label} {version}" if version else f"this {spec.label}"
     if table is None:
@@ -156,26 +214,44 @@ def examine(
             f"A mistyped option shows only when the engine starts; there are tables for {known}",
             severity="warning",
         )
-    free = {}
-    for name, value in options.items():
-        plain = name.split(".")[0]  # JSON options may be dotted: limit-mm-per-prompt.video
-        if plain in spec.planned:
-            yield Finding(where, f"the option {name} is set by the plan", f"Set {spec.planned[plain]}")
-        elif table is not None and isinstance(value, bool) and table.options.get(f"--{plain}", "flag") != "flag":
-            yield Finding(where, f"--{plain} needs a value, and {str(value).lower()} was given", "Give one")
+    written = in_file(spec, version, options)
+    for name in sorted(options):
+        value, place = options[name], "engine_options" if name in user.options else where
+        plain_name = name.split(".")[0]  # JSON options may be dotted: limit-mm-per-prompt.video
+        if plain_name in spec.planned:
+            yield Finding(place, f"the option {name} is set by the plan", f"Set {spec.planned[plain_name]}")
+        elif name in written:
+            yield from _examine_file(spec, label, name, written[name], place)
+        elif table is not None and isinstance(value, bool) and table.options.get(f"--{plain_name}", "flag") != "flag":
+            yield Finding(place, f"--{plain_name} needs a value, and {str(value).lower()} was given", "Give one")
         else:
-            free[name] = True if value is False else value  # the name is what counts
-    if table is not None:
-        yield from check_words(spec, version, render(free), where)
-    if table is None:
-        gone = [(name, spec.removed_environment[name]) for name in environment if name in spec.removed_environment]
-        for name, remedy in gone:
-            yield Finding(where, f"{label} has no variable {name}", remedy)
-        return
-    for found, remedy in _option_tables.check_environment(
-        list(environment), spec.prefix, table, spec.removed_environment, label
-    ):
-        yield Finding(where, found, remedy)
+            words = render({name: True if value is False else value})  # the name is what counts
+            yield from check_words(spec, version, words, place)
+    for name in sorted(environment):
+        place = "engine_environment" if name in user.environment else where
+        if table is not None:
+            for found, remedy in _option_tables.check_environment(
+                [name], spec.prefix, table, spec.removed_environment, label
+            ):
+                yield Finding(place, found, remedy)
+        elif name in spec.removed_environment:
+            yield Finding(place, f"{label} has no variable {name}", spec.removed_environment[name])
+
+
+def _examine_file(spec: Spec, label: str, name: str, value: Any, where: str) -> Iterator[Finding]:
+    """An option of the engine's file."""
+    keys = [name, *(f"{name}.{key}" for key in value)] if isinstance(value, Mapping) else [name]
+    for key in keys:
+        if key in spec.file_planned:
+            yield Finding(where, f"the option {key} is set by the plan", f"Set {spec.file_planned[key]}")
+    if name not in (*spec.file_options, *spec.file_planned):
+        hint = _option_tables.close(name, sorted(spec.file_options))
+        yield Finding(
+            where,
+            f"{name} is no option that is known of {label}; it is written to its file as it is",
+            f"{hint} If it is mistyped, the engine ends at its start".strip(),
+            severity="warning",
+        )
 
 
 def check_words(spec: Spec, version: str, words: Sequence[str], where: str) -> Iterator[Finding]:

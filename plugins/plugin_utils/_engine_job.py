@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._compose impor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import Spec
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._recipe import Recipe, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._recipe import Draft, Recipe, Settings
 
 GIB = _memory_fit.GIB
 
@@ -106,6 +106,16 @@ class Job:
     @property
     def where(self) -> str:
         return f"recipe {self.recipe.name}"
+
+    @property
+    def user(self) -> _engine.User:
+        return _engine.User(_engine.merge(self.spec, {}, self.wishes.options), self.wishes.environment)
+
+    @property
+    def draft(self) -> Draft | None:
+        """The recipe's, unless the options bring one."""
+        own = {"speculative-config", "speculative_config"} & set(self.options)
+        return None if own else self.recipe.draft
 
     @property
     def runtime(self) -> str:
@@ -192,11 +202,18 @@ def _load(job: Job, data: int = 1) -> _memory_fit.Load:
     return _memory_fit.Load(
         job.context,
         -(-job.concurrency // data),
-        str(job.options.get(KV_DTYPE[job.spec.name], "auto")),
+        _kv_dtype(job),
         batched=batched if isinstance(batched, int) else DEFAULT_BATCHED,
         drafted=draft.tokens if draft else 0,
         draft_layers=draft.layers if draft else 0,
     )
+
+
+def _kv_dtype(job: Job) -> str:
+    # TensorRT-LLM 1.2 has it in its file only.
+    nested = job.options.get("kv_cache_config")
+    fallback = nested.get("dtype", "auto") if isinstance(nested, Mapping) else "auto"
+    return str(job.options.get(KV_DTYPE[job.spec.name], fallback))
 
 
 def share_of_node(job: Job, total: int) -> float:

@@ -78,7 +78,7 @@ def plan(
     parallel, problems = _engine_job.split(job, memory)
     job = replace(job, parallel=parallel)
     findings += [Finding(WHERE, found, remedy) for found, remedy in problems]
-    findings += _engine.examine(job.spec, job.version, job.options, job.environment, job.where)
+    findings += _engine.examine(job.spec, job.version, job.options, job.environment, job.where, user=job.user)
     findings += _engine_checks.check_environment(job.environment)
     budget: _memory_fit.Budget | None = None
     if parallel is not None:
@@ -165,7 +165,7 @@ def _launch(job: Job, parallel: _parallel.Parallel, budget: _memory_fit.Budget |
         options=job.options,
         revision="" if wishes.model else job.recipe.revision,
         budget=budget,
-        draft=None if "speculative-config" in job.options else job.recipe.draft,
+        draft=job.draft,
         # Two engines that start at once would take each other's memory for their own when they measure.
         pin_kv_cache=wishes.pin_kv_cache or wishes.others > 0,
         bin=f"{wishes.venv_path}/bin/" if job.runtime == "venv" else "",

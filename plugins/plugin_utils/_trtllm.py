@@ -21,6 +21,23 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._memory_fit im
 DECODING = {"draft_model": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP"}
 MAX_FREE_FRACTION = 0.80  # of what is free after loading, which on unified memory is all that the system has left
 _NODES = "nothing: it follows from the nodes of the inventory"
+_FILE = "nothing: the plan writes the file, and options without a flag in engine_options go into it"
+# Fields of TorchLlmArgs (tensorrt_llm/llmapi/llm_args.py, 1.2 to 1.4) without a flag in one of these versions.
+_FILE_FIELDS = """
+allreduce_strategy attention_dp_config attn_backend batch_wait_max_tokens_ratio batch_wait_timeout_iters
+batch_wait_timeout_ms cache_transceiver_config checkpoint_format checkpoint_io_policy cp_config
+cuda_graph_config disable_mm_encoder disable_overlap_scheduler dtype enable_attention_dp enable_autotuner
+enable_energy_metrics enable_iter_perf_stats enable_iter_req_stats enable_layerwise_nvtx_marker
+enable_lm_head_tp_in_adp enable_lora enable_min_latency force_dynamic_quantization
+garbage_collection_gen0_threshold gather_generation_logits guided_decoding_backend iter_stats_max_iterations
+kv_cache_config kv_connector_config load_format lora_config max_stats_len model_kwargs moe_config
+multimodal_config nvfp4_gemm_config peft_cache_config pp_partition prefill_capture_num_tokens
+prefill_cuda_graph_backend print_iter_log prometheus_metrics_config reorder_policy_config
+request_stats_max_iterations return_perf_metrics sampler_type scheduler_config skip_tokenizer_init
+sparse_attention_config speculative_config stream_interval telemetry_config tokenizer_mode
+tokenizer_revision torch_compile_config use_cute_dsl_bf16_bmm use_cute_dsl_bf16_gemm
+use_cute_dsl_blockscaling_bmm use_cute_dsl_blockscaling_mm
+"""
 _BUILD = "Leave it out: engines are no longer built; serve an NVFP4 or FP8 checkpoint directly"
 
 SPEC = Spec(
@@ -45,8 +62,8 @@ SPEC = Spec(
         "max_seq_len": "engine_context",
         "free_gpu_memory_fraction": "engine_gpu_memory_utilization",
         "kv_cache_free_gpu_memory_fraction": "engine_gpu_memory_utilization",
-        "config": "options of trtllm-serve in engine_options: the plan writes the file",
-        "extra_llm_api_options": "options of trtllm-serve in engine_options: the plan writes the file",
+        "config": _FILE,
+        "extra_llm_api_options": _FILE,
         "revision": "the recipe's revision",
     },
     removed={
@@ -64,6 +81,14 @@ SPEC = Spec(
         "--max_output_len": "Use --max_seq_len",
         "--backend=tensorrt": "Use pytorch, the default: the TensorRT backend was removed",
         "--backend=trt": "Use pytorch, the default: the TensorRT backend was removed",
+    },
+    file_options=frozenset(_FILE_FIELDS.split()),
+    file_planned={
+        "enable_iter_perf_stats": "nothing: the keeper tells by it a busy engine from one that stands still",
+        "env_overrides": "engine_environment",
+        "kv_cache_config.free_gpu_memory_fraction": "engine_gpu_memory_utilization",
+        "kv_cache_config.max_gpu_total_bytes": "engine_gpu_memory_utilization",
+        "kv_cache_config.max_tokens": "engine_gpu_memory_utilization",
     },
 )
 STARTER_VARIABLES = ("OMPI_MCA_plm_", "OMPI_MCA_orte_")  # of mpirun, not of the ranks
@@ -83,10 +108,12 @@ def ranks(launch: Launch) -> list[Rank]:
     the environment of its own node; nothing is carried over.
     """
     path = f"{launch.file_directory}/trtllm.yml"
-    options = _common(launch) | {"config": path}
+    written = _engine.in_file(SPEC, launch.version, launch.options)
+    given = {name: value for name, value in launch.options.items() if name not in written}
+    options = _common(launch) | {"config": path} | given
     flags = _engine.flags_of(SPEC, launch.version)
-    argv = [f"{launch.bin}trtllm-serve", launch.model, *_engine.render({**options, **launch.options}, flags)]
-    files = {path: yaml.safe_dump(_file(launch), sort_keys=True)}
+    argv = [f"{launch.bin}trtllm-serve", launch.model, *_engine.render(options, flags)]
+    files = {path: yaml.safe_dump(_engine.merge_deep(_file(launch), written), sort_keys=True)}
     environment = {"TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL": "1"}  # loading in parallel runs out of memory
     if launch.backend != "mpi":
         return [Rank(argv, environment, {"api": launch.port}, files)]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _option_tables, _recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _option_tables, _recipe, _trtllm
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._compose import ContainerWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_plan import plan
@@ -421,6 +421,89 @@ def test_what_the_launcher_of_tensorrt_llm_makes_of_a_command_line():
     newer = over_mpi("1.4.0rc1")
     assert newer.plans and not any("the launcher" in text for text in newer.warnings)
     assert "would take 'a b' apart" in refused(over_mpi("1.4.0rc1", tokenizer="a b"))
+
+
+TRT_IMAGES = "nvcr.io/nvidia/tensorrt-llm/release"
+TRT_FILE = "/etc/sparkmatrix/trtllm.yml"
+
+
+def trt(image="1.4.0rc1", options=None, **values):
+    image = f"{TRT_IMAGES}:{image}"
+    return made(1, wishes=Wishes(engine="tensorrt-llm", image=image, options=options or {}), **{**SMALL, **values})
+
+
+SMALL = {"weights_gb": 40, "context": 4096}
+
+
+@pytest.mark.parametrize("image", ["1.2.1", "1.4.0rc1", "9.9.9"])
+def test_options_of_tensorrt_llm_without_a_flag_go_to_its_file(image):
+    given = {
+        "moe_config": {"backend": "CUTLASS"},
+        "cuda_graph_config": {"batch_sizes": [1, 2], "enable_padding": True},
+        "kv_cache_config": {"dtype": "fp8"},
+        "disable_overlap_scheduler": True,
+        "max_num_tokens": 4096,
+    }
+    engine = trt(image, given).plans["spark1"]["engine"]
+    assert yaml.safe_load(engine["files"][TRT_FILE]) == {
+        "moe_config": {"backend": "CUTLASS"},
+        "cuda_graph_config": {"batch_sizes": [1, 2], "enable_padding": True},
+        "kv_cache_config": {"dtype": "fp8", "enable_block_reuse": True},
+        "disable_overlap_scheduler": True,
+        "enable_iter_perf_stats": True,
+    }
+    assert options_of(engine["argv"]).isdisjoint({*given} - {"max_num_tokens"})
+    assert "--max_num_tokens 4096" in " ".join(engine["argv"])
+
+
+def test_the_file_of_tensorrt_llm_counts_in_the_budget_and_in_the_hash():
+    plain, fp8 = (trt(options=given).plans["spark1"] for given in ({}, {"kv_cache_config": {"dtype": "fp8"}}))
+    assert fp8["memory"]["kv_needed"] * 2 == plain["memory"]["kv_needed"]
+    assert fp8["engine"]["config_hash"] != plain["engine"]["config_hash"]
+
+
+def test_the_users_drafts_of_tensorrt_llm_come_before_the_recipes():
+    mine = {"speculative_config": {"decoding_type": "NGram", "max_draft_len": 2}}
+    written = yaml.safe_load(trt(options=mine, draft=EAGLE).plans["spark1"]["engine"]["files"][TRT_FILE])
+    assert written["speculative_config"] == mine["speculative_config"]
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"moe_backend": "CUTLASS"}, "engine_options: TensorRT-LLM 1.2.1 has no option --moe_backend"),
+        ({"disable_overlap_schedule": True}, "engine_options: TensorRT-LLM 1.2.1 has no option"),
+        ({"kv_cache_config": {"max_tokens": 9}}, "kv_cache_config.max_tokens is set by the plan"),
+        ({"enable_iter_perf_stats": False}, "enable_iter_perf_stats is set by the plan"),
+        ({"env_overrides": {"A": 1}}, "env_overrides is set by the plan. Set engine_environment"),
+        ({"config": {"a": 1}}, "the option config is set by the plan"),
+    ],
+)
+def test_what_does_not_go_to_the_file_of_tensorrt_llm(options, found):
+    assert found in refused(trt("1.2.1", options))
+
+
+def test_a_mapping_of_an_unknown_name_is_a_warning():
+    (text,) = [text for text in trt(options={"moe_confg": {"a": 1}}).warnings if "moe_confg" in text]
+    assert text.startswith("engine_options: moe_confg is no option that is known of TensorRT-LLM 1.4.0")
+    assert "Did you mean moe_config?" in text
+
+
+def test_no_option_of_the_file_has_a_flag_in_all_versions():
+    """Else it would never get there."""
+    tables = [_option_tables.load("tensorrt-llm", version) for version in _option_tables.versions("tensorrt-llm")]
+    flags = set.intersection(*({name[2:] for name in (*table.options, *table.aliases)} for table in tables))
+    assert not flags & _trtllm.SPEC.file_options
+    assert not set(_trtllm.SPEC.planned) & _trtllm.SPEC.file_options
+
+
+def test_an_option_and_a_variable_are_blamed_on_who_gave_them():
+    wishes = Wishes(requirements=GPU, options={"swap_spac": 4}, environment={"VLLM_FOO": "1"})
+    text = refused(made(wishes=wishes, options={"enforce-eagr": True}, environment={"VLLM_USE_V1": "1"}))
+    assert "engine_options: vLLM 0.33.0 has no option --swap-spac" in text
+    assert "recipe big: vLLM 0.33.0 has no option --enforce-eagr" in text
+    assert "engine_environment: vLLM 0.33.0 has no variable VLLM_FOO" in text
+    assert "recipe big: vLLM 0.33.0 has no variable VLLM_USE_V1" in text
 
 
 def test_tensorrt_llm_on_one_node_and_the_newer_line():
