@@ -198,12 +198,13 @@ def examine(
     environment: Mapping[str, str],
     where: str,
     *,
-    user: User,
+    user: User | None = None,
 ) -> Iterator[Finding]:
     """Options and variables of recipe and user: reserved, unknown, removed, renamed ones, and values.
 
     ``where``: the recipe. ``user``: names that the user gave, which are to be corrected elsewhere.
     """
+    user = user or User()
     table = _option_tables.load(spec.name, version)
     label = f"{spec.label} {version}" if version else f"this {spec.label}"
     if table is None:
