@@ -174,6 +174,8 @@ class Keeper:
         self.policy = Policy(settings)
         self.phase = ""
         self.detail = ""
+        self.since = 0.0  # wall clock: since when it is in this phase
+        self.start_since: float | None = None  # since when this start goes on, None where nothing starts
         self.progress_at = 0.0
         self.progress: tuple[str, ...] = ()
         self.metrics_at = 0.0
@@ -228,6 +230,7 @@ class Keeper:
         self.broke_at = parts.clock()
         stopped_for = self.watchdog(trouble.host)
         reason = f"the memory watchdog stopped it: {stopped_for}" if stopped_for else trouble.reason
+        self.start_since = None
         # Before the history: whoever reads there that it broke must not read beside it that it serves.
         self.enter("stopping", reason)
         # A start that fails while a node goes away says nothing about the engine.
@@ -250,7 +253,7 @@ class Keeper:
     def give_up(self, reason: str) -> int:
         last = reason.rstrip(".")
         self.note("gave_up", last)
-        self.phase, self.detail = "gave_up", last
+        self._turn("gave_up", last)
         self._save("gave_up")
         self.parts.say(
             f"Gave up after {self.policy.failures} failures: {last}. Remove the cause, then begin anew:"
@@ -302,6 +305,7 @@ class Keeper:
     def bring_up(self, gentle: bool) -> Verdict | None:
         """Stop what is there, wait for memory, start all ranks. What went wrong, or None."""
         parts = self.parts
+        self.start_since = parts.wall()
         self.enter("starting", "stopping what is there")
         problem = self.stop_all(gentle)
         if problem:
@@ -367,8 +371,10 @@ class Keeper:
         """Until the first token."""
         parts = self.parts
         began = parts.clock()
+        self.start_since = self.start_since or parts.wall()
         parts.prober.reset(paused=False, hasty=True)
         parts.prober.wake.set()
+        self.enter("loading", "the ranks run")
         # Reports of the other nodes are up to two seconds old: what they say of before the start does not count.
         parts.sleep(TICK_S + 1.0)
         while True:
@@ -405,6 +411,7 @@ class Keeper:
         parts = self.parts
         began = parts.clock()
         took = f", {began - self.broke_at:.0f} s after the failure" if self.broke_at is not None else ""
+        self.start_since = None
         self.enter("proving", f"it serves{took}")
         if self.broke_at is not None:
             parts.store.recovered(began - self.broke_at)
@@ -442,8 +449,13 @@ class Keeper:
             return
         if phase != self.phase or phase == "starting":
             self.parts.say(f"{phase}: {detail}")
-        self.phase, self.detail = phase, detail
+        self._turn(phase, detail)
         self._save("")
+
+    def _turn(self, phase: str, detail: str) -> None:
+        if phase != self.phase:
+            self.since = self.parts.wall()
+        self.phase, self.detail = phase, detail
 
     def note(self, event: str, reason: str, host: str = "") -> None:
         self.parts.say(f"{event}: {reason}")
@@ -457,7 +469,9 @@ class Keeper:
                 "pid": os.getpid(),
                 "phase": self.phase,
                 "detail": self.detail,
-                "since": _stamp(self.parts.wall()),
+                "since": _stamp(self.since),
+                "start_since": _stamp(self.start_since) if self.start_since is not None else "",
+                "start_limit_s": self.settings.start_s,
                 "end": end,
                 "failures": self.policy.failures,
                 "start_limit": self.settings.start_limit,

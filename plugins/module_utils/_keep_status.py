@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _rank
@@ -25,8 +27,11 @@ SHOWN = 10
 SERVING = ("serving", "proving")
 
 
-def collect(store: Store, runner: Runner = run_command, unit: str = UNIT) -> dict[str, Any]:
-    """``running``: the keeper; ``serving``: the engine, as the keeper saw it last."""
+def collect(
+    store: Store, runner: Runner = run_command, unit: str = UNIT, wall: Callable[[], float] = time.time
+) -> dict[str, Any]:
+    """``running``: the keeper; ``serving``: the engine, as the keeper saw it last. ``elapsed_s``: in this phase;
+    ``start_elapsed_s``: in this start. Both are None where nobody counts."""
     state = store.read()
     if not state:
         raise SparkError(
@@ -39,9 +44,28 @@ def collect(store: Store, runner: Runner = run_command, unit: str = UNIT) -> dic
         **state,
         "unit": unit,
         "running": running,
+        "elapsed_s": elapsed(state.get("since"), wall()) if running else None,
+        "start_elapsed_s": elapsed(state.get("start_since"), wall()) if running else None,
         "serving": running and state.get("phase") in SERVING,
         "history": store.history(),
     }
+
+
+def elapsed(stamp: Any, now: float) -> float | None:
+    """Seconds since a time in ISO format; None where it is none."""
+    try:
+        return max(round(now - datetime.fromisoformat(str(stamp)).timestamp()), 0)
+    except ValueError:
+        return None
+
+
+def _since(found: Mapping[str, Any]) -> str:
+    if found.get("elapsed_s") is None:
+        return f"since {found.get('since')}"
+    line = f"for {found['elapsed_s']} s, since {found.get('since')}"
+    if found.get("start_elapsed_s") is None:
+        return line
+    return f"{line}; this start for {found['start_elapsed_s']} s, at most {found.get('start_limit_s', 0):.0f} s"
 
 
 def text(found: Mapping[str, Any]) -> str:
@@ -54,7 +78,7 @@ def text(found: Mapping[str, Any]) -> str:
         first = f"{phase}: {detail}"
     lines = [
         first,
-        f"since {found.get('since')}; failures in a row: {found.get('failures')} of {found.get('start_limit')}",
+        f"{_since(found)}; failures in a row: {found.get('failures')} of {found.get('start_limit')}",
     ]
     if not found["running"]:
         lines.append(f"Begin anew: systemctl restart {found.get('unit', UNIT)}")

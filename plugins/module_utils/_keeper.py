@@ -41,6 +41,11 @@ RUNNING = ("active", "reloading", "refreshing")
 # After the memory watchdog nothing is started at once: the machine has to come to rest first.
 WATCHDOG_BACKOFF_S = 60.0
 
+# What the keeper gives the nodes for stopping their ranks (the head first, then all others), and for the start of Ray
+# and of the units: each is a limit of its own, so a start that takes longer has failed already.
+STOPPING_S = 240.0
+STARTING_S = 300.0
+
 
 def fingerprint(text: str) -> tuple[str, ...]:
     """What moves in an engine's ``/metrics`` while it works: samples in Prometheus text format, or the last iteration.
@@ -71,6 +76,11 @@ class Settings:
     backoff_s: float = 10.0
     backoff_max_s: float = 300.0
     stable_s: float = 600.0
+
+    @property
+    def start_s(self) -> float:
+        """How long a start may take in all, from stopping what is there to the first token."""
+        return 2 * STOPPING_S + self.memory_wait_s + STARTING_S + self.ready_s
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Settings:

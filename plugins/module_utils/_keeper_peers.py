@@ -20,12 +20,13 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import TIMED_OUT, Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import STOPPING_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._rank import WATCH_S, Node
 
 SSH_CONFIG = "/etc/sparkmatrix/ssh/config"
 FRESH_S = 3 * WATCH_S + 1.0  # three reports missed
 RETRY_S = 2.0
-ACT_S = 240.0  # stopping has to wait for a unit's own time limit
+ACT_S = STOPPING_S  # stopping has to wait for a unit's own time limit
 REMEDY = "Let the layer access set up ssh between the nodes: ansible-playbook site.yml --tags access"
 # A connection that is cut off without a word is noticed after ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2")

@@ -29,6 +29,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import 
 )
 
 _REMEDY = f"sudo {_node_main.PATH} status, on the head"
+# The keeper's own limit comes first, so that its reason is what is read.
+MARGIN_S = 60.0
+MISSING = "waiting"
+# A node that is missing burns no start, however long; who waits is told after this time.
+MISSING_S = 600.0
 FINAL = (400, 401, 404)  # HTTP statuses that no waiting changes
 
 
@@ -43,14 +48,20 @@ def wait_ready(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Answer:
-    """Ask until tokens come. Ends early when the keeper counts another failure, gives up, or does not run."""
+    """Ask until tokens come. Ends early when the keeper counts another failure, gives up, or does not run.
+
+    ``timeout_s``: at least; where the keeper gives a start longer, it is as long.
+    """
     store = store or Store(instance=instance)
     unit = Names(instance).keeper
-    deadline = clock() + timeout_s
+    began = complete_at = clock()
     first = _failures(store.read())
     while True:
-        left = max(deadline - clock(), 0.001)
         state = store.read()
+        limit_s = max(timeout_s, _number(state.get("start_limit_s"))) + MARGIN_S
+        left = max(began + limit_s - clock(), 0.001)
+        if state.get("phase") != MISSING:
+            complete_at = clock()
         last = ProbeError("waiting", f"the keeper says {state.get('phase')}: {state.get('detail')}", unit)
         # An engine that answers before the keeper is content may be the one that is about to be replaced.
         if state.get("phase") in SERVING and state.get("pid") == unit_state(unit, runner).main_pid:
@@ -65,14 +76,21 @@ def wait_ready(
             raise SparkError("the keeper of the engine does not run", unit, _why(store, state))
         if last.status in FINAL:
             raise SparkError(last.found, last.where, refused(last.status, Names(instance).unit)) from last
-        if clock() >= deadline:
-            raise SparkError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, _REMEDY) from last
+        if clock() - complete_at >= MISSING_S:
+            found = f"the keeper has waited {MISSING_S:g} s for nodes, and goes on: {state.get('detail')}"
+            raise SparkError(found, unit, _REMEDY) from last
+        if clock() >= began + limit_s:
+            raise SparkError(f"no token within {limit_s:g} s; last: {last.found}", last.where, _REMEDY) from last
         sleep(POLL_S)
 
 
 def _failures(state: Mapping[str, Any]) -> int:
     found = state.get("failures")
     return found if isinstance(found, int) else 0
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _why(store: Store, state: Mapping[str, Any]) -> str:

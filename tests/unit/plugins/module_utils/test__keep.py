@@ -691,7 +691,7 @@ def test_status_of_several_services(tmp_path, monkeypatch, capsys):
     assert _keep_status.kept(str(tmp_path)) == ["chat", "small"]
     monkeypatch.setattr(_keep_status, "kept", lambda: ["chat", "small"])
     monkeypatch.setattr(_keep_status, "Store", lambda instance="": Store(str(tmp_path), instance))
-    monkeypatch.setattr(_keep_status.collect, "__defaults__", (runner(), _keep_status.UNIT))
+    monkeypatch.setattr(_keep_status.collect, "__defaults__", (runner(), _keep_status.UNIT, lambda: 0.0))
     parser = argparse.ArgumentParser()
     _keep_status.configure(parser)
     assert _keep_status.run(parser.parse_args([])) == 0
@@ -702,6 +702,28 @@ def test_status_of_several_services(tmp_path, monkeypatch, capsys):
     assert found["services"]["chat"]["unit"] == "sparkmatrix-keeper-chat.service"
     assert _keep_status.run(parser.parse_args(["--json", "--service", "chat"])) == 0
     assert json.loads(capsys.readouterr().out)["phase"] == "serving"
+
+
+def test_status_tells_how_long(tmp_path, cluster):
+    def shown():
+        found = _keep_status.collect(cluster.store, runner(), wall=cluster.parts.wall)
+        return found["elapsed_s"], found["start_elapsed_s"], _keep_status.text(found).splitlines()[1]
+
+    cluster.answers = False
+    seen = []
+    for second in (20, 50):
+        cluster.plan[float(second)] = lambda: seen.append((cluster.phase, *shown()))
+    cluster.plan[60.0] = set_to(cluster, "answers", True)
+    cluster.keep(until=100)
+    # The detail changes while it loads, the phase does not; the start began with it.
+    assert seen[0][:3] == ("loading", 20, 20)
+    assert seen[1][:3] == ("loading", 50, 50)
+    assert seen[1][3] == (
+        "for 50 s, since 2001-09-09T01:46:40+00:00; this start for 50 s, at most 910 s; failures in a row: 0 of 3"
+    )
+    assert shown()[:2] == (int(cluster.now) - 60, None)
+    assert "this start" not in shown()[2]
+    assert _keep_status.collect(cluster.store, runner(3))["elapsed_s"] is None
 
 
 class Waiting:
@@ -765,12 +787,29 @@ def test_waiting_ends_where_nobody_starts_it(tmp_path, monkeypatch):
 def test_waiting_ends_in_time_and_with_a_refusal(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
     waiting.store.write({"phase": "waiting", "detail": "spark2 is off"}, print)
-    with pytest.raises(SparkError, match="spark2 is off"):
+    with pytest.raises(SparkError, match="no token within 70 s; last: the keeper says waiting: spark2 is off"):
         waiting.wait()
     waiting = Waiting(tmp_path, monkeypatch, [ProbeError("status", "HTTP 401", "x", 401)])
     waiting.store.write({"phase": "serving", "pid": 0}, print)
     with pytest.raises(SparkError, match="another key"):
         waiting.wait()
+
+
+def test_the_keeper_has_more_time_than_whoever_waits_for_it(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [])
+    settings = replace(SETTINGS, ready_s=1000, memory_wait_s=50)
+    waiting.store.write({"phase": "loading", "detail": "x", "start_limit_s": settings.start_s}, print)
+    with pytest.raises(SparkError, match="no token within 1890 s; last: the keeper says loading: x"):
+        waiting.wait(timeout=100)
+    assert waiting.now > settings.start_s > settings.ready_s + settings.memory_wait_s
+
+
+def test_whoever_waits_is_told_of_a_node_that_stays_away(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [])
+    waiting.store.write({"phase": "waiting", "detail": "spark2 does not answer"}, print)
+    with pytest.raises(SparkError, match="waited 600 s for nodes, and goes on: spark2 does not answer"):
+        waiting.wait(timeout=7200)
+    assert waiting.now == _keeper_wait.MISSING_S
 
 
 def test_a_door_that_was_killed_is_in_the_history(tmp_path):
