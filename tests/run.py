@@ -209,6 +209,7 @@ def steps() -> list[Step]:
                 (f"{VENV}/python", "tests/lab/staying_up.py", "--launch", launch, "--only", faults)
                 for launch, faults in (
                     *((launch, "rank,head") for launch in ("pipeline", "native", "native4", "replicas", "containers")),
+                    ("sglang", "rank,head,image"),
                     ("mpi", "rank,head,hang"),  # its counters are of another kind
                 )
             ),

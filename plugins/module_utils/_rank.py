@@ -42,7 +42,6 @@ class Ranks:
     units: tuple[str, ...]
     engine: str = ""
     config_hash: str = ""  # that the engine's unit has to run with
-    container: bool = False
     stop_s: float = STOP_S
 
 
@@ -84,7 +83,6 @@ def parse(document: Mapping[str, Any]) -> Ranks:
         units=tuple(units),
         engine=engine,
         config_hash=str(document.get("config_hash") or ""),
-        container=document.get("runtime") == "container",
         stop_s=float(document.get("stop_timeout_s") or STOP_S),
     )
 
@@ -164,13 +162,13 @@ class Node:
     def kill(self) -> None:
         """All at once, and by force after a short grace: after a failure there is nothing to finish.
 
-        A container is stopped by its unit, in the time that the unit gives it: the process in the unit's own control
-        group is only its client.
+        Of a container the unit's own processes are only clients; once they are gone its ExecStopPost ends the container,
+        which may have requests that wait for a rank that is dead.
         """
         left = [unit for unit in self.ranks.units if not self._stopped(unit)]
         for unit in reversed(left):
             self.runner(["systemctl", "--no-block", "stop", "--", unit])
-        deadline = self.clock() + (self.ranks.stop_s + 30 if self.ranks.container else KILL_GRACE_S)
+        deadline = self.clock() + KILL_GRACE_S
         killed = False
         while left:
             left = [unit for unit in left if not self._stopped(unit)]

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from types import TracebackType
 from typing import Any
 
 import cluster
@@ -53,6 +54,8 @@ OPTIONS = (
     *("-e", "engine_stable_s=5", "-e", "fabric_bandwidth_test=never"),
 )
 NOTICE_S, BACK_S = 240.0, 420.0
+# The goal for a dead rank is 20 s; three times as long is wrong on any machine, however busy.
+DEAD_S = 60
 # vLLM 0.32 on CPUs makes room for what a later stage receives in its warm-up only, which eager mode leaves out.
 NOT_EAGER = {"engine_options": {"enforce-eager": False}, "engine_environment": {"VLLM_USE_AOT_COMPILE": "0"}}
 LAUNCHES = {
@@ -64,6 +67,8 @@ LAUNCHES = {
     "containers": Launch(
         "[r]ay::RayWorker", ("-e", "engine_recipe=tiny-llama-container", "-e", "engine_launch=ray"), image=("--host",)
     ),
+    # Its ranks ignore SIGTERM, and its head answers first what it has begun.
+    "sglang": Launch("[s]glang serve", ("-e", "engine_recipe=standin", "-e", "engine_name=sglang"), image=()),
     # TensorRT-LLM's stand-in over the real Open MPI; it opens ports everywhere, so the plan asks for a firewall.
     "mpi": Launch(
         "[t]rtllm-llmapi-launch",
@@ -91,6 +96,80 @@ def one(number):
 with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
     print(sum(pool.map(one, range(REQUESTS))))
 """
+# A user who goes on asking while something breaks. An error is an answer; what looks complete has to be.
+USER = """
+import json, os, pathlib, re, time, urllib.request
+file = pathlib.Path('/etc/sparkmatrix/engine-key.env')
+key = re.search(r'"(.+)"', file.read_text())[1] if file.exists() else 'none'
+head = {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'}
+def ask(path, body=None):
+    data = json.dumps(body).encode() if body else None
+    return urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8000' + path, data, head), timeout=60).read()
+model = json.loads(ask('/v1/models'))['data'][0]['id']
+messages = [{'role': 'user', 'content': 'fox'}]
+body = {'model': model, 'messages': messages, 'max_tokens': 8, 'ignore_eos': True}
+streamed = {**body, 'stream': True, 'stream_options': {'include_usage': True}}
+tally = {'complete': 0, 'failed': 0, 'wrong': []}
+while not os.path.exists('/tmp/over'):
+    for asked in (body, streamed):
+        try:
+            said = ask('/v1/chat/completions', asked).decode()
+            lines = said.splitlines() if asked is streamed else ['data: ' + said]
+            parts = [line[6:] for line in lines if line.startswith('data: ')]
+            if asked is streamed and parts[-1:] != ['[DONE]']:
+                raise OSError('cut off')
+            parts = [json.loads(part) for part in parts if part != '[DONE]']
+            used = [part['usage']['completion_tokens'] for part in parts if part.get('usage')]
+            ends = [one['finish_reason'] for part in parts for one in part['choices'] if one.get('finish_reason')]
+            if (used, ends, {part['model'] for part in parts}) == ([8], ['length'], {model}):
+                tally['complete'] += 1
+            else:
+                tally['wrong'].append(said[:500])
+        except (OSError, ValueError, __import__('http.client').client.HTTPException):
+            tally['failed'] += 1
+            time.sleep(0.5)
+print(json.dumps(tally))
+"""
+# 10 MB, which is far more than the model reads.
+LONG = """
+import json, re, urllib.error, urllib.request
+key = re.search(r'"(.+)"', open('/etc/sparkmatrix/engine-key.env').read())[1]
+head = {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'}
+def ask(path, body=None):
+    data = json.dumps(body).encode() if body else None
+    return urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8000' + path, data, head), timeout=900)
+model = json.load(ask('/v1/models'))['data'][0]['id']
+try:
+    print(ask('/v1/completions', {'model': model, 'prompt': 'fox ' * 2500000, 'max_tokens': 1}).status)
+except urllib.error.HTTPError as exc:
+    print(exc.code, exc.read().decode()[:200])
+"""
+
+
+class User:
+    """Asks the engine on the head as long as something happens to it."""
+
+    def __init__(self, here: Cluster) -> None:
+        self.here = here
+        self.tally: dict[str, Any] = {}
+
+    def __enter__(self) -> User:
+        self.here.node(HEAD, "sudo rm -f /tmp/over")
+        words = ["ssh", "-F", str(self.here.state / "ssh_config"), HEAD, "sudo python3 -"]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdin is not None
+        self.process.stdin.write(USER)
+        self.process.stdin.close()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, _: TracebackType | None) -> None:
+        self.here.node(HEAD, "sudo touch /tmp/over", check=False)
+        assert self.process.stdout is not None
+        said = self.process.stdout.read()
+        self.process.wait(150)
+        self.tally = json.loads(said) if said.strip() else {}
+        if exc is None and (self.tally.get("wrong", True) or not self.tally["complete"]):
+            raise LabError(f"a user got {self.tally or 'nothing'}")
 
 
 class Cluster:
@@ -108,11 +187,15 @@ class Cluster:
         command = lab("up", *self.boot_options, "--nodes", str(nodes), "--topology", topology)
         cluster.step(f"Boot {nodes} simulated Sparks", command, "up.log")
         if self.launch.image is not None:
-            image = cluster.STATE / "image.tar"
-            command = [sys.executable, str(ROOT / "tests/lab/standin/image.py"), str(image), *self.options]
-            subprocess.run([*command, *self.launch.image], check=True)
-            for host in self.launch.hosts:
-                self.node(host, "sudo docker load", data=image.read_bytes())
+            self.load()
+
+    def load(self, *words: str) -> None:
+        """The stand-in's image, on all nodes."""
+        file = cluster.STATE / "image.tar"
+        command = [sys.executable, str(ROOT / "tests/lab/standin/image.py"), str(file), *self.options]
+        subprocess.run([*command, *(self.launch.image or ()), *words], check=True)
+        for host in self.launch.hosts:
+            self.node(host, "sudo docker load", data=file.read_bytes())
 
     def down(self) -> None:
         cluster.step("Remove the lab", lab("down", *self.options), "down.log")
@@ -170,6 +253,12 @@ class Cluster:
 def broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], object] | None = None) -> dict[str, Any]:
     """Inject, wait until the keeper has noticed, repair what only hands can repair, wait for tokens."""
     here.serving()
+    with User(here) as user:
+        result = _broken(here, inject, repair)
+    return {**result, "user": {name: user.tally[name] for name in ("complete", "failed")}}
+
+
+def _broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], object] | None) -> dict[str, Any]:
     before = len(here.status()["history"])
     began = time.time()
     inject()
@@ -182,6 +271,8 @@ def broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], obj
         "noticed_s": round(max(noticed, 0.0)),
         "reason": event["reason"][:90],
     }
+    if event["event"] == "dead" and noticed > DEAD_S:
+        raise LabError(f"a dead rank was noticed after {noticed:.0f} s only: {event['reason']}")
     since = injected
     if repair:
         repair()
@@ -224,6 +315,16 @@ def cable(here: Cluster) -> dict[str, Any]:
         lambda: here.lab("fault", WORKER, "no_cable"),
         lambda: here.lab("fault", WORKER, "clear", "no_cable"),
     )
+
+
+def headless(here: Cluster) -> dict[str, Any]:
+    """The head alone loses its power, while the worker's rank runs on, and gets it back."""
+    here.serving()
+    here.lab("stop", HEAD)
+    here.lab("start", HEAD)
+    began = time.time()
+    status = here.wait("serving again", BACK_S, lambda found: found["serving"])
+    return {"serving_s": round(time.time() - began), "failures": status["failures"]}
 
 
 def cold(here: Cluster) -> dict[str, Any]:
@@ -294,6 +395,19 @@ def busy(here: Cluster) -> dict[str, Any]:
     return {"requests": requests, "seconds": round(time.time() - began), "restarts": restarts, "seen_busy": silent}
 
 
+def prompt(here: Cluster) -> dict[str, Any]:
+    """A prompt of 10 MB straight to the engine: refused, and no restart."""
+    here.serving()
+    before = len(here.status()["history"])
+    began = time.time()
+    said = here.node(HEAD, "sudo python3 -", data=LONG.encode()).strip()
+    took = time.time() - began
+    restarts = len(here.status()["history"]) - before
+    if not said.startswith("4") or restarts or not _answers(here):
+        raise LabError(f"prompt: {said}, {restarts} restarts, or no answer afterwards")
+    return {"said": said[:120], "seconds": round(took), "restarts": restarts}
+
+
 def _context(here: Cluster) -> int:
     """Tokens, as the engine on the head is started with."""
     return int(
@@ -346,7 +460,27 @@ def upgrade(here: Cluster) -> dict[str, Any]:
     return seconds
 
 
-FAULTS = {made.__name__: made for made in (rank, head, hang, power, cable, disk, busy, cold, operators, upgrade)}
+def image(here: Cluster) -> dict[str, Any]:
+    """The image's name means another one: the next plan is served from that, a rollback from the one of before."""
+    here.serving()
+
+    def running() -> str:
+        return here.node(HEAD, "sudo docker inspect --format '{{.Image}}' sparkmatrix-engine").strip()
+
+    before = running()
+    here.load("--salt", "other")
+    here.site("staying-up-image", "playbooks/upgrade.yml", "-e", "engine_context=128")
+    after = running()
+    here.site("staying-up-image-back", "playbooks/rollback.yml")
+    if after == before or running() != before or not _answers(here):
+        raise LabError(f"image: {before}, after the upgrade {after}, after the rollback {running()}, or no answer")
+    return {"before": before[:19], "after": after[:19]}
+
+
+# The last two need an engine of one kind: vLLM with its key, and one in a container.
+EVERYWHERE = (rank, head, hang, power, headless, cable, disk, busy, cold, operators, upgrade)
+FAULTS = {made.__name__: made for made in (*EVERYWHERE, prompt, image)}
+DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, prompt))
 
 
 def bare(here: Cluster) -> float:
@@ -360,7 +494,7 @@ def bare(here: Cluster) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(FAULTS), metavar="FAULT[,FAULT]", help=", ".join(FAULTS))
+    parser.add_argument("--only", default=DEFAULT, metavar="FAULT[,FAULT]", help=", ".join(FAULTS))
     parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
     parser.add_argument(
@@ -381,7 +515,7 @@ def main() -> int:
         here.site("staying-up-site")
         names = options.only.split(",")
         # The short selection leaves this to the scenario `site`.
-        if len(names) == len(FAULTS) or options.launch != "ray":
+        if options.only == DEFAULT or options.launch != "ray":
             again = here.site("staying-up-again")
             if again.changed:
                 problems.append(f"the second run changed {again.stats.get('changed_tasks')}")

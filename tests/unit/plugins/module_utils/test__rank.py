@@ -104,12 +104,6 @@ def test_what_ignores_sigterm_is_killed_after_the_grace(tmp_path, systemd):
     assert r.KILL_GRACE_S < systemd.now < r.KILL_GRACE_S + 1
 
 
-def test_a_container_gets_the_time_of_its_unit(tmp_path, systemd):
-    systemd.stubborn.add(ENGINE)
-    systemd.node(tmp_path, container=True, stop_s=60.0).kill()
-    assert systemd.now > 60
-
-
 def test_what_cannot_be_killed_is_named(tmp_path, systemd):
     systemd.immortal.add(RAY)
     with pytest.raises(SparkError, match="does not stop, not even"):
@@ -139,7 +133,7 @@ def test_the_command(tmp_path, monkeypatch, capsys, systemd):
     assert r.run(parser.parse_args(["status", "--config", str(path)])) == 1
     assert "takes part in no engine" in capsys.readouterr().err
     path.write_text(json.dumps({"units": [RAY], "unit": "", "runtime": "container", "stop_timeout_s": 5}))
-    assert r.read(str(path)) == r.Ranks((RAY,), container=True, stop_s=5.0)
+    assert r.read(str(path)) == r.Ranks((RAY,), stop_s=5.0)
     node = systemd.node(tmp_path)
     monkeypatch.setattr(r, "Node", lambda _ranks: node)
     assert r.run(parser.parse_args(["status", "--config", str(path)])) == 0
