@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._parallel impo
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._recipe import Draft
 
 API_HOST = "127.0.0.1"
+_DISTRIBUTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([0-9]+\.[0-9]+[0-9A-Za-z.+-]*)$")
 
 
@@ -104,6 +105,12 @@ def pinned(requirements: Sequence[str], names: Sequence[str]) -> str:
         if match and match.group(1).lower().replace("_", "-") in names:
             return match.group(2)
     return ""
+
+
+def distribution(requirement: str) -> str:
+    """The normalized name of what a requirement asks for."""
+    match = _DISTRIBUTION.match(requirement.strip())
+    return re.sub(r"[-_.]+", "-", match.group()).lower() if match else ""
 
 
 def merge(spec: Spec, recipe: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:

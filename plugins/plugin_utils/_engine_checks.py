@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_image import MIN_RAY
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
     _compose,
+    _engine,
     _memory_fit,
+    _option_tables,
     _parallel,
     _profile,
 )
@@ -160,6 +163,37 @@ def check_environment(environment: Mapping[str, str]) -> list[Finding]:
                     "engine_environment",
                     f"{name} looks like a secret, and this environment is readable by every user of the node",
                     "Use a variable that names a file, such as HF_TOKEN_PATH",
+                )
+            )
+    return findings
+
+
+def check_ray(job: Job) -> list[Finding]:
+    """The Ray of a Python environment, which a requirement names. An image is asked for its own on the nodes."""
+    if job.backend != "ray" or job.runtime != "venv":
+        return []
+    where, known = "engine_venv_requirements", _option_tables.versions("ray")[-1]
+    oldest = ".".join(map(str, MIN_RAY))
+    remedy = f"Require ray[default]=={known}, or set engine_launch: native, which needs no Ray"
+    ours = [requirement for requirement in job.requirements if _engine.distribution(requirement) == "ray"]
+    if not ours:
+        return [Finding(where, "ranks shall meet over Ray, and no requirement brings one", remedy)]
+    findings = []
+    for requirement in ours:
+        version = _engine.pinned([requirement], ("ray",))
+        if not version:
+            found = f"{requirement!r} names no version of Ray; those before {oldest} have no tokens"
+            findings.append(Finding(where, found, remedy))
+        elif tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < MIN_RAY:
+            found = f"Ray {version} has no tokens (they came with {oldest}): anyone who reaches its port could run code"
+            findings.append(Finding(where, found, remedy))
+        elif _option_tables.load("ray", version) is None:
+            findings.append(
+                Finding(
+                    where,
+                    f"there is no option table for Ray {version}, so its options are not checked",
+                    f"There are tables for {', '.join(_option_tables.versions('ray'))}",
+                    severity="warning",
                 )
             )
     return findings

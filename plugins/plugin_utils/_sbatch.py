@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _mpi, _node_main
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_image, _mpi, _node_main
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _trtllm
 
 KEY_FILE = "$HOME/.config/sparkmatrix/engine-key"
@@ -61,6 +61,7 @@ def script(plans: Mapping[str, Mapping[str, Any]]) -> str:
         '  mkdir -p "$work/config" "$work/ray"',
         '  export VLLM_CONFIG_ROOT="$work/config" HOME="$work"',
         """  printf '["VLLM_API_KEY", "RAY_AUTH_TOKEN"]\\n' > "$work/config/ray_non_carry_over_env_vars.json\"""",
+        *_check_ray(head),
         "  ulimit -l unlimited || echo 'Locked memory is limited on this node: RDMA may fail' >&2",
         '  case "$SLURMD_NODENAME" in',
     ]
@@ -89,6 +90,26 @@ def _key(head: Mapping[str, Any]) -> list[str]:
         "fi",
         f'{name}="$(cat "$key_file")"',
         f"export {name}",
+    ]
+
+
+def _check_ray(head: Mapping[str, Any]) -> list[str]:
+    """The Ray that a node would start is asked, whatever was pinned: one that knows no tokens would ignore ours."""
+    if head["backend"] != "ray":
+        return []
+    major, minor = _engine_image.MIN_RAY
+    return [
+        '  if [ "$1" = ray ]; then',
+        "    local ray found",
+        f"    ray={shlex.quote(str(head['ray']['argv'][0]))}",
+        '    found="$("$ray" --version 2>&1)" || true',
+        f"    if ! [[ $found =~ version\\ ([0-9]+)\\.([0-9]+) ]] || (( BASH_REMATCH[1] < {major}"
+        f" || (BASH_REMATCH[1] == {major} && BASH_REMATCH[2] < {minor}) )); then",
+        f'      echo "$ray on $SLURMD_NODENAME has to be Ray {major}.{minor} or newer: older ones know no tokens, and'
+        ' whoever reaches its port could run code. It says: $found" >&2',
+        "      exit 1",
+        "    fi",
+        "  fi",
     ]
 
 

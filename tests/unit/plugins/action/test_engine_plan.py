@@ -14,7 +14,7 @@ from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 
-REQUIREMENTS = ["vllm==0.33.0"]
+REQUIREMENTS = ["vllm==0.33.0", "ray[default]==2.60.0"]
 
 
 def fact(rank, count, state="applied"):
@@ -92,7 +92,7 @@ def test_everything_that_is_wrong_at_once():
 
 def test_warnings_are_shown():
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
-    result = plan(hosts, requirements=["vllm"])
+    result = plan(hosts, requirements=["vllm", "ray[default]==2.60.0"])
     assert "not checked" in result["warnings"][0]
 
 

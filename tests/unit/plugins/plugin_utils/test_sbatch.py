@@ -163,3 +163,42 @@ def test_a_container_is_started_by_pyxis():
     text = _sbatch.script(made(*CASES[5]))
     assert "--container-image='nvcr.io#nvidia/vllm:26.05-py3'" in text or "=nvcr.io#nvidia/vllm:26.05-py3" in text
     assert "/etc/nccl.conf" not in text
+
+
+@pytest.mark.parametrize("case", [CASES[1], (*CASES[5][:2], {**CASES[5][2], "launch": "ray"})])
+@pytest.mark.parametrize(
+    ("says", "starts"),
+    [
+        ("ray, version 2.52.0", True),
+        ("a warning\nray, version 2.60.0", True),
+        ("ray, version 3.0.0", True),
+        ("ray, version 2.51.9", False),
+        ("ray, version 1.99.0", False),
+        ("", False),
+    ],
+)
+def test_a_ray_without_tokens_is_not_started(case, says, starts, tmp_path: Path):
+    """The version counts that the program itself tells on the node."""
+    plans = made(*case)
+    text = _sbatch.script(plans)
+    function = text[text.index("start() {") : text.index("export -f start")].replace("/tmp/", f"{tmp_path}/")
+    ray = tmp_path / "bin/ray"
+    ray.parent.mkdir()
+    ray.write_text(
+        f"#!/bin/sh\n[ $1 = --version ] && echo '{says}' || echo started\n" if says else "#!/bin/sh\nexit 1\n"
+    )
+    ray.chmod(0o755)
+    function = function.replace("/opt/sparkmatrix/engine/bin/ray", str(ray))
+    done = subprocess.run(
+        [BASH, "-c", f"SLURM_JOB_ID=7 SLURMD_NODENAME=spark1\n{function}\nstart ray"],
+        env={"PATH": f"{ray.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0 and done.stdout == "started\n") is starts, done.stderr
+    assert ("has to be Ray 2.52 or newer" in done.stderr) is not starts
+
+
+def test_who_starts_no_ray_is_not_asked_for_one():
+    assert all("--version" not in _sbatch.script(made(*CASES[number])) for number in (0, 2, 3, 4))
