@@ -162,7 +162,7 @@ class Node:
     def kill(self) -> None:
         """All at once, and by force after a short grace: after a failure there is nothing to finish.
 
-        Of a container the unit's own processes are only clients; once they are gone its ExecStopPost ends the container,
+        Of a container the unit's own processes are only clients; once they are gone, ExecStopPost ends the container,
         which may have requests that wait for a rank that is dead.
         """
         left = [unit for unit in self.ranks.units if not self._stopped(unit)]
