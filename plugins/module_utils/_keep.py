@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
     _keeper_door,
     _keeper_peers,
+    _keeper_progress,
     _keeper_wait,
     _probe,
     _rank,
@@ -61,6 +62,8 @@ RETRY_S = 5.0  # until the next probe, after one that failed
 DOOR_S = 2 * RETRY_S  # how long the door may fail before it is said: it is reloaded now and then
 SUSPECT_S = 3.0  # a probe that takes longer is a reason to look at the fabric
 RAY_S = 60.0
+TOLD_S = 10.0  # between two words about how far a load is
+LOGGED_S = 60.0  # the same in the journal
 
 
 class StopError(Exception):
@@ -163,6 +166,7 @@ class Parts:
     wall: Callable[[], float] = time.time
     say: Callable[[str], object] = _rank.say
     budget: int = 0
+    weights: int = 0  # bytes that a rank reads, as the plan knows
     unit: str = "sparkmatrix-keeper"  # this keeper's own
     started: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
@@ -176,6 +180,7 @@ class Keeper:
         self.detail = ""
         self.since = 0.0  # wall clock: since when it is in this phase
         self.start_since: float | None = None  # since when this start goes on, None where nothing starts
+        self.loading: list[_keeper_progress.Rank] = []
         self.progress_at = 0.0
         self.progress: tuple[str, ...] = ()
         self.metrics_at = 0.0
@@ -377,9 +382,18 @@ class Keeper:
         self.enter("loading", "the ranks run")
         # Reports of the other nodes are up to two seconds old: what they say of before the start does not count.
         parts.sleep(TICK_S + 1.0)
+        self.loading = [_keeper_progress.Rank(node.host, parts.weights) for node in parts.nodes]
+        told = logged = began
         while True:
             members = self.members()
-            self.enter("loading", f"the ranks run; last probe: {parts.prober.problem or 'none yet'}")
+            ranks = {rank.host: rank for rank in self.loading}
+            _keeper_progress.see(ranks, parts.clock(), {one.host: one.units for one in members if one.seen})
+            if told == began or parts.clock() - told >= TOLD_S:
+                told = parts.clock()
+                self.enter("loading", self.how_far())
+            if parts.clock() - logged >= LOGGED_S:
+                logged = parts.clock()
+                parts.say(f"loading for {logged - began:.0f} s: {self.detail}")
             for member in members:
                 for name, unit in member.units.items() if member.seen else ():
                     if unit.get("active") in ("failed", "inactive", "deactivating"):
@@ -387,7 +401,9 @@ class Keeper:
             if parts.prober.ok_at is not None:
                 break
             if parts.clock() - began > self.settings.ready_s:
-                return Verdict("start", f"no token for {self.settings.ready_s:.0f} s: {parts.prober.problem}")
+                when = _keeper_progress.stage(self.loading)
+                over = f"the time limit of {self.settings.ready_s:.0f} s (engine_ready_timeout_s) ended the start"
+                return Verdict("start", f"no token: {over}{f' {when}' if when else ''}: {self.how_far()}")
             gone = [member.host for member in self.members(ping=True) if member.pings is False]
             if gone and not any(member.seen for member in members if member.host in gone):
                 return Verdict("lost", f"{', '.join(gone)} went away while the engine was loading", gone[0])
@@ -398,6 +414,10 @@ class Keeper:
         self.progress_at = parts.clock()
         self.progress = ()
         return None
+
+    def how_far(self) -> str:
+        words = _keeper_progress.words(self.loading, self.parts.clock())
+        return f"{words or 'the ranks run'}; last probe: {self.parts.prober.problem or 'none yet'}"
 
     def dead(self, member: Member, name: str) -> str:
         sentence = dead_sentence(member, name)
@@ -472,6 +492,7 @@ class Keeper:
                 "since": _stamp(self.since),
                 "start_since": _stamp(self.start_since) if self.start_since is not None else "",
                 "start_limit_s": self.settings.start_s,
+                "progress": _keeper_progress.as_list(self.loading) if self.phase == "loading" else [],
                 "end": end,
                 "failures": self.policy.failures,
                 "start_limit": self.settings.start_limit,
@@ -549,6 +570,7 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
             boot=_rank.boot_id("/"),
             shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
             budget=int(config.get("budget_bytes") or 0),
+            weights=int(config.get("weights_bytes") or 0),
         ),
     )
 

@@ -19,7 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _meminfo, _memory_watchdog
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
+    _engine_names,
+    _meminfo,
+    _memory_watchdog,
+    _rank_io,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
@@ -32,6 +37,7 @@ WATCH_S = 2.0  # between two reports of rank-watch
 # A rank that is killed has no request to finish: what it does not end by itself in this time is killed.
 KILL_GRACE_S = 5.0
 STOP_S = 60.0
+FIGURES_S = 10.0  # between two looks at what the processes have read: they go through all processes of the node
 _REMEDY = "Run the engine layer"
 
 
@@ -42,6 +48,7 @@ class Ranks:
     units: tuple[str, ...]
     engine: str = ""
     config_hash: str = ""  # that the engine's unit has to run with
+    container: bool = False
     stop_s: float = STOP_S
 
 
@@ -83,6 +90,7 @@ def parse(document: Mapping[str, Any]) -> Ranks:
         units=tuple(units),
         engine=engine,
         config_hash=str(document.get("config_hash") or ""),
+        container=document.get("runtime") == "container",
         stop_s=float(document.get("stop_timeout_s") or STOP_S),
     )
 
@@ -105,6 +113,10 @@ class Node:
         self.sleep = sleep
         self.clock = clock
         self.deaths: dict[tuple[str, str], str] = {}
+        self.containers: dict[tuple[str, str], str] = {}
+        self.figures: dict[str, tuple[int, int]] = {}
+        self.figures_at = 0.0
+        self.figures_of: dict[str, str] = {}  # unit: invocation
 
     def _service(self, unit: str, state: str = "started") -> Service:
         wanted = Wanted(unit, state, start_timeout_s=self.ranks.stop_s + 30 if state == "stopped" else 90.0)
@@ -126,12 +138,37 @@ class Node:
             }
             if state.active == "failed":
                 units[unit]["why"] = self._why(unit, state.invocation)
+        self._look(units)
         return {
             "units": units,
             "boot": boot_id(self.root),
             "available": _meminfo.read(self.root).get("MemAvailable", 0),
             "watchdog": self._watchdog(),
         }
+
+    def _look(self, units: Mapping[str, dict[str, Any]]) -> None:
+        """Add what the process of each running unit that read most has read, and written, bytes."""
+        running = {unit: str(found["invocation"]) for unit, found in units.items() if found["active"] == "active"}
+        if running != self.figures_of or self.clock() - self.figures_at >= FIGURES_S:
+            self.figures_at, self.figures_of = self.clock(), running
+            marks = {unit: self._mark(unit, invocation) for unit, invocation in running.items()}
+            self.figures = _rank_io.read({unit: mark for unit, mark in marks.items() if mark}, self.root)
+        for unit in running:
+            if unit in self.figures:
+                units[unit]["read"], units[unit]["written"] = self.figures[unit]
+
+    def _mark(self, unit: str, invocation: str) -> str:
+        """What the control group of the unit's processes is called: a container's has its id, asked once per start."""
+        if not self.ranks.container:
+            return f"/{unit}"
+        if (unit, invocation) not in self.containers:
+            name = unit.partition(".")[0]
+            done = self.runner(["docker", "inspect", "--format", "{{.Id}}", "--", name])
+            if done.rc != 0 or not done.out.strip():
+                return ""
+            self.containers = {key: found for key, found in self.containers.items() if key[0] != unit}
+            self.containers[unit, invocation] = done.out.strip()
+        return self.containers[unit, invocation]
 
     def _why(self, unit: str, invocation: str) -> str:
         """What its journal says, read once per death."""

@@ -152,6 +152,7 @@ def _description(plan: Mapping[str, Any], settings: Settings, names: Names, unit
         "stop_timeout_s": settings.stop_timeout_s,
         "health": engine["health"],
         "budget_bytes": plan["memory"].get("budget", 0),
+        "weights_bytes": plan["memory"].get("weights", 0),
         "members": plan["members"],
         "ray": {
             "python": plan["ray"]["python"],

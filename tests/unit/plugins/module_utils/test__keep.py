@@ -38,6 +38,7 @@ class Node:
         self.units = dict.fromkeys(units, "inactive")
         self.seen, self.available, self.watchdog, self.fate, self.refuses = True, 100, None, "active", ""
         self.hashes = {}
+        self.figures = {}
         self.invocation = 0
 
     def latest(self):
@@ -45,6 +46,8 @@ class Node:
             name: {"active": active, "invocation": str(self.invocation), "hash": self.hashes.get(name), "wanted": "h"}
             for name, active in self.units.items()
         }
+        for unit in units.values():
+            unit.update(self.figures)
         report = {"units": units, "available": self.available, "watchdog": self.watchdog}
         return self.seen, report, "" if self.seen else "off"
 
@@ -361,7 +364,35 @@ def test_what_cannot_be_stopped_is_a_failed_start(cluster):
 def test_no_token_in_time(cluster):
     cluster.answers = False
     cluster.keep(until=130)
-    assert "no token for 100 s" in cluster.store.history()[0]["reason"]
+    assert (
+        "the time limit of 100 s (engine_ready_timeout_s) ended the start: the ranks run"
+        in (cluster.store.history()[0]["reason"])
+    )
+
+
+def test_how_far_a_load_is(cluster):
+    gib = 2**30
+    cluster.answers, cluster.parts.weights = False, 58 * gib
+    for second in range(1, 100):
+        reading = {"read": second * gib, "written": 0}
+        cluster.plan[float(second)] = lambda figures=reading: cluster.worker.figures.update(figures)
+    details = {}
+    for second in (30, 40, 90):
+        cluster.plan[second + 0.5] = lambda: details.update({int(cluster.now): dict(cluster.store.read())})
+    cluster.keep(until=130)
+    texts = [state["detail"].split(";")[0] for state in details.values()]
+    assert texts[0].startswith("spark2 2") and texts[0].endswith(" of about 58.0 GiB read")
+    assert texts[1].startswith("spark2 3")
+    assert texts[2].endswith("of about 58.0 GiB read, warms up")
+    assert details[41]["progress"][0]["weights"] == 58 * gib
+    assert details[41]["since"] == details[31]["since"]
+    assert [text[:10] for text in cluster.said if "s: spark2 " in text] == ["loading fo"]
+    reason = cluster.store.history()[0]["reason"]
+    assert reason.startswith(
+        "no token: the time limit of 100 s (engine_ready_timeout_s) ended the start in the warm-up, after all weights"
+        " were read: spark2 9"
+    )
+    assert reason.endswith("last probe: x: no complete answer.")
 
 
 def test_a_freeze_while_it_started_counts(cluster):

@@ -72,6 +72,63 @@ def test_report(tmp_path, systemd):
     assert found["units"][RAY]["wanted"] == ""
 
 
+def process(root, pid, group, *, read=0, device=0, written=0):
+    path = root / f"proc/{pid}"
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "cgroup").write_text(f"9:name=systemd:/\n0::/system.slice/{group}\n")
+    (path / "io").write_text(f"rchar: {read}\nwchar: {written}\nsyscr: 9\nread_bytes: {device}\nwrite_bytes: 1\nx\n")
+
+
+def figures(node):
+    units = node.report()["units"]
+    return {name: (unit["read"], unit["written"]) for name, unit in units.items() if "read" in unit}
+
+
+def test_report_tells_what_the_rank_has_read(tmp_path, systemd):
+    process(tmp_path, 10, ENGINE, read=5, device=3, written=7)
+    process(tmp_path, 11, ENGINE, read=2, device=40)  # a mapped file
+    process(tmp_path, 12, "ssh.service", read=10**9)
+    process(tmp_path, 13, "sparkmatrix-engine-chat.service", read=10**9)
+    process(tmp_path, 14, RAY, read=6)
+    (tmp_path / "proc/15").mkdir()  # it has ended
+    node = systemd.node(tmp_path)
+    node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
+    assert figures(node) == {ENGINE: (40, 7), RAY: (6, 1)}
+    process(tmp_path, 11, ENGINE, device=50)
+    systemd.now = 5.0
+    assert figures(node)[ENGINE] == (40, 7)
+    systemd.now = 10.0
+    assert figures(node)[ENGINE] == (50, 7)
+    # What another start has read is never told of this one.
+    process(tmp_path, 11, ENGINE, device=1)
+    node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=two\n")
+    assert figures(node)[ENGINE] == (5, 7)
+    node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=inactive\nInvocationID=two\n")
+    assert figures(node) == {}
+
+
+def test_of_a_container_its_own_processes_count(tmp_path, systemd):
+    process(tmp_path, 10, ENGINE, read=10**9)  # the client
+    process(tmp_path, 11, "docker-c0ffee.scope", read=40)
+    node = systemd.node(tmp_path, container=True)
+    asked = []
+    there = [""]
+
+    def run(argv):
+        if argv[0] == "docker":
+            asked.append(argv[-1])
+            return Completed(0 if there[0] else 1, there[0])
+        return Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
+
+    node.runner = run
+    assert figures(node) == {}
+    there[0] = "c0ffee\n"
+    for _round in range(3):
+        systemd.now += 10.0
+        assert figures(node) == {ENGINE: (40, 1), RAY: (40, 1)}
+    assert asked == ["sparkmatrix-ray", "sparkmatrix-engine"] * 2
+
+
 def test_report_of_a_bare_machine(tmp_path, systemd):
     found = systemd.node(tmp_path).report()
     assert found["watchdog"] is None
@@ -133,7 +190,7 @@ def test_the_command(tmp_path, monkeypatch, capsys, systemd):
     assert r.run(parser.parse_args(["status", "--config", str(path)])) == 1
     assert "takes part in no engine" in capsys.readouterr().err
     path.write_text(json.dumps({"units": [RAY], "unit": "", "runtime": "container", "stop_timeout_s": 5}))
-    assert r.read(str(path)) == r.Ranks((RAY,), stop_s=5.0)
+    assert r.read(str(path)) == r.Ranks((RAY,), container=True, stop_s=5.0)
     node = systemd.node(tmp_path)
     monkeypatch.setattr(r, "Node", lambda _ranks: node)
     assert r.run(parser.parse_args(["status", "--config", str(path)])) == 0
