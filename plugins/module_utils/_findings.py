@@ -40,7 +40,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = f"{self.host} {self.device}".strip()
-        found = f"{self.found.strip().rstrip('.')}. {self.why}" if self.why else self.found
+        found = f"{_closed(self.found)} {self.why}" if self.why else self.found
         return sentence(found, where, self.remedy)
 
     def as_dict(self) -> dict[str, Any]:
@@ -49,12 +49,15 @@ class Finding:
 
 def sentence(found: str, where: str = "", remedy: str = "") -> str:
     """Join the three parts of a message: ``where: found. remedy.``"""
-    text = found.strip().rstrip(".")
+    text = _closed(found)
     if where:
         text = f"{where}: {text}"
-    if remedy:
-        text = f"{text}. {remedy.strip().rstrip('.')}"
-    return f"{text}."
+    return f"{text} {_closed(remedy)}" if remedy else text
+
+
+def _closed(text: str) -> str:
+    text = text.strip().rstrip(".")
+    return text if text.endswith("?") else f"{text}."
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:

@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
     _option_tables,
     _parallel,
     _profile,
+    _systemd,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import (
     LAUNCHES,
@@ -153,7 +154,17 @@ def check_engine(job: Job) -> list[Finding]:
 def check_environment(environment: Mapping[str, str]) -> list[Finding]:
     findings = []
     for name in sorted(environment):
-        if name in PER_NODE:
+        if not _systemd.NAME.match(name):
+            findings.append(
+                Finding(
+                    "engine_environment",
+                    f"{name!r} is no name of an environment variable",
+                    "Use letters, digits and _, and no digit first",
+                )
+            )
+        elif "\0" in environment[name]:
+            findings.append(Finding("engine_environment", f"{name} holds a NUL character", "Take it out"))
+        elif name in PER_NODE:
             findings.append(
                 Finding("engine_environment", f"{name} differs from node to node", "Leave it out: the plan sets it")
             )
@@ -204,13 +215,15 @@ def check_startable(job: Job, parallel: _parallel.Parallel) -> list[Finding]:
     reasons = not_startable(job, parallel)
     if not reasons:
         return []
+    remedy = "Set engine_runtime: container"
+    if parallel.data > 1:
+        remedy = "Set engine_launch: auto"
+        remedy = remedy if parallel.replicas_of_one else _parallel.instead_of_replicas(parallel)
     return [
         Finding(
             WHERE,
             f"this release plans, and does not start, {' and '.join(reasons)}",
-            "It starts vLLM over Ray and without it (engine_launch: native), replicas of one node each and SGLang, from"
-            " Python environments and in containers; TensorRT-LLM on one node, and over several in containers;"
-            " playbooks/plan.yml prints other plans",
+            f"{remedy}. playbooks/plan.yml prints the plan all the same",
             severity="warning" if job.wishes.only_print else "error",
         )
     ]

@@ -161,7 +161,8 @@ def _launch(job: Job, parallel: _parallel.Parallel, budget: _memory_fit.Budget |
         parallel=parallel,
         backend=job.backend,
         context=job.context,
-        concurrency=job.concurrency,
+        # Of each replica: what the cache was computed for.
+        concurrency=-(-job.concurrency // parallel.data),
         port=wishes.port,
         options=job.options,
         revision="" if wishes.model else job.recipe.revision,

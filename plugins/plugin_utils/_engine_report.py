@@ -16,8 +16,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job im
 def verdict(job: Job, parallel: _parallel.Parallel | None, budget: _memory_fit.Budget | None) -> list[str]:
     """What is known of a plan that was refused."""
     lines = [f"Recipe {job.recipe.name}: {job.model} with {job.spec.label} on {len(job.ordered)} node(s)"]
-    lines += [parallel.reason] if parallel else []
+    lines += [*([parallel.reason] if parallel else []), *_lowered(job)]
     return lines + ([f"Memory per node: {budget.sentence()}", budget.room()] if budget else [])
+
+
+def _lowered(job: Job) -> list[str]:
+    """Where the model is shorter than what the profile is for."""
+    wanted, limit = job.profile.context if job.profile else 0, job.architecture.max_context
+    if job.wishes.context or not 0 < limit < wanted:
+        return []
+    return [f"Profile {job.wishes.profile} asks for {wanted} tokens of context, and the model ends at {limit}"]
 
 
 def memory_report(job: Job, budget: _memory_fit.Budget | None) -> dict[str, Any]:
@@ -58,6 +66,7 @@ def summary(job: Job, plans: Mapping[str, Mapping[str, Any]]) -> list[str]:
     lines = [
         f"Recipe {job.recipe.name}: {job.model} with {engine['name']}{version} on {len(plans)} node(s): {nodes}",
         head["parallel"]["reason"],
+        *_lowered(job),
         f"Memory per node: {head['memory']['sentence']}",
     ]
     lines += [head["memory"]["room"]] if head["memory"]["room"] else []

@@ -114,7 +114,9 @@ def read(entries: Sequence[Any], hosts: Sequence[str]) -> tuple[list[Entry], lis
     for name, count in Counter(entry.name for entry in made).items():
         if count > 1:
             findings.append(Finding(WHERE, f"{count} services are called {name!r}", "Give each a name of its own"))
-    return made, findings
+    # What else two of one name do to each other would only follow from that.
+    first = {entry.name: entry for entry in reversed(made)}
+    return [entry for entry in made if first[entry.name] is entry], findings
 
 
 def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple[Entry, list[Finding]]:
@@ -124,7 +126,7 @@ def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple
         close = difflib.get_close_matches(key, known, n=1)
         findings.append(
             Finding(
-                where, f"it has no key {key!r}", f"Did you mean {close[0]}" if close else f"Use: {', '.join(known)}"
+                where, f"it has no key {key!r}", f"Did you mean {close[0]!r}?" if close else f"Use: {', '.join(known)}"
             )
         )
     name = str(values.get("name") or "")
@@ -135,7 +137,9 @@ def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple
         )
     where = f"{WHERE} {name}" if name else where
     nodes = values.get("nodes")
-    if nodes is not None and (not isinstance(nodes, (list, tuple)) or not nodes):
+    if isinstance(nodes, str) and nodes:
+        findings.append(Finding(where, f"nodes is the text {nodes!r}", f"Write a list: [{nodes}]"))
+    elif nodes is not None and (not isinstance(nodes, (list, tuple)) or not nodes):
         findings.append(Finding(where, f"nodes is {nodes!r}", "Name one host at least, or leave it out for all"))
     if not isinstance(nodes, (list, tuple)):
         nodes = []

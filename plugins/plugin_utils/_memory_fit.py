@@ -163,9 +163,10 @@ class Budget:
         """What else would fit."""
         if not self.kv_available:
             return "No room for a KV cache"
+        other = "" if self.max_context == self.context else f", or {self.concurrency} of {self.max_context}"
         return (
-            f"KV cache up to {gib(self.kv_available)} GiB: {self.max_concurrency} request(s) of {self.context} tokens,"
-            f" or {self.concurrency} of {self.max_context}; pinned it would be {self.kv_cache_memory_bytes} bytes"
+            f"KV cache up to {gib(self.kv_available)} GiB: {self.max_concurrency} request(s) of {self.context} tokens"
+            f"{other}; pinned it would be {self.kv_cache_memory_bytes} bytes"
         )
 
 
@@ -283,6 +284,8 @@ def fit(
     needed = kept.request(load.context) * load.concurrency
     host = OS_RESERVE + ENGINE_HOST + object_store + beside
     load_peak = own + int(min(LOAD_MAX, max(LOAD_MIN, LOAD_SHARE * own)))
+    longest = kept.longest(available // load.concurrency)
+    longest = min(longest, model.max_context or longest)  # nothing is longer than the model goes, whatever would fit
     made = Budget(
         total=memory,
         assumed=not total,
@@ -300,7 +303,7 @@ def fit(
         context=load.context,
         concurrency=load.concurrency,
         max_concurrency=available // kept.request(load.context),
-        max_context=kept.longest(available // load.concurrency),
+        max_context=longest,
         verdict="fits",
         beside=beside,
         cache_tokens=0 if kept.constant or kept.window else available // kept.block_bytes * kept.block,

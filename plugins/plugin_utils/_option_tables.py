@@ -84,9 +84,11 @@ def versions(engine: str) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda text: [int(part) for part in re.findall(r"\d+", text)]))
 
 
-def close(word: str, known: Sequence[str]) -> str:
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"Did you mean {found[0]}?" if found else ""
+def close(word: str, known: Sequence[str], prefix: str = "--") -> str:
+    """What all names begin with says nothing about which one was meant."""
+    rests = {name.removeprefix(prefix): name for name in known}
+    found = difflib.get_close_matches(word.removeprefix(prefix), list(rests), n=1, cutoff=0.6)
+    return f"Did you mean {rests[found[0]]}?" if found else ""
 
 
 def check(
@@ -129,7 +131,7 @@ def check_environment(
         if name in removed and name not in table.environment:
             yield f"{label} has no variable {name}", removed[name]
         elif name.startswith(prefix) and table.environment and name not in table.environment:
-            yield f"{label} has no variable {name}", close(name, table.environment) or "Leave it out"
+            yield f"{label} has no variable {name}", close(name, table.environment, prefix) or "Leave it out"
 
 
 def _is_option(word: str, table: Table) -> bool:

@@ -235,7 +235,7 @@ def engine_rules(
         )
     if backend == "native" and parallel.data > 1 and parallel.tensor * parallel.pipeline > 1:
         refusals.append(
-            ("replicas of vLLM that span nodes of their own are planned over Ray only", "Set engine_launch: auto")
+            ("replicas that span several nodes each are not started without Ray", instead_of_replicas(parallel))
         )
     if engine == "vllm" and parallel.expert and parallel.tensor > 1 and parallel.data > 1:
         refusals.append(
@@ -245,6 +245,16 @@ def engine_rules(
             )
         )
     return refusals, warnings
+
+
+def instead_of_replicas(parallel: Parallel) -> str:
+    """What serves where replicas of several nodes each are wanted."""
+    size = parallel.tensor * parallel.pipeline
+    return (
+        f"Write {parallel.data} engine_services of {size} nodes each, each with a served_model_name of its own."
+        f" Or set engine_data_parallel_size: {parallel.ranks} (one node each, where the model fits one) or 1 (one model"
+        " over all nodes)"
+    )
 
 
 def _possible(model: Architecture, nodes: int, engine: str) -> str:

@@ -16,7 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
 
 # Safe without quotes in a command line. `%` and `$` are doubled before this is asked.
 _PLAIN = re.compile(r"^[A-Za-z0-9_@%$+=:,./-]+$")
-_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _FIRST_PRINTABLE = 32
 
@@ -44,7 +44,7 @@ def environment_file(values: Mapping[str, str]) -> str:
     """
     lines = []
     for name in sorted(values):
-        if not _NAME.match(name):
+        if not NAME.match(name):
             raise SparkError(f"{name!r} is no name of an environment variable", "environment file")
         _refuse_nul(values[name])
         lines.append(f'{name}="' + re.sub(r'(["\\`$])', r"\\\1", values[name]) + '"')

@@ -92,8 +92,6 @@ SPEC = Spec(
     },
 )
 STARTER_VARIABLES = ("OMPI_MCA_plm_", "OMPI_MCA_orte_")  # of mpirun, not of the ranks
-# Programs of old guides, with what to do instead.
-PROGRAMS = {"trtllm-build": _BUILD, "convert_checkpoint.py": _BUILD, "quantize.py": _BUILD}
 
 
 def image_version(image: str) -> str:

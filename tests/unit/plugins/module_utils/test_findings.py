@@ -68,3 +68,8 @@ def test_the_reason_stands_between_finding_and_remedy():
     assert str(finding) == "spark1 enp1s0f0np0: the link is down. Nothing passes. Plug it."
     assert infos([finding]) == []
     assert infos([Finding("a", "b", "c", severity="info")])
+
+
+def test_a_question_needs_no_full_stop():
+    assert str(Finding("spark1", "no variable X", "Did you mean Y?")) == "spark1: no variable X. Did you mean Y?"
+    assert str(Finding("spark1", "is it on?", "Look.", why="It has to be.")) == "spark1: is it on? It has to be. Look."

@@ -584,7 +584,55 @@ def test_replicas_that_span_nodes_need_ray():
     result = plan(
         recipe(), facts(4), Wishes(requirements=GPU, launch="native", data_parallel_size=2, only_print=True), {}
     )
-    assert "over Ray only" in refused(result)
+    assert "Write 2 engine_services of 2 nodes each" in refused(result)
+
+
+def test_replicas_that_span_nodes_are_not_sent_in_a_circle():
+    """Neither way to start them names the other."""
+    for launch in ("auto", "ray", "native"):
+        text = refused(made(4, wishes=Wishes(requirements=GPU, launch=launch, data_parallel_size=2), **SMALL))
+        assert "Write 2 engine_services of 2 nodes each" in text
+        assert "engine_data_parallel_size: 4 (one node each, where the model fits one) or 1" in text
+        assert "engine_launch" not in text
+    one_each = made(2, wishes=Wishes(requirements=GPU, launch="ray", data_parallel_size=2), **SMALL)
+    assert "does not start, replicas over Ray. Set engine_launch: auto." in refused(one_each)
+
+
+def test_each_replica_takes_its_part_of_the_requests():
+    (head, _) = other(2, "vllm", launch="native", data_parallel_size=2, context=2048, concurrency=5)
+    assert "--max-num-seqs 3" in " ".join(head["engine"]["argv"])
+    assert "for 3 x 2048 tokens" in head["memory"]["sentence"]
+
+
+CAPPED = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128, "max_context": 40960}
+
+
+def test_no_advice_is_longer_than_the_model():
+    text = refused(made(architecture=CAPPED, wishes=Wishes(requirements=GPU, context=5000000)))
+    assert "engine_context: 5000000 is above the model's 40960 tokens. Use at most 40960." in text
+    assert "Set engine_context: 40960, or use more nodes." in text
+    result = made(architecture=CAPPED)
+    assert "or 8 of 40960; pinned" in result.plans["spark1"]["memory"]["room"]
+    longest = made(architecture=CAPPED, wishes=Wishes(requirements=GPU, context=40960))
+    assert "request(s) of 40960 tokens; pinned" in longest.plans["spark1"]["memory"]["room"]
+
+
+def test_a_profile_beyond_the_model_is_said():
+    said = "Profile long_context asks for 131072 tokens of context, and the model ends at 40960"
+    wishes = Wishes(requirements=GPU, profile="long_context")
+    assert said in made(architecture=CAPPED, wishes=wishes).summary
+    assert said in made(1, architecture=CAPPED, wishes=wishes).summary  # refused
+    assert said not in made(architecture=CAPPED, wishes=replace(wishes, context=4096)).summary
+    assert said not in made(wishes=wishes).summary
+
+
+def test_a_bad_name_in_the_environment_is_one_of_all_findings():
+    environment = {"bad name": "1", "NUL": "a\0b", "NCCL_IB_HCA": "x"}
+    text = refused(made(wishes=Wishes(requirements=GPU, environment=environment, options={"zzz-zzz": 1})))
+    assert "engine_environment: 'bad name' is no name of an environment variable. Use letters, digits and _" in text
+    assert "engine_environment: NUL holds a NUL character" in text
+    assert "NCCL_IB_HCA differs from node to node" in text
+    assert "no option --zzz-zzz" in text
 
 
 EAGLE = {"method": "eagle3", "model": "some/head", "tokens": 3, "weights_gb": 3.2, "layers": 1, "revision": "r1"}

@@ -422,9 +422,9 @@ def test_facts_of_another_cluster():
         ({"name": "Chat"}, "'Chat' is no name of a service"),
         ({}, "'' is no name of a service"),
         ({"name": "key"}, "'key' is taken"),
-        ({"name": "a", "node": ["spark1"]}, "it has no key 'node'. Did you mean nodes."),
+        ({"name": "a", "node": ["spark1"]}, "it has no key 'node'. Did you mean 'nodes'?"),
         ({"name": "a", "nodes": []}, "nodes is []"),
-        ({"name": "a", "nodes": "spark1"}, "nodes is 'spark1'"),
+        ({"name": "a", "nodes": "spark1"}, "nodes is the text 'spark1'. Write a list: [spark1]."),
         ({"name": "a", "nodes": ["spark9"]}, "spark9 is no host of the group 'sparks'"),
         ({"name": "a", "nodes": ["spark1", "spark1"]}, "spark1 is named 2 times"),
         ({"name": "a", "memory_share": 0}, "memory_share is 0"),
@@ -451,3 +451,10 @@ def test_an_entry_over_the_common_options():
         "port": 9000,
         "environment": {"E": "1"},
     }
+
+
+def test_two_services_of_one_name_are_one_finding():
+    entries = [{"name": "chat", "recipe": "a"}, {"name": "chat", "recipe": "b"}, {"name": "code"}]
+    read, findings = _engine_services.read(entries, HOSTS)
+    assert [(entry.name, entry.values) for entry in read] == [("chat", {"recipe": "a"}), ("code", {})]
+    assert [finding.found for finding in findings] == ["2 services are called 'chat'"]

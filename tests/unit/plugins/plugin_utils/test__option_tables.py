@@ -124,3 +124,9 @@ def test_the_same_option_in_two_versions():
     # Off is the default; the spelling was an error from 0.17 to 0.32.
     assert not tables.load("vllm", "0.32.0").long_name("--disable-log-requests")
     assert tables.load("vllm", "0.33.0").long_name("--disable-log-requests") == "--enable-log-requests"
+
+
+def test_what_all_names_begin_with_says_nothing():
+    assert tables.close("VLLM_FOO", ["VLLM_PORT", "VLLM_HOST_IP"], "VLLM_") == ""
+    assert tables.close("VLLM_PROT", ["VLLM_PORT", "VLLM_HOST_IP"], "VLLM_") == "Did you mean VLLM_PORT?"
+    assert tables.close("--cuont", ["--count", "--method"]) == "Did you mean --count?"

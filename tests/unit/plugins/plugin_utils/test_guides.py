@@ -117,11 +117,6 @@ def test_what_is_right_is_left_alone(program, line):
     assert findings(program, line) == ""
 
 
-@pytest.mark.parametrize("program", ["trtllm-build", "convert_checkpoint.py"])
-def test_programs_that_build_engines(program):
-    assert "serve an NVFP4 or FP8 checkpoint" in _trtllm.PROGRAMS[program]
-
-
 LLAMA_70B = Architecture(layers=80, attention_heads=64, kv_heads=8, head_dim=128)
 
 
