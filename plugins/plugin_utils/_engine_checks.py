@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
     _parallel,
     _profile,
     _systemd,
+    _vllm,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import (
     LAUNCHES,
@@ -34,6 +35,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._secret_names 
 GIB = _memory_fit.GIB
 WHERE = "engine plan"
 LAUNCHER_GOES_ON = ("1.0.", "1.1.", "1.2.")  # of TensorRT-LLM
+
+MIN_PORT, MAX_PORT = 1024, 65535
+MIN_OBJECT_STORE = 80 * 1024**2  # Ray takes no less
+MAX_FREE_GIB = 122  # all that a Spark has
 
 # Each node's own; a value for all nodes would be wrong on all but one.
 PER_NODE = frozenset(
@@ -119,6 +124,65 @@ def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
         for where, value, allowed in words
         if value not in allowed
     ]
+
+
+def check_numbers(wishes: Wishes) -> list[Finding]:
+    """Numbers that nothing can be computed from."""
+    share = wishes.gpu_memory_utilization
+    numbers: list[tuple[str, float, bool, str]] = [
+        ("engine_context", wishes.context, wishes.context >= 0, "0 (as the recipe says) or more"),
+        ("engine_concurrency", wishes.concurrency, wishes.concurrency >= 0, "0 (as the recipe says) or more"),
+        (
+            "engine_gpu_memory_utilization",
+            share,
+            0 <= share <= 1,
+            f"0 (computed) to {_memory_fit.HARD_MAX_UTILIZATION}: it is a share, so 80 % is 0.8",
+        ),
+        (
+            "engine_free_memory_gib",
+            wishes.free_memory_gib,
+            0 <= wishes.free_memory_gib <= MAX_FREE_GIB,
+            f"0 (not measured) to {MAX_FREE_GIB}, in GiB",
+        ),
+        *(
+            (f"engine_{name}_parallel_size", size, size >= 0, "0 (computed) to the number of nodes")
+            for name, size in (
+                ("tensor", wishes.tensor_parallel_size),
+                ("pipeline", wishes.pipeline_parallel_size),
+                ("data", wishes.data_parallel_size),
+            )
+        ),
+    ]
+    return [_outside(where, value, allowed) for where, value, good, allowed in numbers if not good]
+
+
+def check_ports(job: Job) -> list[Finding]:
+    """Ports, and the other numbers of Ray where it is started; each port may have one purpose only."""
+    wishes, ray = job.wishes, job.wishes.ray
+    ports = [("engine_port", wishes.port), ("engine_rendezvous_port", wishes.rendezvous_port)]
+    taken = {wishes.port: "engine_port"}
+    findings = []
+    if job.backend == "ray":
+        ports += [("ray_port", ray.port), ("ray_dashboard_port", ray.dashboard_port)]
+        if ray.object_store_bytes < MIN_OBJECT_STORE:
+            findings.append(_outside("ray_object_store_mib", ray.object_store_bytes // 1024**2, "80 or more, in MiB"))
+        if ray.num_cpus < 1:
+            findings.append(_outside("ray_num_cpus", ray.num_cpus, "1 or more"))
+    findings += [
+        _outside(where, port, f"{MIN_PORT} to {MAX_PORT}") for where, port in ports if not MIN_PORT <= port <= MAX_PORT
+    ]
+    used = ports[2:] if job.backend == "ray" else ports[1:2] if job.several else []
+    if job.parallel and job.parallel.data > 1:
+        used.append(("the port of vLLM's data parallel ranks", _vllm.DATA_PARALLEL_RPC_PORT))
+    for where, port in used:
+        if port in taken:
+            findings.append(Finding(taken[port], f"{port} is {where}, too", "Choose another"))
+        taken.setdefault(port, where)
+    return findings
+
+
+def _outside(where: str, value: float, allowed: str) -> Finding:
+    return Finding(where, f"{value} is out of its range", f"Use {allowed}")
 
 
 def check_engine(job: Job) -> list[Finding]:

@@ -71,6 +71,7 @@ def plan(
     findings = _engine_checks.check_nodes(recipe, facts)
     name = wishes.engine or recipe.engine
     findings += _engine_checks.check_words(recipe, wishes, name)
+    findings += _engine_checks.check_numbers(wishes)
     if errors(findings):
         return Plans({}, (), findings)
     job = _engine_job.make_job(recipe, facts, wishes, name, shape)
@@ -81,6 +82,7 @@ def plan(
     findings += _engine.examine(job.spec, job.version, job.options, job.environment, job.where, user=job.user)
     findings += _engine_checks.check_environment(job.environment)
     findings += _engine_checks.check_ray(job)
+    findings += _engine_checks.check_ports(job)
     budget: _memory_fit.Budget | None = None
     if parallel is not None:
         refusals, notes = _parallel.engine_rules(

@@ -60,8 +60,6 @@ MERGED = ("options", "environment")  # key by key over the common ones
 OWN = ("name", "nodes", "memory_share")
 # /etc/sparkmatrix/engine-key.env is the key.
 RESERVED = ("key",)
-MAX_PORT = 65535
-MIN_PORT = 1024
 _ROUNDING = 1e-9
 IDLE: Mapping[str, Any] = {
     "role": "idle",
@@ -296,34 +294,28 @@ def _check_nodes(services: Sequence[Service]) -> list[Finding]:
 
 
 def _check_ports(services: Sequence[Service]) -> list[Finding]:
+    """Between services; what is wrong with the ports of one by itself its own plan says."""
     findings = []
     taken: dict[int, str] = {}
-    # On any node: the head of one service may have a rank of another.
-    meet = {
-        service.wishes.rendezvous_port: f"where the ranks of {service.entry.name} meet (rendezvous_port)"
-        for service in services
-    }
     for service in services:
-        name, wishes = service.entry.name, service.wishes
+        name, port = service.entry.name, service.wishes.port
         where = f"{WHERE} {name}"
-        others = {
-            DATA_PARALLEL_RPC_PORT: "of vLLM's data parallel ranks",
-            wishes.ray.port: "of Ray",
-            wishes.ray.dashboard_port: "of Ray's dashboard",
-            **meet,
-        }
-        if not MIN_PORT <= wishes.rendezvous_port <= MAX_PORT:
-            said = f"rendezvous_port is {wishes.rendezvous_port}"
-            findings.append(Finding(where, said, f"Use {MIN_PORT} to {MAX_PORT}"))
-        if not MIN_PORT <= wishes.port <= MAX_PORT:
-            findings.append(Finding(where, f"port is {wishes.port}", f"Use {MIN_PORT} to {MAX_PORT}"))
-        elif wishes.port in others:
-            findings.append(Finding(where, f"port {wishes.port} is the one {others[wishes.port]}", "Choose another"))
-        elif wishes.port in taken:
-            findings.append(
-                Finding(where, f"port {wishes.port} is that of {taken[wishes.port]} too", "Give it a port of its own")
-            )
-        taken.setdefault(wishes.port, name)
+        # On any node: the head of one service may have a rank of another.
+        others: dict[int, str] = {}
+        for other in services:
+            if other is not service and len(other.entry.hosts) > 1:
+                wishes = other.wishes
+                others |= {
+                    DATA_PARALLEL_RPC_PORT: "of vLLM's data parallel ranks",
+                    wishes.ray.port: "of Ray",
+                    wishes.ray.dashboard_port: "of Ray's dashboard",
+                    wishes.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
+                }
+        if port in others:
+            findings.append(Finding(where, f"port {port} is the one {others[port]}", "Choose another"))
+        elif port in taken:
+            findings.append(Finding(where, f"port {port} is that of {taken[port]} too", "Give it a port of its own"))
+        taken.setdefault(port, name)
     return findings
 
 

@@ -236,6 +236,85 @@ def test_refusals(values, wishes, expected):
     assert expected in refused(made(wishes=Wishes(requirements=GPU, **wishes), **values))
 
 
+NUMBERS = {
+    "engine_context": ({"context": -5}, "-5 is out of its range. Use 0 (as the recipe says) or more"),
+    "engine_concurrency": ({"concurrency": -1}, "-1 is out of its range. Use 0 (as the recipe says) or more"),
+    "engine_gpu_memory_utilization": (
+        {"gpu_memory_utilization": 85.0},
+        "85.0 is out of its range. Use 0 (computed) to 0.9: it is a share",
+    ),
+    "engine_free_memory_gib": (
+        {"free_memory_gib": 117000.0},
+        "117000.0 is out of its range. Use 0 (not measured) to 122",
+    ),
+    "engine_tensor_parallel_size": ({"tensor_parallel_size": -2}, "-2 is out of its range"),
+    "engine_pipeline_parallel_size": ({"pipeline_parallel_size": -1}, "-1 is out of its range"),
+    "engine_data_parallel_size": ({"data_parallel_size": -1}, "-1 is out of its range"),
+}
+PORTS = {
+    "engine_port": ({"port": 99999}, "99999 is out of its range. Use 1024 to 65535"),
+    "engine_rendezvous_port": ({"rendezvous_port": 80}, "80 is out of its range"),
+    "ray_port": ({"ray": RayWishes(port=0)}, "0 is out of its range"),
+    "ray_dashboard_port": ({"ray": RayWishes(dashboard_port=65536)}, "65536 is out of its range"),
+    "ray_object_store_mib": ({"ray": RayWishes(object_store_bytes=79 * 1024**2)}, "79 is out of its range. Use 80 or"),
+    "ray_num_cpus": ({"ray": RayWishes(num_cpus=0)}, "0 is out of its range. Use 1 or more"),
+}
+
+
+@pytest.mark.parametrize(("name", "case"), [*NUMBERS.items(), *PORTS.items()])
+def test_a_number_outside_its_range_is_named_with_it(name, case):
+    wishes, expected = case
+    assert f"{name}: {expected}" in refused(made(wishes=Wishes(requirements=GPU, **wishes)))
+
+
+@pytest.mark.parametrize("value", [-0.5, float("nan"), float("inf")])
+def test_a_share_is_one(value):
+    text = refused(made(wishes=Wishes(requirements=GPU, gpu_memory_utilization=value)))
+    assert f"engine_gpu_memory_utilization: {value} is out of its range" in text
+
+
+@pytest.mark.parametrize("cases", [NUMBERS, PORTS], ids=["numbers", "ports"])
+def test_all_numbers_at_once(cases):
+    wishes = {key: value for case, _text in cases.values() for key, value in case.items() if key != "ray"}
+    ray = RayWishes(port=0, dashboard_port=65536, object_store_bytes=79 * 1024**2, num_cpus=0)
+    text = refused(made(wishes=Wishes(requirements=GPU, ray=ray, **wishes)))
+    assert all(f"{name}: " in text for name in cases)
+
+
+@pytest.mark.parametrize(
+    ("count", "wishes", "expected"),
+    [
+        (2, {"port": 6379}, "engine_port: 6379 is ray_port, too"),
+        (2, {"port": 8265}, "engine_port: 8265 is ray_dashboard_port, too"),
+        (2, {"ray": RayWishes(port=8000)}, "engine_port: 8000 is ray_port, too"),
+        (2, {"ray": RayWishes(dashboard_port=6379)}, "ray_port: 6379 is ray_dashboard_port, too"),
+        (2, {"launch": "native", "port": 29501}, "engine_port: 29501 is engine_rendezvous_port, too"),
+        (
+            2,
+            {"data_parallel_size": 2, "port": 29550},
+            "engine_port: 29550 is the port of vLLM's data parallel ranks, too",
+        ),
+    ],
+)
+def test_a_port_has_one_purpose(count, wishes, expected):
+    assert expected in refused(made(count, wishes=Wishes(requirements=GPU, **wishes), weights_gb=16))
+
+
+@pytest.mark.parametrize(
+    ("count", "wishes"),
+    [
+        (1, {"port": 6379}),
+        (1, {"port": 29501}),
+        (2, {"port": 29501}),
+        (2, {"port": 6379, "launch": "native"}),
+        (2, {"launch": "native", "ray": RayWishes(port=1)}),
+    ],
+)
+def test_a_port_that_nobody_uses_is_free(count, wishes):
+    result = made(count, wishes=Wishes(requirements=GPU, **wishes), weights_gb=16)
+    assert result.plans, refused(result)
+
+
 def test_a_secret_is_not_repeated():
     assert "s3cr3t" not in refused(made(wishes=Wishes(requirements=GPU, environment={"MY_API_KEY": "s3cr3t"})))
 

@@ -217,7 +217,7 @@ def test_all_findings_at_once():
         "spark4: its services have more than its memory: small 1 + last 1 = 2",
         "engine_services code: port 8000 is that of chat too",
         "engine_services small: port 6379 is the one of Ray",
-        "engine_services last: port is 80",
+        "last: port: 80 is out of its range",
         "engine_services small: it serves the model chat, and so does chat: clients could not tell them apart",
     ]
 
@@ -231,8 +231,8 @@ def test_where_ranks_meet_nobody_serves():
     )
     assert [problem.split(". ")[0] for problem in problems(*entries)] == [
         "engine_services code: port 8001 is the one where the ranks of chat meet (rendezvous_port)",
-        "engine_services small: rendezvous_port is 70000",
         "engine_services small: port 29550 is the one of vLLM's data parallel ranks",
+        "small: rendezvous_port: 70000 is out of its range",
     ]
 
 
