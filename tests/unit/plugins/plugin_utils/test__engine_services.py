@@ -287,7 +287,10 @@ def test_a_cache_that_is_not_a_number_of_tokens_cannot_be_limited():
 
 
 def test_without_a_key_nothing_listens_on_the_network():
-    found = problems(CHAT, {**CODE, "engine": "sglang", "runtime": "venv"})
+    found = problems(
+        CHAT,
+        {**CODE, "engine": "sglang", "runtime": "venv", "venv_path": "/opt/s", "venv_requirements": ["sglang==0.5.23"]},
+    )
     assert any("sglang asks for no key, and on spark3 it would listen on the network" in problem for problem in found)
 
 
