@@ -71,17 +71,19 @@ def plan(
     findings = _engine_checks.check_nodes(recipe, facts)
     name = wishes.engine or recipe.engine
     findings += _engine_checks.check_words(recipe, wishes, name)
-    findings += _engine_checks.check_numbers(wishes)
+    wrong = _engine_checks.check_numbers(wishes)
     if errors(findings):
-        return Plans({}, (), findings)
+        return Plans({}, (), [*findings, *wrong])
     job = _engine_job.make_job(recipe, facts, wishes, name, shape)
-    findings += _engine_checks.check_engine(job)
-    parallel, problems = _engine_job.split(job, memory)
-    job = replace(job, parallel=parallel)
-    findings += [Finding(WHERE, found, remedy) for found, remedy in problems]
+    findings += [*wrong, *_engine_checks.check_engine(job)]
     findings += _engine.examine(job.spec, job.version, job.options, job.environment, job.where, user=job.user)
     findings += _engine_checks.check_environment(job.environment)
     findings += _engine_checks.check_runtime(job)
+    if wrong:  # nothing can be computed from them
+        return Plans({}, (), [*findings, *_engine_checks.check_ports(job)])
+    parallel, problems = _engine_job.split(job, memory)
+    job = replace(job, parallel=parallel)
+    findings += [Finding(WHERE, found, remedy) for found, remedy in problems]
     findings += _engine_checks.check_ray(job)
     findings += _engine_checks.check_ports(job)
     budget: _memory_fit.Budget | None = None

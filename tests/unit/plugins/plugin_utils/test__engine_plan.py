@@ -273,12 +273,19 @@ def test_a_share_is_one(value):
     assert f"engine_gpu_memory_utilization: {value} is out of its range" in text
 
 
-@pytest.mark.parametrize("cases", [NUMBERS, PORTS], ids=["numbers", "ports"])
-def test_all_numbers_at_once(cases):
-    wishes = {key: value for case, _text in cases.values() for key, value in case.items() if key != "ray"}
+def test_all_numbers_at_once_with_what_else_is_wrong():
+    wishes = {
+        key: value
+        for case, _text in (*NUMBERS.values(), *PORTS.values())
+        for key, value in case.items()
+        if key != "ray"
+    }
     ray = RayWishes(port=0, dashboard_port=65536, object_store_bytes=79 * 1024**2, num_cpus=0)
-    text = refused(made(wishes=Wishes(requirements=GPU, ray=ray, **wishes)))
-    assert all(f"{name}: " in text for name in cases)
+    text = refused(made(wishes=Wishes(requirements=["ray==2.60.0"], environment={"HF_TOKEN": "x"}, ray=ray, **wishes)))
+    assert [name for name in (*NUMBERS, *PORTS) if f"{name}: " not in text] == []
+    assert "HF_TOKEN looks like a secret" in text and "none of them brings vLLM" in text
+    text = refused(made(wishes=Wishes(requirements=GPU, context=-1, launch="other")))
+    assert "engine_context: -1" in text and "'other' is not known" in text
 
 
 @pytest.mark.parametrize(
