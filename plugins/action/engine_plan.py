@@ -106,8 +106,9 @@ class ActionModule(ActionBase):
         entries, problems = _engine_services.read(args["services"], hosts)
         findings += problems
         services = []
+        available = _available(hosts, task_vars["hostvars"])
         for entry in entries:
-            service, problems = _service(entry, args)
+            service, problems = _service(entry, args, available)
             findings += _engine_services.said(entry, problems) if args["services"] else problems
             services += [service] if service else []
         plans = None
@@ -145,8 +146,7 @@ class ActionModule(ActionBase):
             except SparkError as exc:
                 if not self._only_print:
                     findings.append(Finding(exc.where or host, exc.found, exc.remedy))
-            node = (variables.get(NODE_VARIABLE) or {}).get("node") or {}
-            memory[host] = int((node.get("memory") or {}).get("total") or 0)
+            memory[host] = int((_node(variables).get("memory") or {}).get("total") or 0)
         return facts, memory, findings
 
     def _fact(self, host: str, variables: Mapping[str, Any]) -> _fabric_fact.FabricFact:
@@ -161,8 +161,25 @@ class ActionModule(ActionBase):
         return _fabric_fact.require_applied(fact)
 
 
+def _node(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What preflight has read on a host in this run."""
+    found: Mapping[str, Any] = (variables.get(NODE_VARIABLE) or {}).get("node") or {}
+    return found
+
+
+def _available(hosts: list[str], hostvars: Mapping[str, Any]) -> dict[str, int]:
+    """Available memory in bytes, where it says what an engine may have: none of ours is installed on any node.
+
+    Else it may run, also on a node without a unit of its own: as a worker of Ray.
+    """
+    nodes = {host: _node(hostvars[host]) for host in hosts}
+    if any(node.get("engine_units") != [] for node in nodes.values()):
+        return {}
+    return {host: int((node.get("memory") or {}).get("available") or 0) for host, node in nodes.items()}
+
+
 def _service(
-    entry: _engine_services.Entry, args: Mapping[str, Any]
+    entry: _engine_services.Entry, args: Mapping[str, Any], available: Mapping[str, int]
 ) -> tuple[_engine_services.Service | None, list[Finding]]:
     """Recipe, wishes and shape of one service, or what is wrong with them."""
     given = _engine_services.over(args, entry)
@@ -181,7 +198,7 @@ def _service(
             findings.append(Finding(exc.where, exc.found, exc.remedy))
     if recipe is None:
         return None, findings
-    return _engine_services.Service(entry, recipe, _wishes(given), shape), findings
+    return _engine_services.Service(entry, recipe, replace(_wishes(given), available=available), shape), findings
 
 
 def _wishes(args: Mapping[str, Any]) -> _engine_job.Wishes:

@@ -119,11 +119,20 @@ def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
         ("engine_profile", wishes.profile, ("", *_profile.PROFILES)),
         ("engine_container_gpus", wishes.container.gpus, _compose.GPUS),
     ]
-    return [
+    findings = [
         Finding(where, f"{value!r} is not known", f"Choose one of: {', '.join(filter(None, allowed))}")
         for where, value, allowed in words
         if value not in allowed
     ]
+    if wishes.model and not wishes.model.startswith("/"):
+        findings.append(
+            Finding(
+                "engine_model_path",
+                f"{wishes.model!r} is no absolute path, and the engine would take it for a name on Hugging Face",
+                "Name a directory that is on every node; models of Hugging Face are named in a recipe",
+            )
+        )
+    return findings
 
 
 def check_numbers(wishes: Wishes) -> list[Finding]:
@@ -205,6 +214,16 @@ def check_engine(job: Job) -> list[Finding]:
         findings.append(Finding(job.where, f"{job.spec.label} does not run on CPUs here", "Use vllm"))
     if recipe.task != "generate" and name != "vllm":
         findings.append(Finding(job.where, f"{job.spec.label} is started for tokens only here", "Use vllm"))
+    if job.wishes.model and not job.shaped and recipe.device == "gpu":
+        findings.append(
+            Finding(
+                "engine_model_path",
+                f"weights and shape, and with them memory and sizes, are computed for {recipe.model} of the recipe",
+                f"If {job.wishes.model} is another model, set engine_model_files: a directory of this controller with"
+                " its config.json and model.safetensors.index.json",
+                severity="warning",
+            )
+        )
     limit = job.architecture.max_context
     if limit and job.context > limit:
         findings.append(
@@ -363,6 +382,24 @@ def check_launcher(job: Job, argv: Sequence[str]) -> list[Finding]:
     return findings
 
 
+def _check_available(job: Job, share: float, total: int) -> list[Finding]:
+    """What this run has measured; the keeper would wait for the memory, and then give up."""
+    wishes = job.wishes
+    if wishes.free_memory_gib or wishes.only_print:
+        return []
+    needed = share * (wishes.memory_share + wishes.others_share) * total
+    return [
+        Finding(
+            fact.host,
+            f"{wishes.available[fact.host] / GIB:.1f} GiB of memory are available and no engine runs there; the plan"
+            f" takes {needed / GIB:.1f} GiB",
+            f"Stop what uses it, or plan within it: engine_free_memory_gib: {int(wishes.available[fact.host] / GIB)}",
+        )
+        for fact in job.ordered
+        if 0 < wishes.available.get(fact.host, 0) < needed
+    ]
+
+
 def judge_memory(
     job: Job, parallel: _parallel.Parallel, memory: Mapping[str, int]
 ) -> tuple[_memory_fit.Budget, list[Finding]]:
@@ -407,6 +444,8 @@ def judge_memory(
                 f"Use at most {int(100 * free / budget.total) / 100}",
             )
         )
+    else:
+        findings += _check_available(job, share, budget.total)
     if budget.verdict == "does not fit":
         found, remedy = _memory_fit.refusal(budget, len(job.ordered))
         if wishes.memory_share < 1:

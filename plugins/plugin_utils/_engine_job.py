@@ -50,7 +50,8 @@ class Wishes:
     concurrency: int = 0
     gpu_memory_utilization: float = 0.0
     pin_kv_cache: bool = False
-    free_memory_gib: float = 0.0  # measured on an idle node
+    free_memory_gib: float = 0.0  # measured on an idle node, by the user
+    available: Mapping[str, int] = field(default_factory=dict)  # MemAvailable in bytes, where no engine is installed
     tensor_parallel_size: int = 0
     pipeline_parallel_size: int = 0
     data_parallel_size: int = 0
@@ -89,6 +90,7 @@ class Job:
     environment: Mapping[str, str]
     architecture: Architecture
     weights: Weights
+    shaped: bool = False  # architecture and weights are the model's own files', not the recipe's
     parallel: _parallel.Parallel | None = None  # once it is known
 
     @property
@@ -192,6 +194,7 @@ def make_job(
         # A recipe's environment is that of its engine; the common part of others is in engines.<name>.environment.
         environment={**settings.environment, **{name: str(value) for name, value in wishes.environment.items()}},
         architecture=architecture,
+        shaped=shape is not None,
         weights=weights or Weights(int(recipe.weights_gb * 1e9), int(recipe.replicated_gb * 1e9)),
     )
 

@@ -146,6 +146,12 @@ def find(name: str, paths: Sequence[str]) -> tuple[Recipe | None, list[Finding]]
     if name.endswith((".yml", ".yaml")):
         return read(Path(name).expanduser())
     directories = [*(Path(path).expanduser() for path in paths), SHIPPED]
+    missing = [str(directory) for directory in directories if not directory.is_dir()]
+    if missing:  # a recipe of the same name further on may be another one
+        return None, [
+            Finding("engine_recipe_paths", f"there is no directory {path}", "Correct it, or leave it out")
+            for path in missing
+        ]
     for directory in directories:
         for ending in (".yml", ".yaml"):
             if (directory / f"{name}{ending}").is_file():

@@ -131,3 +131,11 @@ def test_a_plan_that_is_refused_says_why(tmp_path):
     done = play("playbooks/plan.yml", "-i", inventory(tmp_path, TWO), "-e", "engine_recipe=llama-3.1-405b-awq")
     assert done.returncode != 0
     assert "the model does not fit" in done.stdout
+
+
+@pytest.mark.parametrize("playbook", ["plan", "sbatch"])
+def test_a_mistyped_variable_is_refused_where_nothing_is_started(tmp_path, playbook):
+    done = play(f"playbooks/{playbook}.yml", "-i", inventory(tmp_path, TWO), "-e", "engine_contxt=4096")
+    assert done.returncode != 0
+    assert "there is no variable engine_contxt" in done.stdout
+    assert "Did you mean engine_context?" in done.stdout

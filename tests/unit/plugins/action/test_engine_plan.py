@@ -159,3 +159,28 @@ def test_several_services_are_refused_all_at_once():
     assert "engine_services oss: argument 'port'" in text
     assert "nowhere" in text
     assert "/nonexistent" in text
+
+
+@pytest.mark.parametrize(
+    ("units", "refused"),
+    [
+        (([], []), True),
+        ((["sparkmatrix-engine.service"], []), False),  # a worker of Ray has no unit of the engine
+        (([], None), False),  # not asked
+    ],
+)
+def test_available_memory_counts_while_no_engine_is_installed(units, refused):
+    gib = 1024**3
+    hosts = {
+        f"spark{rank + 1}": {
+            "spark_fabric": fact(rank, 2),
+            "__preflight_node": {
+                "node": {"memory": {"total": 119 * gib, "available": 60 * gib}, "engine_units": units[rank]}
+            },
+        }
+        for rank in range(2)
+    }
+    result = plan(hosts)
+    assert bool(result.get("failed")) is refused
+    if refused:
+        assert "spark2: 60.0 GiB of memory are available and no engine runs there" in result["msg"]

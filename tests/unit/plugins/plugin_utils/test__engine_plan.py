@@ -974,3 +974,29 @@ def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():
 def test_what_the_plan_writes_has_to_be_known_too(monkeypatch):
     monkeypatch.setattr(_engine_plan.MODULES["vllm"], "_api", lambda launch: {"hosst": "127.0.0.1"})
     assert "no option --hosst" in refused(made())
+
+
+def test_memory_that_is_not_available_is_refused_where_no_engine_is_installed():
+    wishes = Wishes(requirements=GPU, available={"spark1": 110 * GIB, "spark3": int(85.4 * GIB)})
+    text = refused(made(wishes=wishes))
+    assert (
+        "spark3: 85.4 GiB of memory are available and no engine runs there; the plan takes 97.3 GiB. Stop what uses it,"
+        " or plan within it: engine_free_memory_gib: 85."
+    ) in text
+    assert "spark1" not in text
+    assert made(wishes=replace(wishes, free_memory_gib=85)).plans
+    assert made(wishes=replace(wishes, only_print=True)).plans
+    assert made(wishes=replace(wishes, memory_share=0.5, others_share=0.3), **SMALL).plans
+    assert "spark3" in refused(made(wishes=replace(wishes, memory_share=0.5, others_share=0.5), **SMALL))
+
+
+def test_a_model_path():
+    assert "engine_model_path: 'models/foo' is no absolute path" in refused(
+        made(wishes=Wishes(requirements=GPU, model="models/foo"))
+    )
+    said = "computed for someone/big of the recipe. If /models/foo is another model, set engine_model_files"
+    wishes = Wishes(requirements=GPU, model="/models/foo")
+    assert any(said in text for text in made(wishes=wishes).warnings)
+    shape = (Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128), Weights(125 * 10**9, 0))
+    own = plan(recipe(), facts(4), wishes, {}, shape)
+    assert own.plans and not any("engine_model_files" in text for text in own.warnings)

@@ -187,3 +187,12 @@ def test_what_is_not_pinned():
     draft = {"method": "draft_model", "tokens": 3, "model": "someone/draft"}
     recipe = _recipe.require(*_recipe.parse(changed(draft=draft), "x.yml", "x"))
     assert recipe.not_pinned() == ["revision of someone/small", "revision of someone/draft"]
+
+
+def test_a_directory_of_recipes_that_is_not_there(tmp_path):
+    """The shipped recipe of the same name is not the one that was meant."""
+    found, findings = _recipe.find("qwen3-8b", [str(tmp_path), str(tmp_path / "nope")])
+    assert found is None
+    assert [str(finding) for finding in findings] == [
+        f"engine_recipe_paths: there is no directory {tmp_path}/nope. Correct it, or leave it out."
+    ]
