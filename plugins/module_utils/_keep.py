@@ -27,7 +27,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
     _keeper_door,
     _keeper_peers,
     _keeper_progress,
-    _keeper_wait,
     _probe,
     _rank,
     _ray_cluster,
@@ -529,11 +528,6 @@ def metrics(host: str, port: int, key: str) -> str:
         connection.close()
 
 
-def _target(config: Mapping[str, Any]) -> _probe.Target:
-    key = _probe.read_key(config["key_file"]) if config.get("key", True) else ""
-    return _probe.Target(config["host"], config["port"], config["model"], key, _probe.task_of(config))
-
-
 def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
     """The real one, from the head's ``engine.json``."""
     settings = Settings.read(config.get("keeper") or {})
@@ -551,7 +545,7 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
         runner=runner,
         note=lambda reason: _door_killed(store, reason),
     )
-    prober = Prober(lambda: door.probe(lambda: _target(config), question), settings.probe_interval_s)
+    prober = Prober(lambda: door.probe(lambda: _probe.target_of(config), question), settings.probe_interval_s)
     prober.begin()
     nodes: list[Reach] = [_keeper_peers.Here(str(members[0]["host"]), node), *others]
     return Keeper(
@@ -624,7 +618,6 @@ def _ray(config: Mapping[str, Any]) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--wait", type=float, metavar="SECONDS", help="only wait until the engine serves")
     parser.add_argument("--check", action="store_true", help="only see whether the other nodes let this one in")
     parser.add_argument("--config", default=_rank.CONFIG, help=argparse.SUPPRESS)
 
@@ -638,11 +631,6 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.check:
             head = min(config["members"], key=lambda member: int(member["rank"]))
             _keeper_peers.check([m["host"] for m in config["members"] if m is not head and m["ranks"]])
-            return 0
-        if arguments.wait is not None:
-            _keeper_wait.wait_ready(
-                lambda: _target(config), _probe.Question(), arguments.wait, instance=_instance(config)
-            )
             return 0
         keeper = make(config)
     except (SparkError, KeyError, TypeError, ValueError) as exc:

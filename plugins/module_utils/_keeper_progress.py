@@ -63,7 +63,7 @@ class Rank:
         elif self.weights >= NOISE:
             text = f"{self.host} {_gib(self.own)} of about {_gib(self.weights)} GiB read"
         else:
-            text = f"{self.host} {_gib(self.own)} GiB read"
+            return f"{self.host} {_gib(self.own)} GiB read"
         still = now - self.moved_at
         return f"{text}, no more for {still:.0f} s" if still >= STILL_S else text
 

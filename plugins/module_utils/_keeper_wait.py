@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_main
@@ -15,7 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keep_status import SERVING
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keep_status import SERVING, elapsed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import DOOR, Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import (
     POLL_S,
@@ -37,25 +38,39 @@ MISSING_S = 600.0
 FINAL = (400, 401, 404)  # HTTP statuses that no waiting changes
 
 
+@dataclass(frozen=True)
+class Part:
+    """A wait that goes on in another call, so that whoever waits hears of it. ``words``: what the keeper does."""
+
+    words: str = ""
+    waited_s: float = 0.0
+    missing_s: float = 0.0  # since when nodes are missing
+    failures: int | None = None  # when the wait began
+
+
 def wait_ready(
     target: Callable[[], Target],
     question: Question,
     timeout_s: float,
     *,
     instance: str = "",
+    part_s: float = 0.0,
+    before: Part = Part(),
     store: Store | None = None,
     runner: Runner = run_command,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Answer:
+) -> Answer | Part:
     """Ask until tokens come. Ends early when the keeper counts another failure, gives up, or does not run.
 
-    ``timeout_s``: at least; where the keeper gives a start longer, it is as long.
+    ``timeout_s``: at least; where the keeper gives a start longer, it is as long. After ``part_s`` seconds, unless that
+    is 0, it returns how far it has come; ``before`` is what the call before has returned.
     """
     store = store or Store(instance=instance)
     unit = Names(instance).keeper
-    began = complete_at = clock()
-    first = _failures(store.read())
+    entered = clock()
+    began, complete_at = entered - before.waited_s, entered - before.missing_s
+    first = _failures(store.read()) if before.failures is None else before.failures
     while True:
         state = store.read()
         limit_s = max(timeout_s, _number(state.get("start_limit_s"))) + MARGIN_S
@@ -81,7 +96,14 @@ def wait_ready(
             raise SparkError(found, unit, _REMEDY) from last
         if clock() >= began + limit_s:
             raise SparkError(f"no token within {limit_s:g} s; last: {last.found}", last.where, _REMEDY) from last
+        if part_s and clock() - entered >= part_s:
+            return Part(_words(state), clock() - began, clock() - complete_at, first)
         sleep(POLL_S)
+
+
+def _words(state: Mapping[str, Any]) -> str:
+    seconds = elapsed(state.get("since"), time.time())
+    return f"{state.get('phase')}{'' if seconds is None else f' for {seconds} s'}: {state.get('detail')}"
 
 
 def _failures(state: Mapping[str, Any]) -> int:

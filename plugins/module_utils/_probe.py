@@ -559,6 +559,12 @@ def read_config(path: str) -> dict[str, Any]:
     return dict(document)
 
 
+def target_of(config: Mapping[str, Any]) -> Target:
+    """What a description is about, with the key that it is asked with now."""
+    key = read_key(config["key_file"]) if config.get("key", True) else ""
+    return Target(config["host"], config["port"], config["model"], key, task_of(config))
+
+
 def task_of(config: Mapping[str, Any]) -> str:
     """Of a description; one of an earlier release has none."""
     return str(config.get("task") or "generate")

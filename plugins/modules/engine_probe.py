@@ -24,9 +24,13 @@ options:
     type: int
     default: 8000
   model:
-    description: Name that the model is served under.
+    description: Name that the model is served under. Required without O(description).
     type: str
-    required: true
+  description:
+    description:
+      - File on the node that describes the service, which the role engine has written. It says what O(host), O(port),
+        O(model), O(key_file), O(task) and O(service) are.
+    type: path
   key_file:
     description:
       - File on the node with the API key, C(VLLM_API_KEY="...") or the bare key. The key itself is no option, so it can
@@ -60,12 +64,37 @@ options:
     description:
       - The engine is started by C(sparkmatrix-keeper.service) of this node. The waiting ends when the keeper counts a
         failure or gives up, instead of with the death of O(unit), which does not run while the keeper prepares a start.
+        Where the keeper gives a start longer than O(ready_timeout), the waiting is a minute longer than that.
+      - Once a minute it is shown what the keeper does, and how much the ranks have read.
     type: bool
     default: false
   service:
     description: With O(keeper), the service whose keeper it is, where there are several.
     type: str
     default: ''
+  part:
+    description: With O(keeper), return RV(waiting) after this many seconds; 0 waits to the end. Set by the controller.
+    type: float
+    default: 0
+  before:
+    description: The RV(waiting) of the call before. Set by the controller.
+    type: dict
+    suboptions:
+      words:
+        description: What the keeper did.
+        type: str
+        default: ''
+      waited_s:
+        description: Seconds of waiting so far.
+        type: float
+        default: 0
+      missing_s:
+        description: Seconds for which nodes have been missing.
+        type: float
+        default: 0
+      failures:
+        description: What the keeper had counted when the waiting began.
+        type: int
   check_access:
     description: Also ask with a wrong key, and fail unless that is refused.
     type: bool
@@ -118,12 +147,23 @@ answer:
     finish_reason: length
     dimensions: 0
     measured: 1 token in 0.21 s, 4.8 tokens/s, the first after 0.20 s
+waiting:
+  description: How far the waiting is.
+  returned: with O(part), when that is over
+  type: dict
+  sample:
+    words: "loading for 212 s: spark2 31.4 of about 58.0 GiB read"
+    waited_s: 240.0
+    missing_s: 0.0
+    failures: 0
 access:
   description: HTTP status that a wrong key got.
   returned: with O(check_access)
   type: int
   sample: 401
 """
+
+from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _keeper_wait, _probe
@@ -137,7 +177,8 @@ def main() -> None:
         argument_spec={
             "host": {"type": "str", "default": "127.0.0.1"},
             "port": {"type": "int", "default": 8000},
-            "model": {"type": "str", "required": True},
+            "model": {"type": "str"},
+            "description": {"type": "path"},
             "key_file": {"type": "path", "no_log": False},
             "task": {"type": "str", "choices": list(_probe.PATHS), "default": "generate"},
             "prompt": {"type": "str", "default": _probe.PROMPT},
@@ -147,14 +188,27 @@ def main() -> None:
             "unit": {"type": "str"},
             "keeper": {"type": "bool", "default": False},
             "service": {"type": "str", "default": ""},
+            "part": {"type": "float", "default": 0},
+            "before": {
+                "type": "dict",
+                "options": {
+                    "words": {"type": "str", "default": ""},
+                    "waited_s": {"type": "float", "default": 0},
+                    "missing_s": {"type": "float", "default": 0},
+                    "failures": {"type": "int"},
+                },
+            },
             "check_access": {"type": "bool", "default": False},
         },
+        required_one_of=[("model", "description")],
         supports_check_mode=True,
     )
     params = module.params
     question = _probe.Question(params["prompt"], params["max_tokens"], params["timeout"])
 
     def target() -> _probe.Target:
+        if params["description"]:
+            return _probe.target_of(_probe.read_config(params["description"]))
         key = _probe.read_key(params["key_file"]) if params["key_file"] else ""
         return _probe.Target(params["host"], params["port"], params["model"], key, params["task"])
 
@@ -165,7 +219,17 @@ def main() -> None:
         else:
             timeout = params["ready_timeout"] or params["timeout"]
             if params["keeper"]:
-                answer = _keeper_wait.wait_ready(target, question, timeout, instance=params["service"])
+                service = params["service"]
+                if params["description"]:
+                    service = str(_probe.read_config(params["description"]).get("instance") or "")
+                part = _keeper_wait.Part(**(params["before"] or {}))
+                waited = _keeper_wait.wait_ready(
+                    target, question, timeout, instance=service, part_s=params["part"], before=part
+                )
+                if isinstance(waited, _keeper_wait.Part):
+                    module.exit_json(changed=False, ready=False, waiting=asdict(waited))
+                    return
+                answer = waited
             else:
                 answer = _probe.wait_ready(target, question, params["unit"] or "", timeout)
         if params["check_access"]:

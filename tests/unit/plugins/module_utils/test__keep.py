@@ -637,11 +637,6 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(_keep._keeper_peers, "check", checked.append)
     assert _keep.run(parser.parse_args(["--check", "--config", str(path)])) == 0
     assert checked == [[]]
-    monkeypatch.setattr(
-        _keep._keeper_wait, "wait_ready", lambda target, _question, seconds, instance: checked.append(target().model)
-    )
-    assert _keep.run(parser.parse_args(["--wait", "9", "--config", str(path)])) == 0
-    assert checked[1] == "m"
     handlers = []
     monkeypatch.setattr(_keep.signal, "signal", lambda number, handler: handlers.append(handler))
 
@@ -775,7 +770,7 @@ class Waiting:
         if self.states:
             self.store.write(self.states.pop(0), print)
 
-    def wait(self, run=None, timeout=10.0):
+    def wait(self, run=None, timeout=10.0, **how):
         target = Target("h", 1, "m")
         return _keeper_wait.wait_ready(
             lambda: target,
@@ -785,6 +780,7 @@ class Waiting:
             runner=run or runner(),
             sleep=self.sleep,
             clock=lambda: self.now,
+            **how,
         )
 
 
@@ -842,6 +838,25 @@ def test_whoever_waits_is_told_of_a_node_that_stays_away(tmp_path, monkeypatch):
     with pytest.raises(SparkError, match="waited 600 s for nodes, and goes on: spark2 does not answer"):
         waiting.wait(timeout=7200)
     assert waiting.now == _keeper_wait.MISSING_S
+
+
+def test_a_wait_in_parts_is_one_wait(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [])
+    waiting.store.write({"phase": "loading", "detail": "x", "since": "", "failures": 1}, print)
+    part = waiting.wait(part_s=20.0)
+    assert part == _keeper_wait.Part("loading: x", 20.0, 0.0, 1)
+    waiting.store.write({"phase": "waiting", "detail": "spark2 is off", "since": "2001-01-01T00:00:00+00:00"}, print)
+    waiting.now += 3.0  # between two parts
+    part = waiting.wait(part_s=20.0, before=part)
+    assert part.words.startswith("waiting for ") and part.words.endswith(" s: spark2 is off")
+    assert (part.waited_s, part.missing_s, part.failures) == (40.0, 20.0, 1)
+    with pytest.raises(SparkError, match="no token within 70 s"):
+        waiting.wait(before=part)
+    # A failure in an earlier part, or between two, is one of this wait.
+    waiting.store.add({"event": "start", "reason": "no such model"}, print)
+    waiting.store.write({"phase": "backoff", "failures": 2}, print)
+    with pytest.raises(SparkError, match="no such model"):
+        waiting.wait(part_s=20.0, before=part)
 
 
 def test_a_door_that_was_killed_is_in_the_history(tmp_path):

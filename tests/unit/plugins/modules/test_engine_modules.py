@@ -164,20 +164,47 @@ def test_secret_failure(monkeypatch):
     assert "given-and-never-shown" not in json.dumps(result)
 
 
-def test_probe_waits_for_the_keeper(monkeypatch, key_file):
+def keeper_waits(monkeypatch, found=None):
     asked = []
-    monkeypatch.setattr(
-        engine_probe._keeper_wait,
-        "wait_ready",
-        lambda target, question, seconds, instance: (
-            asked.append((seconds, instance)) or engine_probe._probe.ask(target(), question)
-        ),
-    )
+
+    def wait(target, question, seconds, **how):
+        asked.append((seconds, how["instance"], how["part_s"], how["before"]))
+        return found or engine_probe._probe.ask(target(), question)
+
+    monkeypatch.setattr(engine_probe._keeper_wait, "wait_ready", wait)
+    return asked
+
+
+def test_probe_waits_for_the_keeper(monkeypatch, key_file):
+    asked = keeper_waits(monkeypatch)
     with fake_engine() as engine:
         result, failed = probe(engine, key_file, keeper=True, service="chat", ready_timeout=9)
     assert not failed
     assert result["ready"]
-    assert asked == [(9, "chat")]
+    assert asked == [(9, "chat", 0, engine_probe._keeper_wait.Part())]
+
+
+def test_probe_waits_in_parts(monkeypatch, key_file):
+    part = engine_probe._keeper_wait.Part("loading: x", 60.0, 0.0, 1)
+    asked = keeper_waits(monkeypatch, part)
+    result, failed = probe(1, key_file, keeper=True, part=60, before={"waited_s": 30, "failures": 1})
+    assert not failed and not result["changed"] and not result["ready"]
+    assert result["waiting"] == {"words": "loading: x", "waited_s": 60.0, "missing_s": 0.0, "failures": 1}
+    assert asked[0][2:] == (60, engine_probe._keeper_wait.Part(waited_s=30, failures=1))
+
+
+def test_probe_reads_the_description(monkeypatch, key_file, tmp_path):
+    asked = keeper_waits(monkeypatch)
+    path = tmp_path / "engine-chat.json"
+    with fake_engine() as engine:
+        described = {"host": "127.0.0.1", "port": engine.port, "model": MODEL, "key_file": key_file}
+        path.write_text(json.dumps({**described, "instance": "chat"}))
+        result, failed = run_module(engine_probe, {"description": str(path), "keeper": True})
+    assert not failed and result["ready"]
+    assert asked[0][1] == "chat"
+    result, failed = run_module(engine_probe, {"description": str(tmp_path / "none"), "keeper": True})
+    assert failed and "no engine serves" in result["msg"]
+    assert run_module(engine_probe, {})[1]
 
 
 def test_kept_plan(monkeypatch, tmp_path):
