@@ -48,8 +48,11 @@ def plays(path: pathlib.Path, variables: Mapping[str, Any]) -> Iterator[tuple[st
 
 
 def refuses_a_limit(path: pathlib.Path) -> bool:
-    """The first play that does something on machines is preflight, for layers that must see all of them."""
+    """The first play that does something is preflight, for layers that must see all machines."""
     for name, play, variables in plays(path, {}):
+        first = (play.get("tasks") or [{}])[0]
+        if "preflight_layers" in first.get("vars", {}):
+            return bool(WHOLE & set(first["vars"]["preflight_layers"]))
         if play.get("become"):
             return name == "preflight.yml" and bool(WHOLE & set(variables.get("spark_layers") or _layers.LAYERS))
     return False
