@@ -119,9 +119,11 @@ while not os.path.exists('/tmp/over'):
             if asked is streamed and parts[-1:] != ['[DONE]']:
                 raise OSError('cut off')
             parts = [json.loads(part) for part in parts if part != '[DONE]']
+            if any('error' in part for part in parts):
+                raise OSError('vLLM says so in the middle of a stream')
             used = [part['usage']['completion_tokens'] for part in parts if part.get('usage')]
-            ends = [one['finish_reason'] for part in parts for one in part['choices'] if one.get('finish_reason')]
-            if (used, ends, {part['model'] for part in parts}) == ([8], ['length'], {model}):
+            ends = [one['finish_reason'] for part in parts for one in part.get('choices', ()) if one.get('finish_reason')]
+            if (used, ends, {part.get('model') for part in parts}) == ([8], ['length'], {model}):
                 tally['complete'] += 1
             else:
                 tally['wrong'].append(said[:500])
