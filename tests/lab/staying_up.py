@@ -122,7 +122,8 @@ while not os.path.exists('/tmp/over'):
             if any('error' in part for part in parts):
                 raise OSError('vLLM says so in the middle of a stream')
             used = [part['usage']['completion_tokens'] for part in parts if part.get('usage')]
-            ends = [one['finish_reason'] for part in parts for one in part.get('choices', ()) if one.get('finish_reason')]
+            choices = [one for part in parts for one in part.get('choices', ())]
+            ends = [one['finish_reason'] for one in choices if one.get('finish_reason')]
             if (used, ends, {part.get('model') for part in parts}) == ([8], ['length'], {model}):
                 tally['complete'] += 1
             else:
