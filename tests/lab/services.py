@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -366,13 +365,7 @@ ROOM = ("-e", "engine_gpu_memory_utilization=0.4")
 class One(Cluster):
     def __init__(self, beside: str) -> None:
         super().__init__(beside, "native")
-        self.launch = replace(self.launch, nodes=1)
-
-    def boot(self) -> None:
-        super().boot()
-        image = cluster.STATE / "standin.tar"
-        subprocess.run([sys.executable, str(cluster.ROOT / "tests/lab/standin/image.py"), str(image)], check=True)
-        self.node("spark1", "sudo docker load", data=image.read_bytes())
+        self.launch = replace(self.launch, nodes=1, image=())
 
 
 def containers(here: Cluster) -> dict[str, Any]:
