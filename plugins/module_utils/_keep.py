@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
@@ -50,7 +49,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
     resume,
     short_of_memory,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import DOOR, Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import DOOR, Store, seconds, stamp
 
 HELP = "keep the engine of this cluster running"
 GAVE_UP = 3  # exit code; the unit does not start it again then
@@ -250,7 +249,7 @@ class Keeper:
     def watchdog(self, host: str) -> str:
         for member in self.members():
             found = member.report.get("watchdog") if member.host == host else None
-            if found and _seconds(found["time"]) >= self.start_wall - 1:
+            if found and (seconds(found["time"]) or 0.0) >= self.start_wall - 1:
                 return str(found["reason"])
         return ""
 
@@ -456,10 +455,10 @@ class Keeper:
             self.enter("serving" if calm else "proving", detail)
             parts.sleep(TICK_S)
 
-    def pause(self, seconds: float, why: str) -> None:
-        if seconds > 0:
-            self.enter("backoff", f"waiting {seconds:.0f} s: {why}")
-            self.parts.sleep(seconds)
+    def pause(self, wait_s: float, why: str) -> None:
+        if wait_s > 0:
+            self.enter("backoff", f"waiting {wait_s:.0f} s: {why}")
+            self.parts.sleep(wait_s)
 
     # -- keeping ----------------------------------------------------------------------------------------------------
 
@@ -478,7 +477,7 @@ class Keeper:
 
     def note(self, event: str, reason: str, host: str = "") -> None:
         self.parts.say(f"{event}: {reason}")
-        entry = {"time": _stamp(self.parts.wall()), "event": event, "host": host, "reason": reason}
+        entry = {"time": stamp(self.parts.wall()), "event": event, "host": host, "reason": reason}
         self.parts.store.add({**entry, "failures": self.policy.failures}, self.parts.say)
 
     def _save(self, end: str) -> None:
@@ -488,8 +487,8 @@ class Keeper:
                 "pid": os.getpid(),
                 "phase": self.phase,
                 "detail": self.detail,
-                "since": _stamp(self.since),
-                "start_since": _stamp(self.start_since) if self.start_since is not None else "",
+                "since": stamp(self.since),
+                "start_since": stamp(self.start_since) if self.start_since is not None else "",
                 "start_limit_s": self.settings.start_s,
                 "progress": _keeper_progress.as_list(self.loading) if self.phase == "loading" else [],
                 "end": end,
@@ -499,17 +498,6 @@ class Keeper:
             },
             self.parts.say,
         )
-
-
-def _stamp(wall: float) -> str:
-    return datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="seconds")
-
-
-def _seconds(stamp: str) -> float:
-    try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return 0.0
 
 
 # -- sparkmatrix-node keep --------------------------------------------------------------------------------------------
@@ -571,7 +559,7 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
 
 def _door_killed(store: Store, reason: str) -> None:
     _rank.say(f"door: {reason}")
-    store.add({"time": _stamp(time.time()), "event": DOOR, "host": "", "reason": reason}, _rank.say)
+    store.add({"time": stamp(time.time()), "event": DOOR, "host": "", "reason": reason}, _rank.say)
 
 
 def _instance(config: Mapping[str, Any]) -> str:

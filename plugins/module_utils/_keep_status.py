@@ -11,7 +11,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _rank
@@ -19,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import STATE, Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper_store import STATE, Store, seconds
 
 HELP = "say whether the engine serves, and why it was restarted"
 UNIT = "sparkmatrix-keeper.service"
@@ -51,12 +50,10 @@ def collect(
     }
 
 
-def elapsed(stamp: Any, now: float) -> float | None:
-    """Seconds since a time in ISO format; None where it is none."""
-    try:
-        return max(round(now - datetime.fromisoformat(str(stamp)).timestamp()), 0)
-    except ValueError:
-        return None
+def elapsed(kept: Any, now: float) -> float | None:
+    """Seconds since a time that was kept; None where it is none."""
+    then = seconds(kept)
+    return None if then is None else max(round(now - then), 0)
 
 
 def _since(found: Mapping[str, Any]) -> str:

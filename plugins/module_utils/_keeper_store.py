@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,19 @@ KEPT = 50  # entries
 Say = Callable[[str], object]
 
 DOOR = "door"  # an entry about the door, not the engine
+
+
+def stamp(wall: float) -> str:
+    """A time as it is kept, in ISO format."""
+    return datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="seconds")
+
+
+def seconds(kept: Any) -> float | None:
+    """The time that was kept; None where it is none."""
+    try:
+        return datetime.fromisoformat(str(kept)).timestamp()
+    except ValueError:
+        return None
 
 
 class Store:

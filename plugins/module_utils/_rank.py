@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ CONFIG = "/etc/sparkmatrix/engine.json"
 WATCH_S = 2.0  # between two reports of rank-watch
 # A rank that is killed has no request to finish: what it does not end by itself in this time is killed.
 KILL_GRACE_S = 5.0
+CLIENT_S = 20.0  # for Compose to see that its container is gone, and to remove it
 STOP_S = 60.0
 FIGURES_S = 10.0  # between two looks at what the processes have read: they go through all processes of the node
 _REMEDY = "Run the engine layer"
@@ -162,8 +163,7 @@ class Node:
         if not self.ranks.container:
             return f"/{unit}"
         if (unit, invocation) not in self.containers:
-            name = unit.partition(".")[0]
-            done = self.runner(["docker", "inspect", "--format", "{{.Id}}", "--", name])
+            done = self.runner(["docker", "inspect", "--format", "{{.Id}}", "--", _container(unit)])
             if done.rc != 0 or not done.out.strip():
                 return ""
             self.containers = {key: found for key, found in self.containers.items() if key[0] != unit}
@@ -199,32 +199,44 @@ class Node:
     def kill(self) -> None:
         """All at once, and by force after a short grace: after a failure there is nothing to finish.
 
-        Of a container the unit's own processes are only clients; once they are gone, ExecStopPost ends the container,
-        which may have requests that wait for a rank that is dead.
+        Of a container the unit's own processes are only Compose's clients, the one that removes the container among
+        them. So the container is killed, which may have requests that wait for a rank that is dead; they end with it.
         """
         left = [unit for unit in self.ranks.units if not self._stopped(unit)]
         for unit in reversed(left):
             self.runner(["systemctl", "--no-block", "stop", "--", unit])
-        deadline = self.clock() + KILL_GRACE_S
-        killed = False
-        while left:
-            left = [unit for unit in left if not self._stopped(unit)]
-            if left and self.clock() > deadline:
-                if killed:
-                    raise SparkError(
-                        "does not stop, not even when killed",
-                        ", ".join(left),
-                        "A process that hangs in the kernel needs a reboot of this node",
-                    )
-                for unit in left:
-                    self.runner(["systemctl", "kill", "--signal=SIGKILL", "--", unit])
-                killed, deadline = True, self.clock() + STOP_S
-            if left:
-                self.sleep(0.2)
+        left = self._wait(left, KILL_GRACE_S)
+        if self.ranks.container:
+            for unit in left:
+                self.runner(["docker", "kill", "--", _container(unit)])
+            left = self._wait(left, CLIENT_S)
+        for unit in left:
+            self.runner(["systemctl", "kill", "--signal=SIGKILL", "--", unit])
+        left = self._wait(left, STOP_S)
+        if left:
+            raise SparkError(
+                "does not stop, not even when killed",
+                ", ".join(left),
+                "A process that hangs in the kernel needs a reboot of this node",
+            )
+
+    def _wait(self, units: Sequence[str], at_most_s: float) -> list[str]:
+        """Until they have stopped; those that have not."""
+        deadline = self.clock() + at_most_s
+        while True:
+            left = [unit for unit in units if not self._stopped(unit)]
+            if not left or self.clock() > deadline:
+                return left
+            self.sleep(0.2)
 
     def _stopped(self, unit: str) -> bool:
         state: UnitState = self._service(unit).read()
         return state.stopped
+
+
+def _container(unit: str) -> str:
+    """Its container's name, which it has from the unit."""
+    return unit.partition(".")[0]
 
 
 def boot_id(root: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_image import MIN_RAY
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_image import MIN_RAY, MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
@@ -302,7 +302,6 @@ def check_ray(job: Job) -> list[Finding]:
     if job.backend != "ray" or job.runtime != "venv":
         return []
     where, known = "engine_venv_requirements", _option_tables.versions("ray")[-1]
-    oldest = ".".join(map(str, MIN_RAY))
     remedy = f"Require ray[default]=={known}, or set engine_launch: native, which needs no Ray"
     ours = [requirement for requirement in job.requirements if _engine.distribution(requirement) == "ray"]
     if not ours:
@@ -311,10 +310,10 @@ def check_ray(job: Job) -> list[Finding]:
     for requirement in ours:
         version = _engine.pinned([requirement], ("ray",))
         if not version:
-            found = f"{requirement!r} names no version of Ray; those before {oldest} have no tokens"
+            found = f"{requirement!r} names no version of Ray; those before {MIN_RAY_TEXT} have no tokens"
             findings.append(Finding(where, found, remedy))
         elif tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < MIN_RAY:
-            found = f"Ray {version} has no tokens (they came with {oldest}): anyone who reaches its port could run code"
+            found = f"Ray {version} has no tokens ({MIN_RAY_TEXT} has): anyone who reaches its port could run code"
             findings.append(Finding(where, found, remedy))
         elif _option_tables.load("ray", version) is None:
             findings.append(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _mpi, _node_main
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_image import MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, errors, warnings
@@ -261,6 +262,8 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
             "environment_file": _systemd.environment_file(common),
             "token_path": ray.token_path,
             "temp_dir": ray.temp_dir,
+            # By environment: also what an earlier plan asked for is held to it.
+            "oldest": {wishes.venv_path: MIN_RAY_TEXT} if over_ray and not contained else {},
             # In a container Ray is asked there, by whoever is allowed to talk to Docker.
             "python": "python3" if contained else f"{wishes.venv_path}/bin/python",
             "container": _compose.RAY_PROJECT if contained else "",

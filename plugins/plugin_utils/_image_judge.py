@@ -33,7 +33,8 @@ def judge(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str,
             f"engine_services {instance}" if instance else "engine",
             f"{image} is not the same image on all of its nodes, so its ranks would not fit together: "
             + ", ".join(f"{host} {image_id}" for host, image_id in sorted(by_host.items())),
-            f"Name it with its digest (image: name@sha256:...), or remove it where it is old: docker image rm {image}",
+            f"Name it with its digest ({'image' if instance else 'engine_image'}: name@sha256:...), or remove it where"
+            f" it is old: docker image rm {image}",
         )
         for (instance, image), by_host in found.items()
         if len(set(by_host.values())) > 1

@@ -98,7 +98,7 @@ with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
 """
 # A user who goes on asking while something breaks. An error is an answer; what looks complete has to be.
 USER = """
-import json, os, pathlib, re, time, urllib.request
+import http.client, json, os, pathlib, re, time, urllib.request
 file = pathlib.Path('/etc/sparkmatrix/engine-key.env')
 key = re.search(r'"(.+)"', file.read_text())[1] if file.exists() else 'none'
 head = {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'}
@@ -128,7 +128,7 @@ while not os.path.exists('/tmp/over'):
                 tally['complete'] += 1
             else:
                 tally['wrong'].append(said[:500])
-        except (OSError, ValueError, __import__('http.client').client.HTTPException):
+        except (OSError, ValueError, http.client.HTTPException):
             tally['failed'] += 1
             time.sleep(0.5)
 print(json.dumps(tally))

@@ -12,8 +12,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_image import MIN_RAY
 
 ROLE = pathlib.Path(__file__).resolve().parents[2] / "roles/ray"
 
@@ -55,8 +53,3 @@ GPU = ["vllm==0.33.0", "ray[default]==2.60.0"]
 )
 def test_an_environment_that_is_there(tmp_path, installed, requirements, oldest, says):
     assert asked(tmp_path, installed, json.dumps(requirements), *oldest) == says
-
-
-def test_the_role_asks_for_the_first_ray_with_tokens():
-    text = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__ray_oldest"]
-    assert f"'{'.'.join(map(str, MIN_RAY))}' if spark_plan.ray.needed" in text

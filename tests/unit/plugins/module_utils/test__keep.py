@@ -343,7 +343,13 @@ def test_a_reason_of_another_time_is_not_this_one(cluster):
     cluster.plan[20.0] = lambda: cluster.head.units.update({ENGINE: "failed"})
     cluster.keep(until=50)
     assert cluster.events == ["dead"]
-    assert _keep._seconds("nonsense") == 0.0
+
+
+def test_a_damaged_reason_is_none(cluster):
+    cluster.head.watchdog = {"time": "nonsense", "reason": "low"}
+    cluster.plan[20.0] = lambda: cluster.head.units.update({ENGINE: "failed"})
+    cluster.keep(until=50)
+    assert cluster.events == ["dead"]
 
 
 def test_ray_that_is_not_complete_is_a_failed_start(cluster):

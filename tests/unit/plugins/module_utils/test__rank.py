@@ -16,11 +16,14 @@ RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
 
 
 class Systemd:
-    """Units by name; ``stubborn`` ones go with SIGKILL only, ``immortal`` ones not even then."""
+    """Units by name; ``stubborn`` ones go with SIGKILL only, ``immortal`` ones not even then.
+
+    Docker cannot kill the containers of ``stuck`` ones.
+    """
 
     def __init__(self, **states):
         self.states = {RAY: "active", ENGINE: "active", **states}
-        self.stubborn, self.immortal, self.load = set(), set(), "loaded"
+        self.stubborn, self.immortal, self.stuck, self.load = set(), set(), set(), "loaded"
         self.calls = []
         self.now = 0.0
 
@@ -38,6 +41,10 @@ class Systemd:
         self.calls.append(f"{verb} {unit}")
         if verb == "start":
             self.states[unit] = "active"
+        if argv[0] == "docker":
+            unit = f"{unit}.service"
+            if unit in self.stuck:
+                return Completed(1)
         if (verb == "stop" and unit not in self.stubborn | self.immortal) or (
             verb == "kill" and unit not in self.immortal
         ):
@@ -159,6 +166,21 @@ def test_what_ignores_sigterm_is_killed_after_the_grace(tmp_path, systemd):
     systemd.node(tmp_path).kill()
     assert systemd.calls[-1] == f"kill {ENGINE}"
     assert r.KILL_GRACE_S < systemd.now < r.KILL_GRACE_S + 1
+
+
+def test_a_container_is_killed_and_its_clients_end_by_themselves(tmp_path, systemd):
+    systemd.stubborn.add(ENGINE)
+    systemd.node(tmp_path, container=True).kill()
+    assert systemd.calls[-1] == "kill sparkmatrix-engine"
+    assert r.KILL_GRACE_S < systemd.now < r.KILL_GRACE_S + 1
+
+
+def test_clients_that_hang_are_killed_too(tmp_path, systemd):
+    systemd.stubborn.add(ENGINE)
+    systemd.stuck.add(ENGINE)
+    systemd.node(tmp_path, container=True).kill()
+    assert systemd.calls[-2:] == ["kill sparkmatrix-engine", f"kill {ENGINE}"]
+    assert systemd.now > r.KILL_GRACE_S + r.CLIENT_S
 
 
 def test_what_cannot_be_killed_is_named(tmp_path, systemd):

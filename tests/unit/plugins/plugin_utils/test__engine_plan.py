@@ -128,10 +128,14 @@ def test_the_order_of_hosts_does_not_matter():
     assert plan(recipe(), turned, wishes, {}).plans == plan(recipe(), facts(3), wishes, {}).plans
 
 
+def test_an_environment_is_held_to_the_first_ray_with_tokens():
+    assert made(2).plans["spark1"]["ray"]["oldest"] == {"/opt/sparkmatrix/engine": "2.52"}
+
+
 def test_one_node_needs_no_ray():
     node = made(1, weights_gb=16).plans["spark1"]
     assert node["backend"] == "single"
-    assert not node["ray"]["needed"]
+    assert (node["ray"]["needed"], node["ray"]["oldest"]) == (False, {})
     assert "distributed-executor-backend" not in options_of(node["engine"]["argv"])
     assert "RAY_ADDRESS" not in node["engine"]["env"]
 
@@ -429,7 +433,7 @@ def test_what_a_recipe_names_for_the_other_runtime_is_not_left_out_silently():
     ("ray", "expected"),
     [
         ([], "no requirement brings one"),
-        (["ray[default]==2.40.0"], "Ray 2.40.0 has no tokens (they came with 2.52)"),
+        (["ray[default]==2.40.0"], "Ray 2.40.0 has no tokens (2.52 has)"),
         (["Ray == 2.51.2"], "Ray 2.51.2 has no tokens"),
         (["ray[default]"], "'ray[default]' names no version of Ray"),
         (["ray>=2.52"], "'ray>=2.52' names no version"),
@@ -854,6 +858,7 @@ def test_ray_in_containers_of_the_engines_image():
     assert head["engine"]["env"]["VLLM_RPC_BASE_PATH"] == temp_dir == head["ray"]["env"]["VLLM_RPC_BASE_PATH"]
     assert "/etc/sparkmatrix/vllm" in [mount["target"] for mount in engine["volumes"]]
     assert (head["ray"]["python"], head["ray"]["container"]) == ("python3", "sparkmatrix-ray")
+    assert head["ray"]["oldest"] == {}  # the image is asked
     assert other(2, "vllm")[0]["ray"]["files"] == {}
     changed = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:01", version="0.33.0")[1]
     assert changed["ray"]["config_hash"] != worker["ray"]["config_hash"]
