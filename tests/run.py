@@ -191,7 +191,7 @@ def steps() -> list[Step]:
         ),
         Step(
             "staying-up",
-            ((f"{VENV}/python", "tests/lab/staying_up.py", "--only", "rank,busy"),),
+            ((f"{VENV}/python", "tests/lab/staying_up.py", "--only", "rank,unnoticed,busy"),),
             ("test",),
             needs_lab,
             on_lab=True,

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
     _keeper_door,
+    _keeper_gone,
     _keeper_peers,
     _keeper_progress,
     _probe,
@@ -179,6 +180,7 @@ class Keeper:
         self.since = 0.0  # wall clock: since when it is in this phase
         self.start_since: float | None = None  # since when this start goes on, None where nothing starts
         self.loading: list[_keeper_progress.Rank] = []
+        self.watched = _keeper_gone.Watched()
         self.progress_at = 0.0
         self.progress: tuple[str, ...] = ()
         self.metrics_at = 0.0
@@ -292,7 +294,8 @@ class Keeper:
             if found and found != self.progress:
                 self.progress, self.progress_at = found, now
         self.progress_at = max(self.progress_at, prober.ok_at or 0.0)
-        return View(members, silent, prober.kind, self.progress_at, bool(self.progress))
+        gone = self.watched.see(members, now)
+        return View(members, silent, prober.kind, self.progress_at, bool(self.progress), gone)
 
     # -- phases -----------------------------------------------------------------------------------------------------
 
@@ -407,6 +410,7 @@ class Keeper:
                 return Verdict("lost", f"{', '.join(gone)} went away while the engine was loading", gone[0])
             parts.sleep(TICK_S)
         parts.started = {member.host: member.invocations for member in self.members()}
+        self.watched = _keeper_gone.Watched()
         parts.prober.reset(paused=False)
         parts.prober.ok_at = parts.clock()
         self.progress_at = parts.clock()

@@ -5,8 +5,8 @@
 """What the keeper decides: whether the engine has to be started anew, when, and when to give up. Pure.
 
 A busy engine is not a dead one. A failed probe alone decides nothing: a full queue and a long prompt look the same.
-What decides is a rank that does not run, a node that is not on the fabric any more, or counters of the engine that
-stand still for longer than any prompt takes.
+What decides is a rank that does not run, or whose process is gone, a node that is not on the fabric any more, or
+counters of the engine that stand still for longer than any prompt takes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ PROGRESS = (
 # finished, not while one long prompt is read. By pattern, since the list may be cut off.
 _ITERATION = re.compile(r'"iter"\s*:\s*(\d+)')
 _SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(\{[^}]*\})? (\S+)")
+# How long a rank's process may be gone before the engine ends by itself, which tells more about why; vLLM takes 5 s.
+GONE_S = 8.0
 REFUSED_S = 20.0  # how long an engine whose process runs may have no open port
 RUNNING = ("active", "reloading", "refreshing")
 # After the memory watchdog nothing is started at once: the machine has to come to rest first.
@@ -119,6 +121,15 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Gone:
+    """The process of a rank that was there when the engine began to serve. ``since``: when it was missed first."""
+
+    host: str
+    what: str
+    since: float
+
+
+@dataclass(frozen=True)
 class View:
     """One look. ``probe_ok``: when a token came last. ``failing_since``: since when none comes, None while it does."""
 
@@ -127,6 +138,7 @@ class View:
     failing_kind: str = ""  # of the last probe that failed: refused, timeout, status, ...
     progress_at: float = 0.0  # when the engine's counters moved last, or a token came
     counters: bool = True  # the engine shows counters
+    gone: Sequence[Gone] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +162,7 @@ def judge(
         _dead(view)
         or outdated(view.members)
         or _foreign(view, started)
+        or _gone(now, view)
         or _lost(settings, now, view)
         or _closed(now, view)
         or _hangs(settings, now, view)
@@ -195,6 +208,14 @@ def _foreign(view: View, started: Mapping[str, Sequence[tuple[str, str]]]) -> Ve
         for name, invocation in member.invocations if member.seen else ():
             if known.get(name) and invocation and known[name] != invocation:
                 return Verdict("changed", f"{name} was started again on {member.host}, without the others", member.host)
+    return None
+
+
+def _gone(now: float, view: View) -> Verdict | None:
+    for gone in view.gone:
+        if now - gone.since >= GONE_S:
+            missed = f"the process of a rank has been gone for {now - gone.since:.0f} s: {gone.what} on {gone.host}"
+            return Verdict("dead", f"{missed}; the engine has not ended without it", gone.host)
     return None
 
 

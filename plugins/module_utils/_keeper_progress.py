@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How far a load is, from what each rank has read and written (:mod:`_rank_io`). Pure."""
+"""How far a load is, from what each rank has read and written (:mod:`_rank_processes`). Pure."""
 
 from __future__ import annotations
 

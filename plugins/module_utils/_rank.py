@@ -23,7 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
     _engine_names,
     _meminfo,
     _memory_watchdog,
-    _rank_io,
+    _rank_processes,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
@@ -38,7 +38,7 @@ WATCH_S = 2.0  # between two reports of rank-watch
 KILL_GRACE_S = 5.0
 CLIENT_S = 20.0  # for Compose to see that its container is gone, and to remove it
 STOP_S = 60.0
-FIGURES_S = 10.0  # between two looks at what the processes have read: they go through all processes of the node
+LOOK_S = 10.0  # between two looks at the processes of the ranks: they go through all processes of the node
 _REMEDY = "Run the engine layer"
 
 
@@ -115,9 +115,10 @@ class Node:
         self.clock = clock
         self.deaths: dict[tuple[str, str], str] = {}
         self.containers: dict[tuple[str, str], str] = {}
-        self.figures: dict[str, tuple[int, int]] = {}
-        self.figures_at = 0.0
-        self.figures_of: dict[str, str] = {}  # unit: invocation
+        self.looked_at = 0.0
+        self.looked_for: dict[str, str] = {}  # unit: invocation
+        self.seen: dict[str, _rank_processes.Unit] = {}
+        self.stayed: dict[str, dict[str, str]] = {}  # unit: processes of its ranks, those that died too
 
     def _service(self, unit: str, state: str = "started") -> Service:
         wanted = Wanted(unit, state, start_timeout_s=self.ranks.stop_s + 30 if state == "stopped" else 90.0)
@@ -148,15 +149,25 @@ class Node:
         }
 
     def _look(self, units: Mapping[str, dict[str, Any]]) -> None:
-        """Add what the process of each running unit that read most has read, and written, bytes."""
+        """Add the processes of the ranks of each running unit, and the most that one has read, and written, bytes."""
         running = {unit: str(found["invocation"]) for unit, found in units.items() if found["active"] == "active"}
-        if running != self.figures_of or self.clock() - self.figures_at >= FIGURES_S:
-            self.figures_at, self.figures_of = self.clock(), running
+        if running != self.looked_for or self.clock() - self.looked_at >= LOOK_S:
             marks = {unit: self._mark(unit, invocation) for unit, invocation in running.items()}
-            self.figures = _rank_io.read({unit: mark for unit, mark in marks.items() if mark}, self.root)
+            found = _rank_processes.look({unit: mark for unit, mark in marks.items() if mark}, self.root)
+            same = {unit for unit, invocation in running.items() if self.looked_for.get(unit) == invocation}
+            self.stayed = {unit: {**self.stayed.get(unit, {}), **self._twice(unit, found)} for unit in same}
+            self.looked_at, self.looked_for, self.seen = self.clock(), running, found
         for unit in running:
-            if unit in self.figures:
-                units[unit]["read"], units[unit]["written"] = self.figures[unit]
+            if unit in self.seen:
+                units[unit]["read"], units[unit]["written"] = self.seen[unit].read, self.seen[unit].written
+            stayed = self.stayed.get(unit, {})
+            units[unit]["ranks"] = {one: name for one, name in stayed.items() if _rank_processes.alive(one, self.root)}
+
+    def _twice(self, unit: str, found: Mapping[str, _rank_processes.Unit]) -> dict[str, str]:
+        """Its processes in the last look and in this one: what lives for shorter is no rank."""
+        if unit not in self.seen or unit not in found:
+            return {}
+        return {one: name for one, name in found[unit].ranks.items() if one in self.seen[unit].ranks}
 
     def _mark(self, unit: str, invocation: str) -> str:
         """What the control group of the unit's processes is called: a container's has its id, asked once per start."""

@@ -77,41 +77,43 @@ LAUNCHES = {
         image=(),
     ),
 }
-# As many requests of the greatest length as keep the engine busy for a while, none of them cut short.
-LOAD = """
-import concurrent.futures, json, re, urllib.request
-key = re.search(r'"(.+)"', open('/etc/sparkmatrix/engine-key.env').read())[1]
+# Scripts for the head. All of them begin with this.
+ASK = """
+import concurrent.futures, http.client, json, pathlib, re, time, urllib.error, urllib.request
+file = pathlib.Path('/etc/sparkmatrix/engine-key.env')
+key = re.search(r'"(.+)"', file.read_text())[1] if file.exists() else 'none'
 head = {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'}
-def ask(path, body=None):
+def ask(path, body=None, timeout=60):
     data = json.dumps(body).encode() if body else None
     request = urllib.request.Request('http://127.0.0.1:8000' + path, data, head)
-    return json.load(urllib.request.urlopen(request, timeout=600))
-served = ask('/v1/models')['data'][0]
+    return urllib.request.urlopen(request, timeout=timeout).read()
+served = json.loads(ask('/v1/models'))['data'][0]
+model = served['id']
+messages = [{'role': 'user', 'content': 'fox'}]
+chat = {'model': model, 'messages': messages, 'max_tokens': 8, 'ignore_eos': True, 'temperature': 0}
+"""
+# What it says, word for word.
+SAID = f"""{ASK}
+print(json.loads(ask('/v1/chat/completions', chat))['choices'][0]['message']['content'])
+"""
+# As many requests of the greatest length as keep the engine busy for a while, none of them cut short.
+LOAD = f"""{ASK}
 length = served['max_model_len']
 def one(number):
     # Different from the first token on, so that no cache shortens it.
     prompt = [number % 100 + 5] + [7] * (length - TOKENS - 1)
-    body = {'model': served['id'], 'prompt': prompt, 'max_tokens': TOKENS, 'ignore_eos': True}
-    return ask('/v1/completions', body)['usage']['total_tokens'] == length
+    body = {{'model': model, 'prompt': prompt, 'max_tokens': TOKENS, 'ignore_eos': True}}
+    return json.loads(ask('/v1/completions', body, 600))['usage']['total_tokens'] == length
 with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
     print(sum(pool.map(one, range(REQUESTS))))
 """
-# A user who goes on asking while something breaks. An error is an answer; what looks complete has to be.
-USER = """
-import http.client, json, os, pathlib, re, time, urllib.request
-file = pathlib.Path('/etc/sparkmatrix/engine-key.env')
-key = re.search(r'"(.+)"', file.read_text())[1] if file.exists() else 'none'
-head = {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'}
-def ask(path, body=None):
-    data = json.dumps(body).encode() if body else None
-    return urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8000' + path, data, head), timeout=60).read()
-model = json.loads(ask('/v1/models'))['data'][0]['id']
-messages = [{'role': 'user', 'content': 'fox'}]
-body = {'model': model, 'messages': messages, 'max_tokens': 8, 'ignore_eos': True}
-streamed = {**body, 'stream': True, 'stream_options': {'include_usage': True}}
-tally = {'complete': 0, 'failed': 0, 'wrong': []}
-while not os.path.exists('/tmp/over'):
-    for asked in (body, streamed):
+# A user who goes on asking while something breaks. An error is an answer; what looks complete has to be, word for word.
+USER = f"""{ASK}
+streamed = {{**chat, 'stream': True, 'stream_options': {{'include_usage': True}}}}
+tally = {{'complete': 0, 'failed': 0, 'wrong': []}}
+first = []
+while not pathlib.Path('/tmp/over').exists():
+    for asked in (chat, streamed):
         try:
             said = ask('/v1/chat/completions', asked).decode()
             lines = said.splitlines() if asked is streamed else ['data: ' + said]
@@ -124,7 +126,9 @@ while not os.path.exists('/tmp/over'):
             used = [part['usage']['completion_tokens'] for part in parts if part.get('usage')]
             choices = [one for part in parts for one in part.get('choices', ())]
             ends = [one['finish_reason'] for one in choices if one.get('finish_reason')]
-            if (used, ends, {part.get('model') for part in parts}) == ([8], ['length'], {model}):
+            text = ''.join((one.get('delta') or one.get('message') or {{}}).get('content') or '' for one in choices)
+            first = first or [text]
+            if (used, ends, [text], {{part.get('model') for part in parts}}) == ([8], ['length'], first, {{model}}):
                 tally['complete'] += 1
             else:
                 tally['wrong'].append(said[:500])
@@ -134,18 +138,22 @@ while not os.path.exists('/tmp/over'):
 print(json.dumps(tally))
 """
 # 10 MB, which is far more than the model reads.
-LONG = """
-import json, re, urllib.error, urllib.request
-key = re.search(r'"(.+)"', open('/etc/sparkmatrix/engine-key.env').read())[1]
-head = {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'}
-def ask(path, body=None):
-    data = json.dumps(body).encode() if body else None
-    return urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8000' + path, data, head), timeout=900)
-model = json.load(ask('/v1/models'))['data'][0]['id']
+LONG = f"""{ASK}
 try:
-    print(ask('/v1/completions', {'model': model, 'prompt': 'fox ' * 2500000, 'max_tokens': 1}).status)
+    print(ask('/v1/completions', {{'model': model, 'prompt': 'fox ' * 2500000, 'max_tokens': 1}}, 900).decode())
 except urllib.error.HTTPError as exc:
     print(exc.code, exc.read().decode()[:200])
+"""
+# Another model: the same one with its weights moved along by a few rows, so that it says something else.
+MODELS = "/opt/sparkmatrix/models"
+OTHER = f"""
+import pathlib, shutil
+there, other = pathlib.Path('{MODELS}/tiny-llama'), pathlib.Path('{MODELS}/other')
+shutil.copytree(there, other, dirs_exist_ok=True)
+file = other / 'model.safetensors'
+data = file.read_bytes()
+begin = 8 + int.from_bytes(data[:8], 'little')
+file.write_bytes(data[:begin] + data[begin + 4096 :] + data[begin : begin + 4096])
 """
 
 
@@ -301,6 +309,19 @@ def head(here: Cluster) -> dict[str, Any]:
     )
 
 
+def unnoticed(here: Cluster) -> dict[str, Any]:
+    """SIGKILL to the rank on the worker, while the engine on the head is stopped and cannot notice."""
+
+    def inject() -> None:
+        here.node(HEAD, "sudo systemctl kill --signal=STOP sparkmatrix-engine")
+        here.node(WORKER, f"sudo pkill -KILL -f '{here.rank}'")
+
+    result = broken(here, inject)
+    if not result["reason"].startswith("the process of a rank"):
+        raise LabError(f"noticed by something else: {result}")
+    return result
+
+
 def hang(here: Cluster) -> dict[str, Any]:
     """SIGSTOP to the rank on the worker: everything runs, and nothing moves."""
     return broken(here, lambda: here.node(WORKER, f"sudo pkill -STOP -f '{here.rank}'"))
@@ -411,6 +432,11 @@ def prompt(here: Cluster) -> dict[str, Any]:
     return {"said": said[:120], "seconds": round(took), "restarts": restarts}
 
 
+def _said(here: Cluster) -> str:
+    """The engine's answer to the one question that a user asks here."""
+    return here.node(HEAD, "sudo python3 -", data=SAID.encode())
+
+
 def _context(here: Cluster) -> int:
     """Tokens, as the engine on the head is started with."""
     return int(
@@ -440,13 +466,20 @@ def operators(here: Cluster) -> dict[str, Any]:
 
 
 def upgrade(here: Cluster) -> dict[str, Any]:
-    """Another context, and back; then a model that does not exist, which has to end where it began."""
+    """Another model and context, and back; then a model that does not exist, which has to end where it began."""
     here.serving()
-
-    before = _context(here)
+    for host in here.launch.hosts:
+        here.node(host, "sudo python3 -", data=OTHER.encode())
+    before, said = _context(here), _said(here)
     seconds = {}
     steps = (
-        ("upgrade", "playbooks/upgrade.yml", ("-e", "engine_context=128"), "", 128),
+        (
+            "upgrade",
+            "playbooks/upgrade.yml",
+            ("-e", "engine_context=128", "-e", f"engine_model_path={MODELS}/other"),
+            "",
+            128,
+        ),
         ("rollback", "playbooks/rollback.yml", (), "", before),
         (
             "bad",
@@ -458,8 +491,8 @@ def upgrade(here: Cluster) -> dict[str, Any]:
     )
     for name, playbook, more, fails, expected in steps:
         seconds[f"{name}_s"] = round(here.site(f"staying-up-{name}", playbook, *more, fails=fails).seconds)
-        if _context(here) != expected or not _answers(here):
-            raise LabError(f"{name}: a context of {_context(here)} tokens instead of {expected}, or no answer")
+        if _context(here) != expected or (_said(here) == said) != (expected == before):
+            raise LabError(f"{name}: {_context(here)} tokens of context (expected {expected}), and {_said(here)!r}")
     return seconds
 
 
@@ -480,10 +513,10 @@ def image(here: Cluster) -> dict[str, Any]:
     return {"before": before[:19], "after": after[:19]}
 
 
-# The last two need an engine of one kind: vLLM with its key, and one in a container.
+# The last three need an engine of one kind: vLLM over Ray, vLLM with its key, and one in a container.
 EVERYWHERE = (rank, head, hang, power, headless, cable, disk, busy, cold, operators, upgrade)
-FAULTS = {made.__name__: made for made in (*EVERYWHERE, prompt, image)}
-DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, prompt))
+FAULTS = {made.__name__: made for made in (*EVERYWHERE, unnoticed, prompt, image)}
+DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, unnoticed, prompt))
 
 
 def bare(here: Cluster) -> float:

@@ -9,6 +9,7 @@ import re
 
 NODES = 4
 HEAD = "spark1"
+STRANGER = "spark2"
 WORLD_READABLE = 0o004
 
 
@@ -96,3 +97,16 @@ def test_ray_was_started_in_the_environment_of_its_own_node(host):
     assert f"VLLM_HOST_IP={fact(host)['cluster_address']}" in environment
     assert "RAY_memory_monitor_refresh_ms=0" in environment
     assert "RAY_AUTH_MODE=token" in environment
+
+
+def test_ray_refuses_who_has_no_token(host):
+    """From another node, over the fabric. With the token the keeper comes in, or nothing would be served."""
+    if name(host) != STRANGER:
+        return
+    address = re.search(r"--address[ =]([\d.:]+)", host.check_output("systemctl cat sparkmatrix-ray"))[1]
+    for proof in ("RAY_AUTH_MODE=disabled", "RAY_AUTH_MODE=token RAY_AUTH_TOKEN=none-of-yours"):
+        script = f"import ray; ray.init(address='{address}', log_to_driver=False); print('let in')"
+        done = host.run(f'env -i HOME=/tmp {proof} timeout 60 /opt/sparkmatrix/engine/bin/python -c "{script}"')
+        assert done.rc != 0
+        assert "let in" not in done.stdout
+        assert "nauthenticated" in done.stderr + done.stdout

@@ -345,6 +345,15 @@ def test_a_reason_of_another_time_is_not_this_one(cluster):
     assert cluster.events == ["dead"]
 
 
+def test_a_rank_that_dies_under_an_engine_that_goes_on(cluster):
+    cluster.worker.figures = {"ranks": {"10-5": "ray::RayWorkerProc"}}
+    cluster.plan[20.0] = lambda: cluster.worker.figures.update(ranks={})
+    cluster.keep(until=90)
+    # Once: the next start has other processes, and those of before are not missed.
+    assert cluster.events == ["dead"]
+    assert "ray::RayWorkerProc (sparkmatrix-ray.service) on spark2" in cluster.store.history()[0]["reason"]
+
+
 def test_a_damaged_reason_is_none(cluster):
     cluster.head.watchdog = {"time": "nonsense", "reason": "low"}
     cluster.plan[20.0] = lambda: cluster.head.units.update({ENGINE: "failed"})

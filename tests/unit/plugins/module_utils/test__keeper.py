@@ -57,6 +57,16 @@ def test_a_rank_that_somebody_else_started_again_has_lost_the_others():
     assert judge(k.View(members[:1]), known={"spark1": ((ENGINE, "zero"),)}) is None  # alone it is whole
 
 
+def test_a_rank_without_its_process_is_dead_when_the_engine_has_had_time_to_end():
+    gone = [k.Gone("spark2", "ray::RayWorkerProc (sparkmatrix-ray.service)", 990.0)]
+    assert judge(k.View(two(), gone=gone), now=997.0) is None
+    verdict = judge(k.View(two(), gone=gone), now=998.0)
+    assert (verdict.kind, verdict.host) == ("dead", "spark2")
+    assert "for 8 s: ray::RayWorkerProc (sparkmatrix-ray.service) on spark2" in verdict.reason
+    # What ended with a result says more.
+    assert "status 9" in judge(k.View(two(active="failed"), gone=gone)).reason
+
+
 def test_an_earlier_configuration_is_a_planned_restart():
     members = two()
     members[1].report["units"][ENGINE]["wanted"] = "other"

@@ -136,6 +136,76 @@ def test_of_a_container_its_own_processes_count(tmp_path, systemd):
     assert asked == ["sparkmatrix-ray", "sparkmatrix-engine"] * 2
 
 
+def rank_process(root, pid, title, *, parent=1, state="S", started=500):
+    """Of Ray's unit. Titles that a process gives itself are padded with zeros."""
+    process(root, pid, RAY)
+    (root / f"proc/{pid}/cmdline").write_text(f"{title}\0\0\0")
+    (root / f"proc/{pid}/stat").write_text(f"{pid} (x (y)) {state} {parent} " + "0 " * 17 + f"{started} 0\n")
+
+
+def ranks(node):
+    return node.report()["units"][RAY]["ranks"]
+
+
+@pytest.fixture
+def watched(tmp_path, systemd):
+    """A node whose Ray has a rank, seen in two looks."""
+    node = systemd.node(tmp_path)
+    node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
+    rank_process(tmp_path, 10, "ray::RayWorkerProc.run")
+    rank_process(tmp_path, 11, "ray::IDLE")
+    assert ranks(node) == {}
+    systemd.now = 10.0
+    assert ranks(node) == {"10-500": "ray::RayWorkerProc.run"}
+    return node
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda root: (root / "proc/10/stat").unlink(),
+        lambda root: rank_process(root, 10, "ray::RayWorkerProc", state="Z"),  # nobody has fetched its exit code yet
+        lambda root: rank_process(root, 10, "ray::RayWorkerProc", started=501),  # its number is used again
+    ],
+)
+def test_a_rank_that_is_gone_is_missed_at_once(tmp_path, watched, end):
+    end(tmp_path)
+    assert ranks(watched) == {}
+
+
+def test_a_rank_that_hangs_or_changes_its_title_is_there(tmp_path, watched, systemd):
+    rank_process(tmp_path, 10, "ray::RayWorkerProc.init", state="T")
+    systemd.now = 20.0
+    assert set(ranks(watched)) == {"10-500"}
+
+
+def test_helpers_are_no_ranks(tmp_path, watched, systemd):
+    rank_process(tmp_path, 20, "ray::RayWorkerProc.run", parent=10)  # forked, and not yet another program
+    systemd.now = 20.0
+    watched.report()
+    rank_process(tmp_path, 21, "ray::RayWorkerProc.run")
+    systemd.now = 25.0  # before the next look
+    assert set(ranks(watched)) == {"10-500"}
+    systemd.now = 40.0
+    watched.report()
+    systemd.now = 50.0
+    assert set(ranks(watched)) == {"10-500", "21-500"}
+
+
+def test_a_look_that_fails_misses_nobody(tmp_path, watched, systemd):
+    (tmp_path / "proc/10/io").unlink()
+    (tmp_path / "proc/11/io").unlink()
+    systemd.now = 20.0
+    assert set(ranks(watched)) == {"10-500"}
+
+
+def test_another_start_has_ranks_of_its_own(watched, systemd):
+    watched.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=two\n")
+    assert ranks(watched) == {}
+    systemd.now = 20.0
+    assert set(ranks(watched)) == {"10-500"}
+
+
 def test_report_of_a_bare_machine(tmp_path, systemd):
     found = systemd.node(tmp_path).report()
     assert found["watchdog"] is None
