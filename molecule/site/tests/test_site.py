@@ -105,8 +105,8 @@ def test_ray_refuses_who_has_no_token(host):
         return
     address = re.search(r"--address[ =]([\d.:]+)", host.check_output("systemctl cat sparkmatrix-ray"))[1]
     for proof in ("RAY_AUTH_MODE=disabled", "RAY_AUTH_MODE=token RAY_AUTH_TOKEN=none-of-yours"):
-        script = f"import ray; ray.init(address='{address}', log_to_driver=False); print('let in')"
-        done = host.run(f'env -i HOME=/tmp {proof} timeout 60 /opt/sparkmatrix/engine/bin/python -c "{script}"')
+        done = host.run(
+            f"env -i HOME=/tmp {proof} timeout 60 /opt/sparkmatrix/engine/bin/ray status --address {address}"
+        )
         assert done.rc != 0
-        assert "let in" not in done.stdout
-        assert "nauthenticated" in done.stderr + done.stdout
+        assert "AuthenticationError" in done.stderr
