@@ -36,6 +36,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
+    LOADING_GONE_S,
     Before,
     Member,
     Policy,
@@ -44,6 +45,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
     View,
     dead_sentence,
     fingerprint,
+    gone,
     judge,
     missing,
     outdated,
@@ -180,7 +182,7 @@ class Keeper:
         self.since = 0.0  # wall clock: since when it is in this phase
         self.start_since: float | None = None  # since when this start goes on, None where nothing starts
         self.loading: list[_keeper_progress.Rank] = []
-        self.watched = _keeper_gone.Watched()
+        self.watched = _keeper_gone.Watched(0.0)
         self.progress_at = 0.0
         self.progress: tuple[str, ...] = ()
         self.metrics_at = 0.0
@@ -294,8 +296,8 @@ class Keeper:
             if found and found != self.progress:
                 self.progress, self.progress_at = found, now
         self.progress_at = max(self.progress_at, prober.ok_at or 0.0)
-        gone = self.watched.see(members, now)
-        return View(members, silent, prober.kind, self.progress_at, bool(self.progress), gone)
+        missed = self.watched.see(members, now)
+        return View(members, silent, prober.kind, self.progress_at, bool(self.progress), missed)
 
     # -- phases -----------------------------------------------------------------------------------------------------
 
@@ -385,6 +387,7 @@ class Keeper:
         parts.sleep(TICK_S + 1.0)
         self.loading = [_keeper_progress.Rank(node.host, parts.weights) for node in parts.nodes]
         told = logged = began
+        self.watched = _keeper_gone.Watched(began + self.settings.ready_s)
         while True:
             members = self.members()
             ranks = {rank.host: rank for rank in self.loading}
@@ -401,16 +404,19 @@ class Keeper:
                         return Verdict("start", self.dead(member, name), member.host)
             if parts.prober.ok_at is not None:
                 break
+            missed = gone(parts.clock(), self.watched.see(members, parts.clock()), LOADING_GONE_S, "start")
+            if missed:
+                return missed
             if parts.clock() - began > self.settings.ready_s:
                 when = _keeper_progress.stage(self.loading)
                 over = f"the time limit of {self.settings.ready_s:.0f} s (engine_ready_timeout_s) ended the start"
                 return Verdict("start", f"no token: {over}{f' {when}' if when else ''}: {self.how_far()}")
-            gone = [member.host for member in self.members(ping=True) if member.pings is False]
-            if gone and not any(member.seen for member in members if member.host in gone):
-                return Verdict("lost", f"{', '.join(gone)} went away while the engine was loading", gone[0])
+            away = [member.host for member in self.members(ping=True) if member.pings is False]
+            if away and not any(member.seen for member in members if member.host in away):
+                return Verdict("lost", f"{', '.join(away)} went away while the engine was loading", away[0])
             parts.sleep(TICK_S)
         parts.started = {member.host: member.invocations for member in self.members()}
-        self.watched = _keeper_gone.Watched()
+        self.watched = _keeper_gone.Watched(parts.clock() + _keeper_gone.LEARN_S)
         parts.prober.reset(paused=False)
         parts.prober.ok_at = parts.clock()
         self.progress_at = parts.clock()

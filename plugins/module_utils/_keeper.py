@@ -38,6 +38,7 @@ _ITERATION = re.compile(r'"iter"\s*:\s*(\d+)')
 _SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(\{[^}]*\})? (\S+)")
 # How long a rank's process may be gone before the engine ends by itself, which tells more about why; vLLM takes 5 s.
 GONE_S = 8.0
+LOADING_GONE_S = 60.0  # the same while it loads, when it may have more to clear away
 REFUSED_S = 20.0  # how long an engine whose process runs may have no open port
 RUNNING = ("active", "reloading", "refreshing")
 # After the memory watchdog nothing is started at once: the machine has to come to rest first.
@@ -122,7 +123,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Gone:
-    """The process of a rank that was there when the engine began to serve. ``since``: when it was missed first."""
+    """The process of a rank that was there, and is not. ``since``: when it was missed first."""
 
     host: str
     what: str
@@ -162,7 +163,7 @@ def judge(
         _dead(view)
         or outdated(view.members)
         or _foreign(view, started)
-        or _gone(now, view)
+        or gone(now, view.gone, GONE_S, "dead")
         or _lost(settings, now, view)
         or _closed(now, view)
         or _hangs(settings, now, view)
@@ -211,11 +212,12 @@ def _foreign(view: View, started: Mapping[str, Sequence[tuple[str, str]]]) -> Ve
     return None
 
 
-def _gone(now: float, view: View) -> Verdict | None:
-    for gone in view.gone:
-        if now - gone.since >= GONE_S:
-            missed = f"the process of a rank has been gone for {now - gone.since:.0f} s: {gone.what} on {gone.host}"
-            return Verdict("dead", f"{missed}; the engine has not ended without it", gone.host)
+def gone(now: float, missed: Sequence[Gone], at_most_s: float, kind: str) -> Verdict | None:
+    """Whether the engine has had ``at_most_s`` to end without a rank, and has not."""
+    for one in missed:
+        if now - one.since >= at_most_s:
+            said = f"the process of a rank has been gone for {now - one.since:.0f} s: {one.what} on {one.host}"
+            return Verdict(kind, f"{said}; the engine has not ended without it", one.host)
     return None
 
 

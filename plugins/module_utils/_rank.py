@@ -29,6 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine_names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import RUNNING
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_service import Service, UnitState, Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._probe import explain
 
@@ -149,24 +150,28 @@ class Node:
         }
 
     def _look(self, units: Mapping[str, dict[str, Any]]) -> None:
-        """Add the processes of the ranks of each running unit, and the most that one has read, and written, bytes."""
-        running = {unit: str(found["invocation"]) for unit, found in units.items() if found["active"] == "active"}
+        """Add the processes of the ranks of each running unit, and the most that one has read, and written, bytes.
+
+        Nothing is said of processes until they have been looked for twice: who asks must not miss any for that.
+        """
+        running = {unit: str(found["invocation"]) for unit, found in units.items() if found["active"] in RUNNING}
         if running != self.looked_for or self.clock() - self.looked_at >= LOOK_S:
             marks = {unit: self._mark(unit, invocation) for unit, invocation in running.items()}
             found = _rank_processes.look({unit: mark for unit, mark in marks.items() if mark}, self.root)
-            same = {unit for unit, invocation in running.items() if self.looked_for.get(unit) == invocation}
-            self.stayed = {unit: {**self.stayed.get(unit, {}), **self._twice(unit, found)} for unit in same}
+            same = [unit for unit, invocation in running.items() if self.looked_for.get(unit) == invocation]
+            twice = {unit: self._twice(unit, found) for unit in same if unit in self.seen and unit in found}
+            before = {unit: self.stayed[unit] for unit in same if unit in self.stayed}
+            self.stayed = {unit: {**before.get(unit, {}), **twice.get(unit, {})} for unit in {**before, **twice}}
             self.looked_at, self.looked_for, self.seen = self.clock(), running, found
         for unit in running:
             if unit in self.seen:
                 units[unit]["read"], units[unit]["written"] = self.seen[unit].read, self.seen[unit].written
-            stayed = self.stayed.get(unit, {})
-            units[unit]["ranks"] = {one: name for one, name in stayed.items() if _rank_processes.alive(one, self.root)}
+            if unit in self.stayed:
+                stayed = self.stayed[unit].items()
+                units[unit]["ranks"] = {one: name for one, name in stayed if _rank_processes.alive(one, self.root)}
 
     def _twice(self, unit: str, found: Mapping[str, _rank_processes.Unit]) -> dict[str, str]:
         """Its processes in the last look and in this one: what lives for shorter is no rank."""
-        if unit not in self.seen or unit not in found:
-            return {}
         return {one: name for one, name in found[unit].ranks.items() if one in self.seen[unit].ranks}
 
     def _mark(self, unit: str, invocation: str) -> str:
@@ -218,8 +223,8 @@ class Node:
             self.runner(["systemctl", "--no-block", "stop", "--", unit])
         left = self._wait(left, KILL_GRACE_S)
         if self.ranks.container:
-            for unit in left:
-                self.runner(["docker", "kill", "--", _container(unit)])
+            if left:
+                self.runner(["docker", "kill", "--", *map(_container, left)])
             left = self._wait(left, CLIENT_S)
         for unit in left:
             self.runner(["systemctl", "kill", "--signal=SIGKILL", "--", unit])
@@ -273,7 +278,11 @@ def watch(node: Node, rounds: int | None = None, tell: Callable[[str], None] = s
     """A report every two seconds, until nobody listens any more (writing fails then)."""
     done = 0
     while rounds is None or done < rounds:
-        tell(json.dumps(node.report()))
+        try:
+            said = json.dumps(node.report())
+        except SparkError as exc:  # the next one may come: systemd is busy, or starts itself anew
+            said = str(exc)
+        tell(said)
         done += 1
         node.sleep(WATCH_S)
 

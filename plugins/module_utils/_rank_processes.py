@@ -63,9 +63,14 @@ def _rank(process: Path) -> dict[str, str]:
     if not title.startswith(TITLES):
         return {}
     state, parent, started = _stat(process)
-    if not state or title == _title(process.parent / parent):
+    if not state or _kind(title) == _kind(_title(process.parent / parent)):
         return {}
     return {f"{process.name}-{started}": title}
+
+
+def _kind(title: str) -> str:
+    """Ray adds the method that runs."""
+    return title.partition(".")[0]
 
 
 def _title(process: Path) -> str:

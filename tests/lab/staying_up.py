@@ -322,6 +322,20 @@ def unnoticed(here: Cluster) -> dict[str, Any]:
     return result
 
 
+def watcher(here: Cluster) -> dict[str, Any]:
+    """The process that tells the keeper of the worker's ranks is killed: no restart."""
+    here.serving()
+    before = len(here.status()["history"])
+    here.node(WORKER, "sudo pkill -KILL -f 'sparkmatrix-node [r]ank'")
+    seconds = 30  # the next one says nothing of processes for 10 s
+    for _second in range(seconds):
+        status = here.status()
+        if not status["serving"] or len(status["history"]) > before:
+            raise LabError(f"watcher: {json.dumps(status)[-1500:]}")
+        time.sleep(1)
+    return {"seconds": seconds, "restarts": 0}
+
+
 def hang(here: Cluster) -> dict[str, Any]:
     """SIGSTOP to the rank on the worker: everything runs, and nothing moves."""
     return broken(here, lambda: here.node(WORKER, f"sudo pkill -STOP -f '{here.rank}'"))
@@ -514,7 +528,7 @@ def image(here: Cluster) -> dict[str, Any]:
 
 
 # The last three need an engine of one kind: vLLM over Ray, vLLM with its key, and one in a container.
-EVERYWHERE = (rank, head, hang, power, headless, cable, disk, busy, cold, operators, upgrade)
+EVERYWHERE = (rank, head, watcher, hang, power, headless, cable, disk, busy, cold, operators, upgrade)
 FAULTS = {made.__name__: made for made in (*EVERYWHERE, unnoticed, prompt, image)}
 DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, unnoticed, prompt))
 

@@ -354,6 +354,15 @@ def test_a_rank_that_dies_under_an_engine_that_goes_on(cluster):
     assert "ray::RayWorkerProc (sparkmatrix-ray.service) on spark2" in cluster.store.history()[0]["reason"]
 
 
+def test_a_rank_that_dies_while_the_engine_loads(cluster):
+    cluster.answers = False
+    cluster.worker.figures = {"ranks": {"10-5": "ray::RayWorkerProc"}}
+    cluster.plan[20.0] = lambda: cluster.worker.figures.update(ranks={})
+    cluster.keep(until=90)
+    assert cluster.events == ["start"]
+    assert "has been gone for 60 s: ray::RayWorkerProc" in cluster.store.history()[0]["reason"]
+
+
 def test_a_damaged_reason_is_none(cluster):
     cluster.head.watchdog = {"time": "nonsense", "reason": "low"}
     cluster.plan[20.0] = lambda: cluster.head.units.update({ENGINE: "failed"})

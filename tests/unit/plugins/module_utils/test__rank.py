@@ -144,7 +144,8 @@ def rank_process(root, pid, title, *, parent=1, state="S", started=500):
 
 
 def ranks(node):
-    return node.report()["units"][RAY]["ranks"]
+    """None: it cannot tell yet."""
+    return node.report()["units"][RAY].get("ranks")
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def watched(tmp_path, systemd):
     node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
     rank_process(tmp_path, 10, "ray::RayWorkerProc.run")
     rank_process(tmp_path, 11, "ray::IDLE")
-    assert ranks(node) == {}
+    assert ranks(node) is None
     systemd.now = 10.0
     assert ranks(node) == {"10-500": "ray::RayWorkerProc.run"}
     return node
@@ -180,7 +181,7 @@ def test_a_rank_that_hangs_or_changes_its_title_is_there(tmp_path, watched, syst
 
 
 def test_helpers_are_no_ranks(tmp_path, watched, systemd):
-    rank_process(tmp_path, 20, "ray::RayWorkerProc.run", parent=10)  # forked, and not yet another program
+    rank_process(tmp_path, 20, "ray::RayWorkerProc.init", parent=10)  # forked, and not yet another program
     systemd.now = 20.0
     watched.report()
     rank_process(tmp_path, 21, "ray::RayWorkerProc.run")
@@ -199,9 +200,19 @@ def test_a_look_that_fails_misses_nobody(tmp_path, watched, systemd):
     assert set(ranks(watched)) == {"10-500"}
 
 
+def test_who_begins_to_watch_says_nothing_until_he_has_looked_twice(tmp_path, watched, systemd):
+    anew = systemd.node(tmp_path)
+    anew.runner = watched.runner
+    assert ranks(anew) is None
+    (tmp_path / "proc/10/stat").unlink()
+    (tmp_path / "proc/10/cmdline").unlink()
+    systemd.now = 20.0
+    assert ranks(anew) == {}  # it died meanwhile
+
+
 def test_another_start_has_ranks_of_its_own(watched, systemd):
     watched.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=two\n")
-    assert ranks(watched) == {}
+    assert ranks(watched) is None
     systemd.now = 20.0
     assert set(ranks(watched)) == {"10-500"}
 
@@ -257,6 +268,16 @@ def test_what_cannot_be_killed_is_named(tmp_path, systemd):
     systemd.immortal.add(RAY)
     with pytest.raises(SparkError, match="does not stop, not even"):
         systemd.node(tmp_path).kill()
+
+
+def test_watch_goes_on_after_systemd_gave_no_answer(tmp_path, systemd):
+    node = systemd.node(tmp_path)
+    answers = [Completed(1, "", "Connection reset by peer")]
+    node.runner = lambda argv: answers.pop() if answers else systemd.run(argv)
+    said = []
+    r.watch(node, rounds=2, tell=said.append)
+    assert "Connection reset" in said[0]
+    assert "units" in json.loads(said[1])
 
 
 def test_watch_until_nobody_listens(tmp_path, systemd):
