@@ -208,7 +208,8 @@ def steps() -> list[Step]:
             tuple(
                 (f"{VENV}/python", "tests/lab/staying_up.py", "--launch", launch, "--only", faults)
                 for launch, faults in (
-                    *((launch, "rank,head") for launch in ("pipeline", "native", "native4", "replicas", "containers")),
+                    *((launch, "rank,head") for launch in ("pipeline", "native", "native4", "replicas")),
+                    ("containers", "rank,unnoticed,head"),
                     ("sglang", "rank,head,image"),
                     ("mpi", "rank,head,hang"),  # its counters are of another kind
                 )
