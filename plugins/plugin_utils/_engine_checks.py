@@ -40,6 +40,7 @@ MIN_PORT, MAX_PORT = 1024, 65535
 MIN_OBJECT_STORE = 80 * 1024**2  # Ray takes no less
 MAX_FREE_GIB = 122  # all that a Spark has
 
+TITLE_PREFIX = "VLLM_PROCESS_NAME_PREFIX"  # see _rank_processes.TITLES
 # Each node's own; a value for all nodes would be wrong on all but one.
 PER_NODE = frozenset(
     {
@@ -250,6 +251,12 @@ def check_environment(environment: Mapping[str, str]) -> list[Finding]:
         elif name in PER_NODE:
             findings.append(
                 Finding("engine_environment", f"{name} differs from node to node", "Leave it out: the plan sets it")
+            )
+        elif name == TITLE_PREFIX:
+            findings.append(
+                Finding(
+                    "engine_environment", f"{name} renames the ranks, and the keeper finds them by name", "Leave it out"
+                )
             )
         elif looks_secret(name):
             findings.append(

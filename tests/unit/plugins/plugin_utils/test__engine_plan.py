@@ -232,6 +232,7 @@ def test_memory_of_the_smallest_node_counts():
         ({"options": {"speculative-model": "x"}}, {}, "speculative-config"),
         ({}, {"environment": {"HF_TOKEN": "secret"}}, "looks like a secret"),
         ({}, {"environment": {"VLLM_HOST_IP": "1.2.3.4"}}, "differs from node to node"),
+        ({}, {"environment": {"VLLM_PROCESS_NAME_PREFIX": "X"}}, "renames the ranks"),
         ({}, {"tensor_parallel_size": 3}, "= 3 ranks"),
         ({"min_nodes": 5}, {}, "is for 5 to 64 nodes"),
     ],
