@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import RUNNING, Gone, Member
 
-# From the first token on, for which all ranks are there: until each node has looked for them twice. What comes later
+# From the first token on, for which all ranks are there: until each node has looked for them and told. What comes later
 # was begun by somebody beside the engine, and ends when he likes.
 LEARN_S = 30.0
 

@@ -119,7 +119,7 @@ class Node:
         self.looked_at = 0.0
         self.looked_for: dict[str, str] = {}  # unit: invocation
         self.seen: dict[str, _rank_processes.Unit] = {}
-        self.stayed: dict[str, dict[str, str]] = {}  # unit: processes of its ranks, those that died too
+        self.known: dict[str, dict[str, str]] = {}  # unit: processes of its ranks, those that died too
 
     def _service(self, unit: str, state: str = "started") -> Service:
         wanted = Wanted(unit, state, start_timeout_s=self.ranks.stop_s + 30 if state == "stopped" else 90.0)
@@ -152,27 +152,21 @@ class Node:
     def _look(self, units: Mapping[str, dict[str, Any]]) -> None:
         """Add the processes of the ranks of each running unit, and the most that one has read, and written, bytes.
 
-        Nothing is said of processes until they have been looked for twice: who asks must not miss any for that.
+        Nothing is said of the processes of a unit that could not be looked at yet: who asks must not miss any for that.
         """
         running = {unit: str(found["invocation"]) for unit, found in units.items() if found["active"] in RUNNING}
         if running != self.looked_for or self.clock() - self.looked_at >= LOOK_S:
             marks = {unit: self._mark(unit, invocation) for unit, invocation in running.items()}
-            found = _rank_processes.look({unit: mark for unit, mark in marks.items() if mark}, self.root)
-            same = [unit for unit, invocation in running.items() if self.looked_for.get(unit) == invocation]
-            twice = {unit: self._twice(unit, found) for unit in same if unit in self.seen and unit in found}
-            before = {unit: self.stayed[unit] for unit in same if unit in self.stayed}
-            self.stayed = {unit: {**before.get(unit, {}), **twice.get(unit, {})} for unit in {**before, **twice}}
-            self.looked_at, self.looked_for, self.seen = self.clock(), running, found
+            self.seen = _rank_processes.look({unit: mark for unit, mark in marks.items() if mark}, self.root)
+            same = {unit: known for unit, known in self.known.items() if self.looked_for.get(unit) == running.get(unit)}
+            self.known = {**same, **{unit: {**same.get(unit, {}), **seen.ranks} for unit, seen in self.seen.items()}}
+            self.looked_at, self.looked_for = self.clock(), running
         for unit in running:
             if unit in self.seen:
                 units[unit]["read"], units[unit]["written"] = self.seen[unit].read, self.seen[unit].written
-            if unit in self.stayed:
-                stayed = self.stayed[unit].items()
-                units[unit]["ranks"] = {one: name for one, name in stayed if _rank_processes.alive(one, self.root)}
-
-    def _twice(self, unit: str, found: Mapping[str, _rank_processes.Unit]) -> dict[str, str]:
-        """Its processes in the last look and in this one: what lives for shorter is no rank."""
-        return {one: name for one, name in found[unit].ranks.items() if one in self.seen[unit].ranks}
+            if unit in self.known:
+                known = self.known[unit].items()
+                units[unit]["ranks"] = {one: name for one, name in known if _rank_processes.alive(one, self.root)}
 
     def _mark(self, unit: str, invocation: str) -> str:
         """What the control group of the unit's processes is called: a container's has its id, asked once per start."""

@@ -14,6 +14,7 @@ all weights before they read any.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 # How processes are called without which an engine is not whole: vLLM's ranks in Ray (0.20 to 0.33: RayWorkerWrapper,
 # RayWorkerProc) and outside, SGLang's. TensorRT-LLM's have no names; Open MPI ends all of them with the first.
 TITLES = ("ray::RayWorker", "VLLM::", "sglang::")
+OLD_S = 10.0  # what lives for shorter is no rank, but a helper that was forked from one
 
 
 @dataclass
@@ -38,6 +40,7 @@ def look(marks: Mapping[str, str], root: str = "/") -> dict[str, Unit]:
     A unit without processes, or whose counters may not be read, is left out.
     """
     found: dict[str, Unit] = {}
+    born = _uptime(root) - OLD_S
     for process in (Path(root) / "proc").glob("[0-9]*") if marks else ():
         groups = _text(process / "cgroup")
         for name, mark in marks.items():
@@ -46,7 +49,7 @@ def look(marks: Mapping[str, str], root: str = "/") -> dict[str, Unit]:
                 unit = found.setdefault(name, Unit())
                 unit.read = max(unit.read, counters.get("rchar", 0), counters.get("read_bytes", 0))
                 unit.written = max(unit.written, counters.get("wchar", 0), counters.get("write_bytes", 0))
-                unit.ranks.update(_rank(process))
+                unit.ranks.update(_rank(process, born))
     return found
 
 
@@ -57,15 +60,20 @@ def alive(ident: str, root: str = "/") -> bool:
     return state not in ("", "Z", "X") and found == started
 
 
-def _rank(process: Path) -> dict[str, str]:
-    """A helper that a rank has forked is called as the rank is, and may end at any time."""
+def _rank(process: Path, born: float) -> dict[str, str]:
+    """``born``: before which time, in seconds since boot. A helper is called as the rank that has forked it."""
     title = _title(process)
     if not title.startswith(TITLES):
         return {}
     state, parent, started = _stat(process)
-    if not state or _kind(title) == _kind(_title(process.parent / parent)):
+    if not state or int(started) / os.sysconf("SC_CLK_TCK") > born:
         return {}
-    return {f"{process.name}-{started}": title}
+    return {} if _kind(title) == _kind(_title(process.parent / parent)) else {f"{process.name}-{started}": title}
+
+
+def _uptime(root: str) -> float:
+    fields = _text(Path(root) / "proc/uptime").split()
+    return float(fields[0]) if fields else 0.0
 
 
 def _kind(title: str) -> str:

@@ -327,7 +327,7 @@ def watcher(here: Cluster) -> dict[str, Any]:
     here.serving()
     before = len(here.status()["history"])
     here.node(WORKER, "sudo pkill -KILL -f 'sparkmatrix-node [r]ank'")
-    seconds = 30  # the next one says nothing of processes for 10 s
+    seconds = 30  # longer than a rank may be missed
     for _second in range(seconds):
         status = here.status()
         if not status["serving"] or len(status["history"]) > before:

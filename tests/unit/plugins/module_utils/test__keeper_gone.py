@@ -42,7 +42,7 @@ def test_who_is_missed_first_comes_first(watched):
     [
         member(seen=False),
         member(active="deactivating"),
-        Member("spark2", True, {"units": {RAY: {"active": "active", "invocation": "one"}}}),  # it has not looked twice
+        Member("spark2", True, {"units": {RAY: {"active": "active", "invocation": "one"}}}),  # it could not look
         member(invocation="two"),
     ],
 )

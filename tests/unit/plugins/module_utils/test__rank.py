@@ -137,10 +137,14 @@ def test_of_a_container_its_own_processes_count(tmp_path, systemd):
 
 
 def rank_process(root, pid, title, *, parent=1, state="S", started=500):
-    """Of Ray's unit. Titles that a process gives itself are padded with zeros."""
+    """Of Ray's unit; ``started`` in ticks since boot. Titles that a process gives itself are padded with zeros."""
     process(root, pid, RAY)
     (root / f"proc/{pid}/cmdline").write_text(f"{title}\0\0\0")
     (root / f"proc/{pid}/stat").write_text(f"{pid} (x (y)) {state} {parent} " + "0 " * 17 + f"{started} 0\n")
+
+
+def boot(root, seconds):
+    (root / "proc/uptime").write_text(f"{seconds} 0.0\n")
 
 
 def ranks(node):
@@ -149,14 +153,14 @@ def ranks(node):
 
 
 @pytest.fixture
-def watched(tmp_path, systemd):
-    """A node whose Ray has a rank, seen in two looks."""
+def watched(tmp_path, systemd, monkeypatch):
+    """A node whose Ray has a rank."""
+    monkeypatch.setattr("os.sysconf", lambda _name: 100)
     node = systemd.node(tmp_path)
     node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
     rank_process(tmp_path, 10, "ray::RayWorkerProc.run")
     rank_process(tmp_path, 11, "ray::IDLE")
-    assert ranks(node) is None
-    systemd.now = 10.0
+    boot(tmp_path, 15.5)
     assert ranks(node) == {"10-500": "ray::RayWorkerProc.run"}
     return node
 
@@ -180,17 +184,14 @@ def test_a_rank_that_hangs_or_changes_its_title_is_there(tmp_path, watched, syst
     assert set(ranks(watched)) == {"10-500"}
 
 
-def test_helpers_are_no_ranks(tmp_path, watched, systemd):
+def test_helpers_and_what_is_young_are_no_ranks(tmp_path, watched, systemd):
     rank_process(tmp_path, 20, "ray::RayWorkerProc.init", parent=10)  # forked, and not yet another program
-    systemd.now = 20.0
-    watched.report()
-    rank_process(tmp_path, 21, "ray::RayWorkerProc.run")
-    systemd.now = 25.0  # before the next look
+    rank_process(tmp_path, 21, "ray::RayWorkerProc.run", started=600)
+    systemd.now = 10.0
     assert set(ranks(watched)) == {"10-500"}
-    systemd.now = 40.0
-    watched.report()
-    systemd.now = 50.0
-    assert set(ranks(watched)) == {"10-500", "21-500"}
+    boot(tmp_path, 16.0)
+    systemd.now = 20.0
+    assert set(ranks(watched)) == {"10-500", "21-600"}
 
 
 def test_a_look_that_fails_misses_nobody(tmp_path, watched, systemd):
@@ -198,23 +199,22 @@ def test_a_look_that_fails_misses_nobody(tmp_path, watched, systemd):
     (tmp_path / "proc/11/io").unlink()
     systemd.now = 20.0
     assert set(ranks(watched)) == {"10-500"}
-
-
-def test_who_begins_to_watch_says_nothing_until_he_has_looked_twice(tmp_path, watched, systemd):
     anew = systemd.node(tmp_path)
     anew.runner = watched.runner
     assert ranks(anew) is None
-    (tmp_path / "proc/10/stat").unlink()
-    (tmp_path / "proc/10/cmdline").unlink()
-    systemd.now = 20.0
-    assert ranks(anew) == {}  # it died meanwhile
 
 
-def test_another_start_has_ranks_of_its_own(watched, systemd):
+def test_who_begins_to_watch_knows_them_at_once(tmp_path, watched, systemd):
+    anew = systemd.node(tmp_path)
+    anew.runner = watched.runner
+    assert set(ranks(anew)) == {"10-500"}
+
+
+def test_another_start_has_ranks_of_its_own(tmp_path, watched):
     watched.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=two\n")
-    assert ranks(watched) is None
-    systemd.now = 20.0
-    assert set(ranks(watched)) == {"10-500"}
+    rank_process(tmp_path, 10, "ray::RayWorkerProc", started=501)
+    boot(tmp_path, 100)
+    assert set(ranks(watched)) == {"10-501"}
 
 
 def test_report_of_a_bare_machine(tmp_path, systemd):
