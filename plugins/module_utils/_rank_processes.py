@@ -55,7 +55,7 @@ def look(marks: Mapping[str, str], root: str = "/") -> dict[str, Unit]:
 
 def alive(ident: str, root: str = "/") -> bool:
     """``ident``: the number of a process and when it was started, since numbers are used again."""
-    number, _, started = ident.partition("-")
+    number, started = ident.split("-")
     state, _parent, found = _stat(Path(root) / "proc" / number)
     return state not in ("", "Z", "X") and found == started
 
