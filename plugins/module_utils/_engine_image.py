@@ -24,7 +24,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+")
 MIN_COMPOSE = (2, 20)  # `up --no-log-prefix --pull never` as they are used here
 MIN_RAY = (2, 52)  # the first with tokens; without one, who reaches the port can run code
 MIN_RAY_TEXT = ".".join(map(str, MIN_RAY))
-_NATIVE = "Set engine_launch: native, which needs no Ray, or name an image with Ray 2.52 or newer"
+_NATIVE = f"Set engine_launch: native, which needs no Ray, or name an image with Ray {MIN_RAY_TEXT} or newer"
 
 
 @dataclass(frozen=True)
