@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError, refusal
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _access_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 
 REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed:"
 
@@ -28,10 +28,10 @@ class ActionModule(ActionBase):
         )
         result["changed"] = False
         try:
-            nodes, findings = _access_plan.node_inputs(args["nodes"])
+            nodes, findings = access_plan.node_inputs(args["nodes"])
             if findings:
                 return {**result, "failed": True, "msg": refusal(REFUSED, findings)}
-            made = _access_plan.plan(nodes, args["user"])
+            made = access_plan.plan(nodes, args["user"])
         except (SparkError, KeyError, TypeError, ValueError) as exc:
             # A result that is not what our modules return: named, not shown as a traceback.
             where = "" if isinstance(exc, SparkError) else "access_plan was given something unexpected: "

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_files, _keeper_ranges
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 
 SPEC: dict[str, dict[str, Any]] = {
     "plan": {"type": "dict", "required": True},
@@ -49,7 +50,7 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec=SPEC)
         result["changed"] = False
-        wrong = list(_keeper_ranges.problems({**args["keeper"], "stop_timeout_s": args["stop_timeout_s"]}))
+        wrong = list(limits.problems({**args["keeper"], "stop_timeout_s": args["stop_timeout_s"]}))
         if wrong:
             return {**result, "failed": True, "msg": "\n".join(["These settings are not allowed:", *wrong])}
         # Whole numbers as they were given: 30, not 30.0.
@@ -58,7 +59,7 @@ class ActionModule(ActionBase):
             for name, value in args["keeper"].items()
             if value is not None
         }
-        settings = _engine_files.Settings(
+        settings = render_files.Settings(
             user=args["user"],
             group=args["group"],
             drop_caches=args["drop_caches"],
@@ -68,9 +69,9 @@ class ActionModule(ActionBase):
             nofile=args["nofile"],
             keeper=keeper,
         )
-        marks = _engine_files.Marks(args["key_mark"], args["image_marks"], args["tool_mark"])
+        marks = render_files.Marks(args["key_mark"], args["image_marks"], args["tool_mark"])
         try:
-            made = _engine_files.node(args["plan"], settings, marks)
+            made = render_files.node(args["plan"], settings, marks)
         except (SparkError, KeyError, TypeError, ValueError) as exc:
             # Not what engine_plan returns: named, not shown as a traceback.
             return {**result, "failed": True, "msg": f"engine_files was given something unexpected: {exc!r}"}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import errors, refusal, warnings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _image_judge
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images
 
 SPEC: dict[str, dict[str, Any]] = {
     "plans": {"type": "dict", "required": True},
@@ -29,7 +29,7 @@ class ActionModule(ActionBase):
         try:
             # A node that was not asked for images has no ids.
             ids = {host: seen.get("ids") or {} for host, seen in args["images"].items()}
-            findings = _image_judge.judge(args["plans"], ids)
+            findings = images.judge(args["plans"], ids)
         except (KeyError, TypeError, AttributeError) as exc:
             # Not what engine_plan and engine_image return: named, not shown as a traceback.
             return {**result, "failed": True, "msg": f"engine_image_judge was given something unexpected: {exc!r}"}

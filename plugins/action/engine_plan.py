@@ -13,18 +13,21 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding, SparkError, errors, refusal
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import (
-    _engine_job,
-    _engine_plan,
-    _engine_services,
-    _model,
-    _recipe,
-    _sbatch,
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
+    Finding,
+    SparkError,
+    errors,
+    refusal,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._compose import ContainerWishes
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._ray import RayWishes
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.compose import ContainerWishes
 
 SPEC: dict[str, dict[str, Any]] = {
     "recipe": {"type": "str", "required": True},
@@ -102,18 +105,18 @@ class ActionModule(ActionBase):
         assumed = [host for host in hosts if host not in facts] if args["only_print"] else []
         if assumed:
             # All or none: ranks and addresses of a mixture would not fit together.
-            facts = _engine_plan.assumed_facts(hosts)
-        entries, problems = _engine_services.read(args["services"], hosts)
+            facts = engine_plan.assumed_facts(hosts)
+        entries, problems = engine_services.read(args["services"], hosts)
         findings += problems
         services = []
         available = _available(hosts, task_vars["hostvars"])
         for entry in entries:
             service, problems = _service(entry, args, available)
-            findings += _engine_services.said(entry, problems) if args["services"] else problems
+            findings += engine_services.said(entry, problems) if args["services"] else problems
             services += [service] if service else []
         plans = None
         if services and len(facts) == len(hosts):
-            plans = _engine_services.plan(
+            plans = engine_services.plan(
                 services, facts, memory, firewall=args["firewall"], given=len(args["services"])
             )
             findings += plans.findings
@@ -128,15 +131,15 @@ class ActionModule(ActionBase):
         if plans.warnings:
             result["warnings"] = plans.warnings
         # A batch job holds its machines alone.
-        sbatch = "" if args["services"] else _sbatch.script(plans.plans)
+        sbatch = "" if args["services"] else render_sbatch.script(plans.plans)
         result.update(plans=plans.plans, summary=plans.summary, sbatch=sbatch)
         return result
 
     def _nodes(
         self, hosts: list[str], hostvars: Mapping[str, Any]
-    ) -> tuple[dict[str, _fabric_fact.FabricFact], dict[str, int], list[Finding]]:
+    ) -> tuple[dict[str, fabric_fact.FabricFact], dict[str, int], list[Finding]]:
         """Facts and measured memory of all hosts; a host whose fact cannot be used is a finding."""
-        facts: dict[str, _fabric_fact.FabricFact] = {}
+        facts: dict[str, fabric_fact.FabricFact] = {}
         memory: dict[str, int] = {}
         findings: list[Finding] = []
         for host in hosts:
@@ -149,16 +152,16 @@ class ActionModule(ActionBase):
             memory[host] = int((_node(variables).get("memory") or {}).get("total") or 0)
         return facts, memory, findings
 
-    def _fact(self, host: str, variables: Mapping[str, Any]) -> _fabric_fact.FabricFact:
+    def _fact(self, host: str, variables: Mapping[str, Any]) -> fabric_fact.FabricFact:
         """This run's fact, else the one that the node keeps. A planned one is good enough in check mode."""
         present = variables.get("spark_fabric")
         if present is None:
             local = (variables.get("ansible_facts") or {}).get("ansible_local") or variables.get("ansible_local") or {}
             present = local.get("sparkmatrix")
-        fact = _fabric_fact.load(present, host)
+        fact = fabric_fact.load(present, host)
         if (self._task.check_mode or self._only_print) and fact.state == "planned":
             return fact
-        return _fabric_fact.require_applied(fact)
+        return fabric_fact.require_applied(fact)
 
 
 def _node(variables: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -179,32 +182,32 @@ def _available(hosts: list[str], hostvars: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _service(
-    entry: _engine_services.Entry, args: Mapping[str, Any], available: Mapping[str, int]
-) -> tuple[_engine_services.Service | None, list[Finding]]:
+    entry: engine_services.Entry, args: Mapping[str, Any], available: Mapping[str, int]
+) -> tuple[engine_services.Service | None, list[Finding]]:
     """Recipe, wishes and shape of one service, or what is wrong with them."""
-    given = _engine_services.over(args, entry)
+    given = engine_services.over(args, entry)
     checked = ArgumentSpecValidator({name: option for name, option in SPEC.items() if name not in COMMON}).validate(
         {name: value for name, value in given.items() if name not in COMMON}
     )
     if checked.error_messages:
         return None, [Finding("", message, "Correct it in the inventory") for message in checked.error_messages]
     given = {**given, **checked.validated_parameters}
-    recipe, findings = _recipe.find(given["recipe"], args["recipe_paths"])
+    recipe, findings = engine_recipe.find(given["recipe"], args["recipe_paths"])
     shape = None
     if given["model_files"]:
         try:
-            shape = _model.read(Path(given["model_files"]).expanduser())
+            shape = engine_model.read(Path(given["model_files"]).expanduser())
         except SparkError as exc:
             findings.append(Finding(exc.where, exc.found, exc.remedy))
     if recipe is None:
         return None, findings
-    return _engine_services.Service(entry, recipe, replace(_wishes(given), available=available), shape), findings
+    return engine_services.Service(entry, recipe, replace(_wishes(given), available=available), shape), findings
 
 
-def _wishes(args: Mapping[str, Any]) -> _engine_job.Wishes:
+def _wishes(args: Mapping[str, Any]) -> engine_job.Wishes:
     ray = {name: value for name, value in (args["ray"] or {}).items() if value is not None}
     container = {name: value for name, value in (args["container"] or {}).items() if value is not None}
-    return _engine_job.Wishes(
+    return engine_job.Wishes(
         engine=args["engine"],
         launch=args["launch"],
         runtime=args["runtime"],

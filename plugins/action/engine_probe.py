@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_main import PATH
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH
 
 PART_S = 60
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_bandwidth import parse_tests
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import load
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError, refusal, warnings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _fabric_bandwidth_plan as plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, refusal, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import parse_tests
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import bandwidth as plan
 
 REFUSED = "The fabric is configured, and RDMA over it is not as it should be:"
 

@@ -11,10 +11,11 @@ from dataclasses import fields
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import QOS, dump, load
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError, refusal, warnings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _fabric_names, _fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Measured, Plan, Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, refusal, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS, dump, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import names as fabric_names
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Wishes
 
 REFUSED = "The fabric cannot be configured like this; nothing was changed:"
 NOT_PROVED = "The fabric does not work like this:"
@@ -54,13 +55,13 @@ class ActionModule(ActionBase):
         if made.refused and args["phase"] == "plan":
             found = ["", "The cables:", *(f"  {line}" for line in made.cable_map)] if made.cable_map else []
             return {**result, "failed": True, "msg": "\n".join([refusal(REFUSED, made.findings), *found])}
-        common, own = _fabric_names.hosts_lines(made.facts)
+        common, own = fabric_names.hosts_lines(made.facts)
         result.update(
             refusal=refusal(NOT_PROVED, made.findings) if made.refused else None,
             topology=made.topology,
             facts={host: fact.as_dict() for host, fact in made.facts.items()},
             texts={host: dump(fact) for host, fact in made.facts.items()},
-            paths=_fabric_plan.paths(made.facts),
+            paths=fabric_plan.paths(made.facts),
             hosts_lines=common,
             own_hosts_lines=own,
             summary=list(made.summary),
@@ -70,12 +71,12 @@ class ActionModule(ActionBase):
 
 
 def _plan(args: Mapping[str, Any]) -> Plan:
-    findings = _fabric_plan.missing_nodes(args["sparks"], args["nodes"])
-    nodes = {host: _fabric_plan.node_input(host, raw, findings) for host, raw in args["nodes"].items()}
+    findings = fabric_plan.missing_nodes(args["sparks"], args["nodes"])
+    nodes = {host: fabric_plan.node_input(host, raw, findings) for host, raw in args["nodes"].items()}
     wishes = Wishes(**{wish.name: args[wish.name] for wish in fields(Wishes)})
     if findings:
         return Plan("", {}, findings, ())
-    return _fabric_plan.plan(nodes, wishes)
+    return fabric_plan.plan(nodes, wishes)
 
 
 def _seal(args: Mapping[str, Any]) -> Plan:
@@ -84,4 +85,4 @@ def _seal(args: Mapping[str, Any]) -> Plan:
         host: Measured(gids=found.get("gids") or (), probes=found.get("probes") or ())
         for host, found in args["measured"].items()
     }
-    return _fabric_plan.seal(facts, measured, args["export_gid_index"])
+    return fabric_plan.seal(facts, measured, args["export_gid_index"])

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import load
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     SparkError,
     errors,
     refusal,
     warnings,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _qos_judge
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import verdict
 
 REFUSED = "The QoS of the fabric cannot be changed like this; no QoS setting was changed:"
 UNEVEN = "The QoS of the fabric is not what was asked for:"
@@ -36,12 +36,12 @@ class ActionModule(ActionBase):
                 "confirm": {"type": "bool", "default": False},
             }
         )
-        wishes = _qos_judge.Wishes(args["profile"], args["confirm"])
-        judge, title = (_qos_judge.before, REFUSED) if args["phase"] == "before" else (_qos_judge.after, UNEVEN)
+        wishes = verdict.Wishes(args["profile"], args["confirm"])
+        judge, title = (verdict.before, REFUSED) if args["phase"] == "before" else (verdict.after, UNEVEN)
         try:
             facts = {host: load(document, host) for host, document in args["facts"].items()}
             findings = judge(args["nodes"], facts, wishes)
-            due = _qos_judge.changes(args["nodes"])
+            due = verdict.changes(args["nodes"])
         except (SparkError, KeyError, TypeError, ValueError) as exc:
             where = "" if isinstance(exc, SparkError) else "fabric_qos_judge was given something unexpected: "
             return {**result, "changed": False, "failed": True, "msg": f"{where}{exc}"}

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import errors, refusal, warnings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _layers, _membership, _variables
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import membership
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 
 SPEC: dict[str, dict[str, Any]] = {
     "phase": {"type": "str", "required": True, "choices": ["request", "compare"]},
-    "change": {"type": "str", "required": True, "choices": list(_membership.CHANGES)},
+    "change": {"type": "str", "required": True, "choices": list(membership.CHANGES)},
     "look_variable": {"type": "str", "default": "__access_look"},
 }
 REFUSED = "The change of the cluster was refused, and nothing has been changed:"
@@ -34,8 +36,8 @@ class ActionModule(ActionBase):
         if args["phase"] == "request":
             return {**result, **_request(members, leaving, hostvars)}
         looks = {host: hostvars[host].get(args["look_variable"]) or {} for host in members}
-        read = {host: _membership.member(hostvars[host]["spark_rank"], look) for host, look in looks.items()}
-        found = _membership.compare(args["change"], read, leaving)
+        read = {host: membership.member(hostvars[host]["spark_rank"], look) for host, look in looks.items()}
+        found = membership.compare(args["change"], read, leaving)
         if errors(found.findings):
             return {**result, "failed": True, "msg": refusal(REFUSED, found.findings)}
         if warnings(found.findings):
@@ -51,14 +53,14 @@ class ActionModule(ActionBase):
 
 def _request(members: list[str], leaving: list[str], hostvars: Any) -> dict[str, Any]:
     ranks = [{host: hostvars[host].get("spark_rank") for host in hosts} for hosts in (members, leaving)]
-    findings = _membership.check_request(*ranks)
+    findings = membership.check_request(*ranks)
     if errors(findings):
         return {"failed": True, "msg": refusal(REFUSED, findings)}
     variables: dict[str, Any] = {}
     if members and leaving:
         example = hostvars[members[0]]
-        prefixes = _variables.prefixes(frozenset(_layers.LAYERS))
-        names = _membership.inherited(dict.fromkeys(hostvars.raw_get(members[0])), {}, prefixes)
+        prefixes = preflight_variables.prefixes(frozenset(preflight_layers.LAYERS))
+        names = membership.inherited(dict.fromkeys(hostvars.raw_get(members[0])), {}, prefixes)
         variables = {name: example[name] for name in names}
     departing = [
         {

@@ -12,9 +12,9 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_main import PATH
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _zipapp
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 
 # A result registered under this name lasts as long as the run of the playbook, so one run asks a machine once.
 REGISTERED = "spark_node_tool"
@@ -29,7 +29,7 @@ class ActionModule(ActionBase):
             argument_spec={"state": {"type": "str", "choices": ["present", "absent"], "default": "present"}}
         )
         try:
-            content = _zipapp.build()
+            content = _node_program.build()
         except SparkError as exc:
             raise AnsibleError(str(exc)) from exc
         digest = hashlib.sha256(content).hexdigest()

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import errors, refusal
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _os_update_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import update as os_update
 
 REFUSED = "The update was refused, and nothing has been changed:"
 
@@ -23,7 +23,7 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec={"nodes": {"type": "dict", "required": True}})
         result["changed"] = False
-        plan = _os_update_plan.plan(args["nodes"])
+        plan = os_update.plan(args["nodes"])
         if errors(plan.findings):
             return {**result, "failed": True, "msg": refusal(REFUSED, plan.findings)}
         return {

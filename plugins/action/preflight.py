@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
     SparkError,
     errors,
@@ -19,7 +19,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings impo
     refusal,
     warnings,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _layers, _preflight, _variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 
 SPEC: dict[str, dict[str, Any]] = {
     "phase": {"type": "str", "required": True, "choices": ["request", "inventory", "hosts"]},
@@ -59,21 +61,21 @@ class ActionModule(ActionBase):
         layers: list[str] | None = args["layers"]
         findings: list[Finding] = []
         if layers is None:
-            layers, findings = _layers.select(args["playbook_layers"], args["run_tags"], args["skip_tags"])
+            layers, findings = preflight_layers.select(args["playbook_layers"], args["run_tags"], args["skip_tags"])
         sparks = list(task_vars["groups"].get(args["group"], []))
-        findings += _layers.missing_sparks(sparks, args["inventory_sources"])
+        findings += preflight_layers.missing_sparks(sparks, args["inventory_sources"])
         if args["phase"] == "request":
             text = refusal("This run was refused before any machine was contacted:", findings)
             return {"changed": False, "layers": layers, **({"failed": True, "msg": text} if findings else {})}
         context = self._context(args, task_vars, frozenset(layers), sparks)
-        checks = _preflight.INVENTORY_CHECKS if args["phase"] == "inventory" else _preflight.HOST_CHECKS
-        made = _preflight.run(checks, context)
+        checks = preflight_checks.INVENTORY_CHECKS if args["phase"] == "inventory" else preflight_checks.HOST_CHECKS
+        made = preflight_checks.run(checks, context)
         findings += [finding for _check, finding in made]
         result: dict[str, Any] = {"changed": False}
         if warnings(findings):
             result["warnings"] = [str(finding) for finding in warnings(findings)]
         if errors(findings):
-            names = _preflight.changeable(made)
+            names = preflight_checks.changeable(made)
             text = refusal("Preflight refused this run, and nothing has been changed:", findings)
             if names:
                 wanted = ", ".join(f"{name}: warn" for name in names)
@@ -85,14 +87,14 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": text}
         shown = [finding.as_dict() for finding in findings]
         told = [str(finding) for finding in infos(findings)]
-        asked = _preflight.request(context)
+        asked = preflight_checks.request(context)
         return {**result, "layers": layers, "findings": shown, "infos": told, "request": asked}
 
     def _context(
         self, args: Mapping[str, Any], task_vars: Mapping[str, Any], layers: frozenset[str], sparks: list[str]
-    ) -> _preflight.Context:
+    ) -> preflight_checks.Context:
         hostvars = task_vars["hostvars"]
-        prefixes = _variables.prefixes(layers)
+        prefixes = preflight_variables.prefixes(layers)
         hosts: dict[str, dict[str, Any]] = {}
         broken: dict[str, dict[str, str]] = {}
         nodes: dict[str, Any] = {}
@@ -120,7 +122,7 @@ class ActionModule(ActionBase):
                 # Not asked at all where another machine's failure ended the block: then nothing is known.
                 if local.get("ansible_facts") is not None:
                     local_facts[host] = local["ansible_facts"].get("ansible_local") or {}
-        settings = _preflight.Settings(
+        settings = preflight_checks.Settings(
             require_gb10=args["require_gb10"],
             min_memory_gib=args["min_memory_gib"],
             min_disk_gib=args["min_disk_gib"],
@@ -128,12 +130,12 @@ class ActionModule(ActionBase):
             ignored_variables=tuple(args["ignored_variables"]),
             severity=args["severity"],
         )
-        return _preflight.Context(
+        return preflight_checks.Context(
             layers=layers,
             hosts=hosts,
             play_hosts=args["play_hosts"],
             settings=settings,
-            variables=_variables.load(),
+            variables=preflight_variables.load(),
             broken=broken,
             nodes=nodes,
             failures=failures,

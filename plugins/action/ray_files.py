@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _ray_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files
 
 SPEC: dict[str, dict[str, Any]] = {
     "plan": {"type": "dict", "required": True},
@@ -29,9 +29,9 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec=SPEC)
         result["changed"] = False
-        settings = _ray_files.Settings(args["user"], args["group"], args["memlock"], args["nofile"])
+        settings = ray_files.Settings(args["user"], args["group"], args["memlock"], args["nofile"])
         try:
-            made = _ray_files.make(args["plan"], settings, args["token_mark"], args["image_mark"])
+            made = ray_files.make(args["plan"], settings, args["token_mark"], args["image_mark"])
         except (KeyError, TypeError, AttributeError) as exc:
             # Not what engine_plan returns: named, not shown as a traceback.
             return {**result, "failed": True, "msg": f"ray_files was given something unexpected: {exc!r}"}

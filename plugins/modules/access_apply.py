@@ -102,16 +102,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _access_guard
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_apply import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import (
     Outcome,
     Wanted,
     give_back,
     reconcile,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import Reader, ssh_connection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader, ssh_connection
 
 
 def main() -> None:
@@ -142,7 +142,7 @@ def main() -> None:
 def _run(wanted: Mapping[str, Any], machine: Machine, connection: Sequence[str], check_mode: bool) -> Outcome:
     if wanted["transaction"]:
         if not check_mode:
-            _access_guard.confirm(machine, wanted["transaction"], connection, elsewhere=wanted["elsewhere"])
+            rollback.confirm(machine, wanted["transaction"], connection, elsewhere=wanted["elsewhere"])
         return Outcome()
     if wanted["state"] == "absent":
         return give_back(machine, check_mode=check_mode)

@@ -87,10 +87,10 @@ known_hosts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_node import look, remove_key
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import Reader
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import look, remove_key
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader
 
 
 def main() -> None:

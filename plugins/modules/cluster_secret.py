@@ -95,8 +95,8 @@ fingerprint:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _cluster_secret
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 
 
 def main() -> None:
@@ -114,7 +114,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    wanted = _cluster_secret.Wanted(
+    wanted = managed_secret.Wanted(
         name=params["name"],
         path=params["path"],
         variable=params["variable"] or "",
@@ -123,7 +123,7 @@ def main() -> None:
         group=params["group"],
         required=params["required"],
     )
-    act = _cluster_secret.remove if params["state"] == "absent" else _cluster_secret.ensure
+    act = managed_secret.remove if params["state"] == "absent" else managed_secret.ensure
     try:
         outcome = act(wanted, check_mode=module.check_mode)
     except SparkError as exc:

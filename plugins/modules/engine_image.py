@@ -91,8 +91,9 @@ ids:
 from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _command, _engine_image
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 
 
 def main() -> None:
@@ -113,20 +114,20 @@ def main() -> None:
     params, changed = module.params, False
     images = {}
     try:
-        _engine_image.check_docker()
+        engine_image.check_docker()
         for wanted in params["images"]:
             name = wanted["name"]
-            image, before = _engine_image.inspect(name), params["ids"].get(name) or ""
-            if before not in ("", image.id) and _engine_image.inspect(before).id:
+            image, before = engine_image.inspect(name), params["ids"].get(name) or ""
+            if before not in ("", image.id) and engine_image.inspect(before).id:
                 changed = True
                 if not module.check_mode:
-                    image = _engine_image.give_back(name, before)
+                    image = engine_image.give_back(name, before)
             elif not image.id:
                 changed = True
                 if not module.check_mode:
-                    image = _engine_image.pull(name, lambda argv: _command.run(argv, params["timeout"]))
+                    image = engine_image.pull(name, lambda argv: command.run(argv, params["timeout"]))
             if params["ray"] and wanted["ray"] and image.id:
-                image = replace(image, ray=_engine_image.ray_version(name, wanted["patches"]))
+                image = replace(image, ray=engine_image.ray_version(name, wanted["patches"]))
             images[name] = image.as_dict()
     except SparkError as exc:
         module.fail_json(msg=str(exc))

@@ -166,8 +166,9 @@ access:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _keeper_wait, _probe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
 
 REFUSED = (401, 403)
 
@@ -180,8 +181,8 @@ def main() -> None:
             "model": {"type": "str"},
             "description": {"type": "path"},
             "key_file": {"type": "path", "no_log": False},
-            "task": {"type": "str", "choices": list(_probe.PATHS), "default": "generate"},
-            "prompt": {"type": "str", "default": _probe.PROMPT},
+            "task": {"type": "str", "choices": list(probe.PATHS), "default": "generate"},
+            "prompt": {"type": "str", "default": probe.PROMPT},
             "max_tokens": {"type": "int", "default": 1, "no_log": False},
             "timeout": {"type": "float", "default": 60},
             "ready_timeout": {"type": "float", "default": 0},
@@ -204,41 +205,41 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    question = _probe.Question(params["prompt"], params["max_tokens"], params["timeout"])
+    question = probe.Question(params["prompt"], params["max_tokens"], params["timeout"])
 
-    def target() -> _probe.Target:
+    def target() -> probe.Target:
         if params["description"]:
-            return _probe.target_of(_probe.read_config(params["description"]))
-        key = _probe.read_key(params["key_file"]) if params["key_file"] else ""
-        return _probe.Target(params["host"], params["port"], params["model"], key, params["task"])
+            return probe.target_of(probe.read_config(params["description"]))
+        key = probe.read_key(params["key_file"]) if params["key_file"] else ""
+        return probe.Target(params["host"], params["port"], params["model"], key, params["task"])
 
     result = {}
     try:
         if module.check_mode:
-            answer = _probe.ask(target(), question)
+            answer = probe.ask(target(), question)
         else:
             timeout = params["ready_timeout"] or params["timeout"]
             if params["keeper"]:
                 service = params["service"]
                 if params["description"]:
-                    service = str(_probe.read_config(params["description"]).get("instance") or "")
-                part = _keeper_wait.Part(**(params["before"] or {}))
-                waited = _keeper_wait.wait_ready(
+                    service = str(probe.read_config(params["description"]).get("instance") or "")
+                part = keeper_wait.Part(**(params["before"] or {}))
+                waited = keeper_wait.wait_ready(
                     target, question, timeout, instance=service, part_s=params["part"], before=part
                 )
-                if isinstance(waited, _keeper_wait.Part):
+                if isinstance(waited, keeper_wait.Part):
                     module.exit_json(changed=False, ready=False, waiting=asdict(waited))
                     return
                 answer = waited
             else:
-                answer = _probe.wait_ready(target, question, params["unit"] or "", timeout)
+                answer = probe.wait_ready(target, question, params["unit"] or "", timeout)
         if params["check_access"]:
-            result["access"] = _probe.status_without_access(target())
+            result["access"] = probe.status_without_access(target())
             if result["access"] not in REFUSED:
                 raise SparkError(
                     f"a wrong key got HTTP {result['access']}, expected 401",
                     target().where,
-                    _probe.OPEN.format(params["unit"] or "sparkmatrix-engine"),
+                    probe.OPEN.format(params["unit"] or "sparkmatrix-engine"),
                 )
     except SparkError as exc:
         if module.check_mode:

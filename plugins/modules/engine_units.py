@@ -87,8 +87,9 @@ ray:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engine_names, _engine_units
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import units
 
 
 def main() -> None:
@@ -104,7 +105,7 @@ def main() -> None:
     )
     params = module.params
     try:
-        outcome = _engine_units.bring(
+        outcome = units.bring(
             params["kind"],
             params["state"],
             keep=params["keep"],
@@ -115,11 +116,11 @@ def main() -> None:
     except (SparkError, OSError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(
-        services=[name for name in _engine_names.instances() if name],
-        ray=_engine_units.over_ray(params["service"]),
+        services=[name for name in engine_names.instances() if name],
+        ray=units.over_ray(params["service"]),
         changed=outcome.changed,
         units=outcome.units,
-        descriptions=_engine_units.descriptions(outcome.units),
+        descriptions=units.descriptions(outcome.units),
         diff={"before": outcome.before, "after": outcome.after},
     )
 

@@ -139,11 +139,12 @@ fact:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_guard, _sysfs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_apply import Wanted, reconcile
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import load
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import Wanted, reconcile
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import load
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["present", "confirmed", "restored", "absent"], "default": "present"},
@@ -169,7 +170,7 @@ def main() -> None:
         ],
         supports_check_mode=True,
     )
-    machine = Machine(sysfs_root=_sysfs.root())
+    machine = Machine(sysfs_root=sysfs.root())
     act = settle if module.params["state"] in ("confirmed", "restored") else configure
     try:
         result = act(machine, module.params, module.check_mode)
@@ -182,12 +183,12 @@ def settle(machine: Machine, options: dict[str, Any], check_mode: bool) -> dict[
     """Make the pending change stay, or take it back."""
     transaction = options["transaction"]
     if check_mode:
-        found = _fabric_guard.GUARD.pending(machine)
+        found = rollback.GUARD.pending(machine)
         return {"changed": found is not None and found.id == transaction, "changes": []}
     if options["state"] == "confirmed":
-        _fabric_guard.confirm(machine, transaction)
+        rollback.confirm(machine, transaction)
         return {"changed": True, "changes": []}
-    left = _fabric_guard.restore(machine, transaction)
+    left = rollback.restore(machine, transaction)
     return {"changed": left is not None, "changes": left or []}
 
 

@@ -98,8 +98,8 @@ outcomes:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_bandwidth
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import bandwidth as fabric_bandwidth
 
 
 def main() -> None:
@@ -138,12 +138,12 @@ def main() -> None:
     params = module.params
     try:
         if params["phase"] == "look":
-            module.exit_json(changed=False, ready=_fabric_bandwidth.look(params["engine_units"]))
-        tests = _fabric_bandwidth.parse_tests(params["tests"])
-        outcomes = [] if module.check_mode else _fabric_bandwidth.measure(tests, params["duration"], params["wait"])
+            module.exit_json(changed=False, ready=fabric_bandwidth.look(params["engine_units"]))
+        tests = fabric_bandwidth.parse_tests(params["tests"])
+        outcomes = [] if module.check_mode else fabric_bandwidth.measure(tests, params["duration"], params["wait"])
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=False, outcomes=_fabric_bandwidth.as_dicts(outcomes))
+    module.exit_json(changed=False, outcomes=fabric_bandwidth.as_dicts(outcomes))
 
 
 if __name__ == "__main__":

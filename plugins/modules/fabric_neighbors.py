@@ -126,11 +126,11 @@ seconds:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _sysfs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._ibdev2netdev import read
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._neighbor_wire import Wire, ends, probe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._neighbors import Conversation
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import read
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbor_sockets import Wire, ends, probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Conversation
 
 
 def main() -> None:
@@ -144,7 +144,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = module.params
-    root = _sysfs.root()
+    root = sysfs.root()
     try:
         own = ends(read(root))
         talk = Conversation(wanted["node"], wanted["nodes"], own, wanted["cluster"], time.monotonic())

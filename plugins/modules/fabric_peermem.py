@@ -49,18 +49,18 @@ loaded:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _peermem
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import Reader
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import peermem
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"load": {"type": "str", "choices": list(_peermem.CHOICES), "default": "auto"}},
+        argument_spec={"load": {"type": "str", "choices": list(peermem.CHOICES), "default": "auto"}},
         supports_check_mode=True,
     )
     try:
-        outcome = _peermem.reconcile(Reader(), module.params["load"], check_mode=module.check_mode)
+        outcome = peermem.reconcile(Reader(), module.params["load"], check_mode=module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     for warning in outcome.warnings:

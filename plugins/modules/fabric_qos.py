@@ -93,8 +93,9 @@ problems:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _engines, _fabric_qos
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import running_engines
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import profile as qos_profile
 
 
 def main() -> None:
@@ -107,11 +108,11 @@ def main() -> None:
         supports_check_mode=True,
     )
     options = module.params
-    node = _fabric_qos.Node()
+    node = qos_profile.Node()
     try:
-        outcome = _fabric_qos.reconcile(node, options["profile"], options["interfaces"], check_mode=module.check_mode)
+        outcome = qos_profile.reconcile(node, options["profile"], options["interfaces"], check_mode=module.check_mode)
         if options["wait_carrier"]:
-            found = _fabric_qos.wait_for_carrier(node, list(outcome.interfaces), options["wait_carrier"])
+            found = qos_profile.wait_for_carrier(node, list(outcome.interfaces), options["wait_carrier"])
             for name, carrier in found.items():
                 outcome.interfaces[name]["carrier"] = carrier
     except SparkError as exc:
@@ -123,7 +124,7 @@ def main() -> None:
         profile=options["profile"],
         differs=outcome.changed,
         interfaces=outcome.interfaces,
-        engines=_engines.running() if outcome.interfaces and module.check_mode else [],
+        engines=running_engines.running() if outcome.interfaces and module.check_mode else [],
         problems=[{"device": exc.where, "found": exc.found, "remedy": exc.remedy} for exc in outcome.problems],
         diff=outcome.diff,
     )

@@ -55,8 +55,8 @@ actions:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fail2ban import Jail
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.fail2ban import Jail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 
 def main() -> None:

@@ -77,9 +77,9 @@ before:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access_apply import layer_rules
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import layer_rules
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 
 def main() -> None:

@@ -231,8 +231,10 @@ firewall:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _gateway, _gateway_acme, _gateway_apply
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import acme as gateway_acme
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
 
 
 def main() -> None:
@@ -243,14 +245,14 @@ def main() -> None:
         "host": {"type": "str", "default": "127.0.0.1"},
         "port": {"type": "int", "default": 8000},
         "key": {"type": "bool", "default": True, "no_log": False},
-        "key_file": {"type": "path", "default": _gateway.ENGINE_KEY, "no_log": False},
+        "key_file": {"type": "path", "default": nginx.ENGINE_KEY, "no_log": False},
         "task": {"type": "str", "choices": ["generate", "embed", "rank"], "default": "generate"},
     }
     acme = {
-        "directory": {"type": "str", "default": _gateway_acme.LETS_ENCRYPT},
+        "directory": {"type": "str", "default": gateway_acme.LETS_ENCRYPT},
         "email": {"type": "str"},
         "agree_tos": {"type": "bool", "default": False},
-        "port": {"type": "int", "default": _gateway_acme.CALLED_PORT},
+        "port": {"type": "int", "default": gateway_acme.CALLED_PORT},
         "ca_certificate": {"type": "path"},
         "allow_from": {"type": "list", "elements": "str", "default": []},
     }
@@ -268,13 +270,13 @@ def main() -> None:
                 "options": client,
                 "no_log": False,
             },
-            "paths": {"type": "list", "elements": "str", "default": list(_gateway.PATHS)},
+            "paths": {"type": "list", "elements": "str", "default": list(nginx.PATHS)},
             "max_request_mib": {"type": "int", "default": 8},
             "requests_per_minute": {"type": "int", "default": 600},
             "burst": {"type": "int", "default": 100},
             "concurrent": {"type": "int", "default": 64},
             "timeout": {"type": "int", "default": 3600},
-            "tls": {"type": "str", "choices": list(_gateway.TLS_MODES), "default": "off"},
+            "tls": {"type": "str", "choices": list(nginx.TLS_MODES), "default": "off"},
             "tls_names": {"type": "list", "elements": "str", "default": []},
             "certificate": {"type": "path"},
             "certificate_key": {"type": "path", "no_log": False},
@@ -287,10 +289,10 @@ def main() -> None:
     )
     try:
         if module.params["state"] == "absent":
-            outcome = _gateway_apply.remove(_gateway_apply.Node(), check_mode=module.check_mode)
+            outcome = gateway_apply.remove(gateway_apply.Node(), check_mode=module.check_mode)
         else:
-            door = _gateway.door(module.params)
-            outcome = _gateway_apply.apply(_gateway_apply.Node(), door, check_mode=module.check_mode)
+            door = nginx.door(module.params)
+            outcome = gateway_apply.apply(gateway_apply.Node(), door, check_mode=module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     for warning in outcome.warnings:

@@ -163,9 +163,9 @@ message:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _sysfs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._ibdev2netdev import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import (
     Absence,
     RdmaPort,
     cages,
@@ -199,10 +199,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = module.params
-    root = _sysfs.root()
+    root = sysfs.root()
     try:
         tool = module.get_bin_path("ibdev2netdev")
-        command = _sysfs.use_command(wanted["source"], root, tool, "ibdev2netdev")
+        command = sysfs.use_command(wanted["source"], root, tool, "ibdev2netdev")
         ports = run_tool(module, tool) if command else read(root)
         listed = select(ports, wanted["driver"], wanted["state"], wanted["name"])
         absence = None

@@ -87,8 +87,8 @@ services:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _kept_plan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 
 
 def main() -> None:
@@ -105,20 +105,20 @@ def main() -> None:
     state = module.params["state"]
     try:
         if state == "read":
-            kept = _kept_plan.read()
+            kept = kept_plan.read()
             other = module.params["plan"] or kept["previous"]
             both = kept["current"], other
-            told = {"differing": _kept_plan.differing(*both), "services": _kept_plan.services(*both)}
+            told = {"differing": kept_plan.differing(*both), "services": kept_plan.services(*both)}
             module.exit_json(changed=False, **told, **kept)
         if state == "absent":
-            module.exit_json(changed=_kept_plan.forget(check_mode=module.check_mode))
+            module.exit_json(changed=kept_plan.forget(check_mode=module.check_mode))
         if state == "restored":
             plans = module.params["plan"], module.params["previous"]
-            module.exit_json(changed=_kept_plan.put(*plans, check_mode=module.check_mode))
+            module.exit_json(changed=kept_plan.put(*plans, check_mode=module.check_mode))
         plan = module.params["plan"]
         if module.params["images"]:
-            plan = {**plan, _kept_plan.IMAGES: module.params["images"]}
-        module.exit_json(changed=_kept_plan.keep(plan, check_mode=module.check_mode))
+            plan = {**plan, kept_plan.IMAGES: module.params["images"]}
+        module.exit_json(changed=kept_plan.keep(plan, check_mode=module.check_mode))
     except SparkError as exc:
         module.fail_json(msg=str(exc))
 

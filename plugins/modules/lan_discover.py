@@ -47,9 +47,9 @@ candidates:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import NOT_FOUND, run
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._discover import addresses, parse_avahi, scan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import addresses, parse_avahi, scan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 
 def main() -> None:

@@ -171,8 +171,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _qos, _qos_port
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
 
 LOCALE = {"LANG": "C", "LC_ALL": "C", "LANGUAGE": "C"}
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -184,14 +185,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "cable_len": {"type": "int"},
     "backend": {"type": "str", "choices": ["auto", "mlnx_qos", "dcb"], "default": "auto"},
     "allow_lldpad": {"type": "bool", "default": False},
-    **{name: {"type": "list", "elements": "int"} for name in _qos.LIST_RANGES},
+    **{name: {"type": "list", "elements": "int"} for name in qos_state.LIST_RANGES},
 }
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     options = module.params
-    outcome = _qos_port.Outcome()
+    outcome = qos_port.Outcome()
 
     def run(argv: Sequence[str]) -> tuple[int, str, str]:
         rc, out, err = module.run_command(list(argv), environ_update=LOCALE)
@@ -203,11 +204,11 @@ def main() -> None:
         exit_module(**outcome.as_result(), **values)
 
     try:
-        interface = _qos.interface_name(options["interface"])
-        want = _qos.wanted(options, interface)
-        _qos_port.require_interface(interface)
-        port = _qos_port.find_port(interface, options["backend"], module.get_bin_path, run)
-        _qos_port.ensure(port, want, outcome, module.check_mode, options["allow_lldpad"])
+        interface = qos_state.interface_name(options["interface"])
+        want = qos_state.wanted(options, interface)
+        qos_port.require_interface(interface)
+        port = qos_port.find_port(interface, options["backend"], module.get_bin_path, run)
+        qos_port.ensure(port, want, outcome, module.check_mode, options["allow_lldpad"])
     except SparkError as exc:
         leave(module.fail_json, msg=str(exc))
     leave(module.exit_json)

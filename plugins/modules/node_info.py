@@ -138,7 +138,7 @@ node:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_info import PARTS, Request, gather
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import PARTS, Request, gather
 
 
 def main() -> None:

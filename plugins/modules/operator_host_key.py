@@ -77,8 +77,8 @@ fingerprint:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._host_key import Target, judge, refusal, split
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import Target, judge, refusal, split
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 
 def main() -> None:

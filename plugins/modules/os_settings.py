@@ -72,8 +72,8 @@ memory_min:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os_stabilization import Stabilization
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.stabilization import Stabilization
 
 
 def main() -> None:

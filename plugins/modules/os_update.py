@@ -73,9 +73,9 @@ look:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _os_update
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import update as os_update
 
 
 def main() -> None:
@@ -97,28 +97,28 @@ def main() -> None:
     params = module.params
     versions = {name: str(version) for name, version in params["versions"].items()}
     phase = params["phase"]
-    machine = Machine(runner=_os_update.patient)
+    machine = Machine(runner=os_update.patient)
     try:
         if phase == "look":
             refresh = params["refresh"] and not module.check_mode
-            found = _os_update.look(machine, params["packages"], versions, refresh=refresh)
+            found = os_update.look(machine, params["packages"], versions, refresh=refresh)
             module.exit_json(changed=False, look=found.as_dict())
         if module.check_mode:
             module.exit_json(changed=True)
         if phase == "install":
-            found = _os_update.look(machine, params["packages"], versions)
+            found = os_update.look(machine, params["packages"], versions)
             if found.problems:
                 raise SparkError("; ".join(found.problems))
             if found.changes:
-                _os_update.install(machine, found.packages, versions, found.held)
+                os_update.install(machine, found.packages, versions, found.held)
             module.exit_json(changed=bool(found.changes))
         if phase == "try_kernel":
-            _os_update.try_kernel(machine, params["kernel"], params["previous"])
+            os_update.try_kernel(machine, params["kernel"], params["previous"])
             module.exit_json(changed=True)
         if phase == "firmware":
-            _os_update.update_firmware(machine)
+            os_update.update_firmware(machine)
             module.exit_json(changed=True)
-        module.exit_json(changed=_os_update.keep_kernel(machine, params["kernel"]))
+        module.exit_json(changed=os_update.keep_kernel(machine, params["kernel"]))
     except SparkError as exc:
         module.fail_json(msg=str(exc))
 

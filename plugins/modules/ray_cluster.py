@@ -77,8 +77,8 @@ alive:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _ray_cluster
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import ray_cluster
 
 
 def main() -> None:
@@ -96,7 +96,7 @@ def main() -> None:
     )
     params = module.params
     names = {str(address): str(name) for name, address in params["nodes"].items()}
-    query = _ray_cluster.Query(
+    query = ray_cluster.Query(
         python=params["python"],
         address=params["address"],
         addresses=tuple(names),
@@ -106,14 +106,14 @@ def main() -> None:
         timeout_s=0 if module.check_mode else params["timeout"],
     )
     try:
-        verdict = _ray_cluster.read(query)
+        verdict = ray_cluster.read(query)
     except SparkError as exc:
         if module.check_mode:
             module.exit_json(changed=False, complete=False, alive=[], reason=str(exc))
         module.fail_json(msg=str(exc))
     result = {"complete": verdict.complete, "alive": list(verdict.alive)}
     if not verdict.complete and not module.check_mode:
-        problem = SparkError(verdict.sentence(names), f"Ray cluster at {params['address']}", _ray_cluster.REMEDY)
+        problem = SparkError(verdict.sentence(names), f"Ray cluster at {params['address']}", ray_cluster.REMEDY)
         module.fail_json(msg=str(problem), **result)
     module.exit_json(changed=False, **result)
 

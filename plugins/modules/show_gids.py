@@ -121,9 +121,9 @@ source:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _sysfs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._show_gids import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import (
     Gid,
     active_ports,
     parse,
@@ -152,11 +152,11 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = module.params
-    root = _sysfs.root()
+    root = sysfs.root()
     selected: dict[str, Gid] = {}
     try:
         tool = module.get_bin_path("show_gids")
-        command = _sysfs.use_command(wanted["source"], root, tool, "show_gids")
+        command = sysfs.use_command(wanted["source"], root, tool, "show_gids")
         gids = run_tool(module, tool) if command else read(root)
         if any(wanted[option] for option in ("family", "roce_version", "cidr", "netdev", "device")):
             selected = select(

@@ -32,9 +32,9 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "collections"), str(REPOSITORY / "tests/unit")]
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import dump
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Measured, NodeInput, Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, NodeInput, Wishes
 from fabric_inputs import sparks
 from sysfs_tree import gid_of
 
@@ -63,7 +63,7 @@ def hearing(nodes: dict[str, NodeInput], kind: str) -> dict[str, NodeInput]:
 
 
 def measured(facts: Any) -> dict[str, Measured]:
-    paths = _fabric_plan.paths(facts)
+    paths = fabric_plan.paths(facts)
     return {
         host: Measured(
             gids=[
@@ -104,10 +104,10 @@ def main() -> int:
         bare = sparks(count)
         for kind in ("assumed", "lldp", "probe"):
             nodes = hearing(bare, kind)
-            own[kind], made = median(lambda n=nodes: _fabric_plan.plan(n, WISHES), options.rounds)  # type: ignore[misc]
+            own[kind], made = median(lambda n=nodes: fabric_plan.plan(n, WISHES), options.rounds)  # type: ignore[misc]
             refused = refused or made.refused
         found = measured(made.facts)
-        own["seal"], sealed = median(lambda f=made.facts, m=found: _fabric_plan.seal(f, m), options.rounds)  # type: ignore[misc]
+        own["seal"], sealed = median(lambda f=made.facts, m=found: fabric_plan.seal(f, m), options.rounds)  # type: ignore[misc]
         refused = refused or sealed.refused
         largest = max(largest, *(len(dump(fact)) for fact in sealed.facts.values()))
         figures[count] = {name: round(seconds, 4) for name, seconds in own.items()}

@@ -43,7 +43,7 @@ sys.path.insert(0, str(REPOSITORY / "tests/unit"))
 # Before the first import from the collection: modify_module() finds module_utils only through Ansible's own importer.
 init_plugin_loader([str(REPOSITORY / "collections")])
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
 from sysfs_tree import SysfsTree
 
 LOOP = r"""
@@ -120,8 +120,8 @@ def main() -> int:
             return subprocess.run(argv, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout
 
         contestants: dict[str, Callable[[], Any]] = {
-            "loop": lambda: _show_gids.parse(run("bash", str(script), str(root))),
-            "read": lambda: _show_gids.read(root),
+            "loop": lambda: show_gids.parse(run("bash", str(script), str(root))),
+            "read": lambda: show_gids.read(root),
             "module": lambda: json.loads(run(sys.executable, str(payload)))["gids"],
             "start": lambda: run(sys.executable, str(payload), sysfs=base),
         }

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collections"))
 
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _memory_fit as fit
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._model import Architecture
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._parallel import Parallel
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit as fit
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 LLAMA_8B = Architecture(layers=32, attention_heads=32, kv_heads=8, head_dim=128)
 QWEN_235B = Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128)

@@ -23,9 +23,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collections"))
 
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _memory_fit as fit
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _model
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._parallel import Parallel
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit as fit
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 SIZE = 256 * 1024**2
 CONTEXT = 1024
@@ -94,7 +94,7 @@ def logged(engine: str, model: pathlib.Path) -> int:
 
 
 def planned(model: pathlib.Path) -> float:
-    shape, _weights = _model.read(model)
+    shape, _weights = engine_model.read(model)
     # The CPU build aligns blocks to 128 tokens; prefix caching keeps a second state per group.
     kept = fit.cache(shape, ONE, fit.Load(CONTEXT, 1), state_blocks=2, align=128)
     if shape.linear_layers:

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import verdicts
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from sim import faults
 
 FAULTY = verdicts.FAULTY
@@ -77,7 +77,7 @@ def declared(topology: str, nodes: int) -> list[str]:
     return written
 
 
-def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> _fabric_plan.Plan:
+def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> fabric_plan.Plan:
     topology, nodes, named, _rails = item
     lab = faults.wanted(topology, nodes, injected)
     findings: list[Finding] = []
@@ -87,14 +87,14 @@ def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> 
             half.addresses = []
         found = verdicts.read(machine)
         raw = {"rank": rank, "network": found["network"], "rdma": found["rdma"], "neighbors": heard(lab, host)}
-        inputs[host] = _fabric_plan.node_input(host, raw, findings)
+        inputs[host] = fabric_plan.node_input(host, raw, findings)
     assert not findings, findings
-    wishes = _fabric_plan.Wishes(
+    wishes = fabric_plan.Wishes(
         topology=named if declare else "auto",
         cables=declared(topology, nodes) if declare else (),
         allow_large_ring=declare,
     )
-    return _fabric_plan.plan(inputs, wishes)
+    return fabric_plan.plan(inputs, wishes)
 
 
 # --- what has to come out --------------------------------------------------------------------------------------------

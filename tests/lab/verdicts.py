@@ -28,9 +28,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/lab")]
 
 import nodefaults
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact, _node_info
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _preflight, _preflight_machine, _variables
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as preflight_machines
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from sim import faults, gidtable, rtnl, spark, sysfs
 
 FAULTY = "spark1"
@@ -278,17 +281,17 @@ def _read(_key: str, box: Box) -> str:
     with tempfile.TemporaryDirectory(dir=where) as place_of_files:
         root = pathlib.Path(place_of_files)
         write(root, node)
-        reader = _node_info.Reader(
+        reader = node_info.Reader(
             root=root,
             runner=answers(node),
             environment={"SSH_CONNECTION": f"198.51.100.1 5000 198.51.100.{10 + node.number} 22"},
             clock=lambda: 1000.0 + node.skew_s,
             gpu_runner=lambda _argv: Completed(0, node.cuda),
         )
-        asked = _node_info.Request(parts=_node_info.PARTS, units=["lldpad.service"], controller_time=1000.0)
-        found = _node_info.gather(asked, reader)
+        asked = node_info.Request(parts=node_info.PARTS, units=["lldpad.service"], controller_time=1000.0)
+        found = node_info.gather(asked, reader)
     # What is this machine's own and not of the tree.
-    commands = {name: name for layer in _preflight_machine.COMMANDS.values() for name in layer}
+    commands = {name: name for layer in preflight_machines.COMMANDS.values() for name in layer}
     return json.dumps({**found, "arch": "aarch64", "uid": 0, "commands": commands})
 
 
@@ -302,7 +305,7 @@ def facts(topology: str, nodes: int) -> dict[str, Any]:
     for rank, name in enumerate(spark.node_names(nodes)):
         cabled = [nic for nic in spark.NICS if (name, nic.netdev) in planned]
         rails = tuple(
-            _fabric_fact.Rail(
+            fabric_fact.Rail(
                 index,
                 nic.cage,
                 nic.pci[:4],
@@ -318,7 +321,7 @@ def facts(topology: str, nodes: int) -> dict[str, Any]:
             for index, nic in enumerate(cabled)
         )
         management = f"198.51.100.{11 + rank}"
-        fact = _fabric_fact.FabricFact(
+        fact = fabric_fact.FabricFact(
             name,
             "applied",
             FACT_TOPOLOGY.get(topology.partition("_")[0], "direct" if topology in spark.PAIRS else "switch"),
@@ -330,13 +333,13 @@ def facts(topology: str, nodes: int) -> dict[str, Any]:
             "enP7s7",
             rails,
         )
-        made[name] = {"sparkmatrix": json.loads(_fabric_fact.dump(fact))}
+        made[name] = {"sparkmatrix": json.loads(fabric_fact.dump(fact))}
     return made
 
 
 @functools.cache
-def variables() -> dict[str, _variables.Variable]:
-    return _variables.load()
+def variables() -> dict[str, preflight_variables.Variable]:
+    return preflight_variables.load()
 
 
 def judge(topology: str, nodes: int, machines: Cluster) -> set[Verdict]:
@@ -346,7 +349,7 @@ def judge(topology: str, nodes: int, machines: Cluster) -> set[Verdict]:
     names = spark.node_names(nodes)
     found = set()
     for layers in RUNS:
-        context = _preflight.Context(
+        context = preflight_checks.Context(
             layers=layers,
             hosts={name: {"spark_rank": rank} for rank, name in enumerate(names)},
             play_hosts=names,
@@ -355,7 +358,7 @@ def judge(topology: str, nodes: int, machines: Cluster) -> set[Verdict]:
             failures=lost,
             local_facts=facts(topology, nodes),
         )
-        for check, finding in _preflight.run(_preflight.CHECKS, context):
+        for check, finding in preflight_checks.run(preflight_checks.CHECKS, context):
             if finding.severity != "info":
                 found.add((check.name, finding.host, finding.device))
     return found

@@ -9,7 +9,7 @@
 
 TREE holds the package: the site-packages of an environment where the engine is installed, or an unpacked wheel
 (``pip download --no-deps vllm==X && unzip -q vllm-*.whl '*.py' -d TREE``). The table goes to standard output, or with
-``--write`` to plugins/plugin_utils/option_tables/. How each engine declares its options:
+``--write`` to plugins/plugin_utils/_engine/versions/. How each engine declares its options:
 
 - vLLM: ``add_argument("--x", **kwargs["field"])`` with ``kwargs = get_kwargs(SomeConfig)``; types are annotations.
 - SGLang: annotated fields, ``x: A[int, Arg(...)]``, and a few ``add_argument`` calls.
@@ -26,7 +26,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-TABLES = pathlib.Path(__file__).resolve().parents[2] / "plugins/plugin_utils/option_tables"
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "plugins/plugin_utils/_engine/versions"
 Kind = Any  # "flag", "int", "size", "float", "str", "json", "list", or a list of choices
 INVERSES = {"--enable-": "--disable-", "--disable-": "--enable-"}
 SIZES = {
@@ -435,7 +435,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("engine", choices=["vllm", "sglang", "tensorrt-llm", "ray"])
     parser.add_argument("version")
     parser.add_argument("tree", type=pathlib.Path)
-    parser.add_argument("--write", action="store_true", help="into plugins/plugin_utils/option_tables")
+    parser.add_argument("--write", action="store_true", help="into plugins/plugin_utils/_engine/versions")
     options = parser.parse_args(argv)
     text = dump(make(options.engine, options.version, options.tree))
     if options.write:

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._ibdev2netdev import PciFunction, RdmaPort, cages
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import NodeInput
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import (
+    PciFunction,
+    RdmaPort,
+    cages,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import NodeInput
 
 GUID = "4cbb:4703:0000:0001"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 
 
 class Killed(BaseException):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 
 GIB = 2**30
 

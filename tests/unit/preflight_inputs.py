@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 import json
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _preflight_base as base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _preflight_machine as machine
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._variables import SHARED, Variable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import SHARED, Variable
 from fabric_inputs import half
 
 ALL = frozenset(base.ANY - {"preflight"})
@@ -134,13 +134,13 @@ def nodes(count=4):
 
 def rail(number, address, gid_index=3):
     device, netdev = HALVES[number]
-    return _fabric_fact.Rail(
+    return fabric_fact.Rail(
         number, 0, DOMAINS[number], netdev, device, 1, address, 24, 9000, 200.0, f"rail{number}", gid_index=gid_index
     )
 
 
 def fact(host="spark1", rank=0, count=4, state="applied", topology="switch", **changes):
-    document = _fabric_fact.FabricFact(
+    document = fabric_fact.FabricFact(
         host=host,
         state=state,
         topology=topology,
@@ -154,7 +154,7 @@ def fact(host="spark1", rank=0, count=4, state="applied", topology="switch", **c
         environment=changes.pop("environment", {"NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0"}),
         **changes,
     )
-    return {"sparkmatrix": json.loads(_fabric_fact.dump(document))}
+    return {"sparkmatrix": json.loads(fabric_fact.dump(document))}
 
 
 def context(layers=ALL, hosts=None, **rest):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _managed_files
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def root_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
         monkeypatch.setattr(os, "fchown", lambda *_a: None)
         monkeypatch.setattr(os, "chown", lambda *_a, **_k: None)
-        monkeypatch.setattr(_managed_files._Disk, "read", _own_read(_managed_files._Disk.read))
+        monkeypatch.setattr(managed_files._Disk, "read", _own_read(managed_files._Disk.read))
 
 
 def _own_read(read: Callable[..., Any]) -> Callable[..., Any]:

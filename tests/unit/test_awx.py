@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _layers, _variables
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight_base import WHOLE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import WHOLE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/awx.md").read_text()
@@ -54,7 +55,9 @@ def refuses_a_limit(path: pathlib.Path) -> bool:
         if "preflight_layers" in first.get("vars", {}):
             return bool(WHOLE & set(first["vars"]["preflight_layers"]))
         if play.get("become"):
-            return name == "preflight.yml" and bool(WHOLE & set(variables.get("spark_layers") or _layers.LAYERS))
+            return name == "preflight.yml" and bool(
+                WHOLE & set(variables.get("spark_layers") or preflight_layers.LAYERS)
+            )
     return False
 
 
@@ -117,7 +120,7 @@ def test_survey_variables_exist():
     asked = {name for row in rows for name in re.findall(r"`(\w+)`", row[3])}
     assert "engine_recipe" in asked
     texts = "".join(path.read_text() for path in sorted((ROOT / "playbooks").rglob("*.yml")))
-    assert [name for name in sorted(asked - set(_variables.load())) if name not in texts] == []
+    assert [name for name in sorted(asked - set(preflight_variables.load())) if name not in texts] == []
 
 
 def test_nothing_waits_for_a_person():

@@ -29,7 +29,7 @@ import zipfile
 from collections.abc import Iterator
 
 HERE = pathlib.Path(__file__).resolve().parent
-TABLES = HERE.parents[2] / "plugins/plugin_utils/option_tables"
+TABLES = HERE.parents[2] / "plugins/plugin_utils/_engine/versions"
 # Image names, from which the plan tells the version, and that version's table.
 NAMES = {
     "sparkmatrix.test/vllm-openai:v0.33.0": "vllm-0.33.0",

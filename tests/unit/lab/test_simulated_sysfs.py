@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _ibdev2netdev, _show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, show_gids
 from sim import daemon, gidtable, rtnl, spark, sysfs
 
 TOOLS = pathlib.Path(daemon.__file__).parent / "bin"
@@ -59,10 +59,10 @@ def tool(name: str, root: pathlib.Path, *options: str) -> str:
 
 
 def test_the_module_finds_two_cages_with_two_halves(tmp_path: pathlib.Path) -> None:
-    ports = _ibdev2netdev.read(tree(tmp_path))
+    ports = ibdev2netdev.read(tree(tmp_path))
     found = {
         cage.cage: [(half.netdev, half.rdma_state, half.rate_gbps, half.speed_gbps) for half in cage.halves]
-        for cage in _ibdev2netdev.cages(ports)
+        for cage in ibdev2netdev.cages(ports)
     }
     assert found == {
         0: [("enp1s0f0np0", "ACTIVE", 200.0, 200.0), ("enP2p1s0f0np0", "ACTIVE", 200.0, 200.0)],
@@ -74,14 +74,14 @@ def test_the_module_finds_two_cages_with_two_halves(tmp_path: pathlib.Path) -> N
 
 def test_tools_and_tree_tell_the_same(tmp_path: pathlib.Path) -> None:
     root = tree(tmp_path)
-    ports = {(port.rdma_device, port.netdev, port.carrier) for port in _ibdev2netdev.read(root)}
+    ports = {(port.rdma_device, port.netdev, port.carrier) for port in ibdev2netdev.read(root)}
     for options in ((), ("-v",)):
-        parsed = _ibdev2netdev.parse(tool("ibdev2netdev", root, *options))
+        parsed = ibdev2netdev.parse(tool("ibdev2netdev", root, *options))
         assert {(port.rdma_device, port.netdev, port.carrier) for port in parsed} == ports
     gids = tool("show_gids", root)
     assert "rocep1s0f0\t1\t3\t0000:0000:0000:0000:0000:ffff:c0a8:6401\t192.168.100.1  \tv2\tenp1s0f0np0\n" in gids
     assert gids.endswith("n_gids_found=12\n")
-    assert len(_show_gids.parse(gids)) == 12
+    assert len(show_gids.parse(gids)) == 12
 
 
 def test_a_tree_changes_in_place_and_vanishes_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

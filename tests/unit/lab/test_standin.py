@@ -12,8 +12,10 @@ import shutil
 import sys
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _option_tables, _recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 
 LAB = pathlib.Path(__file__).resolve().parents[2] / "lab"
 TABLES = ("vllm-0.33.0", "sglang-0.5.23", "tensorrt-llm-1.4.0")
@@ -26,17 +28,17 @@ def standin(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "standin", module)
     spec.loader.exec_module(module)
     for table in TABLES:
-        shutil.copy(_option_tables.DIRECTORY / f"{table}.json", tmp_path)
+        shutil.copy(option_tables.DIRECTORY / f"{table}.json", tmp_path)
     monkeypatch.setattr(module, "TABLES", tmp_path)
     (tmp_path / "config.json").write_text("{}")
     return module
 
 
 def ranks(tmp_path, nodes, engine, **wishes):
-    recipe, problems = _recipe.find(str(LAB / "recipes/standin.yml"), [])
+    recipe, problems = engine_recipe.find(str(LAB / "recipes/standin.yml"), [])
     assert not problems
     asked = Wishes(engine=engine, model=str(tmp_path), **wishes)
-    made = _engine_plan.plan(recipe, _engine_plan.assumed_facts([f"n{i}" for i in range(nodes)]), asked, {})
+    made = engine_plan.plan(recipe, engine_plan.assumed_facts([f"n{i}" for i in range(nodes)]), asked, {})
     assert made.plans, made.findings
     assert not made.plans["n0"]["not_started"]
     return [plan["engine"]["argv"] for plan in made.plans.values()]

@@ -11,8 +11,9 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_files
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 
 
 def act(**args):
@@ -25,9 +26,9 @@ def act(**args):
 
 
 def plan():
-    recipe, _problems = _recipe.find("qwen3-8b", ())
+    recipe, _problems = engine_recipe.find("qwen3-8b", ())
     wishes = Wishes(requirements=["vllm==0.33.0"], only_print=True)
-    return _engine_plan.plan(recipe, _engine_plan.assumed_facts(["spark1"]), wishes, {}).plans["spark1"]
+    return engine_plan.plan(recipe, engine_plan.assumed_facts(["spark1"]), wishes, {}).plans["spark1"]
 
 
 def test_what_the_role_places():

@@ -12,7 +12,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_plan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric_fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 
 REQUIREMENTS = ["vllm==0.33.0", "ray[default]==2.60.0"]
 

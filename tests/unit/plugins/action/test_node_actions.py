@@ -21,8 +21,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.action import (
     os_update_plan,
     preflight,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _variables, _zipapp
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 
 
 class HostVars(dict):
@@ -149,7 +150,7 @@ def test_a_broken_checkout(monkeypatch):
     def refuse():
         raise SparkError("the argument specification cannot be read", "x")
 
-    monkeypatch.setattr(_variables, "load", refuse)
+    monkeypatch.setattr(preflight_variables, "load", refuse)
     with pytest.raises(AnsibleError, match="argument specification"):
         judge({"spark1": {"spark_rank": 0}})
 
@@ -196,7 +197,7 @@ def test_node_tool_of_a_broken_checkout(monkeypatch):
     def refuse():
         raise SparkError("cannot be packed", "x")
 
-    monkeypatch.setattr(_zipapp, "build", refuse)
+    monkeypatch.setattr(_node_program, "build", refuse)
     with pytest.raises(AnsibleError, match="cannot be packed"):
         install(monkeypatch, "present")
 
@@ -267,7 +268,7 @@ def test_a_door_that_a_playbook_only_follows():
     assert "port 443" in judge({"spark1": head}, followed_layers=["gateway"], **asked)["msg"]
 
 
-ROLES = _variables.ROLES
+ROLES = preflight_variables.ROLES
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import ray_files
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _engine_plan, _recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine_job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 
 
 def act(**args):
@@ -25,9 +26,9 @@ def act(**args):
 
 
 def test_what_the_role_places():
-    recipe, _problems = _recipe.find("qwen3-235b-a22b-gptq-int4", ())
+    recipe, _problems = engine_recipe.find("qwen3-235b-a22b-gptq-int4", ())
     wishes = Wishes(requirements=["vllm==0.33.0", "ray[default]==2.60.0"], only_print=True, launch="ray")
-    plans = _engine_plan.plan(recipe, _engine_plan.assumed_facts(["spark1", "spark2"]), wishes, {}).plans
+    plans = engine_plan.plan(recipe, engine_plan.assumed_facts(["spark1", "spark2"]), wishes, {}).plans
     result = act(plan=plans["spark2"], user="llm", token_mark="f00")
     assert not result["changed"]
     files = {item["path"]: item["content"] for item in result["files"]}

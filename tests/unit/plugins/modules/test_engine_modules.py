@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import (
-    _cluster_secret,
-    _engine_units,
-    _ray_cluster,
-)
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed_files import Result
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import ray_cluster as engine_ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import units
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import Result
 from ansible_collections.sparkmatrix.cluster.plugins.modules import (
     cluster_secret,
     engine_probe,
@@ -93,13 +91,13 @@ def cluster(monkeypatch, answer, check=False):
             raise answer
         return answer
 
-    monkeypatch.setattr(_ray_cluster, "read", read)
+    monkeypatch.setattr(engine_ray_cluster, "read", read)
     options = {"address": "10.0.0.1:6379", "nodes": NODES, "environment": {"A": 1}, "timeout": 7}
     return (*run_module(ray_cluster, options, check=check), asked[0])
 
 
 def test_a_complete_cluster(monkeypatch):
-    result, failed, query = cluster(monkeypatch, _ray_cluster.Verdict(("10.0.0.1", "10.0.0.2")))
+    result, failed, query = cluster(monkeypatch, engine_ray_cluster.Verdict(("10.0.0.1", "10.0.0.2")))
     assert not failed
     assert result == {"changed": False, "complete": True, "alive": ["10.0.0.1", "10.0.0.2"], **result}
     assert query.addresses == ("10.0.0.1", "10.0.0.2")
@@ -108,7 +106,7 @@ def test_a_complete_cluster(monkeypatch):
 
 
 def test_an_incomplete_cluster(monkeypatch):
-    verdict = _ray_cluster.Verdict(("10.0.0.1",), missing=("10.0.0.2",))
+    verdict = engine_ray_cluster.Verdict(("10.0.0.1",), missing=("10.0.0.2",))
     result, failed, _query = cluster(monkeypatch, verdict)
     assert failed
     assert "missing: spark2 (10.0.0.2)" in result["msg"]
@@ -134,14 +132,14 @@ def secret(monkeypatch, outcome, **options):
             raise outcome
         return outcome
 
-    monkeypatch.setattr(_cluster_secret, "ensure", act)
-    monkeypatch.setattr(_cluster_secret, "remove", act)
+    monkeypatch.setattr(managed_secret, "ensure", act)
+    monkeypatch.setattr(managed_secret, "remove", act)
     result, failed = run_module(cluster_secret, {"name": "token", "path": "/etc/x/token", **options})
     return result, failed, calls[0][0]
 
 
 def test_secret_present(monkeypatch):
-    outcome = _cluster_secret.Outcome(
+    outcome = managed_secret.Outcome(
         Result(["/etc/x/token"], [], ["no such owner yet"]), "made-by-the-module-itself", True
     )
     result, failed, wanted = secret(monkeypatch, outcome, owner="svc", required=True)
@@ -153,7 +151,7 @@ def test_secret_present(monkeypatch):
 
 
 def test_secret_absent(monkeypatch):
-    result, _failed, _wanted = secret(monkeypatch, _cluster_secret.Outcome(Result(), "", False), state="absent")
+    result, _failed, _wanted = secret(monkeypatch, managed_secret.Outcome(Result(), "", False), state="absent")
     assert not result["changed"]
     assert "secret" not in result
 
@@ -169,9 +167,9 @@ def keeper_waits(monkeypatch, found=None):
 
     def wait(target, question, seconds, **how):
         asked.append((seconds, how["instance"], how["part_s"], how["before"]))
-        return found or engine_probe._probe.ask(target(), question)
+        return found or engine_probe.probe.ask(target(), question)
 
-    monkeypatch.setattr(engine_probe._keeper_wait, "wait_ready", wait)
+    monkeypatch.setattr(engine_probe.keeper_wait, "wait_ready", wait)
     return asked
 
 
@@ -181,16 +179,16 @@ def test_probe_waits_for_the_keeper(monkeypatch, key_file):
         result, failed = probe(engine, key_file, keeper=True, service="chat", ready_timeout=9)
     assert not failed
     assert result["ready"]
-    assert asked == [(9, "chat", 0, engine_probe._keeper_wait.Part())]
+    assert asked == [(9, "chat", 0, engine_probe.keeper_wait.Part())]
 
 
 def test_probe_waits_in_parts(monkeypatch, key_file):
-    part = engine_probe._keeper_wait.Part("loading: x", 60.0, 0.0, 1)
+    part = engine_probe.keeper_wait.Part("loading: x", 60.0, 0.0, 1)
     asked = keeper_waits(monkeypatch, part)
     result, failed = probe(1, key_file, keeper=True, part=60, before={"waited_s": 30, "failures": 1})
     assert not failed and not result["changed"] and not result["ready"]
     assert result["waiting"] == {"words": "loading: x", "waited_s": 60.0, "missing_s": 0.0, "failures": 1}
-    assert asked[0][2:] == (60, engine_probe._keeper_wait.Part(waited_s=30, failures=1))
+    assert asked[0][2:] == (60, engine_probe.keeper_wait.Part(waited_s=30, failures=1))
 
 
 def test_probe_reads_the_description(monkeypatch, key_file, tmp_path):
@@ -208,7 +206,7 @@ def test_probe_reads_the_description(monkeypatch, key_file, tmp_path):
 
 
 def test_kept_plan(monkeypatch, tmp_path):
-    made = kept_plan._kept_plan
+    made = kept_plan.kept_plan
     for name in ("read", "keep", "forget"):
         whole = getattr(made, name)
         monkeypatch.setattr(
@@ -236,9 +234,9 @@ def test_engine_units(monkeypatch):
         calls.append((kind, state, options["keep"], options["check_mode"]))
         if kind == "engine":
             raise SparkError("does not stop", "x.service")
-        return _engine_units.Outcome(True, ["sparkmatrix-keeper-chat.service"], {"a": 1}, {"a": 2})
+        return units.Outcome(True, ["sparkmatrix-keeper-chat.service"], {"a": 1}, {"a": 2})
 
-    monkeypatch.setattr(engine_units._engine_units, "bring", bring)
+    monkeypatch.setattr(engine_units.units, "bring", bring)
     result, failed = run_module(engine_units, {"kind": "keeper", "state": "absent", "keep": ["k"]})
     assert not failed
     assert result["descriptions"] == ["/etc/sparkmatrix/engine-chat.json"]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _fabric_probe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ping
 from ansible_collections.sparkmatrix.cluster.plugins.modules import fabric_apply, fabric_probe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric_plan import Wishes, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes, plan
 from fabric_inputs import sparks
 from fake_node import FakeNode
 from module_runner import run_module
@@ -60,7 +60,7 @@ def test_apply_refuses(node: FakeNode) -> None:
 def test_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     path = {"rail": 0, "source": "10.0.0.1", "peer": "b", "address": "10.0.0.2"}
     answer = Completed(0, "8980 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.1 ms")
-    probe = _fabric_probe.probe
+    probe = ping.probe
     monkeypatch.setattr(fabric_probe, "probe", lambda paths, timeout: probe(paths, timeout, lambda _argv: answer))
     result, failed = run_module(fabric_probe, {"paths": [path]})
     assert not failed and not result["changed"]

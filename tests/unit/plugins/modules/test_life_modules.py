@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._host_key import Judged
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os_update import Look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import Judged
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.update import Look
 from ansible_collections.sparkmatrix.cluster.plugins.modules import operator_host_key, os_update
 from module_runner import run_module
 
@@ -50,11 +50,11 @@ def _calls(monkeypatch):
     def record(name, result=None):
         return lambda _machine, *args, **kwargs: calls.append((name, *args)) or result
 
-    monkeypatch.setattr(os_update._os_update, "look", record("look", look))
-    monkeypatch.setattr(os_update._os_update, "install", record("install"))
-    monkeypatch.setattr(os_update._os_update, "try_kernel", record("try"))
-    monkeypatch.setattr(os_update._os_update, "keep_kernel", record("keep", True))
-    monkeypatch.setattr(os_update._os_update, "update_firmware", record("firmware"))
+    monkeypatch.setattr(os_update.os_update, "look", record("look", look))
+    monkeypatch.setattr(os_update.os_update, "install", record("install"))
+    monkeypatch.setattr(os_update.os_update, "try_kernel", record("try"))
+    monkeypatch.setattr(os_update.os_update, "keep_kernel", record("keep", True))
+    monkeypatch.setattr(os_update.os_update, "update_firmware", record("firmware"))
     return calls, look
 
 

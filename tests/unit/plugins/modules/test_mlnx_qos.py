@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _qos_port
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
 from ansible_collections.sparkmatrix.cluster.plugins.modules import mlnx_qos
 from module_runner import run_module
 from sysfs_tree import SysfsTree
@@ -528,7 +528,7 @@ def node(sysfs: SysfsTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
             (proc / pid / "comm").write_text(f"{comm}\n")
         else:
             (proc / pid / "comm").mkdir()  # unreadable, as a process that just ended
-    monkeypatch.setattr(_qos_port, "PROC", proc)
+    monkeypatch.setattr(qos_port, "PROC", proc)
     yield proc
 
 

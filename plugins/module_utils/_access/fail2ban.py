@@ -1,0 +1,156 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""fail2ban's jail for sshd as it is in force: the server runs, and bans nobody who must get in.
+
+Its file is placed before (``_managed.files``). What counts is what the server says: ``fail2ban-client get sshd
+ignoreip`` prints a heading and one ``|- 192.0.2.1`` or ```- 192.0.2.1`` per address; ``… banip`` prints addresses
+(fail2ban-client(1)).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.settings import Settings
+
+SETTINGS = "access_fail2ban"
+SERVICE = "fail2ban.service"
+JAIL = "sshd"
+LOOPBACK = ("127.0.0.1/8", "::1")
+START_S = 30.0  # it reads its filters and restores bans of earlier runs first
+POLL_S = 0.2
+_KINDS = ("enabled", "units")
+_ITEM = re.compile(r"^[|`]- (\S+)$", re.MULTILINE)
+
+
+@dataclass
+class Outcome:
+    actions: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.actions)
+
+    @property
+    def diff(self) -> dict[str, Any]:
+        return {"before": "".join(f"{x}\n" for x in self.before), "after": "".join(f"{x}\n" for x in self.after)}
+
+
+def networks(addresses: Iterable[str]) -> set[str]:
+    """In one form: ``127.0.0.1/8`` and ``127.0.0.0/8`` are the same. Host names stay as they are."""
+    found = set()
+    for address in addresses:
+        try:
+            found.add(str(ipaddress.ip_network(address, strict=False)))
+        except ValueError:
+            found.add(address)
+    return found
+
+
+def parse_ignored(text: str) -> set[str]:
+    return networks(_ITEM.findall(text))
+
+
+class Jail:
+    """``runner``, ``root`` and the clock are replaced by tests."""
+
+    def __init__(
+        self,
+        *,
+        check_mode: bool = False,
+        runner: Runner = run,
+        root: str = "/",
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.check_mode = check_mode
+        self.runner = runner
+        self.sleep = sleep
+        self.clock = clock
+        self.settings = Settings(SETTINGS, check_mode=check_mode, runner=runner, root=root)
+
+    def present(self, ignore: Iterable[str]) -> Outcome:
+        """Run and enable the server, and let it ignore exactly these and loopback."""
+        wanted = networks([*LOOPBACK, *ignore])
+        values = {"enabled": {SERVICE: "enabled"}, "units": {SERVICE: "active"}}
+        done = self.settings.bring(values, _KINDS)
+        outcome = Outcome(actions=list(done.actions))
+        answers = self._wait() if not self.check_mode else self._client("ping").rc == 0
+        now = self._ignored() if answers else set()
+        outcome.before, outcome.after = sorted(now), sorted(wanted)
+        if now != wanted:
+            outcome.actions.append(f"reload the jail {JAIL}")
+            if not self.check_mode:
+                self._must("reload")
+                self._wait()
+                self._refuse_others(wanted, self._ignored())
+        banned = networks(self._must("get", JAIL, "banip").out.split()) & wanted if answers else set()
+        for address in sorted(banned):
+            # Banned before it was in the list; a reload keeps bans.
+            outcome.actions.append(f"unban {address}")
+            if not self.check_mode:
+                self._must("set", JAIL, "unbanip", str(ipaddress.ip_network(address).network_address))
+        return outcome
+
+    def absent(self) -> Outcome:
+        """After the jail's file is gone: the server forgets it, and runs or not as before us."""
+        outcome = Outcome()
+        if self.settings.load().empty:
+            return outcome
+        outcome.actions.append(f"reload the jail {JAIL}")
+        # Before the record goes, so that a run that is cut off here does it again.
+        if not self.check_mode and self._client("ping").rc == 0:
+            self._must("reload")
+        outcome.actions += self.settings.bring({}, _KINDS).actions
+        return outcome
+
+    # -- the server
+
+    def _client(self, *words: str) -> Completed:
+        return self.runner(("fail2ban-client", *words))
+
+    def _must(self, *words: str) -> Completed:
+        done = self._client(*words)
+        if done.rc != 0:
+            raise SparkError(
+                f"fail2ban-client {' '.join(words)} failed ({done.complaint})",
+                SERVICE,
+                "Look at /var/log/fail2ban.log and journalctl -u fail2ban, then run again",
+            )
+        return done
+
+    def _wait(self) -> bool:
+        """Until the server answers and has the jail."""
+        deadline = self.clock() + START_S
+        while self._client("ping").rc != 0 or self._client("status", JAIL).rc != 0:
+            if self.clock() > deadline:
+                self._must("ping")
+                self._must("status", JAIL)
+            self.sleep(POLL_S)
+        return True
+
+    def _ignored(self) -> set[str]:
+        return parse_ignored(self._must("get", JAIL, "ignoreip").out)
+
+    def _refuse_others(self, wanted: set[str], now: set[str]) -> None:
+        if now == wanted:
+            return
+        missing = (
+            f"without {' '.join(sorted(wanted - now))}" if wanted - now else f"with {' '.join(sorted(now - wanted))}"
+        )
+        raise SparkError(
+            f"the jail {JAIL} runs {missing} in ignoreip, so it may ban nodes or let strangers try for ever",
+            SERVICE,
+            "A file that is read after /etc/fail2ban/jail.d/sparkmatrix.local overrides it: fail2ban-client -d",
+        )

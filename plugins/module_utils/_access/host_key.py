@@ -1,0 +1,164 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does the machine that answers show the host key that the operator knows? Runs on the operator's computer.
+
+ssh itself judges, with the operator's own configuration (aliases, jump hosts, certificates). Another key is taken over
+only when its fingerprint was confirmed by somebody who has read it at the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+# No authentication takes place, and no shared connection answers for the machine.
+_QUIET = ("BatchMode=yes", "ControlMaster=no", "ControlPath=none", "ConnectTimeout=10", "PreferredAuthentications=none")
+_FILES = {
+    "ED25519": "/etc/ssh/ssh_host_ed25519_key.pub",
+    "ECDSA": "/etc/ssh/ssh_host_ecdsa_key.pub",
+    "RSA": "/etc/ssh/ssh_host_rsa_key.pub",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where ssh goes: ``arguments`` are those that Ansible uses (``ansible_ssh_common_args`` and the like)."""
+
+    host: str
+    port: str = ""
+    user: str = ""
+    arguments: Sequence[str] = ()
+
+    def command(self, *options: str, words: Sequence[str] = ()) -> list[str]:
+        # The first value of an option counts, so ours come first.
+        own = [word for option in options for word in ("-o", option)]
+        port = ["-p", self.port] if self.port else []
+        user = ["-l", self.user] if self.user else []
+        return ["ssh", "-T", *own, *port, *user, *self.arguments, *words, self.host]
+
+
+@dataclass
+class Judged:
+    """``state``: known, changed, unknown, unreachable. ``fingerprint`` and ``kind`` of the key that was shown."""
+
+    state: str
+    fingerprint: str = ""
+    kind: str = ""
+    complaint: str = ""
+    changed: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def split(*texts: str) -> list[str]:
+    return [word for text in texts for word in shlex.split(text or "")]
+
+
+def judge(target: Target, confirmed: Sequence[str] = (), *, runner: Runner = run, check_mode: bool = False) -> Judged:
+    """Compare; with a confirmed fingerprint, write the new key into the operator's known hosts."""
+    found = _ask(target, runner)
+    if found.state not in ("changed", "unknown"):
+        return found
+    with tempfile.TemporaryDirectory() as scratch:
+        file = os.path.join(scratch, "known_hosts")
+        _offered(target, file, found, runner)
+        if not found.fingerprint or found.fingerprint not in confirmed:
+            return found
+        found.changed = True
+        if check_mode:
+            return found
+        _take_over(target, file, runner)
+    again = _ask(target, runner)
+    if again.state != "known":
+        raise SparkError(
+            f"the new key was written to your known hosts, and ssh still refuses it: {again.complaint}",
+            target.host,
+            "Remove the old key where ssh names it",
+        )
+    return Judged("known", found.fingerprint, found.kind, changed=True)
+
+
+def _ask(target: Target, runner: Runner) -> Judged:
+    done = runner(target.command(*_QUIET, "StrictHostKeyChecking=yes"))
+    text = " ".join(done.err.split())
+    if "IDENTIFICATION HAS CHANGED" in text or "differs from the key for the IP" in text:
+        return Judged("changed", complaint=text)
+    if "host key is known for" in text:
+        return Judged("unknown", complaint=text)
+    # Not let in, as asked for, by a machine whose key was right.
+    if done.rc == 0 or "Permission denied" in text or "Too many authentication failures" in text:
+        return Judged("known")
+    return Judged("unreachable", complaint=done.complaint)
+
+
+def _offered(target: Target, file: str, found: Judged, runner: Runner) -> None:
+    runner(
+        target.command(
+            *_QUIET,
+            "StrictHostKeyChecking=accept-new",
+            f"UserKnownHostsFile={file}",
+            "GlobalKnownHostsFile=/dev/null",
+            "HashKnownHosts=no",
+            "CheckHostIP=no",
+        )
+    )
+    # "256 SHA256:abc… name (ED25519)"
+    words = runner(("ssh-keygen", "-l", "-f", file)).out.split()
+    if len(words) >= 4:
+        found.fingerprint, found.kind = words[1], words[-1].strip("()")
+
+
+def _take_over(target: Target, file: str, runner: Runner) -> None:
+    settings: dict[str, str] = {}
+    for line in runner(target.command(words=("-G",))).out.splitlines():
+        name, _blank, value = line.partition(" ")
+        settings.setdefault(name, value)
+    places = shlex.split(settings.get("userknownhostsfile", ""))
+    if not places or places[0] in ("/dev/null", "none"):
+        raise SparkError(
+            "your ssh configuration keeps no known hosts (UserKnownHostsFile)", target.host, "Name a file there"
+        )
+    place = os.path.expanduser(places[0])
+    with open(file, encoding="ascii", errors="replace") as stream:
+        line = stream.read()
+    os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+    if os.path.exists(place):
+        name = line.split(" ", 1)[0].split(",", 1)[0]
+        done = runner(("ssh-keygen", "-R", name, "-f", place))
+        if done.rc != 0:
+            raise SparkError(f"the old key cannot be removed: {done.complaint}", place, "Remove it with ssh-keygen -R")
+    with open(place, "a", encoding="ascii") as stream:
+        stream.write(line)
+    os.chmod(place, 0o600)
+
+
+def refusal(host: str, found: Judged) -> SparkError:
+    """What to tell the operator when the key is not the known one and was not confirmed."""
+    if not found.fingerprint:
+        return SparkError(
+            f"ssh does not accept its host key, and the key could not be read: {found.complaint}",
+            host,
+            "Try ssh by hand",
+        )
+    what = (
+        "your computer knows another one: the machine was replaced or reinstalled, or somebody is in between"
+        if found.state == "changed"
+        else "your computer knows none of it yet"
+    )
+    file = _FILES.get(found.kind, "/etc/ssh/ssh_host_*_key.pub")
+    return SparkError(
+        f"it shows the host key {found.fingerprint} ({found.kind}), and {what}",
+        host,
+        f"At the machine itself (screen and keyboard, not over ssh) run: ssh-keygen -lf {file}. If it prints the same, "
+        f"run again with -e node_fingerprint={found.fingerprint}; if not, do not go on",
+    )

@@ -1,0 +1,145 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the plan of the access layer needs to know of one node, and the node's own key.
+
+The private key is made on the node and never leaves it: ``/etc/sparkmatrix/ssh/id_ed25519`` (0600, root). Its public
+half and the host keys travel over Ansible's own, authenticated connection; nothing is scanned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import pwd
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import fail2ban, sshd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as managed_settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader, ssh_connection
+
+DIRECTORY = "/etc/sparkmatrix/ssh"
+KEY = f"{DIRECTORY}/id_ed25519"
+KNOWN_HOSTS = f"{DIRECTORY}/known_hosts"
+_REMEDY = "Install openssh-client"
+
+
+@dataclass
+class Look:
+    """``connection``: SSH_CONNECTION, or empty. ``public_key`` without comment; empty in check mode where none is."""
+
+    public_key: str = ""
+    host_keys: list[str] = field(default_factory=list)
+    connection: list[str] = field(default_factory=list)
+    ssh_ports: list[int] = field(default_factory=list)
+    fact: Any = None  # the fabric fact as it is on disk, not validated
+    account: bool = False
+    known_hosts: str = ""  # of the last run: who was a node then, with which host keys
+    jail: bool = False  # fail2ban was switched on by an earlier run
+    changed: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def look(machine: Machine, reader: Reader, user: str, *, rotate: bool = False, check_mode: bool = False) -> Look:
+    """Read, and make the key where there is none that works, or where a new one is asked for."""
+    found = Look(
+        host_keys=host_keys(machine),
+        connection=list(ssh_connection(reader) or ()),
+        ssh_ports=sorted(sshd.ports(machine)),
+        fact=_fact(machine),
+        account=_exists(user),
+        known_hosts=machine.read(KNOWN_HOSTS) or "",
+        jail=machine.read(f"{managed_settings.STATE_DIR}/{fail2ban.SETTINGS}.json") is not None,
+    )
+    found.public_key = "" if rotate and not check_mode else public_key(machine)
+    if rotate or not found.public_key:
+        found.changed = True
+        if not check_mode:
+            make_key(machine)
+            found.public_key = public_key(machine)
+    return found
+
+
+def public_key(machine: Machine) -> str:
+    """``ssh-ed25519 AAAA…``, from the private half; empty when there is none, or it is damaged."""
+    if machine.read(KEY) is None:
+        return ""
+    done = machine.runner(("ssh-keygen", "-y", "-P", "", "-f", machine.real(KEY)))
+    words = done.out.split()
+    return " ".join(words[:2]) if done.rc == 0 and len(words) >= 2 else ""
+
+
+def make_key(machine: Machine) -> None:
+    """Beside the old one, and into its place in one step."""
+    real = machine.real(DIRECTORY)
+    try:
+        os.makedirs(real, mode=0o755, exist_ok=True)
+        scratch = tempfile.mkdtemp(prefix=".new-", dir=real)
+    except OSError as exc:
+        raise SparkError(f"cannot be made ({exc.strerror})", DIRECTORY, "Make /etc writable for root") from exc
+    try:
+        path = f"{scratch}/key"
+        machine.command(
+            "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path, step="making the key", remedy=_REMEDY
+        )
+        os.chmod(path, 0o600)
+        os.rename(path, machine.real(KEY))
+    except OSError as exc:
+        raise SparkError(f"cannot be made ({exc.strerror})", KEY, "Make /etc writable for root") from exc
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def remove_key(machine: Machine, *, check_mode: bool = False) -> bool:
+    """True when there was one."""
+    there = os.path.lexists(machine.real(KEY))
+    if there and not check_mode:
+        os.unlink(machine.real(KEY))
+    if not check_mode:
+        for directory in (DIRECTORY, os.path.dirname(DIRECTORY)):
+            with contextlib.suppress(OSError):  # not there, or something else lives in it
+                os.rmdir(machine.real(directory))
+    return there
+
+
+def host_keys(machine: Machine) -> list[str]:
+    """Public host keys without comment, in the order of their file names."""
+    found = []
+    for path in sorted(glob.glob(machine.real("/etc/ssh/ssh_host_*_key.pub"))):
+        with open(path, encoding="ascii", errors="replace") as stream:
+            words = stream.read().split()
+        if len(words) >= 2:
+            found.append(" ".join(words[:2]))
+    if not found:
+        raise SparkError(
+            "there is no public host key", "/etc/ssh/ssh_host_*_key.pub", "Make the host keys: sudo ssh-keygen -A"
+        )
+    return found
+
+
+def _fact(machine: Machine) -> Any:
+    text = machine.read(FACT_PATH)
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return None
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True

@@ -1,0 +1,102 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The dead-man rollback of firewall and sshd: a change that no fresh login confirms is taken back by the node itself.
+
+How: :mod:`_managed.rollback`. The snapshot has every file that the change may touch. Connections that are there go on
+through a new firewall (conntrack), so they prove nothing: only a process that came over another ssh connection than the
+change can confirm it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import rollback
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import put_state
+
+LOCK = "/run/lock/sparkmatrix-access.lock"
+WHAT = "ssh and the firewall"
+
+
+@dataclass
+class Pending(rollback.Pending):
+    connection: list[str] = field(default_factory=list)  # SSH_CONNECTION of who made the change; empty: not over ssh
+    active: bool = False  # ufw filtered
+    firewall: bool = False  # the change is one of the firewall too
+
+
+GUARD = rollback.Guard(
+    Pending,
+    what=WHAT,
+    role="access",
+    marker="/var/lib/sparkmatrix/pending/access.json",
+    unit="sparkmatrix-access-restore",
+    command="access-restore",
+    before="network-pre.target ufw.service ssh.service ssh.socket",
+    limit="access_rollback_seconds",
+    by_hand="sudo ufw status and sudo sshd -T",
+)
+
+
+def arm(
+    machine: Machine, seconds: float, paths: Iterable[str], *, active: bool, firewall: bool, connection: Iterable[str]
+) -> Pending:
+    """From here on the node takes the change back, unless :func:`confirm` comes."""
+    change = GUARD.claim(machine) or Pending(active=active)
+    change.connection = list(connection)
+    change.firewall = change.firewall or firewall
+    change.remember(machine, (*paths, *GUARD.paths))
+    GUARD.arm(machine, change, seconds)
+    return change
+
+
+def confirm(machine: Machine, transaction: str, connection: Iterable[str], *, elsewhere: bool = False) -> None:
+    """The change stays. ``elsewhere``: a login from another machine was proved otherwise (Ansible runs on this node).
+
+    Raises :class:`SparkError` when the change is no longer there, or when this is no fresh login.
+    """
+    with alone(machine, WHAT, LOCK):
+        found = GUARD.expect(machine, transaction)
+        now = list(connection)
+        if not elsewhere and (not now or now == found.connection):
+            raise SparkError(
+                "this is not a fresh login, so it does not prove that one is possible; the node takes the change back",
+                " ".join(now) or "no ssh connection",
+                "Confirm over an ssh connection of its own: ansible_control_path: none, and no ControlPath in ssh_args",
+            )
+        GUARD.disarm(machine, found)
+
+
+def restore(machine: Machine, transaction: str = "", *, boot: bool = False) -> bool:
+    """Put back what was there before the pending change; False when there is none (any more, or of that id).
+
+    At boot neither ufw nor sshd runs yet: the files are enough. Raises :class:`SparkError` when an attempt failed: then
+    the marker is still there, and another attempt may follow.
+    """
+    with alone(machine, WHAT, LOCK):
+        found = GUARD.pending(machine)
+        if found is None or (transaction and found.id != transaction):
+            return False
+        put_back(machine, found, boot=boot)
+        return True
+
+
+def put_back(machine: Machine, found: Pending, *, boot: bool = False) -> None:
+    """:func:`restore` for who holds the lock."""
+    if found.firewall and not boot and not found.active:
+        machine.command("ufw", "--force", "disable", step="switching the firewall off again")
+    for path, state in found.files.items():
+        put_state(path, state, root=machine.root)
+    found.remove_made(machine)
+    if not boot:
+        if found.firewall and found.active:
+            machine.command("ufw", "reload", step="bringing the previous firewall rules into force")
+        if not sshd.complaint(machine):
+            sshd.reload(machine)
+    GUARD.disarm(machine, found)

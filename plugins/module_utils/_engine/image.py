@@ -1,0 +1,137 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine's container image on this node: is Docker there, is the image there, which one is it; fetch it.
+
+What is compared between nodes is the image's id, the hash of its content and settings: the same name may mean another
+image tomorrow, or on another node.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
+MIN_COMPOSE = (2, 20)  # `up --no-log-prefix --pull never` as they are used here
+MIN_RAY = (2, 52)  # the first with tokens; without one, who reaches the port can run code
+MIN_RAY_TEXT = ".".join(map(str, MIN_RAY))
+_NATIVE = f"Set engine_launch: native, which needs no Ray, or name an image with Ray {MIN_RAY_TEXT} or newer"
+
+
+@dataclass(frozen=True)
+class Image:
+    """``id`` is empty where the image is not there. ``size`` in bytes."""
+
+    id: str = ""
+    digests: tuple[str, ...] = ()
+    size: int = 0
+    platform: str = ""
+    ray: str = ""  # version, where it was asked for
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "digests": list(self.digests)}
+
+
+def check_docker(runner: Runner = run_program) -> None:
+    """Raises :class:`SparkError` where Docker or its Compose plug-in cannot be used."""
+    server = runner(["docker", "version", "--format", "{{.Server.Version}}"])
+    if server.rc == NOT_FOUND:
+        raise SparkError("Docker is not installed", "docker", "Install docker-ce, or set engine_runtime: venv")
+    if server.rc != 0:
+        raise SparkError(
+            f"Docker does not answer ({server.complaint})", "docker", "Look at: systemctl status docker containerd"
+        )
+    compose = runner(["docker", "compose", "version", "--short"])
+    found = _VERSION.search(compose.out)
+    if compose.rc != 0 or not found:
+        raise SparkError(
+            f"Docker's Compose plug-in is not there ({compose.complaint})",
+            "docker compose",
+            "Install docker-compose-plugin, or set engine_runtime: venv",
+        )
+    if tuple(int(part) for part in found.group().split(".")[:2]) < MIN_COMPOSE:
+        wanted = ".".join(map(str, MIN_COMPOSE))
+        raise SparkError(
+            f"Docker's Compose plug-in is {found.group()}, and {wanted} is needed",
+            "docker compose",
+            "Update docker-compose-plugin",
+        )
+
+
+def inspect(name: str, runner: Runner = run_program) -> Image:
+    done = runner(["docker", "image", "inspect", name])
+    if done.rc != 0:
+        if "no such image" in done.complaint.casefold():
+            return Image()
+        raise SparkError(f"Docker does not tell about it ({done.complaint})", f"image {name}", "Look at: docker info")
+    try:
+        first = json.loads(done.out)[0]
+        return Image(
+            id=str(first["Id"]),
+            digests=tuple(sorted(map(str, first.get("RepoDigests") or []))),
+            size=int(first.get("Size") or 0),
+            platform=f"{first.get('Os')}/{first.get('Architecture')}",
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as exc:
+        raise SparkError(
+            f"what Docker says about it is damaged ({exc})", f"image {name}", "Look at: docker info"
+        ) from exc
+
+
+def pull(name: str, runner: Runner) -> Image:
+    """``runner`` has the time limit. Docker resumes by layers, so a run that was cut off is not lost."""
+    done = runner(["docker", "pull", "--quiet", name])
+    if done.rc != 0:
+        raise SparkError(
+            f"it cannot be fetched ({done.complaint})",
+            f"image {name}",
+            "Check name, network and login (docker login), or load it on every node: docker load -i FILE",
+        )
+    return inspect(name, runner)
+
+
+def give_back(name: str, before: str, runner: Runner = run_program) -> Image:
+    """The image ``before`` (an id), under its name of that time again; what has the name now stays, under its id."""
+    done = runner(["docker", "tag", before, name])
+    if done.rc != 0:
+        raise SparkError(
+            f"{before}, which had this name before, cannot have it again ({done.complaint})",
+            f"image {name}",
+            "Look at: docker image ls --all --no-trunc",
+        )
+    return inspect(name, runner)
+
+
+def ray_version(name: str, mounts: Sequence[Mapping[str, str]], runner: Runner = run_program) -> str:
+    """Which Ray a container of this image finds, asked in one without network.
+
+    ``mounts``: files of this node over files of the image. Raises where there is none, or one that lacks tokens.
+    """
+    binds = []
+    for mount in mounts:
+        binds += ["--mount", f"type=bind,source={mount['source']},target={mount['target']},readonly"]
+    # Not the version of a Python package: which Python starts, and what it finds, is the program's own business.
+    done = runner(["docker", "run", "--rm", "--network", "none", *binds, "--entrypoint", "ray", name, "--version"])
+    found = _VERSION.search(done.out)
+    if done.rc != 0 or not found:
+        raise SparkError(
+            f"ranks shall meet over Ray, and the image has no Ray that starts ({done.complaint})",
+            f"image {name}",
+            _NATIVE,
+        )
+    if tuple(int(part) for part in found.group().split(".")[:2]) < MIN_RAY:
+        raise SparkError(
+            f"its Ray {found.group()} has no tokens: anyone who reaches its port could run code",
+            f"image {name}",
+            _NATIVE,
+        )
+    return found.group()

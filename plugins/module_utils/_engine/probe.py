@@ -1,0 +1,574 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ask an OpenAI-compatible engine for tokens, for an embedding, or for a ranking.
+
+That is the only proof that it serves: its ``/health`` says 200 while dead. Used by the module ``engine_probe`` and, on
+the nodes, as ``sparkmatrix-node probe``. Tokens are streamed, so that the first one can be timed; time limits hold for
+the whole answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import math
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import UnitState, parse_show
+
+KEY_VARIABLE = "VLLM_API_KEY"
+PROMPT = "the quick brown fox"
+# What an engine is for -> where it is asked.
+PATHS = {"generate": "/v1/chat/completions", "embed": "/v1/embeddings", "rank": "/v1/rerank"}
+RANKED = ("the lazy dog", "a bright day")
+_ENGINE = engine_names.Names().unit
+# Nobody's key: long enough to be one, and the same in every log.
+WRONG_KEY = "not-the-key-of-this-engine"
+OPEN = "Anybody on this node can use the engine. Restart it so that it reads its key: systemctl restart {}"
+MAX_BODY = 4 * 1024 * 1024  # bytes
+JOURNAL_SEARCHED = 2000  # lines; vLLM prints the same traceback from every rank
+JOURNAL_SHOWN = 8
+POLL_S = 1.0
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# `(EngineCore pid=67) ERROR 11-21 09:25:31 [core.py:1510] ` and its like; the rest repeats from rank to rank.
+_PREFIX = re.compile(r"^(?:\([^)]*\)\s*)*(?:ERROR [0-9-]+ [0-9:]+ \[[^\]]*\]\s*)?")
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception|Exit)(?:\([^)]*\))?: \S|^[\w ./-]+: error: ")
+# First match wins. What is printed by vLLM 0.31 to 0.33, torch, the kernel and systemd when they end for this cause.
+CAUSES: Sequence[tuple[str, str, str]] = (
+    (
+        r"Free memory on device .* is less than desired|No available memory for the cache blocks"
+        r"|CUDA out of memory|OutOfMemoryError|NV_ERR_NO_MEMORY|oom-kill|Out of memory: Killed",
+        "it ran out of memory",
+        "Lower engine_context, engine_concurrency or engine_gpu_memory_utilization; see what else uses memory: free -g",
+    ),
+    (
+        r"No such file or directory: '(g\+\+|gcc|c\+\+|cc)'|InvalidCxxCompiler|No working C\+\+ compiler"
+        r"|Failed to find C compiler",
+        "there is no C++ compiler, which torch needs on every node",
+        "Install it on all nodes: apt-get install g++",
+    ),
+    (
+        r"[Aa]ddress already in use|error while attempting to bind on address",
+        "its port is taken by another process",
+        "Find it with: ss -ltnp; or choose another engine_port",
+    ),
+    (
+        r"error: unrecognized arguments|error: argument --|error: ambiguous option|expected one argument",
+        "it does not accept its command line",
+        "Correct engine_options or the recipe for the version in engine_venv_requirements",
+    ),
+    (
+        r"libnuma\.so\.1: cannot open|ImportError: lib\S+: cannot open shared object",
+        "a shared library is missing on a node",
+        "Install the library that the journal names on all nodes (libnuma1, libgomp1)",
+    ),
+    (
+        r"RAY_AUTH|[Aa]uthentication (token|failed)|Unauthenticated",
+        "Ray refused its token",
+        "Run the ray layer again, which gives all nodes the same token: ansible-playbook site.yml --tags ray",
+    ),
+    (
+        r"[Cc]annot provide a placement group|placement group .* (infeasible|pending)|Failed to connect to GCS"
+        r"|Ray cluster .* not (found|available)|ConnectionError: Could not find any running Ray instance",
+        "Ray has fewer nodes than the model needs",
+        "Run the ray layer again: ansible-playbook site.yml --tags ray",
+    ),
+    (
+        r"Repository Not Found|GatedRepoError|401 Client Error|LocalEntryNotFoundError|does not appear to have a file"
+        r"|Invalid repository ID or local directory"
+        r"|No such file or directory: '?\S+\.(safetensors|json)",
+        "it cannot get the model",
+        "Check the recipe's model; a gated model needs HF_TOKEN_PATH, an offline node the files on its disk",
+    ),
+    (
+        r"No space left on device",
+        "a disk is full",
+        "Free some space: df -h",
+    ),
+)
+
+
+class ProbeError(SparkError):
+    """A request that did not give tokens. ``kind``: refused, timeout, status, garbage, empty; ``status``: HTTP's."""
+
+    def __init__(self, kind: str, found: str, where: str, status: int = 0) -> None:
+        super().__init__(found, where)
+        self.kind = kind
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Target:
+    host: str
+    port: int
+    model: str
+    key: str = ""
+    task: str = "generate"  # of PATHS
+
+    @property
+    def where(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Times in seconds. ``tokens_per_s`` is what a user sees: all tokens over the whole time of the request.
+
+    An embedding has ``dimensions`` and a ranking ``scores``, and no tokens.
+    """
+
+    model: str
+    text: str
+    completion_tokens: int
+    seconds: float
+    first_token_s: float
+    tokens_per_s: float
+    finish_reason: str = ""
+    dimensions: int = 0
+    scores: int = 0
+
+    @property
+    def measured(self) -> str:
+        if self.dimensions:
+            return f"an embedding of {self.dimensions} numbers after {self.seconds:.2f} s"
+        if self.scores:
+            return f"{self.scores} texts ranked after {self.seconds:.2f} s"
+        unit = "token" if self.completion_tokens == 1 else "tokens"
+        rate = f"{self.completion_tokens} {unit} in {self.seconds:.2f} s, {self.tokens_per_s:.1f} tokens/s"
+        return f"{rate}, the first after {self.first_token_s:.2f} s"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "measured": self.measured}
+
+
+@dataclass(frozen=True)
+class Question:
+    prompt: str = PROMPT
+    max_tokens: int = 1
+    timeout_s: float = 60.0
+
+
+def read_key(path: str, variable: str = KEY_VARIABLE) -> str:
+    """The key from a file of its own: ``VARIABLE="value"`` as systemd reads it, or the bare value."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as exc:
+        raise SparkError("the key file does not exist", path, "Run the engine layer") from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "not text"
+        raise SparkError(f"the key file cannot be read ({reason})", path, "Read it as root: sudo") from exc
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", ";"))]
+    for line in lines:
+        name, separator, value = line.partition("=")
+        if separator and name.strip() == variable:
+            return value.strip().strip("\"'")
+    if len(lines) == 1 and "=" not in lines[0].rstrip("="):
+        return lines[0]
+    raise SparkError(f"the key file holds no {variable}", path, "Run the engine layer, which writes it again")
+
+
+def ask(target: Target, question: Question, clock: Callable[[], float] = time.monotonic) -> Answer:
+    """One streamed chat completion, one embedding, or one ranking.
+
+    Raises :class:`ProbeError`, also for an answer without a single token or number.
+    """
+    if target.task == "embed":
+        return _embed(target, question, clock)
+    if target.task == "rank":
+        return _rank(target, question, clock)
+    body = {
+        "model": target.model,
+        "messages": [{"role": "user", "content": question.prompt}],
+        "max_tokens": question.max_tokens,
+        "ignore_eos": True,  # an extension of vLLM and SGLang: as many tokens as asked for, so that rates compare
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    limit = _Limit(question.timeout_s, clock)
+    started = clock()
+    first = 0.0
+    text, tokens, chunks, finish, model = "", 0, 0, "", ""
+    for event in _events(target, body, limit):
+        if isinstance(event.get("error"), Mapping):
+            raise ProbeError("status", f"the engine said: {event['error'].get('message')}", target.where)
+        model = str(event.get("model") or model)
+        usage = event.get("usage")
+        if isinstance(usage, Mapping):
+            tokens = _count(usage.get("completion_tokens"))
+        for choice in event.get("choices") or []:
+            delta = choice.get("delta") if isinstance(choice, Mapping) else None
+            if not isinstance(delta, Mapping):
+                raise ProbeError("garbage", "the answer has a choice without a delta", target.where)
+            finish = str(choice.get("finish_reason") or finish)
+            content = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning") or ""
+            if "role" in delta and not content:
+                continue
+            chunks += 1
+            first = first or clock() - started
+            text += str(content)
+    seconds = max(clock() - started, 1e-6)
+    if not chunks and not tokens:
+        raise ProbeError("empty", "the answer has no token", target.where)
+    tokens = tokens or chunks
+    return Answer(
+        model=model,
+        text=text,
+        completion_tokens=tokens,
+        seconds=round(seconds, 4),
+        first_token_s=round(first or seconds, 4),
+        tokens_per_s=round(tokens / seconds, 3),
+        finish_reason=finish,
+    )
+
+
+def _embed(target: Target, question: Question, clock: Callable[[], float]) -> Answer:
+    """The vector of the prompt."""
+    body = {"model": target.model, "input": question.prompt, "encoding_format": "float"}
+    document, seconds = _post(target, body, _Limit(question.timeout_s, clock), "embedding")
+    try:
+        vector = document["data"][0]["embedding"]
+    except (KeyError, IndexError, TypeError) as exc:
+        raise ProbeError("garbage", f"the answer is no embedding: {document!r:.80}", target.where) from exc
+    _check_numbers(vector, "embedding", target)
+    return Answer(target.model, "", 0, seconds, seconds, 0.0, dimensions=len(vector))
+
+
+def _rank(target: Target, question: Question, clock: Callable[[], float]) -> Answer:
+    """How well two short texts answer the prompt; what the scores are does not matter."""
+    body = {"model": target.model, "query": question.prompt, "documents": list(RANKED)}
+    document, seconds = _post(target, body, _Limit(question.timeout_s, clock), "ranking")
+    try:
+        scores = [result["relevance_score"] for result in document["results"]]
+    except (KeyError, TypeError) as exc:
+        raise ProbeError("garbage", f"the answer is no ranking: {document!r:.80}", target.where) from exc
+    _check_numbers(scores, "ranking", target)
+    return Answer(target.model, "", 0, seconds, seconds, 0.0, scores=len(scores))
+
+
+def _post(target: Target, body: Mapping[str, Any], limit: _Limit, what: str) -> tuple[dict[str, Any], float]:
+    """(JSON object of the answer, seconds)"""
+    started = limit.clock()
+    exchange = _Exchange(target, PATHS[target.task], body, limit)
+    try:
+        text = "\n".join(exchange.lines())
+    finally:
+        exchange.close()
+    seconds = round(max(limit.clock() - started, 1e-6), 4)
+    try:
+        document = json.loads(text)
+    except ValueError as exc:
+        raise ProbeError("garbage", f"the answer is no {what}: {text[:80]!r}", target.where) from exc
+    if not isinstance(document, dict):
+        raise ProbeError("garbage", f"the answer is no {what}: {text[:80]!r}", target.where)
+    return document, seconds
+
+
+def _check_numbers(numbers: Any, what: str, target: Target) -> None:
+    """NaN is what a broken kernel gives, and no JSON."""
+    if not isinstance(numbers, list) or not all(isinstance(x, (int, float)) and math.isfinite(x) for x in numbers):
+        raise ProbeError("garbage", f"the {what} is no list of numbers", target.where)
+    if not numbers:
+        raise ProbeError("empty", f"the {what} has no number", target.where)
+
+
+def status_without_access(target: Target, timeout_s: float = 10.0) -> int:
+    """The HTTP status that a request with a wrong key gets; anything but 401 or 403 means that the door is open."""
+    stranger = Target(target.host, target.port, target.model, WRONG_KEY)
+    try:
+        _Exchange(stranger, "/v1/models", None, _Limit(timeout_s, time.monotonic)).close()
+    except ProbeError as exc:
+        if exc.status:
+            return exc.status
+        raise
+    return int(http.client.OK)
+
+
+class _Limit:
+    """What is left of the time for a whole request."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.deadline = clock() + seconds
+
+    def left(self, target: Target) -> float:
+        left = self.deadline - self.clock()
+        if left <= 0:
+            raise ProbeError("timeout", "no complete answer within the time limit", target.where)
+        return left
+
+
+class _Exchange:
+    """One request and its response. The socket is kept by hand, since http.client lets go of it early."""
+
+    def __init__(self, target: Target, path: str, body: Mapping[str, Any] | None, limit: _Limit) -> None:
+        self.target, self.limit = target, limit
+        self.connection = http.client.HTTPConnection(target.host, target.port, timeout=limit.left(target))
+        headers = {"Accept": "text/event-stream"}
+        if target.key:
+            headers["Authorization"] = f"Bearer {target.key}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            payload = None if body is None else json.dumps(body).encode()
+            self.connection.request("GET" if body is None else "POST", path, body=payload, headers=headers)
+            self.socket = self.connection.sock
+            self.socket.settimeout(limit.left(target))
+            self.response = self.connection.getresponse()
+            if self.response.status != http.client.OK:
+                raise ProbeError("status", _complaint(self.response), target.where, self.response.status)
+        except Exception as exc:
+            self.connection.close()
+            raise _translated(exc, target) from exc
+
+    def lines(self) -> Iterator[str]:
+        """Each read is one ``recv`` with the time that is left, so a peer that drips bytes cannot stretch it."""
+        pending, size = b"", 0
+        while True:
+            try:
+                self.socket.settimeout(self.limit.left(self.target))
+                chunk = self.response.read1(65536)
+            except Exception as exc:
+                raise _translated(exc, self.target) from exc
+            size += len(chunk)
+            if size > MAX_BODY:
+                raise ProbeError("garbage", f"the answer is longer than {MAX_BODY} bytes", self.target.where)
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace").strip()
+            if not chunk:
+                if pending:
+                    yield pending.decode("utf-8", "replace").strip()
+                return
+
+    def close(self) -> None:
+        self.response.close()
+        self.connection.close()
+
+
+def _events(target: Target, body: Mapping[str, Any], limit: _Limit) -> Iterator[dict[str, Any]]:
+    """The JSON of each ``data:`` line (server-sent events), until ``[DONE]``."""
+    exchange = _Exchange(target, PATHS["generate"], body, limit)
+    done = False
+    try:
+        for line in exchange.lines():
+            if not line.startswith("data:"):
+                continue
+            data = line[len("data:") :].strip()
+            if data == "[DONE]":
+                done = True
+                break
+            yield _object(data, target)
+    finally:
+        exchange.close()
+    if not done:
+        raise ProbeError("garbage", "the answer ends in the middle", target.where)
+
+
+def _translated(exc: Exception, target: Target) -> ProbeError:
+    if isinstance(exc, ProbeError):
+        return exc
+    if isinstance(exc, (socket.timeout, TimeoutError)):
+        return ProbeError("timeout", "no complete answer within the time limit", target.where)
+    if isinstance(exc, ConnectionRefusedError):
+        return ProbeError("refused", "nothing listens there", target.where)
+    return ProbeError("garbage", f"the connection broke ({type(exc).__name__}: {exc})", target.where)
+
+
+def _complaint(response: http.client.HTTPResponse) -> str:
+    """``HTTP 404 Not Found: <what the engine says>`` from OpenAI's error object, or the beginning of the body."""
+    text = response.read(4096).decode("utf-8", "replace")
+    try:
+        document = json.loads(text)
+        error = document.get("error")
+        text = str(error.get("message") if isinstance(error, Mapping) else error or document.get("detail") or text)
+    except (ValueError, AttributeError):
+        pass
+    said = " ".join(text.split())[:300]
+    return f"HTTP {response.status} {response.reason}" + (f": {said}" if said else "")
+
+
+def _object(data: str, target: Target) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except ValueError as exc:
+        raise ProbeError("garbage", f"the answer is no JSON: {data[:80]!r}", target.where) from exc
+    if not isinstance(document, dict) or not isinstance(document.get("choices") or [], list):
+        raise ProbeError("garbage", f"the answer is no chat completion: {data[:80]!r}", target.where)
+    return document
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+# -- waiting for an engine that starts --------------------------------------------------------------------------------
+
+
+def unit_state(unit: str, runner: Runner = run_program) -> UnitState:
+    names = "LoadState,ActiveState,SubState,MainPID,Result,ExecMainStatus,NRestarts,InvocationID"
+    return parse_show(runner(["systemctl", "show", unit, "-p", names]).out)
+
+
+def wait_ready(
+    target: Callable[[], Target],
+    question: Question,
+    unit: str,
+    timeout_s: float,
+    *,
+    runner: Runner = run_program,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Answer:
+    """Ask until tokens come. Ends early, with the cause from the journal, when the unit has died or was restarted.
+
+    ``target`` is called for each attempt, since the key file may be written while the unit starts.
+    """
+    deadline = clock() + timeout_s
+    baseline = unit_state(unit, runner) if unit else UnitState(active="active")
+    while True:
+        left = max(deadline - clock(), 0.001)
+        limited = Question(question.prompt, question.max_tokens, min(question.timeout_s, left))
+        try:
+            return ask(target(), limited, clock)
+        except ProbeError as exc:
+            last = exc
+        if unit:
+            state = unit_state(unit, runner)
+            if dead(baseline, state):
+                failed = baseline if state.restarts > baseline.restarts else state
+                found = f"the engine died while it started ({describe(state)})"
+                raise SparkError(found, unit, explain(unit, runner, failed.invocation))
+        if last.status in (http.client.UNAUTHORIZED, http.client.NOT_FOUND, http.client.BAD_REQUEST):
+            raise SparkError(last.found, last.where, refused(last.status, unit)) from last
+        if clock() >= deadline:
+            remedy = explain(unit, runner, baseline.invocation) if unit else "See its log"
+            raise SparkError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, remedy) from last
+        sleep(POLL_S)
+
+
+def dead(baseline: UnitState, state: UnitState) -> bool:
+    return state.stopped or state.sub == "auto-restart" or state.restarts > baseline.restarts
+
+
+def describe(state: UnitState) -> str:
+    status = f", exit status {state.exit_status}" if state.exit_status else ""
+    return f"{state.active}/{state.sub}, Result={state.result}{status}, {state.restarts} restarts"
+
+
+def explain(unit: str, runner: Runner = run_program, invocation: str = "") -> str:
+    """The known cause with its remedy if the journal shows one, and the journal's telling lines.
+
+    ``invocation`` narrows it to one start of the unit: messages of its processes, and systemd's about it.
+    """
+    which = [f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"] if invocation else ["-u", unit]
+    argv = ["journalctl", *which, "-n", str(JOURNAL_SEARCHED), "--no-pager", "-o", "cat"]
+    lines = [_COLOUR.sub("", line).rstrip() for line in runner(argv).out.splitlines() if line.strip()]
+    plain = [_PREFIX.sub("", line) for line in lines]
+    # Tracebacks end in their exception. The first ones are the cause, later ones what followed from it.
+    shown = list(dict.fromkeys(line for line in plain if _EXCEPTION.match(line)))[:JOURNAL_SHOWN]
+    shown = shown or lines[-JOURNAL_SHOWN:]
+    tail = "\n".join(f"    {line[:240]}" for line in shown) or "    (nothing)"
+    cause = known_cause(lines)
+    remedy = cause[1] if cause else ""
+    if engine_names.instance_of(unit):
+        remedy = engine_names.of_entry(remedy)
+    hint = f"It seems that {cause[0]}. {remedy}.\n" if cause else ""
+    return f"{hint}From its journal (all of it: journalctl -u {unit}):\n{tail}"
+
+
+def known_cause(lines: Sequence[str]) -> tuple[str, str] | None:
+    """(cause, remedy), the first of :data:`CAUSES` that any line shows."""
+    text = "\n".join(lines)
+    return next(((cause, remedy) for pattern, cause, remedy in CAUSES if re.search(pattern, text)), None)
+
+
+def refused(status: int, unit: str = "") -> str:
+    if status == http.client.UNAUTHORIZED:
+        return f"The running engine has another key: restart it, systemctl restart {unit or _ENGINE}"
+    return "The running engine is not the planned one: run the engine layer"
+
+
+# -- sparkmatrix-node probe -------------------------------------------------------------------------------------------
+
+HELP = "ask the engine on this node for tokens"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prompt", default=PROMPT)
+    parser.add_argument("--max-tokens", type=int, default=16)
+    parser.add_argument("--timeout", type=float, default=60, help="seconds")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--config", default="", help=argparse.SUPPRESS)
+    engine_names.choose(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        config = read_config(arguments.config or engine_names.Names(arguments.service).description)
+        target = Target(config["host"], config["port"], config["model"], read_key(config["key_file"]), task_of(config))
+        answer = ask(target, Question(arguments.prompt, arguments.max_tokens, arguments.timeout))
+    except SparkError as exc:
+        if arguments.json:
+            _say(json.dumps({"ok": False, "error": str(exc)}))
+        else:
+            _say(f"The engine gives no answer. {exc}")
+        return 1
+    if arguments.json:
+        told = {name: config.get(name) for name in ("engine", "backend", "endpoint", "recipe", "nodes")}
+        _say(json.dumps({"ok": True, **told, **answer.as_dict()}))
+    else:
+        if answer.text:
+            _say(answer.text)
+        _say(f"-- {answer.model}: {answer.measured}")
+    return 0
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """What the engine layer wrote about the service; ``host``, ``port``, ``model`` and ``key_file`` are there."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        complete = (
+            isinstance(document["host"], str)
+            and isinstance(document["port"], int)
+            and isinstance(document["model"], str)
+            and isinstance(document["key_file"], str)
+        )
+    except FileNotFoundError as exc:
+        several = [name for name in engine_names.instances() if name]
+        remedy = f"There are several: --service {' or '.join(several)}" if several else "Ask the head (spark_rank 0)"
+        raise SparkError("no engine serves on this node", path, remedy) from exc
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise SparkError(f"the description of the engine is damaged ({exc})", path, "Run the engine layer") from exc
+    if not complete:
+        raise SparkError("the description of the engine is damaged", path, "Run the engine layer")
+    return dict(document)
+
+
+def target_of(config: Mapping[str, Any]) -> Target:
+    """What a description is about, with the key that it is asked with now."""
+    key = read_key(config["key_file"]) if config.get("key", True) else ""
+    return Target(config["host"], config["port"], config["model"], key, task_of(config))
+
+
+def task_of(config: Mapping[str, Any]) -> str:
+    """Of a description; one of an earlier release has none."""
+    return str(config.get("task") or "generate")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

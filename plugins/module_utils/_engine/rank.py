@@ -1,0 +1,310 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The ranks of this node: report, start, stop. Run by the keeper on the head, and over ssh on the other nodes.
+
+Which units they are, and in which order they start, is in ``/etc/sparkmatrix/engine.json`` of the node (of several
+services: of the one that spans nodes); whoever asks can name none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank_processes
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import explain
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import RUNNING
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, UnitState, Wanted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import memory_watchdog
+
+CONFIG = "/etc/sparkmatrix/engine.json"
+WATCH_S = 2.0  # between two reports of rank-watch
+# A rank that is killed has no request to finish: what it does not end by itself in this time is killed.
+KILL_GRACE_S = 5.0
+CLIENT_S = 20.0  # for Compose to see that its container is gone, and to remove it
+STOP_S = 60.0
+LOOK_S = 10.0  # between two looks at the processes of the ranks: they go through all processes of the node
+_REMEDY = "Run the engine layer"
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """``units`` in the order in which they start; ``engine`` is the one with the engine itself, or empty."""
+
+    units: tuple[str, ...]
+    engine: str = ""
+    config_hash: str = ""  # that the engine's unit has to run with
+    container: bool = False
+    stop_s: float = STOP_S
+
+
+def config(root: str = "/") -> str:
+    """The description of the ranks that peers ask for: of the service that is alone, or of the one that spans nodes.
+
+    There is one of these at most on a node.
+    """
+    found = engine_names.instances(root)
+    for instance in found if "" not in found else ():
+        path = Names(instance).description
+        try:
+            document = json.loads((Path(root) / path.lstrip("/")).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(document, dict) and document.get("nodes", 1) > 1:
+            return path
+    return CONFIG
+
+
+def read(path: str = CONFIG) -> Ranks:
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        return parse(document)
+    except FileNotFoundError as exc:
+        raise SparkError("this node takes part in no engine", path, _REMEDY) from exc
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise SparkError(f"the description of the engine is damaged ({exc})", path, _REMEDY) from exc
+
+
+def parse(document: Mapping[str, Any]) -> Ranks:
+    units = document["units"]
+    if not isinstance(units, list) or not all(isinstance(unit, str) for unit in units):
+        raise ValueError("units is no list of names")
+    engine = str(document.get("unit") or "")
+    if engine and engine not in units:
+        raise ValueError(f"{engine} is not among the units")
+    return Ranks(
+        units=tuple(units),
+        engine=engine,
+        config_hash=str(document.get("config_hash") or ""),
+        container=document.get("runtime") == "container",
+        stop_s=float(document.get("stop_timeout_s") or STOP_S),
+    )
+
+
+class Node:
+    """The units of this node. ``runner``, ``root`` and the clock are replaced by tests."""
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        *,
+        runner: Runner = run_command,
+        root: str = "/",
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.ranks = ranks
+        self.runner = runner
+        self.root = root
+        self.sleep = sleep
+        self.clock = clock
+        self.deaths: dict[tuple[str, str], str] = {}
+        self.containers: dict[tuple[str, str], str] = {}
+        self.looked_at = 0.0
+        self.looked_for: dict[str, str] = {}  # unit: invocation
+        self.seen: dict[str, rank_processes.Unit] = {}
+        self.known: dict[str, dict[str, str]] = {}  # unit: processes of its ranks, those that died too
+
+    def _service(self, unit: str, state: str = "started") -> Service:
+        wanted = Wanted(unit, state, start_timeout_s=self.ranks.stop_s + 30 if state == "stopped" else 90.0)
+        return Service(wanted, runner=self.runner, root=self.root, sleep=self.sleep, clock=self.clock)
+
+    def report(self) -> dict[str, Any]:
+        """One JSON object, see :func:`_keeper.member`."""
+        units = {}
+        for unit in self.ranks.units:
+            state = self._service(unit).read()
+            units[unit] = {
+                "active": state.active,
+                "sub": state.sub,
+                "invocation": state.invocation,
+                "result": state.result,
+                "status": state.exit_status,
+                "hash": state.running_hash,
+                "wanted": self.ranks.config_hash if unit == self.ranks.engine else "",
+            }
+            if state.active == "failed":
+                units[unit]["why"] = self._why(unit, state.invocation)
+        self._look(units)
+        return {
+            "units": units,
+            "boot": boot_id(self.root),
+            "available": meminfo.read(self.root).get("MemAvailable", 0),
+            "watchdog": self._watchdog(),
+        }
+
+    def _look(self, units: Mapping[str, dict[str, Any]]) -> None:
+        """Add the processes of the ranks of each running unit, and the most that one has read, and written, bytes.
+
+        Nothing is said of the processes of a unit that could not be looked at yet: who asks must not miss any for that.
+        """
+        running = {unit: str(found["invocation"]) for unit, found in units.items() if found["active"] in RUNNING}
+        if running != self.looked_for or self.clock() - self.looked_at >= LOOK_S:
+            marks = {unit: self._mark(unit, invocation) for unit, invocation in running.items()}
+            self.seen = rank_processes.look({unit: mark for unit, mark in marks.items() if mark}, self.root)
+            same = {unit: known for unit, known in self.known.items() if self.looked_for.get(unit) == running.get(unit)}
+            self.known = {**same, **{unit: {**same.get(unit, {}), **seen.ranks} for unit, seen in self.seen.items()}}
+            self.looked_at, self.looked_for = self.clock(), running
+        for unit in running:
+            if unit in self.seen:
+                units[unit]["read"], units[unit]["written"] = self.seen[unit].read, self.seen[unit].written
+            if unit in self.known:
+                known = self.known[unit].items()
+                units[unit]["ranks"] = {one: name for one, name in known if rank_processes.alive(one, self.root)}
+
+    def _mark(self, unit: str, invocation: str) -> str:
+        """What the control group of the unit's processes is called: a container's has its id, asked once per start."""
+        if not self.ranks.container:
+            return f"/{unit}"
+        if (unit, invocation) not in self.containers:
+            done = self.runner(["docker", "inspect", "--format", "{{.Id}}", "--", _container(unit)])
+            if done.rc != 0 or not done.out.strip():
+                return ""
+            self.containers = {key: found for key, found in self.containers.items() if key[0] != unit}
+            self.containers[unit, invocation] = done.out.strip()
+        return self.containers[unit, invocation]
+
+    def _why(self, unit: str, invocation: str) -> str:
+        """What its journal says, read once per death."""
+        if (unit, invocation) not in self.deaths:
+            self.deaths = {(unit, invocation): explain(unit, self.runner, invocation)}
+        return self.deaths[unit, invocation]
+
+    def _watchdog(self) -> dict[str, str] | None:
+        """When and why the memory watchdog stopped something last."""
+        try:
+            found = json.loads(_text(Path(self.root) / memory_watchdog.REASON.lstrip("/")))
+            return {"time": str(found["time"]), "reason": str(found["reason"])}
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def start(self, *, only: str = "") -> None:
+        """Start the units in their order (or ``only`` one); those that run are left alone."""
+        for unit in [only] if only else self.ranks.units:
+            self._service(unit).run()
+
+    def stop(self) -> None:
+        """In the opposite order, with the time that each unit has for ending its requests."""
+        for unit in reversed(self.ranks.units):
+            service = self._service(unit, "stopped")
+            if service.read().load == "loaded":
+                service.run()
+
+    def kill(self) -> None:
+        """All at once, and by force after a short grace: after a failure there is nothing to finish.
+
+        Of a container the unit's own processes are only Compose's clients, the one that removes the container among
+        them. So the container is killed, which may have requests that wait for a rank that is dead; they end with it.
+        """
+        left = [unit for unit in self.ranks.units if not self._stopped(unit)]
+        for unit in reversed(left):
+            self.runner(["systemctl", "--no-block", "stop", "--", unit])
+        left = self._wait(left, KILL_GRACE_S)
+        if self.ranks.container:
+            if left:
+                self.runner(["docker", "kill", "--", *map(_container, left)])
+            left = self._wait(left, CLIENT_S)
+        for unit in left:
+            self.runner(["systemctl", "kill", "--signal=SIGKILL", "--", unit])
+        left = self._wait(left, STOP_S)
+        if left:
+            raise SparkError(
+                "does not stop, not even when killed",
+                ", ".join(left),
+                "A process that hangs in the kernel needs a reboot of this node",
+            )
+
+    def _wait(self, units: Sequence[str], at_most_s: float) -> list[str]:
+        """Until they have stopped; those that have not."""
+        deadline = self.clock() + at_most_s
+        while True:
+            left = [unit for unit in units if not self._stopped(unit)]
+            if not left or self.clock() > deadline:
+                return left
+            self.sleep(0.2)
+
+    def _stopped(self, unit: str) -> bool:
+        state: UnitState = self._service(unit).read()
+        return state.stopped
+
+
+def _container(unit: str) -> str:
+    """Its container's name, which it has from the unit."""
+    return unit.partition(".")[0]
+
+
+def boot_id(root: str) -> str:
+    """Another one after each boot, of a container too: the kernel's, and when the first process started (proc(5))."""
+    fields = _text(Path(root) / "proc/1/stat").rpartition(")")[2].split()
+    started = fields[19] if len(fields) > 19 else ""
+    return f"{_text(Path(root) / 'proc/sys/kernel/random/boot_id')}-{started}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def watch(node: Node, rounds: int | None = None, tell: Callable[[str], None] = say) -> None:
+    """A report every two seconds, until nobody listens any more (writing fails then)."""
+    done = 0
+    while rounds is None or done < rounds:
+        try:
+            said = json.dumps(node.report())
+        except SparkError as exc:  # the next one may come: systemd is busy, or starts itself anew
+            said = str(exc)
+        tell(said)
+        done += 1
+        node.sleep(WATCH_S)
+
+
+# -- sparkmatrix-node rank --------------------------------------------------------------------------------------------
+
+HELP = "report, start or stop the ranks of this node"
+ACTIONS = ("status", "watch", "start", "stop", "kill")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=ACTIONS, help="watch: report every two seconds; kill: stop by force")
+    parser.add_argument("--config", default="", help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        act(Node(read(arguments.config or config())), arguments.action)
+    except SparkError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+    except BrokenPipeError:  # who watched has gone
+        return 0
+    return 0
+
+
+def act(node: Node, action: str) -> None:
+    if action == "watch":
+        watch(node)
+    elif action == "status":
+        say(json.dumps(node.report()))
+    else:
+        {"start": node.start, "stop": node.stop, "kill": node.kill}[action]()

@@ -1,0 +1,116 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The units of all services of this node together: engines, or the keepers that start them.
+
+Which services were here before is known to the node alone: a service that left the inventory is found by its unit file,
+or by its process where an earlier run has removed the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import HISTORY, STATE
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result, Service, Wanted
+
+
+@dataclass
+class Outcome:
+    changed: bool = False
+    units: list[str] = field(default_factory=list)
+    before: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, unit: str, result: Result) -> None:
+        self.units.append(unit)
+        self.changed = self.changed or result.changed
+        if result.changed:
+            self.before[unit], self.after[unit] = result.before, result.after
+
+
+def found(kind: str, runner: Runner = run_command, root: str = "/") -> list[str]:
+    """Units of a kind that are installed or loaded."""
+    names = set(installed(kind, root))
+    listed = runner(["systemctl", "list-units", "--all", "--plain", "--no-legend", f"sparkmatrix-{kind}*.service"])
+    names.update(line.split()[0] for line in listed.out.splitlines() if line.strip())
+    return sorted(name for name in names if _kind(name) == kind)
+
+
+def installed(kind: str, root: str = "/") -> list[str]:
+    there = (Path(root) / engine_names.UNITS.lstrip("/")).glob(f"sparkmatrix-{kind}*.service")
+    return sorted(path.name for path in there if _kind(path.name) == kind)
+
+
+def descriptions(units: Sequence[str]) -> list[str]:
+    return [Names(engine_names.instance_of(unit)).description for unit in units]
+
+
+def over_ray(only: str = "", root: str = "/") -> bool:
+    """Whether a service of this node (or ``only`` this one) has ranks in Ray here, as its description says."""
+    for instance in engine_names.instances(root):
+        path = Path(root) / Names(instance).description.lstrip("/")
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            units = json.loads(path.read_text(encoding="utf-8")).get("units") or []
+            if (not only or instance == only) and engine_names.RAY_UNIT in units:
+                return True
+    return False
+
+
+def _kind(unit: str) -> str:
+    match = engine_names.UNIT.match(unit)
+    return match.group(1) if match else ""
+
+
+def bring(
+    kind: str,
+    state: str,
+    *,
+    keep: Sequence[str] = (),
+    only: str = "",
+    timeout_s: float = 90.0,
+    check_mode: bool = False,
+    root: str = "/",
+    runner: Runner = run_command,
+    service: Callable[..., Service] = Service,
+) -> Outcome:
+    """All units of ``kind`` but those of ``keep`` into ``state``. A keeper starts at boot, unless it is stopped.
+
+    ``only``: the unit of this service alone.
+    """
+    outcome = Outcome()
+    enabled = None if kind == "engine" else state == "started"
+    for unit in installed(kind, root) if state == "started" else found(kind, runner, root):
+        if unit in keep or (only and engine_names.instance_of(unit) != only):
+            continue
+        wanted = Wanted(unit, state, enabled=enabled, start_timeout_s=timeout_s)
+        outcome.add(unit, service(wanted, check_mode=check_mode, runner=runner, root=root).run())
+        if state == "absent" and kind == "keeper":
+            outcome.changed = _forget(unit, check_mode, root) or outcome.changed
+    return outcome
+
+
+def _forget(unit: str, check_mode: bool, root: str) -> bool:
+    """What the keeper has kept; the directory of the one that is alone holds those of the others."""
+    instance = engine_names.instance_of(unit)
+    directory = Path(root) / Names(instance).kept.lstrip("/")
+    paths = [directory] if instance else [directory / STATE, directory / HISTORY]
+    there = [path for path in paths if path.exists()]
+    for path in there if not check_mode else ():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+    return bool(there)

@@ -1,0 +1,752 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Bring the fabric interfaces of one node into the planned state, and give them back.
+
+What counts is the *effective* state: addresses and MTU that the kernel uses, not what a file says. Only our interfaces
+are touched, see :mod:`_fabric.renderer`.
+
+Order of a change. A run that dies anywhere is taken back by the node (:mod:`_fabric.rollback`) or completed by the
+next::
+
+    validate -> arm -> fact: applying -> memory of what was there -> files -> our interfaces -> wait -> sysctls -> names
+
+The memory, ``/var/lib/sparkmatrix/fabric.json``, holds per interface what the files of :mod:`_managed.files` cannot:
+MTU, administrative state and sysctls from before the first change, and every address and route that we ever placed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import POLL_S, Machine, alone
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import forward, rollback, show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan as fabric_netplan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer as fabric_renderer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
+    FACT_PATH,
+    FabricFact,
+    Rail,
+    dump,
+    load,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
+    ARP,
+    LOCK,
+    MEMORY,
+    WHAT,
+    Effective,
+    Memory,
+    effective,
+    read_sysctl,
+    sysctl_name,
+    sysctl_wanted,
+    write_sysctl,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
+    STATE_DIR,
+    File,
+    Result,
+    State,
+    apply_set,
+    originals,
+    put_state,
+    remove_set,
+)
+
+SET = "fabric"
+FACT_SET = "fabric_fact"
+SYSCTL_FILE = "/etc/sysctl.d/90-sparkmatrix-fabric.conf"
+GID_WAIT_S = 3.0
+MARGIN_S = 10  # of fabric_rollback_seconds, for everything but waiting
+FORGOTTEN = "the unconfirmed change of an interrupted run is no longer pending"
+TAKEN_OVER = "the unconfirmed change of an interrupted run is taken over"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """``fact`` None: nothing is wanted, give everything back. ``hosts``: lines for /etc/hosts."""
+
+    fact: FabricFact | None
+    hosts: Sequence[str] = ()
+    connection_interface: str = ""
+    timeout_s: float = 30.0
+    rollback_s: float = 120.0
+    backend: str = "auto"  # or networkd, networkmanager
+    foreign: str = "refuse"  # or adopt
+    ipv6: bool = False
+
+    @property
+    def rails(self) -> tuple[Rail, ...]:
+        return self.fact.rails if self.fact else ()
+
+
+@dataclass
+class Outcome:
+    """What was done, or in check mode would be."""
+
+    changed: bool = False
+    diff: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)  # one line each, for people
+    fact_applied: bool = False  # the fact on disk is this plan's, in state applied
+    fact: dict[str, Any] | None = None  # the fact on disk
+    transaction: str = ""  # waits for its confirmation; "" when nothing does
+    backend: str = ""
+
+
+def target(rail: Rail) -> Effective:
+    return Effective(True, True, True, rail.mtu, (f"{rail.address}/{rail.prefix}",))
+
+
+def reached(now: Effective, rail: Rail) -> bool:
+    """Carrier is not asked for: a cable that is pulled is the probe's finding, no reason to configure again."""
+    wanted = target(rail)
+    return (now.up, now.mtu, now.addresses) == (wanted.up, wanted.mtu, wanted.addresses)
+
+
+def routes_in_force(machine: Machine) -> set[tuple[str, str, str]]:
+    """``(destination, via, netdev)`` of the main table; a single address gets its /32."""
+    done = machine.command("ip", "-j", "-4", "route", "show", step="reading the routes")
+    try:
+        entries = [entry for entry in json.loads(done.out or "[]") if entry.get("gateway")]
+        return {(_network(entry["dst"]), entry["gateway"], entry["dev"]) for entry in entries}
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise SparkError(f"the output of 'ip -j route show' cannot be read ({exc})", "", "Update iproute2") from exc
+
+
+def _network(destination: str) -> str:
+    return destination if "/" in destination or destination == "default" else f"{destination}/32"
+
+
+def sysctls_asked(fact: FabricFact | None, ipv6: bool) -> dict[str, int]:
+    """Per fabric interface, see :mod:`_fabric.interfaces`."""
+    asked = dict(ARP)
+    if not ipv6:
+        asked["disable_ipv6"] = 1
+    if fact is not None and fact.forwarding:
+        asked["forwarding"] = 1
+    if fact is not None and (fact.forwarding or fact.routes):
+        asked["rp_filter"] = 2
+    return asked
+
+
+def sysctls_needed(
+    machine: Machine, netdevs: Iterable[str], memory: Memory, asked: Mapping[str, int]
+) -> dict[tuple[str, str], int]:
+    """The sysctls that have to be set because nobody else does: by what was there before us, not by what we set."""
+    needed = {}
+    for netdev in netdevs:
+        before = memory.interfaces.get(netdev, {}).get("sysctls", {})
+        for key, value in asked.items():
+            own = before.get(key, read_sysctl(machine, netdev, key))
+            if own is not None and sysctl_wanted(machine, key, value, own):
+                needed[netdev, key] = value
+    return needed
+
+
+def _sysctl_text(needed: Mapping[tuple[str, str], int]) -> str:
+    # systemd-udevd applies lines for an interface when it appears (99-systemd.rules), so a late NIC gets them as well.
+    lines = [
+        "# Written by the role fabric of sparkmatrix.cluster. Both halves of a cage share one Ethernet segment: each",
+        "# answers ARP for its own address only. IPv6 addresses would shift the GIDs of RDMA.",
+        *(f"{sysctl_name(netdev, key)} = {value}" for (netdev, key), value in sorted(needed.items())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# --- the work --------------------------------------------------------------------------------------------------------
+
+
+def reconcile(machine: Machine, wanted: Wanted, *, check_mode: bool = False) -> Outcome:
+    """Make ``wanted`` true. Raises :class:`SparkError` that names the step; then what was there before is back.
+
+    A change of interfaces is pending afterwards: :attr:`Outcome.transaction` has to be confirmed within
+    ``wanted.rollback_s``, else the node takes it back.
+    """
+    least = wanted.timeout_s + MARGIN_S
+    if wanted.rails and wanted.rollback_s < least:
+        raise SparkError(
+            f"{wanted.rollback_s:g} s are less than the {least:g} s that a change may take",
+            "fabric_rollback_seconds",
+            "Raise it, or lower fabric_apply_timeout_s",
+        )
+    if check_mode:
+        return _Apply(machine, wanted, check_mode).run()
+    with alone(machine, WHAT, LOCK):
+        return _Apply(machine, wanted, check_mode).run()
+
+
+class _Apply:
+    def __init__(self, machine: Machine, wanted: Wanted, check_mode: bool) -> None:
+        self.machine = machine
+        self.wanted = wanted
+        self.check_mode = check_mode
+        self.outcome = Outcome()
+        self.memory = Memory.parse(machine.read(MEMORY))
+        self.pending = rollback.GUARD.pending(machine)
+        self.before = effective(machine) if wanted.rails or self.memory.interfaces else {}
+        self.rails = {rail.netdev: rail for rail in wanted.rails}
+        self.asked = sysctls_asked(wanted.fact, wanted.ipv6)
+        self.routes = [(r.destination, r.via, r.netdev) for r in (wanted.fact.routes if wanted.fact else ())]
+        self.forwards = [*self.rails] if wanted.fact and wanted.fact.forwarding else []
+        self.adopted: list[File] = []
+        remembered = self.memory.backend if self.memory.interfaces else ""
+        self.backend = fabric_renderer.choose(machine, wanted.backend, remembered) if wanted.rails else remembered
+
+    # -- compare
+
+    def run(self) -> Outcome:
+        self._read_fact()
+        leaving = [netdev for netdev in self.memory.interfaces if netdev not in self.rails]
+        off = [n for n, rail in self.rails.items() if not reached(self.before.get(n, Effective()), rail)]
+        lost = self._lost_routes()
+        shut = forward.missing(self.machine, self.forwards) if self.forwards else []
+        after = self._remember()
+        needed = sysctls_needed(self.machine, self.rails, after, self.asked)
+        wrong_sysctls = {
+            (netdev, key): value
+            for (netdev, key), value in needed.items()
+            if sysctl_wanted(self.machine, key, value, read_sysctl(self.machine, netdev, key) or 0)
+        }
+        self.adopted = self._adopt() if self.rails else []
+        files = self._files(after, needed)
+        planned = self._apply_files(files, check_mode=True)
+        hosts_before = self.machine.read(etc_hosts.PATH) or ""
+        hosts_after = etc_hosts.with_block(hosts_before, self.wanted.hosts if self.rails else (), rollback.OWNER)
+
+        network = bool(planned.changed or leaving or off or lost or shut)
+        if network and self.rails:
+            self._check(off)
+            self._validate(files)
+        self._describe(leaving, off, planned, wrong_sysctls, hosts=(hosts_before, hosts_after), missing=[*lost, *shut])
+        self.outcome.backend = self.backend
+        if self.check_mode or not self.outcome.changed:
+            return self.outcome
+
+        if self.rails:
+            self._arm(files, after, leaving)
+        try:
+            self._write_fact()
+            if network or wrong_sysctls:
+                self._change_network(files, after, needed, leaving)
+            if hosts_after != hosts_before:
+                etc_hosts.write(self.machine, hosts_after)
+        except SparkError as exc:
+            self._roll_back(exc)
+        if not self.rails:
+            self._forget_guard()
+        return self.outcome
+
+    def _read_fact(self) -> None:
+        text = self.machine.read(FACT_PATH)
+        if text is None:
+            return
+        with contextlib.suppress(ValueError, SparkError):
+            fact = load(json.loads(text), self.wanted.fact.host if self.wanted.fact else "")
+            self.outcome.fact = fact.as_dict()
+            same = self.wanted.fact is not None and fact.plan_hash == self.wanted.fact.plan_hash
+            self.outcome.fact_applied = same and fact.state == "applied"
+            self._fact_is_this_plan = same
+
+    _fact_is_this_plan = False
+
+    def _lost_routes(self) -> list[str]:
+        """Wanted routes that are not in force, for people."""
+        if not self.routes:
+            return []
+        found = routes_in_force(self.machine)
+        return [
+            f"{netdev}: route to {to} via {via}" for to, via, netdev in self.routes if (to, via, netdev) not in found
+        ]
+
+    def _remember(self) -> Memory:
+        """The memory after this run: what was there is kept from the first time that an interface became ours."""
+        interfaces = {name: dict(entry) for name, entry in self.memory.interfaces.items() if name in self.rails}
+        for netdev, rail in self.rails.items():
+            if netdev not in interfaces:
+                now = self.before.get(netdev, Effective())
+                state = rollback.interface_state(self.machine, netdev, now, self.asked)
+                interfaces[netdev] = {**state, "addresses": []}
+            entry = interfaces[netdev]
+            # What is asked for only now was not changed before.
+            values = {key: read_sysctl(self.machine, netdev, key) for key in self.asked if key not in entry["sysctls"]}
+            entry["sysctls"] = {**entry["sysctls"], **{key: v for key, v in values.items() if v is not None}}
+            entry["sysctls"].update(self._no_longer_right(netdev, entry["sysctls"]))
+            ours = f"{rail.address}/{rail.prefix}"
+            if ours not in entry["addresses"]:
+                entry["addresses"] = sorted([*entry["addresses"], ours])
+            routes = [[to, via] for to, via, dev in self.routes if dev == netdev]
+            placed = entry.get("routes", [])
+            entry["routes"] = sorted([*placed, *(route for route in routes if route not in placed)])
+        started = self.memory.networkd_started
+        if self.rails and not self.memory.interfaces:
+            started = not fabric_renderer.networkd_runs(self.machine)
+        return Memory(interfaces, started and bool(interfaces), self.backend)
+
+    def _no_longer_right(self, netdev: str, before: Mapping[str, int]) -> dict[str, int]:
+        """Sysctls that were right without us, and are not any more: set by hand until the next boot, for example. What
+        is there now is what we change."""
+        found = {}
+        for key in set(before) & set(self.asked):
+            now = read_sysctl(self.machine, netdev, key)
+            right = not sysctl_wanted(self.machine, key, self.asked[key], before[key])
+            if right and now is not None and sysctl_wanted(self.machine, key, self.asked[key], now):
+                found[key] = now
+        return found
+
+    def _files(self, memory: Memory, needed: Mapping[tuple[str, str], int]) -> list[File]:
+        if not self.rails:
+            return []
+        renderer = fabric_renderer.RENDERERS[self.backend]
+        text = fabric_netplan.render(self._interfaces(), renderer, self.wanted.ipv6)
+        files = [
+            File(fabric_netplan.FILE, content=text.encode(), mode=0o600),
+            File(MEMORY, content=memory.text().encode()),
+            *self.adopted,
+        ]
+        if needed:
+            files.append(File(SYSCTL_FILE, content=_sysctl_text(needed).encode()))
+        if self.forwards:
+            files += forward.files()
+        return files
+
+    def _interfaces(self) -> list[fabric_netplan.Interface]:
+        return [
+            fabric_netplan.Interface(
+                r.netdev,
+                f"{r.address}/{r.prefix}",
+                r.mtu,
+                tuple((to, via) for to, via, netdev in self.routes if netdev == r.netdev),
+            )
+            for r in self.wanted.rails
+        ]
+
+    def _apply_files(self, files: Sequence[File], *, check_mode: bool) -> Result:
+        # Without files the set is given back; it is left alone if it never was there.
+        if not files and self.machine.read(f"{STATE_DIR}/{SET}.json") is None:
+            return Result()
+        return apply_set(SET, files, check_mode=check_mode, root=self.machine.root)
+
+    def _describe(
+        self,
+        leaving: Sequence[str],
+        off: Sequence[str],
+        planned: Result,
+        sysctls: Mapping[tuple[str, str], int],
+        *,
+        hosts: tuple[str, str],
+        missing: Sequence[str],
+    ) -> None:
+        changes, out = [], self.outcome
+        lines: tuple[list[str], list[str]] = ([], [])
+        for netdev in off:
+            lines[0].append(self.before.get(netdev, Effective()).line(netdev))
+            lines[1].append(target(self.rails[netdev]).line(netdev))
+        for netdev in leaving:
+            now = self.before.get(netdev, Effective())
+            ours = self.memory.interfaces[netdev]["addresses"]
+            rest = tuple(address for address in now.addresses if address not in ours)
+            back = replace(now, mtu=self.memory.interfaces[netdev]["mtu"], addresses=rest)
+            lines[0].append(now.line(netdev))
+            lines[1].append(f"{back.line(netdev)} (given back)")
+        for (netdev, key), value in sysctls.items():
+            lines[0].append(f"{netdev}: {key} {read_sysctl(self.machine, netdev, key)}")
+            lines[1].append(f"{netdev}: {key} {value}")
+        lines[1].extend(missing)
+        changes += lines[1]
+        if lines[0] or lines[1]:
+            before, after = ("".join(f"{line}\n" for line in part) for part in lines)
+            header = "effective state of the fabric interfaces"
+            out.diff.append({"before_header": header, "after_header": header, "before": before, "after": after})
+        out.diff += [entry for entry in planned.diff if MEMORY not in str(entry.get("before_header"))]
+        changes += planned.changed_paths
+        if hosts[0] != hosts[1]:
+            out.diff.append(
+                {
+                    "before_header": etc_hosts.PATH,
+                    "after_header": etc_hosts.PATH,
+                    "before": hosts[0],
+                    "after": hosts[1],
+                }
+            )
+            changes.append(etc_hosts.PATH)
+        if self.wanted.fact is None:
+            changes += remove_set(FACT_SET, check_mode=True, root=self.machine.root).changed_paths
+            changes += remove_set(rollback.GUARD.name, check_mode=True, root=self.machine.root).changed_paths
+        elif changes or not self._fact_is_this_plan:
+            changes.append(FACT_PATH)
+        if self.pending is not None:
+            changes.append(f"{rollback.GUARD.marker}: {TAKEN_OVER if self.rails else FORGOTTEN}")
+        out.changes, out.changed = changes, bool(changes)
+
+    # -- refuse
+
+    def _check(self, off: Sequence[str]) -> None:
+        self._check_connection()
+        for netdev in self.rails:
+            if netdev not in self.before:
+                raise SparkError("the interface is gone", netdev, "Check the cable and dmesg, and run again")
+            if self.before[netdev].master:
+                raise SparkError(
+                    f"is a member of {self.before[netdev].master}: a bond or bridge over the halves does not help RDMA",
+                    netdev,
+                    f"Take it apart (nmcli connection show; ip link set {netdev} nomaster), and run again",
+                )
+        if self.backend == fabric_renderer.NETWORKMANAGER and not fabric_renderer.networkmanager_runs(self.machine):
+            raise SparkError(
+                "NetworkManager shall configure the fabric, and it does not run",
+                "fabric_backend",
+                "Start it (systemctl start NetworkManager), or set fabric_backend: networkd",
+            )
+        self._check_foreign_addresses(off)
+        self._check_files()
+
+    def _check_connection(self) -> None:
+        """Where Ansible runs on the machine itself there is no connection, but its default route is not to be cut."""
+        remedy = "Connect over the management network: set ansible_host to the management address"
+        connection = self.wanted.connection_interface
+        if connection and connection in self.rails:
+            raise SparkError(
+                "this interface carries Ansible's connection, and changing it would cut the line", connection, remedy
+            )
+        management = self.wanted.fact.management_address if self.wanted.fact else ""
+        for netdev in self.rails:
+            addresses = self.before.get(netdev, Effective()).addresses
+            if management in [address.partition("/")[0] for address in addresses]:
+                raise SparkError(
+                    f"this interface has the management address {management}, and changing it would cut the line",
+                    netdev,
+                    "Set fabric_management_address to an address that is not on the fabric",
+                )
+        defaults = [netdev for to, _via, netdev in routes_in_force(self.machine) if to == "default"]
+        for netdev in self.rails:
+            if netdev in defaults:
+                raise SparkError(
+                    "this interface carries the default route, and changing it would cut the line",
+                    netdev,
+                    "Give the machine its default route over the management network, and run again",
+                )
+
+    def _check_foreign_addresses(self, off: Sequence[str]) -> None:
+        """An address that somebody set by hand would be lost when the interface is taken over."""
+        for netdev in off:
+            now = self.before[netdev]
+            ours = set(self.memory.interfaces.get(netdev, {}).get("addresses", ()))
+            ours |= {f"{self.rails[netdev].address}/{self.rails[netdev].prefix}"} | set(now.dynamic)
+            for address in now.addresses:
+                if address not in ours and not self._from_netplan(netdev, address):
+                    raise SparkError(
+                        f"has the address {address}, which this collection did not place and would take away",
+                        netdev,
+                        f"Remove it: ip addr del {address} dev {netdev}; if it is needed, move it to another interface",
+                    )
+
+    def _from_netplan(self, netdev: str, address: str) -> bool:
+        """It is in a netplan or NetworkManager file, which then is named with a better message."""
+        files = {**self._netplan_files(), **self._keyfiles()}
+        return any(address in text and netdev in text for text in files.values())
+
+    def _netplan_files(self) -> dict[str, str]:
+        return self._texts(fabric_netplan.DIRECTORIES, ".yaml")
+
+    def _keyfiles(self) -> dict[str, str]:
+        return self._texts((fabric_netplan.KEYFILES,), ".nmconnection")
+
+    def _texts(self, directories: Iterable[str], ending: str) -> dict[str, str]:
+        paths = (f"{d}/{name}" for d in directories for name in self.machine.names(d) if name.endswith(ending))
+        return {path: text for path in paths for text in [self.machine.read(path)] if text is not None}
+
+    def _conflicts(self, netplan: Mapping[str, str], keyfiles: Mapping[str, str]) -> list[fabric_netplan.Conflict]:
+        found = fabric_netplan.conflicts(netplan, self._interfaces())
+        return found + fabric_netplan.keyfile_conflicts(keyfiles, self._interfaces())
+
+    def _check_files(self) -> None:
+        """Everything that still is in the way, and why it cannot be adopted where that was asked for."""
+        adopted = [item.path for item in self.adopted]
+        found = [item for item in self._conflicts(self._netplan_files(), self._keyfiles()) if item.file not in adopted]
+        if found:
+            text = "; ".join(f"{item.file}: {item.found}" for item in found)
+            remedies = dict.fromkeys(item.remedy for item in found)
+            if self.wanted.foreign == "refuse":
+                choice = "Set fabric_foreign: adopt to have it put out of force until a reset. Or by hand"
+                remedies = dict.fromkeys([choice, *remedies])
+            else:
+                held = self._held()
+                why = {self._not_adoptable(item.file, held) for item in found}
+                remedies = dict.fromkeys([f"It cannot be adopted ({'; '.join(sorted(why))})", *remedies])
+            raise SparkError(
+                text, ", ".join(dict.fromkeys(item.netdev for item in found)), f"{'. '.join(remedies)}. Then run again"
+            )
+
+    # -- adopt
+
+    def _adopt(self) -> list[File]:
+        """Foreign files that are put out of force: same path, and their content is kept for the reset as that of every
+        other file that we replace. What was adopted before stays so while its original would be in the way."""
+        held = self._held()
+        netplan, keyfiles = self._netplan_files(), self._keyfiles()
+        on_disk = {**netplan, **keyfiles}
+        # Its original is still there where a run was cut off before it replaced it.
+        kept = {p: text for p, text in held.items() if on_disk.get(p, text) in (text, _out_of_force(p, text))}
+        netplan.update({path: text for path, text in kept.items() if path.endswith(".yaml")})
+        keyfiles.update({path: text for path, text in kept.items() if path.endswith(".nmconnection")})
+        texts = {**netplan, **keyfiles}
+        paths = dict.fromkeys(item.file for item in self._conflicts(netplan, keyfiles))
+        return [
+            File(path, content=_out_of_force(path, texts[path]).encode("utf-8", "surrogateescape"), mode=0o600)
+            for path in paths
+            if path in kept or (self.wanted.foreign == "adopt" and not self._not_adoptable(path, held))
+        ]
+
+    def _held(self) -> dict[str, str]:
+        """The originals of adopted files."""
+        places = (*(f"{place}/" for place in fabric_netplan.DIRECTORIES), f"{fabric_netplan.KEYFILES}/")
+        found = originals(SET, root=self.machine.root)
+        return {
+            path: state.content.decode("utf-8", "surrogateescape")
+            for path, state in found.items()
+            if state.kind == "file" and path.startswith(places) and path != fabric_netplan.FILE
+        }
+
+    def _not_adoptable(self, path: str, held: Mapping[str, str]) -> str:
+        """Why it is not put out of force, or nothing."""
+        if path in held:
+            return f"{path} was adopted before and has been changed since"
+        if not path.startswith("/etc/"):
+            return f"{path} belongs to a package or to the running system"
+        text = self.machine.read(path) or ""
+        if path.endswith(".nmconnection"):
+            return fabric_netplan.keyfile_not_adoptable(path, text)
+        return fabric_netplan.not_adoptable(path, text, self._nic_netdevs())
+
+    def _nic_netdevs(self) -> set[str]:
+        """The interfaces of the RDMA NIC, cabled or not: a guide's file names all four."""
+        root = self.machine.sysfs_root
+        return {path.name for path in root.glob("class/infiniband/*/device/net/*")} | set(self.rails)
+
+    # -- act
+
+    def _arm(self, files: Sequence[File], after: Memory, leaving: Sequence[str]) -> None:
+        held = [path for name in (SET, FACT_SET) for path in originals(name, root=self.machine.root)]
+        manifests = [f"{STATE_DIR}/{name}.json" for name in (SET, FACT_SET)]
+        ours = [FACT_PATH, MEMORY, *(item.path for item in files)]
+        paths = dict.fromkeys([*held, *ours, *manifests])
+        states = {}
+        for netdev in [*self.rails, *leaving]:
+            if netdev in self.before:
+                known, planned = (m.interfaces.get(netdev, {}) for m in (self.memory, after))
+                states[netdev] = {
+                    **rollback.interface_state(self.machine, netdev, self.before[netdev], self.asked),
+                    "routes": known.get("routes", []),
+                    "placed": planned.get("addresses", []),
+                    "placed_routes": planned.get("routes", []),
+                }
+        plan_hash = self.wanted.fact.plan_hash if self.wanted.fact else ""
+        self.pending = rollback.arm(self.machine, plan_hash, self.wanted.rollback_s, paths, states)
+        self.outcome.transaction = self.pending.id
+
+    def _forget_guard(self) -> None:
+        """Nothing is left that could be taken back."""
+        if self.pending is not None:
+            rollback.GUARD.disarm(self.machine, self.pending)
+        remove_set(rollback.GUARD.name, root=self.machine.root)
+
+    def _write_fact(self) -> None:
+        """Before the first change: a run that dies leaves a fact that no later layer accepts."""
+        fact = self.wanted.fact
+        if fact is None:
+            remove_set(FACT_SET, root=self.machine.root)
+            return
+        self.outcome.fact_applied = False
+        text = dump(replace(fact, state="applying"))
+        apply_set(FACT_SET, [File(FACT_PATH, content=text.encode())], root=self.machine.root)
+
+    def _change_network(
+        self,
+        files: Sequence[File],
+        memory: Memory,
+        needed: Mapping[tuple[str, str], int],
+        leaving: Sequence[str],
+    ) -> None:
+        self._install(files, memory, leaving)
+        fabric_renderer.generate(self.machine)
+        fabric_renderer.activate(self.machine, self.backend, [*self.rails])
+        for netdev in leaving:
+            fabric_renderer.release(self.machine, netdev, self.memory.interfaces[netdev])
+        for (netdev, key), value in needed.items():
+            write_sysctl(self.machine, netdev, key, value)
+        if self.forwards or self._forwarded():
+            forward.sync(self.machine, self.forwards)
+        self._wait()
+        # From here on the memory need not hold what has been given back.
+        apply_set(SET, files, root=self.machine.root)
+        if not self.rails and self.memory.networkd_started:
+            fabric_renderer.stop_networkd(self.machine)
+        self._wait_for_gids()
+
+    def _forwarded(self) -> bool:
+        """This node relayed before this run."""
+        return self.outcome.fact is not None and bool(self.outcome.fact["forwarding"])
+
+    def _current(self, files: Sequence[File]) -> list[File]:
+        """The set as it is on disk now."""
+        held = originals(SET, root=self.machine.root)
+        wanted = {item.path: item for item in files}
+        kept = []
+        for path in dict.fromkeys([*held, *wanted]):
+            if os.path.islink(self.machine.real(path)):
+                continue
+            text = self.machine.read(path)
+            if text is not None and path in held:
+                mode = os.stat(self.machine.real(path)).st_mode & 0o7777
+                kept.append(File(path, content=text.encode("utf-8", "surrogateescape"), mode=mode))
+        return kept
+
+    def _install(self, files: Sequence[File], memory: Memory, leaving: Sequence[str]) -> None:
+        # What leaves stays in the memory until it is given back, and everything is remembered before the first change.
+        remembered = Memory(
+            {**{netdev: self.memory.interfaces[netdev] for netdev in leaving}, **memory.interfaces},
+            memory.networkd_started or self.memory.networkd_started,
+            memory.backend,
+        )
+        if self.memory.interfaces and self.machine.read(f"{STATE_DIR}/{SET}.json") is None:
+            # The manifest was lost, and what we wrote would now count as the original. These paths are nobody else's.
+            own = [item.path for item in forward.files()]
+            for path in (fabric_netplan.FILE, SYSCTL_FILE, *own, MEMORY):
+                put_state(path, State(), root=self.machine.root)
+        first = File(MEMORY, content=remembered.text().encode())
+        others = [item for item in self._current(files) if item.path != MEMORY]
+        apply_set(SET, [first, *others], root=self.machine.root)
+        wanted = [item for item in files if item.path != MEMORY]
+        apply_set(SET, [first, *wanted], root=self.machine.root)
+
+    def _validate(self, files: Sequence[File]) -> None:
+        """Let netplan read everything in a scratch directory first, and look at what it makes of it."""
+        with tempfile.TemporaryDirectory(prefix="sparkmatrix-fabric-") as scratch:
+            for directory in fabric_netplan.DIRECTORIES:
+                for path, text in self._texts((directory,), ".yaml").items():
+                    _put(scratch + path, text)
+            for item in files:
+                if item.path.endswith(".yaml"):
+                    _put(scratch + item.path, (item.content or b"").decode("utf-8", "surrogateescape"))
+            self.machine.command(
+                "netplan",
+                "generate",
+                "--root-dir",
+                scratch,
+                step="validating the netplan configuration",
+                remedy="Install netplan.io, or correct the file that it names; nothing was changed",
+            )
+            made = Path(scratch + fabric_renderer.NETWORKS)
+            by_nm = self.backend == fabric_renderer.NETWORKMANAGER
+            place, ending = (Path(scratch + fabric_renderer.PROFILES), "nmconnection") if by_nm else (made, "network")
+            for interface in self._interfaces():
+                texts = [path.read_text() for path in place.glob(f"*netplan-{interface.netdev}.{ending}")]
+                if not any(interface.address in text for text in texts):
+                    raise SparkError(
+                        f"netplan accepts {fabric_netplan.FILE} but configures no {interface.address} from it",
+                        interface.netdev,
+                        "Look for another file that defines this interface: netplan get",
+                    )
+            self._check_pending(made)
+
+    def _check_pending(self, made: Path) -> None:
+        """``networkctl reload`` makes every file effective, also an edit of the management network that waits there."""
+        connection = self.wanted.connection_interface
+        if not connection:
+            return
+        pending = {path.name: path.read_text() for path in made.glob(f"*netplan-{connection}.network")}
+        for name, text in pending.items():
+            if self.machine.read(f"{fabric_renderer.NETWORKS}/{name}") != text:
+                raise SparkError(
+                    "its netplan configuration was edited and not applied yet; it would become effective now, and it "
+                    "carries Ansible's connection",
+                    connection,
+                    "Apply or take back that edit (sudo netplan try, at the machine), and run again",
+                )
+
+    def _wait(self) -> None:
+        """Until the kernel has it; networkd configures in the background."""
+        deadline = self.machine.clock() + self.wanted.timeout_s
+        while True:
+            now = effective(self.machine)
+            off = [netdev for netdev, rail in self.rails.items() if not reached(now.get(netdev, Effective()), rail)]
+            lost = [] if off else self._lost_routes()
+            if not off and not lost:
+                return
+            if self.machine.clock() >= deadline:
+                break
+            self.machine.sleep(POLL_S)
+        problems = [f"missing {route}" for route in lost]
+        for netdev in off:
+            state = now.get(netdev, Effective())
+            why = "" if state.carrier or not state.exists else " (no link: check the cable)"
+            problems.append(f"{state.line(netdev)}{why}, wanted: {target(self.rails[netdev]).line(netdev)}")
+        off = off or [*self.rails]
+        by_nm = self.backend == fabric_renderer.NETWORKMANAGER
+        raise SparkError(
+            f"waiting {self.wanted.timeout_s:g} s for the interfaces failed: {'; '.join(problems)}",
+            ", ".join(off),
+            f"Look at: nmcli device show {off[0]}; journalctl -u NetworkManager"
+            if by_nm
+            else f"Look at: networkctl status {off[0]}; journalctl -u systemd-networkd",
+        )
+
+    def _wait_for_gids(self) -> None:
+        """The RDMA driver follows addresses in the background; whoever measures next should not be too early."""
+        fact = self.wanted.fact
+        if fact is None or fact.transport != "rdma":
+            return
+        deadline = self.machine.clock() + GID_WAIT_S
+        devices = [rail.rdma_device for rail in self.wanted.rails]
+        while self.machine.clock() < deadline:
+            found = {gid.ipv4 for gid in show_gids.read(self.machine.sysfs_root, devices)}
+            if all(rail.address in found for rail in self.wanted.rails):
+                return
+            self.machine.sleep(POLL_S)
+
+    def _roll_back(self, cause: SparkError) -> None:
+        """Back to the last proven state, then report the failure. What gives everything back is run again instead."""
+        if self.pending is None or not self.rails:
+            raise cause
+        try:
+            left = rollback.put_back(self.machine, self.pending)
+        except SparkError as exc:
+            raise SparkError(
+                f"{cause.found}. Going back failed as well, the node tries again by itself: {exc.found}",
+                cause.where,
+                cause.remedy,
+            ) from cause
+        self.outcome.transaction = ""
+        state = f"The previous files are in force again, but {'; '.join(left)}" if left else ""
+        raise SparkError(
+            f"{cause.found}. {state or 'The previous configuration is in force again'}", cause.where, cause.remedy
+        )
+
+
+def _out_of_force(path: str, text: str) -> str:
+    return (
+        fabric_netplan.keyfile_out_of_force(text)
+        if path.endswith(".nmconnection")
+        else fabric_netplan.out_of_force(text)
+    )
+
+
+def _put(path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=_private) as stream:
+        stream.write(text)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,206 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The fabric fact: what the fabric role tells every later layer about one node.
+
+One JSON document per node at ``/etc/ansible/facts.d/sparkmatrix.fact``, read back as ``ansible_local.sparkmatrix``.
+:func:`load` is the only reader. Nobody downstream derives an interface name, an address or a GID again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+FACT_PATH = "/etc/ansible/facts.d/sparkmatrix.fact"
+SCHEMA_VERSION = 2
+STATES = ("planned", "applying", "applied")
+TOPOLOGIES = ("single", "direct", "ring", "switch", "mixed")
+TRANSPORTS = ("rdma", "socket")
+QOS = ("none", "roce")
+CABLE_SOURCES = ("lldp", "probe", "declared", "assumed")
+REMEDY = "Run the fabric layer again: ansible-playbook site.yml --tags fabric"
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One half of a cabled cage: one netdev, one RDMA device, one subnet."""
+
+    index: int  # 0-based, unique on this node; who shares the subnet is told by `segment` or `edge`
+    cage: int  # QSFP cage on the rear of the machine, from phys_port_name p0/p1
+    pcie_path: str  # PCI domain of the half, for example "0000" or "0002"
+    netdev: str
+    rdma_device: str
+    rdma_port: int
+    address: str  # IPv4
+    prefix: int  # bits
+    mtu: int  # bytes
+    link_gbps: float  # Gb/s of the cable, 0 when unknown
+    segment: str = ""  # switch: name of the subnet, for example "rail0"
+    neighbor: str = ""  # direct, ring: inventory name of the node at the other end
+    edge: str = ""  # direct, ring: name of the cable, the same at both ends, for example "spark1.0-spark2.1"
+    gid_index: int | None = None  # diagnosis and perftest only; never exported to NCCL
+    gid: str = ""  # content, compared between nodes
+
+
+@dataclass(frozen=True)
+class Cable:
+    """What one cage of this node is plugged into: another node's cage, or a switch."""
+
+    cage: int
+    source: str  # one of CABLE_SOURCES: how this is known
+    far_host: str = ""  # inventory name of the node at the other end of a direct cable
+    far_cage: int | None = None  # None when the cable is known, and not which of the two cages it ends in
+    switch: str = ""  # name of the switch (LLDP system name, else "switch0")
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way to a node that no cable joins to this one."""
+
+    destination: str  # IPv4 network, for example "192.168.104.12/32"
+    via: str  # IPv4 address of the neighbour that relays
+    netdev: str
+
+
+@dataclass(frozen=True)
+class FabricFact:
+    """The fabric as one node sees it. ``environment`` is for processes on *this* node only."""
+
+    host: str
+    state: str
+    topology: str
+    transport: str
+    rank: int
+    nodes: int
+    management_address: str
+    cluster_address: str  # Ray, VLLM_HOST_IP and rendezvous
+    cluster_interface: str
+    rails: tuple[Rail, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cables: tuple[Cable, ...] = ()  # this node's own, by cage
+    routes: tuple[Route, ...] = ()  # only where not every node is a neighbour
+    forwarding: bool = False  # this node relays fabric traffic of others
+    qos: str = "none"
+    schema: int = SCHEMA_VERSION
+    plan_hash: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        # Not asdict(): its deep copies are half of the planner's time.
+        parts = {name: [dict(vars(part)) for part in getattr(self, name)] for name in ("rails", "cables", "routes")}
+        return {**vars(self), **parts, "environment": dict(self.environment)}
+
+    def with_hash(self) -> FabricFact:
+        """The same fact with ``plan_hash`` set: sha256 over everything that is planned, not over what is measured."""
+        planned = self.as_dict()
+        for volatile in ("state", "plan_hash", "cables"):
+            del planned[volatile]
+        planned["environment"].pop("NCCL_IB_GID_INDEX", None)  # added after the measurement, if at all
+        for rail in planned["rails"]:
+            for measured in ("gid_index", "gid", "link_gbps"):
+                del rail[measured]
+        text = json.dumps(planned, sort_keys=True, separators=(",", ":"))
+        return replace(self, plan_hash=hashlib.sha256(text.encode()).hexdigest()[:16])
+
+
+def dump(fact: FabricFact) -> str:
+    """The file's text: stable key order, no timestamp, so that an unchanged fabric gives an unchanged file."""
+    return json.dumps(fact.as_dict(), indent=2, sort_keys=True) + "\n"
+
+
+def load(document: Any, host: str) -> FabricFact:
+    """Validate what was read from a node.
+
+    ``document`` is the parsed JSON (a mapping). Ansible hands over a string when the file is torn or was edited by
+    hand, and nothing when it does not exist; both raise :class:`SparkError` with the way out.
+    """
+    where = f"{host} {FACT_PATH}"
+    if document in (None, "", {}):
+        raise SparkError("there is no fabric fact: the fabric layer has not run on this node", where, REMEDY)
+    if not isinstance(document, Mapping):
+        raise SparkError("the fabric fact is not valid JSON (torn or edited by hand)", where, REMEDY)
+    if document.get("schema") != SCHEMA_VERSION:
+        raise SparkError(
+            f"the fabric fact has schema {document.get('schema')!r}, this release reads {SCHEMA_VERSION}", where, REMEDY
+        )
+    try:
+        parts = {
+            name: tuple(_build(cls, entry) for entry in document[name])
+            for name, cls in (("rails", Rail), ("cables", Cable), ("routes", Route))
+        }
+        fact: FabricFact = _build(FabricFact, {**document, **parts})
+        _check(fact)
+    except (KeyError, TypeError, ValueError) as exc:
+        raise SparkError(f"the fabric fact is damaged ({exc})", where, REMEDY) from exc
+    return fact
+
+
+def require_applied(fact: FabricFact) -> FabricFact:
+    """Refuse a fabric that is planned or half applied."""
+    if fact.state != "applied":
+        raise SparkError(
+            f"the fabric is in state {fact.state!r}, not 'applied': a run of the fabric layer did not finish",
+            f"{fact.host} {FACT_PATH}",
+            REMEDY,
+        )
+    return fact
+
+
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (int, float),
+    "int | None": (int, type(None)),
+}
+
+
+def _build(cls: type[Any], values: Any) -> Any:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{cls.__name__} is a {type(values).__name__}, not a mapping")
+    known = {f.name: str(f.type) for f in fields(cls)}
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise ValueError(f"unknown keys in {cls.__name__}: {', '.join(map(str, unknown))}")
+    for name, value in values.items():
+        wanted = _SCALARS.get(known[name])
+        if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
+            raise TypeError(f"{cls.__name__}.{name} is {value!r}, expected {known[name]}")
+    return cls(**values)
+
+
+def _check(fact: FabricFact) -> None:
+    for name, value, allowed in (
+        ("state", fact.state, STATES),
+        ("topology", fact.topology, TOPOLOGIES),
+        ("transport", fact.transport, TRANSPORTS),
+        ("qos", fact.qos, QOS),
+        *(("cable source", cable.source, CABLE_SOURCES) for cable in fact.cables),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
+    # Ranks are sticky, so one that left leaves a gap: they may be higher than the count.
+    if fact.rank < 0 or fact.nodes < 1:
+        raise ValueError(f"rank {fact.rank} of {fact.nodes} nodes")
+    for address in (fact.management_address, fact.cluster_address, *(rail.address for rail in fact.rails)):
+        ipaddress.ip_address(address)
+    indices = [rail.index for rail in fact.rails]
+    if len(set(indices)) != len(indices):
+        raise ValueError(f"the rails have the indices {indices}, and each needs its own")
+    for cable in fact.cables:
+        if bool(cable.far_host) == bool(cable.switch):
+            raise ValueError(f"the cable of cage {cable.cage} leads to {cable.far_host or 'neither node nor switch'}")
+    for route in fact.routes:
+        ipaddress.IPv4Network(route.destination)
+        ipaddress.IPv4Address(route.via)
+    if not isinstance(fact.environment, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, str) for key, value in fact.environment.items()
+    ):
+        raise TypeError("environment is not a mapping of strings")

@@ -1,0 +1,166 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a change of the fabric reads and writes of a node: interfaces, sysctls, and the record of what was there before.
+
+Used by :mod:`_fabric.apply`, which changes it, and by :mod:`_fabric.rollback`, which takes a change back without
+Ansible.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+
+MEMORY = "/var/lib/sparkmatrix/fabric.json"
+LOCK = "/run/lock/sparkmatrix-fabric.lock"
+WHAT = "the fabric"  # what is locked, for messages
+
+# What a fabric interface needs where nobody else sets it, by sysctl. For the ARP ones and rp_filter the kernel uses the
+# larger of "all" and the interface (ip-sysctl); the other two count per interface.
+#   arp_*         both halves are on one Ethernet segment; else one half answers ARP for the other
+#   disable_ipv6  every IPv6 address adds GIDs and shifts the index of the IPv4 one
+#   forwarding    packets of other nodes are passed on
+#   rp_filter     strict (1) drops what comes back another way; loose (2) does not
+ARP = {"arp_ignore": 1, "arp_announce": 2}
+_PER_INTERFACE = ("disable_ipv6", "forwarding")
+
+
+@dataclass(frozen=True)
+class Effective:
+    """What the kernel says about one interface. ``addresses`` are IPv4, ``192.168.100.10/24``, without 169.254/16."""
+
+    exists: bool = False
+    up: bool = False
+    carrier: bool = False
+    mtu: int = 0
+    addresses: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()  # those of ``addresses`` that DHCP gave
+    master: str = ""  # the bond or bridge that it is a member of
+
+    def line(self, netdev: str) -> str:
+        if not self.exists:
+            return f"{netdev}: absent"
+        state = "up" if self.up else "down"
+        return f"{netdev}: {state}, MTU {self.mtu}, {', '.join(self.addresses) or 'no IPv4 address'}"
+
+
+@dataclass
+class Memory:
+    """What was there before, see :mod:`_fabric.apply`."""
+
+    interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
+    networkd_started: bool = False
+    backend: str = "networkd"
+
+    def text(self) -> str:
+        document = {
+            "schema": 1,
+            "interfaces": self.interfaces,
+            "networkd_started": self.networkd_started,
+            "backend": self.backend,
+        }
+        return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def parse(cls, text: str | None) -> Memory:
+        if text is None:
+            return cls()
+        try:
+            document = json.loads(text)
+            if document["schema"] != 1:
+                raise ValueError(f"schema {document['schema']!r}")
+            interfaces = {
+                str(name): {
+                    "mtu": int(entry["mtu"]),
+                    "up": bool(entry["up"]),
+                    "sysctls": {str(key): int(value) for key, value in entry["sysctls"].items()},
+                    "nm_managed": bool(entry["nm_managed"]),
+                    "addresses": [str(address) for address in entry["addresses"]],
+                    "routes": [[str(part) for part in route] for route in entry.get("routes", ())],
+                }
+                for name, entry in document["interfaces"].items()
+            }
+            return cls(interfaces, bool(document["networkd_started"]), str(document.get("backend", "networkd")))
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            raise SparkError(
+                f"the record of the interfaces' state before the first change is damaged ({exc})",
+                MEMORY,
+                "Delete it; the next undo then leaves MTU and sysctls as they are",
+            ) from exc
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def parse_effective(text: str) -> dict[str, Effective]:
+    """The output of ``ip -j addr show`` (iproute2 5 and newer) by interface."""
+    try:
+        entries = json.loads(text) if text.strip() else []
+        return {str(entry["ifname"]): _effective(entry) for entry in entries if entry.get("ifname")}
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise SparkError(f"the output of 'ip -j addr show' cannot be read ({exc})", "", "Update iproute2") from exc
+
+
+def _effective(entry: Mapping[str, Any]) -> Effective:
+    addresses, dynamic = [], []
+    for info in entry.get("addr_info") or ():
+        # 169.254/16 comes from link-local addressing, which our file turns off.
+        if info.get("family") == "inet" and not str(info["local"]).startswith("169.254."):
+            addresses.append(f"{info['local']}/{info['prefixlen']}")
+            if info.get("dynamic"):
+                dynamic.append(addresses[-1])
+    flags = entry.get("flags") or ()
+    return Effective(
+        exists=True,
+        up="UP" in flags,
+        carrier="LOWER_UP" in flags,
+        mtu=int(entry.get("mtu") or 0),
+        addresses=tuple(sorted(addresses)),
+        dynamic=tuple(dynamic),
+        master=str(entry.get("master") or ""),
+    )
+
+
+def effective(machine: Machine) -> dict[str, Effective]:
+    return parse_effective(machine.command("ip", "-j", "addr", "show", step="reading the interfaces").out)
+
+
+# --- sysctls ---------------------------------------------------------------------------------------------------------
+
+
+def sysctl_name(netdev: str, key: str) -> str:
+    return f"net.{'ipv6' if key == 'disable_ipv6' else 'ipv4'}.conf.{netdev}.{key}"
+
+
+def sysctl_path(netdev: str, key: str) -> str:
+    family = "ipv6" if key == "disable_ipv6" else "ipv4"
+    return f"/proc/sys/net/{family}/conf/{netdev}/{key}"
+
+
+def read_sysctl(machine: Machine, netdev: str, key: str) -> int | None:
+    text = (machine.read(sysctl_path(netdev, key)) or "").strip()
+    return int(text) if text.isdigit() else None
+
+
+def write_sysctl(machine: Machine, netdev: str, key: str, value: int) -> None:
+    path = sysctl_path(netdev, key)
+    try:
+        with open(machine.real(path), "r+", encoding="ascii") as stream:
+            stream.write(f"{value}\n")
+    except OSError as exc:
+        raise SparkError(f"cannot be set to {value} ({exc.strerror})", path) from exc
+
+
+def sysctl_wanted(machine: Machine, key: str, wanted: int, own: int) -> bool:
+    """``own``, the value of the interface itself, is not enough to make ``wanted`` effective."""
+    if key in _PER_INTERFACE:
+        return own < wanted
+    effective_value = max(own, read_sysctl(machine, "all", key) or 0)
+    return effective_value == 1 if key == "rp_filter" else effective_value < wanted

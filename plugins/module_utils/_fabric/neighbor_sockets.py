@@ -1,0 +1,260 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The sockets, interfaces and tools under ``_fabric.neighbors``.
+
+Nothing outlives the process except, when it is killed without a chance to tidy up (SIGKILL, power), an interface that
+was switched off and is now on. Sockets and their multicast memberships end with the process.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import lldp
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort, cages
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import (
+    ETHERTYPE,
+    Conversation,
+    End,
+    module_serial,
+)
+
+BROADCAST = b"\xff" * 6
+BUFFER = 65536
+FAREWELLS = 3  # the last frames tell the others that all know enough
+FAREWELL_GAP_S = 0.03
+# linux/if_packet.h
+_SOL_PACKET = 263
+_PACKET_ADD_MEMBERSHIP = 1
+_PACKET_MR_MULTICAST = 0
+_PACKET_OUTGOING = 4
+
+Arrival = tuple[str, str, int, bytes]  # netdev, MAC address of the sender, EtherType, payload
+
+
+def ends(ports: Sequence[RdmaPort], chance: random.Random | None = None) -> list[End]:
+    """Every Ethernet port of an RDMA device with its cage, and a number that tells this run's frames from others."""
+    chance = chance or random.SystemRandom()
+    cage_of = {half.netdev: cage.cage for cage in cages(ports) for half in cage.halves}
+    netdevs = dict.fromkeys(port.netdev for port in ports if port.netdev and port.link_layer in (None, "Ethernet"))
+    return [End(netdev, cage_of.get(netdev), chance.getrandbits(32)) for netdev in netdevs]
+
+
+class Wire:
+    """Raw sockets on the given netdevs, and their state. Tests put something else in its place."""
+
+    def __init__(self, netdevs: Sequence[str], sysfs_root: Path = Path("/sys"), runner: Runner = run) -> None:
+        self.net = sysfs_root / "class/net"
+        self.runner = runner
+        self.sockets: dict[socket.socket, str] = {}
+        self.speaking: dict[str, socket.socket] = {}
+        self.lost: dict[str, str] = {}  # netdev to reason
+        self.poll = select.poll()
+        for netdev in netdevs:
+            try:
+                self.speaking[netdev] = self._open(netdev, ETHERTYPE)
+                self._join(self._open(netdev, lldp.ETHERTYPE), netdev)
+            except PermissionError as exc:
+                self.close()
+                raise SparkError(
+                    "no permission to open a raw socket (CAP_NET_RAW)", netdev, "Run the task with become: true"
+                ) from exc
+            except OSError as exc:
+                self.lost[netdev] = str(exc.strerror or exc)
+
+    def _open(self, netdev: str, ethertype: int) -> socket.socket:
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+        try:
+            opened.setblocking(False)
+            opened.bind((netdev, ethertype))
+        except OSError:
+            opened.close()
+            raise
+        self.sockets[opened] = netdev
+        self.poll.register(opened, select.POLLIN)
+        return opened
+
+    def _join(self, opened: socket.socket, netdev: str) -> None:
+        """The port's filter lets LLDP pass for as long as the socket lives."""
+        index = socket.if_nametoindex(netdev)
+        for group in lldp.GROUPS:
+            request = struct.pack("=iHH8s", index, _PACKET_MR_MULTICAST, len(group), group)
+            opened.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, request)
+
+    def close(self) -> None:
+        for opened in self.sockets:
+            opened.close()
+        self.sockets.clear()
+
+    # -- frames
+
+    def send(self, netdev: str, payload: bytes) -> None:
+        """Best effort: a port without a link, or one that left, drops what it is given."""
+        opened = self.speaking.get(netdev)
+        if opened is not None:
+            try:
+                opened.sendto(payload, (netdev, ETHERTYPE, 0, 0, BROADCAST))
+            except OSError as exc:
+                self.lost.setdefault(netdev, str(exc.strerror or exc))
+            else:
+                self.lost.pop(netdev, None)
+
+    def receive(self, timeout_s: float) -> list[Arrival]:
+        """What has arrived; waits for the first frame at most ``timeout_s``."""
+        found = []
+        by_number = {opened.fileno(): opened for opened in self.sockets}
+        for number, _event in self.poll.poll(max(0.0, timeout_s) * 1000):
+            opened = by_number[number]
+            try:
+                payload, (netdev, ethertype, direction, _hardware, mac) = opened.recvfrom(BUFFER)
+            except OSError:  # the port went down; the carrier tells
+                continue
+            if direction != _PACKET_OUTGOING:
+                found.append((netdev, mac.hex(":"), ethertype, payload))
+        return found
+
+    # -- interfaces
+
+    def carrier(self, netdev: str) -> bool:
+        return sysfs.read_text(self.net / netdev / "carrier") == "1"
+
+    def admin_up(self, netdev: str) -> bool:
+        return bool((sysfs.to_int(sysfs.read_text(self.net / netdev / "flags")) or 0) & 1)
+
+    def set_up(self, netdev: str, up: bool) -> str:
+        """Returns what went wrong, or nothing."""
+        done = self.runner(["ip", "link", "set", "dev", netdev, "up" if up else "down"])
+        return "" if done.rc == 0 else done.complaint
+
+
+@dataclass
+class Switched:
+    """Interfaces that are on for as long as this block runs, also when a signal ends it."""
+
+    wire: Any
+    netdevs: Sequence[str]
+    notes: list[str] = field(default_factory=list)
+    on: list[str] = field(default_factory=list)
+    handlers: dict[int, Any] = field(default_factory=dict)
+
+    def __enter__(self) -> Switched:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self.handlers[number] = signal.signal(number, _end)
+        try:
+            for netdev in self.netdevs:
+                problem = self.wire.set_up(netdev, True)
+                if problem:
+                    self.notes.append(f"{netdev}: switched off, and it could not be switched on: {problem}")
+                else:
+                    self.on.append(netdev)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for netdev in self.on:
+            problem = self.wire.set_up(netdev, False)
+            if problem:
+                self.notes.append(f"{netdev}: was switched on for the probe, and is still on: {problem}")
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def converse(
+    talk: Conversation,
+    wire: Any,
+    timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> float:
+    """Send and listen until everybody knows enough or ``timeout_s`` is over. Returns the seconds that it took."""
+    start = clock()
+    next_frame = start
+    while True:
+        now = clock()
+        if now >= next_frame:
+            for netdev in talk.ends:
+                talk.carrier(now, netdev, wire.carrier(netdev))
+                wire.send(netdev, talk.frame(netdev))
+            next_frame = max(next_frame + talk.interval_s, now)
+        for arrival in wire.receive(min(next_frame, start + timeout_s) - clock()):
+            talk.receive(clock(), *arrival)
+        now = clock()
+        if talk.finished(now) or now - start >= timeout_s:
+            break
+    for _farewell in range(FAREWELLS):
+        for netdev in talk.ends:
+            wire.send(netdev, talk.frame(netdev))
+        sleep(FAREWELL_GAP_S)
+    return clock() - start
+
+
+def lldpd(runner: Runner) -> tuple[list[tuple[str, lldp.Announcement]], str]:
+    """What a running lldpd knows, and what went wrong. Not installed is no problem."""
+    done = runner(["lldpcli", "-f", "json", "show", "neighbors"])
+    if done.rc == NOT_FOUND:
+        return [], ""
+    if done.rc != 0:
+        return [], f"lldpcli: {done.complaint}"
+    try:
+        return lldp.parse_lldpcli(done.out), ""
+    except ValueError as exc:
+        return [], f"lldpcli printed something that is not JSON ({exc})"
+
+
+def probe(
+    talk: Conversation,
+    wire: Any,
+    timeout_s: float,
+    may_switch_on: bool = True,
+    *,
+    runner: Runner = run,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Mapping[str, Any]:
+    """The result of the module ``fabric_neighbors``."""
+    off = [netdev for netdev in talk.ends if not wire.admin_up(netdev)]
+    notes = []
+    if off and not may_switch_on:
+        notes = [f"{netdev}: switched off; not switched on in check mode, so nobody is heard there" for netdev in off]
+    with ThreadPoolExecutor(max_workers=5) as pool:
+        known = pool.submit(lldpd, runner)
+        with Switched(wire, off if may_switch_on else ()) as switched:
+            for netdev in switched.on:
+                talk.ends[netdev].brought_up = True
+            serials = {netdev: pool.submit(runner, ["ethtool", "-m", netdev]) for netdev in talk.ends}
+            seconds = converse(talk, wire, timeout_s, clock, sleep)
+            found = {netdev: module_serial(job.result().out) for netdev, job in serials.items()}
+    announced, problem = known.result()
+    talk.add_announcements(announced)
+    lost = [f"{netdev}: {reason}" for netdev, reason in wire.lost.items() if netdev not in off]
+    return {
+        "heard": [heard.as_dict() for heard in talk.heard()],
+        "interfaces": talk.interfaces(found),
+        "notes": [*notes, *switched.notes, *talk.notes(), *([problem] if problem else []), *lost],
+        "complete": talk.taking_part == talk.everybody,
+        "seconds": round(seconds, 3),
+    }

@@ -1,0 +1,117 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Loading ``nvidia-peermem``, or seeing to it that nothing does.
+
+GB10 has no GPUDirect RDMA; NVIDIA's porting guide for the DGX Spark names nvidia-peermem, dma-buf and GDRCopy as not
+supported. There ``modprobe nvidia-peermem`` fails with "Invalid argument", and the CUDA attributes
+GPU_DIRECT_RDMA_SUPPORTED and DMA_BUF_SUPPORTED are 0 (NVIDIA daqiri, CUDA 13.1, driver 580.142). A line that an older
+guide left in /etc/modules-load.d makes systemd-modules-load.service fail at every boot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, sentence
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, apply_set, remove_set
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader, machine
+
+SET = "fabric_peermem"
+FILE = "/etc/modules-load.d/sparkmatrix-peermem.conf"
+MODULE = "nvidia-peermem"
+CHOICES = ("auto", "true", "false")
+# Old name of the same: nv_peer_mem, a package of its own until driver 470.
+_NAME = re.compile(r"\b(nvidia[-_]peermem|nv_peer_mem)\b")
+_LOAD_DIRECTORIES = ("etc/modules-load.d", "etc/modprobe.d")
+_LOAD_FILES = ("etc/modules",)
+
+
+@dataclass
+class Outcome:
+    """What was done, or in check mode would be."""
+
+    changed: bool = False
+    loaded: bool = False
+    diff: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def reconcile(reader: Reader, load: str, *, check_mode: bool = False) -> Outcome:
+    """``load``: ``auto``, ``true`` or ``false``. Raises :class:`SparkError` when it cannot be loaded."""
+    root = str(reader.root)
+    outcome = Outcome(loaded=is_loaded(reader))
+    if load == "true":
+        if not outcome.loaded:
+            outcome.changed = True
+            if not check_mode:
+                _modprobe(reader)
+                outcome.loaded = True
+        content = f"# Managed by sparkmatrix.cluster (role fabric). Undo: fabric_peermem: auto\n{MODULE}\n"
+        # After modprobe: a module that does not load must not be tried again at every boot.
+        result = apply_set(SET, [File(FILE, content=content.encode())], check_mode=check_mode, root=root)
+    else:
+        result = remove_set(SET, check_mode=check_mode, root=root)
+        if result.changed and outcome.loaded and not check_mode:
+            done = reader.runner(["modprobe", "-r", MODULE])
+            outcome.loaded = is_loaded(reader)
+            if done.rc != 0:
+                outcome.warnings.append(
+                    sentence(f"{MODULE} stays loaded ({done.complaint})", FILE, "It is gone after the next reboot")
+                )
+        if load == "false" or machine(reader)["is_gb10"]:
+            outcome.warnings += [
+                sentence(
+                    f"{line!r} loads or configures {MODULE}, which GB10 cannot use: modprobe fails with 'Invalid "
+                    "argument', and systemd-modules-load.service with it",
+                    f"{path}:{number}",
+                    "Delete the line; older guides have put it there and nothing needs it",
+                )
+                for path, number, line in stale_lines(reader)
+            ]
+    outcome.changed = outcome.changed or result.changed
+    outcome.diff = result.diff
+    outcome.warnings += result.warnings
+    return outcome
+
+
+def is_loaded(reader: Reader) -> bool:
+    """Whether /proc/modules lists it (the kernel writes names with underscores)."""
+    return bool(re.search(r"^nvidia_peermem ", reader.text("proc/modules") or "", re.M))
+
+
+def stale_lines(reader: Reader) -> Iterator[tuple[str, int, str]]:
+    """Path, number and text of every line that loads or configures the module, ours left out.
+
+    modules-load.d(5): comments begin with ``#`` or ``;``. A ``blacklist`` in modprobe.d(5) keeps it from loading, which
+    is no harm.
+    """
+    paths = [*_LOAD_FILES]
+    for directory in _LOAD_DIRECTORIES:
+        paths += [f"{directory}/{name}" for name in reader.names(directory) if name.endswith(".conf")]
+    for path in paths:
+        if f"/{path}" == FILE:
+            continue
+        for number, line in enumerate((reader.text(path) or "").splitlines(), start=1):
+            text = line.strip()
+            if text and text[0] not in "#;" and not text.startswith("blacklist") and _NAME.search(text):
+                yield f"/{path}", number, text
+
+
+def _modprobe(reader: Reader) -> None:
+    done = reader.runner(["modprobe", MODULE])
+    if done.rc == 0:
+        return
+    if "Invalid argument" in done.complaint:
+        raise SparkError(
+            f"{MODULE} refuses to load ({done.complaint}): this GPU has no GPUDirect RDMA, as on every GB10. RDMA "
+            "works without it, through memory that CPU and GPU share",
+            "fabric_peermem",
+            "fabric_peermem: auto",
+        )
+    remedy = "Install the module's package for the running kernel and driver, or fabric_peermem: auto"
+    raise SparkError(f"{MODULE} does not load ({done.complaint})", "fabric_peermem", remedy)

@@ -1,0 +1,57 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix-node peer``: what another node of the cluster may run here, over ssh with its own key.
+
+It is the forced command of every peer's key (``command="…"`` in authorized_keys), so what the peer asked for is in
+SSH_ORIGINAL_COMMAND and is compared word for word with a short list; nothing is given to a shell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH as TOOL
+
+HELP = "run a subcommand for a peer that logged in with its node's key"
+# What a peer asks for -> what is run. Those with sudo are listed in /etc/sudoers.d/sparkmatrix-peer, word for word.
+ALLOWED: Mapping[str, Sequence[str]] = {
+    "version": (TOOL, "--version"),
+    "fabric-status": ("sudo", "-n", TOOL, "fabric-status"),
+    "drop-caches": ("sudo", "-n", TOOL, "drop-caches"),
+    "rank-kill": ("sudo", "-n", TOOL, "rank", "kill"),
+    "rank-start": ("sudo", "-n", TOOL, "rank", "start"),
+    "rank-status": ("sudo", "-n", TOOL, "rank", "status"),
+    "rank-stop": ("sudo", "-n", TOOL, "rank", "stop"),
+    "rank-watch": ("sudo", "-n", TOOL, "rank", "watch"),
+}
+REFUSED = 126
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """It has no options: what a peer wants is in SSH_ORIGINAL_COMMAND."""
+
+
+def wanted(original: str) -> Sequence[str] | None:
+    """The command to run, or None when it is not on the list."""
+    return ALLOWED.get(original.strip())
+
+
+def sudoers(user: str) -> str:
+    """/etc/sudoers.d: the exact commands, without wildcards."""
+    lines = [", ".join(" ".join(argv[2:]) for argv in ALLOWED.values() if argv[0] == "sudo")]
+    return f"# Managed by sparkmatrix.cluster (role access).\n{user} ALL=(root) NOPASSWD: {lines[0]}\n"
+
+
+def run(_arguments: argparse.Namespace) -> int:
+    argv = wanted(os.environ.get("SSH_ORIGINAL_COMMAND", ""))
+    if argv is None:
+        sys.stderr.write(f"Not allowed. A peer may ask for: {', '.join(ALLOWED)}\n")
+        return REFUSED
+    # What it prints goes to the peer as it comes.
+    return subprocess.call(list(argv), stdin=subprocess.DEVNULL)  # pylint: disable=ansible-bad-function

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The keeper's probe, the way that users go: through the door where one leads to this engine.
+
+A door that fails says nothing about the ranks. So what does not come through it is asked of the engine itself, and only
+that answer counts; the door is named. It is not started here: systemd does that for as long as it takes
+(``Restart=always``), and a door that systemd leaves stopped was stopped by somebody. What systemd does not see is a
+door that runs and is frozen: that one is killed here, and systemd starts it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
+    Answer,
+    ProbeError,
+    Question,
+    Target,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
+
+# So long no answer and no processor time at all: a door that is only busy, or waits for the processor, uses some.
+FROZEN_S = 30.0
+# More than these would not help; then it is only named.
+KILLS = 3
+WITHIN_S = 3600.0
+
+
+@dataclass
+class Silence:
+    """A door that gives no answer: for how long, and how often it was killed for that."""
+
+    since: float | None = None
+    spent: str = ""
+    kills: list[float] = field(default_factory=list)
+
+    def ended(self) -> None:
+        self.since = None
+
+    def frozen(self, now: float, spent: str) -> bool:
+        """``spent``: the processor time of all its processes; where systemd does not count it, nothing is known."""
+        if self.since is None or spent != self.spent or not spent.isdigit():
+            self.since, self.spent = now, spent
+            return False
+        return now - self.since >= FROZEN_S
+
+    def may_kill(self, now: float) -> bool:
+        self.kills = [at for at in self.kills if now - at < WITHIN_S]
+        return len(self.kills) < KILLS
+
+    def killed(self, now: float) -> None:
+        self.kills.append(now)
+        self.since = None
+
+
+@dataclass(frozen=True)
+class Door:
+    """``path``: its description, which is there while a door is. The callables are replaced by tests."""
+
+    model: str
+    path: str = nginx.DESCRIPTION
+    runner: Runner = run_command
+    ask: Callable[[Target, Question], Answer] = engine_probe.ask
+    awake: Callable[[], str] = gateway_status.configuration
+    task: str = "generate"
+    # Told when it is killed: the reason.
+    note: Callable[[str], object] = lambda _reason: None
+    clock: Callable[[], float] = time.monotonic
+    silence: Silence = field(default_factory=Silence)
+
+    def probe(self, engine: Callable[[], Target], question: Question) -> str:
+        """One answer. What is wrong with the door, or nothing; what is wrong with the engine is raised."""
+        problem = ""
+        try:
+            target = self._target()
+            if target is not None:
+                self.ask(target, question)
+                return ""
+        except SparkError as exc:
+            if isinstance(exc, ProbeError) and exc.kind == "timeout":
+                raise  # The door has just answered for itself: it waits for the engine.
+            problem = str(exc)
+        self.ask(engine(), question)
+        return problem
+
+    def _target(self) -> Target | None:
+        """None where no door leads to this engine."""
+        if not Path(self.path).exists():
+            return None
+        config = engine_probe.read_config(self.path)
+        if self.model not in config.get("models", [config["model"]]):
+            return None
+        state = engine_probe.unit_state(nginx.UNIT, self.runner)
+        if not state.running:
+            found = f"it is {state.active} ({state.sub})"
+            raise SparkError(found, nginx.UNIT, f"Start it: systemctl start {nginx.UNIT}")
+        if not self.awake():
+            raise self._silent()
+        self.silence.ended()
+        key = engine_probe.read_key(config["key_file"])
+        return Target(config["host"], config["port"], self.model, key, self.task)
+
+    def _silent(self) -> SparkError:
+        """What is said of a door that gives no answer; a frozen one is killed."""
+        now, remedy = self.clock(), f"Restart it: systemctl restart {nginx.UNIT}"
+        shown = self.runner(["systemctl", "show", "-p", "CPUUsageNSec", "--value", nginx.UNIT])
+        if not self.silence.frozen(now, shown.out.strip()):
+            return SparkError("it does not answer", nginx.UNIT, remedy)
+        found = f"it is frozen: no answer and no processor time for {FROZEN_S:.0f} s"
+        if not self.silence.may_kill(now):
+            return SparkError(f"{found}; killed {KILLS} times within the hour, it froze again", nginx.UNIT, remedy)
+        self.silence.killed(now)
+        done = self.runner(["systemctl", "kill", "--signal=KILL", nginx.UNIT])
+        if done.rc != 0:
+            return SparkError(f"{found}; it could not be killed: {done.complaint}", nginx.UNIT, remedy)
+        self.note(f"{found}. Killed; systemd starts it again")
+        return SparkError(f"{found}; killed, systemd starts it again", nginx.UNIT, "")

@@ -1,0 +1,633 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix-node keep``: start all ranks in their order, and all together again when one is lost.
+
+The loop around :mod:`_keeper.decide`, which decides. It runs on the head. Stopping it leaves the ranks alone; a keeper
+that finds them running adopts them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe, ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import gateway_probe, missing_ranks, progress
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import (
+    LOADING_GONE_S,
+    Before,
+    Member,
+    Policy,
+    Settings,
+    Verdict,
+    View,
+    dead_sentence,
+    fingerprint,
+    gone,
+    judge,
+    missing,
+    outdated,
+    resume,
+    short_of_memory,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import DOOR, Store, seconds, stamp
+
+HELP = "keep the engine of this cluster running"
+GAVE_UP = 3  # exit code; the unit does not start it again then
+TICK_S = 2.0
+METRICS_S = 5.0
+METRICS_TIMEOUT_S = 4.0  # TensorRT-LLM waits 2 s for an iteration
+RETRY_S = 5.0  # until the next probe, after one that failed
+DOOR_S = 2 * RETRY_S  # how long the door may fail before it is said: it is reloaded now and then
+SUSPECT_S = 3.0  # a probe that takes longer is a reason to look at the fabric
+RAY_S = 60.0
+TOLD_S = 10.0  # between two words about how far a load is
+LOGGED_S = 60.0  # the same in the journal
+
+
+class StopError(Exception):
+    """SIGTERM."""
+
+
+class Reach(Protocol):
+    """A node: :class:`_keeper_peers.Here` or :class:`_keeper_peers.There`."""
+
+    host: str
+
+    def latest(self) -> tuple[bool, dict[str, Any], str]: ...
+
+    def act(self, action: str) -> str: ...
+
+
+class Prober:
+    """Asks for one token, again and again, beside the loop: a hanging request must not hide a dead rank.
+
+    ``ask`` says what is wrong with the door and raises what is wrong with the engine.
+    """
+
+    def __init__(
+        self, ask: Callable[[], str | None], interval_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.ask = ask
+        self.interval_s = interval_s
+        self.clock = clock
+        self.ok_at: float | None = None
+        self.failing_since: float | None = None
+        self.kind = ""
+        self.problem = ""
+        self.door = ""
+        self.door_since = 0.0
+        self.asking_since: float | None = None
+        self.hasty = False  # while it loads
+        self.paused = True
+        self.wake = threading.Event()
+
+    def begin(self) -> None:
+        threading.Thread(target=self._loop, name="probe", daemon=True).start()
+
+    def _loop(self) -> None:
+        while True:
+            if not self.paused:
+                self.once()
+            calm = self.failing_since is None and not self.door
+            wait = TICK_S if self.hasty or self.paused else self.interval_s if calm else RETRY_S
+            self.wake.wait(wait)
+            self.wake.clear()
+
+    def once(self) -> None:
+        began = self.clock()
+        self.asking_since = began
+        try:
+            door = self.ask() or ""
+        except SparkError as exc:
+            self.kind = str(getattr(exc, "kind", "status"))
+            self.problem = str(exc)
+            self.failing_since = began if self.failing_since is None else self.failing_since
+        else:
+            self.ok_at, self.failing_since, self.kind, self.problem = self.clock(), None, "", ""
+            self.door_since = self.door_since if self.door else began
+            self.door = door
+        self.asking_since = None
+
+    def reset(self, *, paused: bool, hasty: bool = False) -> None:
+        self.paused, self.hasty = paused, hasty
+        self.ok_at = self.failing_since = None
+        self.kind = self.problem = ""
+
+    @property
+    def closed_door(self) -> str:
+        """What has been wrong with the door for longer than a reload of it takes."""
+        return self.door if self.clock() - self.door_since >= DOOR_S else ""
+
+    @property
+    def silent_since(self) -> float | None:
+        """Since when there has been no answer: of failed probes, or of the one under way."""
+        return self.asking_since if self.failing_since is None else self.failing_since
+
+
+@dataclass
+class Parts:
+    """What the keeper works with; all of it is replaced by tests. The first of ``nodes`` is the head."""
+
+    nodes: Sequence[Reach]
+    addresses: Mapping[str, str]  # host -> address on the fabric
+    prober: Prober
+    metrics: Callable[[], str]
+    ping: Callable[[str], bool | None]
+    ray: Callable[[], str]  # what is wrong with the Ray cluster, or nothing
+    explain: Callable[[str, str], str]  # unit, invocation -> what its journal says
+    store: Store
+    boot: str
+    shutting_down: Callable[[], bool]
+    start_ray: Callable[[], str] | None = None  # starts the head's part of Ray; None without Ray
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    say: Callable[[str], object] = engine_rank.say
+    budget: int = 0
+    weights: int = 0  # bytes that a rank reads, as the plan knows
+    unit: str = "sparkmatrix-keeper"  # this keeper's own
+    started: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+
+
+class Keeper:
+    def __init__(self, settings: Settings, parts: Parts) -> None:
+        self.settings = settings
+        self.parts = parts
+        self.policy = Policy(settings)
+        self.phase = ""
+        self.detail = ""
+        self.since = 0.0  # wall clock: since when it is in this phase
+        self.start_since: float | None = None  # since when this start goes on, None where nothing starts
+        self.loading: list[progress.Rank] = []
+        self.watched = missing_ranks.Watched(0.0)
+        self.progress_at = 0.0
+        self.progress: tuple[str, ...] = ()
+        self.metrics_at = 0.0
+        self.start_wall = 0.0
+        self.broke_at: float | None = None
+
+    # -- the whole --------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        try:
+            return self._run()
+        except StopError:
+            self._save("shutdown" if self.parts.shutting_down() else "stopped")
+            self.parts.say("Stopped. The ranks are left as they are")
+            return 0
+
+    def _run(self) -> int:
+        parts = self.parts
+        self.policy, remark = resume(self.settings, Before.read(parts.store.read()), parts.boot)
+        self.start_wall = parts.wall()
+        if self.policy.gave_up:
+            return self.give_up(self.policy.gave_up)
+        if remark:
+            self.note("wedge", remark)
+            if self.policy.exhausted:
+                return self.give_up(remark)
+            self.pause(self.policy.backoff(), remark)
+        anew = False
+        gentle = True
+        while True:
+            self.wait_for_members()
+            trouble: Verdict | None = None
+            members = self.members()
+            stale = outdated(members)
+            if stale and not anew:
+                self.note(stale.kind, stale.reason, stale.host)
+            if anew or stale or not all(member.running for member in members):
+                trouble = self.bring_up(gentle)
+            trouble = trouble or self.load() or self.serve()
+            if trouble.kind == "memory":
+                return self.give_up(trouble.reason)
+            watchdog = self.broken(trouble)
+            if self.policy.exhausted:
+                return self.give_up(trouble.reason)
+            gentle, anew = trouble.planned, True
+            if not trouble.planned:
+                self.pause(self.policy.backoff(watchdog), trouble.reason)
+
+    def broken(self, trouble: Verdict) -> bool:
+        """Count it, keep the reason, and end what is left of the engine; whether it was the memory watchdog."""
+        parts = self.parts
+        self.broke_at = parts.clock()
+        stopped_for = self.watchdog(trouble.host)
+        reason = f"the memory watchdog stopped it: {stopped_for}" if stopped_for else trouble.reason
+        self.start_since = None
+        # Before the history: whoever reads there that it broke must not read beside it that it serves.
+        self.enter("stopping", reason)
+        # A start that fails while a node goes away says nothing about the engine.
+        absent = trouble.kind == "start" and missing(self.members(ping=True))
+        if not trouble.planned and not absent:
+            self.policy.failed()
+        self.note("watchdog" if stopped_for else trouble.kind, reason, trouble.host)
+        parts.prober.reset(paused=True)
+        if not trouble.planned:
+            self.stop_all(gentle=False, only_seen=True)
+        return bool(stopped_for)
+
+    def watchdog(self, host: str) -> str:
+        for member in self.members():
+            found = member.report.get("watchdog") if member.host == host else None
+            if found and (seconds(found["time"]) or 0.0) >= self.start_wall - 1:
+                return str(found["reason"])
+        return ""
+
+    def give_up(self, reason: str) -> int:
+        last = reason.rstrip(".")
+        self.note("gave_up", last)
+        self._turn("gave_up", last)
+        self._save("gave_up")
+        self.parts.say(
+            f"Gave up after {self.policy.failures} failures: {last}. Remove the cause, then begin anew:"
+            f" systemctl restart {self.parts.unit}"
+        )
+        return GAVE_UP
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def members(self, ping: bool = False) -> list[Member]:
+        found = []
+        for node in self.parts.nodes:
+            seen, report, problem = node.latest()
+            found.append(Member(node.host, seen, report, problem=problem))
+        if not ping or len(found) < 2:
+            return found
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            answers = list(pool.map(self.parts.ping, [self.parts.addresses[member.host] for member in found[1:]]))
+        return [found[0], *(replace(member, pings=answer) for member, answer in zip(found[1:], answers))]
+
+    def view(self) -> View:
+        parts, now = self.parts, self.parts.clock()
+        prober = parts.prober
+        silent = prober.silent_since
+        members = self.members()
+        if (silent is not None and now - silent > SUSPECT_S) or not all(member.seen for member in members):
+            members = self.members(ping=True)
+            if silent is None:
+                prober.wake.set()
+        if now - self.metrics_at >= METRICS_S:
+            self.metrics_at = now
+            found = fingerprint(parts.metrics())
+            if found and found != self.progress:
+                self.progress, self.progress_at = found, now
+        self.progress_at = max(self.progress_at, prober.ok_at or 0.0)
+        missed = self.watched.see(members, now)
+        return View(members, silent, prober.kind, self.progress_at, bool(self.progress), missed)
+
+    # -- phases -----------------------------------------------------------------------------------------------------
+
+    def wait_for_members(self) -> None:
+        """For as long as it takes: a node that is off, or a cable that is out, burns no start."""
+        while True:
+            absent = missing(self.members(ping=True))
+            if not absent:
+                return
+            self.enter("waiting", "; ".join(absent))
+            self.parts.sleep(TICK_S)
+
+    def bring_up(self, gentle: bool) -> Verdict | None:
+        """Stop what is there, wait for memory, start all ranks. What went wrong, or None."""
+        parts = self.parts
+        self.start_since = parts.wall()
+        self.enter("starting", "stopping what is there")
+        problem = self.stop_all(gentle)
+        if problem:
+            return Verdict("start", problem)
+        short = self.wait_for_memory()
+        if short:
+            return Verdict("memory", short)
+        self.enter("starting", "starting the ranks")
+        self.start_wall = parts.wall()
+        problem = self.start_all()
+        return Verdict("start", problem, parts.nodes[0].host) if problem else None
+
+    def stop_all(self, gentle: bool, only_seen: bool = False) -> str:
+        """The head first: it ends its requests and tells its workers. A worker that waits for the head, or ignores
+        SIGTERM, is killed after a short grace."""
+        found = [member for member in self.members() if member.seen or not only_seen]
+        running = {member.host for member in found if not member.stopped}
+        nodes = [node for node in self.parts.nodes if node.host in running]
+        if gentle and nodes and nodes[0] is self.parts.nodes[0]:
+            problem = nodes[0].act("stop")
+            if problem:
+                return problem
+            nodes = nodes[1:]
+        return self._on_all(nodes, "kill")
+
+    def start_all(self) -> str:
+        parts = self.parts
+        head, others = parts.nodes[0], parts.nodes[1:]
+        if parts.start_ray is None:
+            return self._on_all(parts.nodes, "start")
+        problem = parts.start_ray() or self._on_all(others, "start")
+        if problem:
+            return problem
+        self.enter("starting", "waiting for all nodes in Ray")
+        problem = parts.ray()
+        if problem:
+            return problem
+        self.enter("starting", "starting the engine")
+        return head.act("start")
+
+    def _on_all(self, nodes: Sequence[Reach], action: str) -> str:
+        if not nodes:
+            return ""
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            problems = list(pool.map(lambda node: node.act(action), nodes))
+        return "; ".join(problem for problem in problems if problem)
+
+    def wait_for_memory(self) -> str:
+        deadline = self.parts.clock() + self.settings.memory_wait_s
+        while True:
+            short = short_of_memory(self.members(), self.parts.budget)
+            if not short:
+                return ""
+            self.enter("memory", "; ".join(short))
+            if self.parts.clock() >= deadline:
+                return (
+                    f"not started, because it would not fit: {'; '.join(short)}, after waiting"
+                    f" {self.settings.memory_wait_s:.0f} s. See what holds the memory there: ps aux --sort=-rss"
+                )
+            self.parts.sleep(TICK_S)
+
+    def load(self) -> Verdict | None:
+        """Until the first token."""
+        parts = self.parts
+        began = parts.clock()
+        self.start_since = self.start_since or parts.wall()
+        parts.prober.reset(paused=False, hasty=True)
+        parts.prober.wake.set()
+        self.enter("loading", "the ranks run")
+        # Reports of the other nodes are up to two seconds old: what they say of before the start does not count.
+        parts.sleep(TICK_S + 1.0)
+        self.loading = [progress.Rank(node.host, parts.weights) for node in parts.nodes]
+        told = logged = began
+        self.watched = missing_ranks.Watched(began + self.settings.ready_s)
+        while True:
+            members = self.members()
+            ranks = {rank.host: rank for rank in self.loading}
+            progress.see(ranks, parts.clock(), {one.host: one.units for one in members if one.seen})
+            if told == began or parts.clock() - told >= TOLD_S:
+                told = parts.clock()
+                self.enter("loading", self.how_far())
+            if parts.clock() - logged >= LOGGED_S:
+                logged = parts.clock()
+                parts.say(f"loading for {logged - began:.0f} s: {self.detail}")
+            for member in members:
+                for name, unit in member.units.items() if member.seen else ():
+                    if unit.get("active") in ("failed", "inactive", "deactivating"):
+                        return Verdict("start", self.dead(member, name), member.host)
+            if parts.prober.ok_at is not None:
+                break
+            missed = gone(parts.clock(), self.watched.see(members, parts.clock()), LOADING_GONE_S, "start")
+            if missed:
+                return missed
+            if parts.clock() - began > self.settings.ready_s:
+                when = progress.stage(self.loading)
+                over = f"the time limit of {self.settings.ready_s:.0f} s (engine_ready_timeout_s) ended the start"
+                return Verdict("start", f"no token: {over}{f' {when}' if when else ''}: {self.how_far()}")
+            away = [member.host for member in self.members(ping=True) if member.pings is False]
+            if away and not any(member.seen for member in members if member.host in away):
+                return Verdict("lost", f"{', '.join(away)} went away while the engine was loading", away[0])
+            parts.sleep(TICK_S)
+        parts.started = {member.host: member.invocations for member in self.members()}
+        self.watched = missing_ranks.Watched(parts.clock() + missing_ranks.LEARN_S)
+        parts.prober.reset(paused=False)
+        parts.prober.ok_at = parts.clock()
+        self.progress_at = parts.clock()
+        self.progress = ()
+        return None
+
+    def how_far(self) -> str:
+        words = progress.words(self.loading, self.parts.clock())
+        return f"{words or 'the ranks run'}; last probe: {self.parts.prober.problem or 'none yet'}"
+
+    def dead(self, member: Member, name: str) -> str:
+        sentence = dead_sentence(member, name)
+        if member.host == self.parts.nodes[0].host:
+            return f"{sentence}. {self.parts.explain(name, str(member.units[name].get('invocation')))}"
+        why = member.units[name].get("why")
+        return f"{sentence}. {why}" if why else f"{sentence}. See journalctl -u {name} there"
+
+    def serve(self) -> Verdict:
+        """Until something is wrong."""
+        parts = self.parts
+        began = parts.clock()
+        took = f", {began - self.broke_at:.0f} s after the failure" if self.broke_at is not None else ""
+        self.start_since = None
+        self.enter("proving", f"it serves{took}")
+        if self.broke_at is not None:
+            parts.store.recovered(began - self.broke_at)
+            self.broke_at = None
+        while True:
+            verdict = judge(self.settings, parts.clock(), self.view(), parts.started)
+            if verdict is not None:
+                return verdict
+            served = parts.clock() - began
+            self.policy.served(served)
+            calm = self.phase == "serving" or served >= self.settings.stable_s
+            silent = parts.prober.silent_since
+            slow = silent is not None and parts.clock() - silent > self.settings.probe_timeout_s
+            detail = f"it serves{took}"
+            if parts.prober.closed_door:
+                detail = f"it serves, but nobody comes in through the door: {parts.prober.closed_door}"
+            if slow:
+                detail = "busy: no answer to the probe"
+                if not self.progress:
+                    detail += "; this engine shows no counters, so only a dead rank or a lost node restarts it"
+                elif parts.prober.kind == "status":
+                    detail = f"the probe is refused: {parts.prober.problem}"
+            self.enter("serving" if calm else "proving", detail)
+            parts.sleep(TICK_S)
+
+    def pause(self, wait_s: float, why: str) -> None:
+        if wait_s > 0:
+            self.enter("backoff", f"waiting {wait_s:.0f} s: {why}")
+            self.parts.sleep(wait_s)
+
+    # -- keeping ----------------------------------------------------------------------------------------------------
+
+    def enter(self, phase: str, detail: str) -> None:
+        if (phase, detail) == (self.phase, self.detail):
+            return
+        if phase != self.phase or phase == "starting":
+            self.parts.say(f"{phase}: {detail}")
+        self._turn(phase, detail)
+        self._save("")
+
+    def _turn(self, phase: str, detail: str) -> None:
+        if phase != self.phase:
+            self.since = self.parts.wall()
+        self.phase, self.detail = phase, detail
+
+    def note(self, event: str, reason: str, host: str = "") -> None:
+        self.parts.say(f"{event}: {reason}")
+        entry = {"time": stamp(self.parts.wall()), "event": event, "host": host, "reason": reason}
+        self.parts.store.add({**entry, "failures": self.policy.failures}, self.parts.say)
+
+    def _save(self, end: str) -> None:
+        self.parts.store.write(
+            {
+                "boot": self.parts.boot,
+                "pid": os.getpid(),
+                "phase": self.phase,
+                "detail": self.detail,
+                "since": stamp(self.since),
+                "start_since": stamp(self.start_since) if self.start_since is not None else "",
+                "start_limit_s": self.settings.start_s,
+                "progress": progress.as_list(self.loading) if self.phase == "loading" else [],
+                "end": end,
+                "failures": self.policy.failures,
+                "start_limit": self.settings.start_limit,
+                "reason": self.detail if end == "gave_up" else "",
+            },
+            self.parts.say,
+        )
+
+
+# -- sparkmatrix-node keep --------------------------------------------------------------------------------------------
+
+
+def metrics(host: str, port: int, key: str) -> str:
+    """The engine's ``/metrics``; empty where there is none."""
+    connection = http.client.HTTPConnection(host, port, timeout=METRICS_TIMEOUT_S)
+    try:
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {key}"} if key else {})
+        response = connection.getresponse()
+        return response.read(probe.MAX_BODY).decode("utf-8", "replace") if response.status == http.client.OK else ""
+    except (OSError, http.client.HTTPException):
+        return ""
+    finally:
+        connection.close()
+
+
+def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
+    """The real one, from the head's ``engine.json``."""
+    settings = Settings.read(config.get("keeper") or {})
+    members = sorted(config["members"], key=lambda member: int(member["rank"]))
+    ranks = engine_rank.parse(config)
+    node = engine_rank.Node(ranks, runner=runner)
+    others = [keeper_peers.There(str(member["host"])) for member in members[1:] if member["ranks"]]
+    for other in others:
+        other.begin()
+    question = probe.Question(max_tokens=1, timeout_s=settings.probe_timeout_s)
+    store = Store(instance=_instance(config))
+    door = gateway_probe.Door(
+        str(config["model"]),
+        task=probe.task_of(config),
+        runner=runner,
+        note=lambda reason: _door_killed(store, reason),
+    )
+    prober = Prober(lambda: door.probe(lambda: probe.target_of(config), question), settings.probe_interval_s)
+    prober.begin()
+    nodes: list[Reach] = [keeper_peers.Here(str(members[0]["host"]), node), *others]
+    return Keeper(
+        settings,
+        Parts(
+            nodes=nodes,
+            addresses={str(member["host"]): str(member["address"]) for member in members},
+            prober=prober,
+            metrics=lambda: metrics(config["host"], config["port"], _key(config)),
+            ping=keeper_peers.pings,
+            ray=lambda: _ray(config),
+            start_ray=(lambda: _start_ray(node)) if config.get("backend") == "ray" else None,
+            explain=lambda unit, invocation: probe.explain(unit, runner, invocation),
+            store=store,
+            unit=Names(_instance(config)).keeper.partition(".")[0],
+            boot=engine_rank.boot_id("/"),
+            shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
+            budget=int(config.get("budget_bytes") or 0),
+            weights=int(config.get("weights_bytes") or 0),
+        ),
+    )
+
+
+def _door_killed(store: Store, reason: str) -> None:
+    engine_rank.say(f"door: {reason}")
+    store.add({"time": stamp(time.time()), "event": DOOR, "host": "", "reason": reason}, engine_rank.say)
+
+
+def _instance(config: Mapping[str, Any]) -> str:
+    return str(config.get("instance") or "")
+
+
+def _key(config: Mapping[str, Any]) -> str:
+    try:
+        return probe.read_key(config["key_file"])
+    except SparkError:
+        return ""
+
+
+def _start_ray(node: engine_rank.Node) -> str:
+    """All units of the head but the engine."""
+    try:
+        for unit in node.ranks.units:
+            if unit != node.ranks.engine:
+                node.start(only=unit)
+    except SparkError as exc:
+        return str(exc)
+    return ""
+
+
+def _ray(config: Mapping[str, Any]) -> str:
+    ray = config.get("ray")
+    if not isinstance(ray, Mapping):
+        return ""
+    addresses = {str(member["address"]): str(member["host"]) for member in config["members"]}
+    query = ray_cluster.Query(
+        str(ray["python"]),
+        str(ray["address"]),
+        tuple(sorted(addresses)),
+        dict(ray["environment"]),
+        str(ray["user"]),
+        RAY_S,
+        str(ray.get("container") or ""),
+    )
+    try:
+        verdict = ray_cluster.read(query)
+    except SparkError as exc:
+        return str(exc)
+    return "" if verdict.complete else f"Ray is not complete: {verdict.sentence(addresses)}"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check", action="store_true", help="only see whether the other nodes let this one in")
+    parser.add_argument("--config", default=engine_rank.CONFIG, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    def stop(_signal: int, _frame: object) -> None:
+        raise StopError
+
+    try:
+        config = probe.read_config(arguments.config)
+        if arguments.check:
+            head = min(config["members"], key=lambda member: int(member["rank"]))
+            keeper_peers.check([m["host"] for m in config["members"] if m is not head and m["ranks"]])
+            return 0
+        keeper = make(config)
+    except (SparkError, KeyError, TypeError, ValueError) as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+    signal.signal(signal.SIGTERM, stop)
+    return keeper.run()

@@ -1,0 +1,154 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How the keeper reaches the nodes: this one directly, the others over ssh with this node's own key.
+
+A connection per node stays open and brings a report every two seconds (``rank-watch``), so a dead rank is seen at once
+and the logs of the other nodes do not fill with logins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S, Node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import STOPPING_S
+
+SSH_CONFIG = "/etc/sparkmatrix/ssh/config"
+FRESH_S = 3 * WATCH_S + 1.0  # three reports missed
+RETRY_S = 2.0
+ACT_S = STOPPING_S  # stopping has to wait for a unit's own time limit
+REMEDY = "Let the layer access set up ssh between the nodes: ansible-playbook site.yml --tags access"
+# A connection that is cut off without a word is noticed after ten seconds.
+ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2")
+
+
+def ssh(host: str, word: str) -> list[str]:
+    return ["ssh", "-F", SSH_CONFIG, *ALIVE, "-T", host, word]
+
+
+class Here:
+    """The node of the keeper."""
+
+    def __init__(self, host: str, node: Node) -> None:
+        self.host = host
+        self.node = node
+
+    def latest(self) -> tuple[bool, dict[str, Any], str]:
+        try:
+            return True, self.node.report(), ""
+        except SparkError as exc:
+            return False, {}, str(exc)
+
+    def act(self, action: str) -> str:
+        """What went wrong, or nothing."""
+        try:
+            {"start": self.node.start, "stop": self.node.stop, "kill": self.node.kill}[action]()
+        except SparkError as exc:
+            return str(exc)
+        return ""
+
+
+class There:
+    """Another node. ``popen``, ``runner`` and the clock are replaced by tests."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        popen: Callable[..., Any] = subprocess.Popen,
+        runner: Callable[[Sequence[str], float], Completed] = run,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.host = host
+        self.popen = popen
+        self.runner = runner
+        self.clock = clock
+        self.sleep = sleep
+        self.report: dict[str, Any] = {}
+        self.at: float | None = None
+        self.problem = "no connection yet"
+
+    def begin(self) -> None:
+        threading.Thread(target=self.follow, name=self.host, daemon=True).start()
+
+    def follow(self, rounds: int | None = None) -> None:
+        """Keep a connection open, for ever (or ``rounds`` times, for tests)."""
+        done = 0
+        while rounds is None or done < rounds:
+            done += 1
+            try:
+                process = self.popen(  # pylint: disable=ansible-bad-function
+                    ssh(self.host, "rank-watch"),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            except OSError as exc:
+                self.problem = f"ssh: {exc.strerror}"
+            else:
+                self._read(process)
+            self.sleep(RETRY_S)
+
+    def _read(self, process: Any) -> None:
+        said = ""
+        for line in process.stdout:
+            report = _object(line)
+            if report is None:
+                said = " ".join(line.split()) or said
+            else:
+                self.report, self.at, self.problem = report, self.clock(), ""
+        process.wait()
+        self.problem = said or "the connection ended"
+
+    def latest(self) -> tuple[bool, dict[str, Any], str]:
+        fresh = self.at is not None and self.clock() - self.at <= FRESH_S
+        return fresh, self.report, "" if fresh else self.problem or "it has stopped reporting"
+
+    def act(self, action: str) -> str:
+        done = self.runner(ssh(self.host, f"rank-{action}"), ACT_S)
+        if done.rc == 0:
+            return ""
+        if done.rc == TIMED_OUT:
+            return f"{self.host}: no answer to rank-{action} within {ACT_S:.0f} s"
+        return f"{self.host}: {done.complaint}"
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError):
+        found = json.loads(line)
+        if isinstance(found, dict) and "units" in found:
+            return found
+    return None
+
+
+def check(hosts: Sequence[str], runner: Callable[[Sequence[str], float], Completed] = run) -> None:
+    """Raise :class:`SparkError` unless every other node lets this one ask for its ranks."""
+    problems = []
+    for host in hosts:
+        done = runner(ssh(host, "rank-status"), 30.0)
+        if done.rc != 0 or _object(done.out) is None:
+            problems.append(f"{host} ({done.complaint})")
+    if problems:
+        raise SparkError(
+            f"the keeper cannot look after the ranks on {', '.join(problems)}",
+            "node-to-node ssh",
+            REMEDY,
+        )
+
+
+def pings(address: str, runner: Callable[[Sequence[str], float], Completed] = run) -> bool | None:
+    """Whether an address answers. None: this machine has no ``ping``."""
+    done = runner(["ping", "-n", "-q", "-c", "1", "-W", "1", address], 5.0)
+    return None if done.rc == 127 else done.rc == 0

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How far a load is, from what each rank has read and written (:mod:`_engine.rank_processes`). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+GIB = 2**30
+MOVED = 64 * 2**20  # bytes; less than that are logs and Python's own files
+STILL_S = 30.0  # without that much, nothing is being read or written
+# Of the weights, after which a rank that reads no more has them: what came from the page cache may be missing.
+NEARLY = 0.9
+# A rank reads about this much of Python and CUDA: beside smaller weights its figure says nothing.
+NOISE = 4 * GIB
+
+
+@dataclass
+class Rank:
+    """One node's. ``weights``: bytes that it has to read by the plan, 0: unknown. ``stage``: fetch, read or warm."""
+
+    host: str
+    weights: int = 0
+    read: int = 0
+    written: int = 0
+    seen: bool = False
+    stage: str = "read"
+    before: int = 0  # what it had read before it began with its weights: a download is read from the network
+    marks: tuple[int, int] = (0, 0)
+    moved_at: float = 0.0
+
+    def see(self, now: float, read: int, written: int) -> None:
+        if not self.seen or read < self.read or written < self.written:
+            # Another process reads now: what it had read and written before anybody looked is no movement.
+            self.seen, self.stage, self.before = True, "read", 0
+            self.marks, self.moved_at = (read, written), now
+        self.read, self.written = read, written
+        wrote, moved = written - self.marks[1] >= MOVED, read - self.marks[0] >= MOVED
+        if wrote or moved:
+            self.marks, self.moved_at = (read, written), now
+        # What is written after all weights have been read are caches of compiled code.
+        if wrote and self.stage != "warm":
+            self.stage, self.before = "fetch", read
+        elif moved and self.stage == "fetch":
+            self.stage = "read"
+        if self.stage == "read" and self.weights >= NOISE and self.own >= NEARLY * self.weights:
+            self.stage = "warm"
+
+    @property
+    def own(self) -> int:
+        """Of its weights."""
+        return self.read - self.before
+
+    def words(self, now: float) -> str:
+        if self.stage == "fetch":
+            text = f"{self.host} fetches the model, {_gib(self.written)} GiB written"
+        elif self.stage == "warm":
+            return f"{self.host} {_gib(self.own)} of about {_gib(self.weights)} GiB read, warms up"
+        elif self.weights >= NOISE:
+            text = f"{self.host} {_gib(self.own)} of about {_gib(self.weights)} GiB read"
+        else:
+            return f"{self.host} {_gib(self.own)} GiB read"
+        still = now - self.moved_at
+        return f"{text}, no more for {still:.0f} s" if still >= STILL_S else text
+
+
+def see(ranks: Mapping[str, Rank], now: float, reports: Mapping[str, Mapping[str, Any]]) -> None:
+    """``reports``: the units of each host, as :meth:`_rank.Node.report` has them."""
+    for host, units in reports.items():
+        figures = [unit for unit in units.values() if isinstance(unit.get("read"), int)]
+        if host in ranks and figures:
+            most = max(figures, key=lambda unit: int(unit["read"]))
+            ranks[host].see(now, int(most["read"]), int(most.get("written") or 0))
+
+
+def words(ranks: Sequence[Rank], now: float) -> str:
+    """Of all ranks with figures; empty where there are none."""
+    return ", ".join(rank.words(now) for rank in ranks if rank.seen)
+
+
+def stage(ranks: Sequence[Rank]) -> str:
+    """What the slowest one does, for people."""
+    stages = {rank.stage for rank in ranks if rank.seen}
+    if "fetch" in stages:
+        return "while the model was fetched"
+    if "read" in stages:
+        return "while weights were read"
+    return "in the warm-up, after all weights were read" if stages else ""
+
+
+def as_list(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+    return [
+        {"host": rank.host, "stage": rank.stage, "read": rank.own, "written": rank.written, "weights": rank.weights}
+        for rank in ranks
+        if rank.seen
+    ]
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.1f}"

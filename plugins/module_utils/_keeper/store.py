@@ -1,0 +1,98 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the keeper leaves for the next one and for people: its state, and why it restarted the engine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
+
+STATE = "state.json"
+HISTORY = "history.json"
+KEPT = 50  # entries
+
+Say = Callable[[str], object]
+
+DOOR = "door"  # an entry about the door, not the engine
+
+
+def stamp(wall: float) -> str:
+    """A time as it is kept, in ISO format."""
+    return datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="seconds")
+
+
+def seconds(kept: Any) -> float | None:
+    """The time that was kept; None where it is none."""
+    try:
+        return datetime.fromisoformat(str(kept)).timestamp()
+    except ValueError:
+        return None
+
+
+class Store:
+    """``instance``: the service where there are several. ``root`` is replaced by tests.
+
+    A full disk does not end the keeper: what it says is in the journal too.
+    """
+
+    def __init__(self, root: str = "/", instance: str = "") -> None:
+        self.root = root
+        self.directory = Names(instance).kept
+        self.entries: list[dict[str, Any]] | None = None
+        self.lock = threading.Lock()  # the probe has a thread of its own
+
+    def read(self) -> dict[str, Any]:
+        found = self._load(STATE)
+        return found if isinstance(found, dict) else {}
+
+    def history(self) -> list[dict[str, Any]]:
+        """Oldest first."""
+        found = self._load(HISTORY)
+        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+    def write(self, state: Mapping[str, Any], say: Say) -> None:
+        self._put(STATE, dict(state), say)
+
+    def add(self, entry: Mapping[str, Any], say: Say) -> None:
+        with self.lock:
+            entries = self._entries()
+            entries.append(dict(entry))
+            del entries[:-KEPT]
+            self._put(HISTORY, entries, say)
+
+    def recovered(self, seconds: float) -> None:
+        """The last failure of the engine is over: it served again after ``seconds``."""
+        with self.lock:
+            entries = self._entries()
+            own = [entry for entry in entries if entry.get("event") != DOOR]
+            if own:
+                own[-1]["back_after_s"] = round(seconds, 1)
+                self._put(HISTORY, entries, lambda _text: None)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        if self.entries is None:
+            self.entries = self.history()
+        return self.entries
+
+    def _load(self, name: str) -> Any:
+        try:
+            path = Path(self.root) / self.directory.lstrip("/") / name
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def _put(self, name: str, value: Any, say: Say) -> None:
+        try:
+            write_state(f"{self.directory}/{name}", (json.dumps(value, indent=1) + "\n").encode(), root=self.root)
+        except SparkError as exc:
+            say(f"Not kept: {exc}")

@@ -1,0 +1,138 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A secret that all nodes share: made once, kept in a file of mode 0600, carried in memory, never shown.
+
+The file holds the bare secret, or ``VARIABLE="secret"`` for a service manager to read. It is placed like every other
+file of this collection (:mod:`_managed.files`), so it can be taken back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
+    File,
+    Result,
+    apply_set,
+    remove_set,
+)
+
+MIN_LENGTH = 16
+# What survives every quoting between here and an HTTP header.
+_SECRET = re.compile(r"^[A-Za-z0-9._~+/=-]+$")
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """``value`` is empty to keep what is there, or to make a new one where nothing is. ``size`` is in random bytes."""
+
+    name: str
+    path: str
+    variable: str = ""
+    value: str = ""
+    owner: str = "root"
+    group: str = "root"
+    size: int = 32
+    required: bool = False  # a value has to be given: this node must not invent one
+
+
+@dataclass(frozen=True)
+class Outcome:
+    result: Result
+    secret: str
+    generated: bool
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.secret)
+
+
+def fingerprint(secret: str) -> str:
+    """12 hexadecimal digits that change with the secret and do not tell it (it has 128 random bits or more)."""
+    return hashlib.sha256(b"sparkmatrix:" + secret.encode()).hexdigest()[:12] if secret else ""
+
+
+def parse(text: str, variable: str = "") -> str:
+    """The secret in a file's text, or an empty text where there is no usable one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) != 1:
+        return ""
+    value = lines[0]
+    if variable:
+        name, separator, value = value.partition("=")
+        if not separator or name != variable:
+            return ""
+        value = value.strip('"')
+    return value if usable(value) else ""
+
+
+def render(secret: str, variable: str = "") -> str:
+    return f'{variable}="{secret}"\n' if variable else f"{secret}\n"
+
+
+def ensure(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcome:
+    """Put the secret in place. In check mode a secret that would be made is empty in the outcome."""
+    _check(wanted)
+    present = parse(_read(wanted.path, root), wanted.variable)
+    secret = wanted.value or present
+    generated = not secret
+    if generated and wanted.required:
+        if not check_mode:
+            raise SparkError(
+                "there is no secret to place", wanted.path, "Run without --limit, so that the head is asked"
+            )
+        secret = ""
+    if generated:
+        secret = secrets.token_urlsafe(wanted.size)
+    item = File(
+        path=wanted.path,
+        content=render(secret, wanted.variable).encode(),
+        owner=wanted.owner,
+        group=wanted.group,
+        mode=0o600,
+        secret=True,
+    )
+    result = apply_set(wanted.name, [item], check_mode=check_mode, root=root)
+    return Outcome(result, "" if generated and check_mode else secret, generated)
+
+
+def remove(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcome:
+    return Outcome(remove_set(wanted.name, check_mode=check_mode, root=root), "", False)
+
+
+def usable(value: str) -> bool:
+    """Long enough, and of characters that need no quoting."""
+    return len(value) >= MIN_LENGTH and bool(_SECRET.match(value))
+
+
+def _check(wanted: Wanted) -> None:
+    if wanted.variable and not _VARIABLE.match(wanted.variable):
+        raise SparkError(f"{wanted.variable!r} is no name of a variable", wanted.path)
+    if wanted.value and not usable(wanted.value):
+        raise SparkError(
+            f"the given secret is shorter than {MIN_LENGTH} characters or has characters that need quoting",
+            wanted.path,
+            "Use letters, digits and . _ ~ + / = -",
+        )
+
+
+def _read(path: str, root: str) -> str:
+    real = Path(root) / path.lstrip("/") if root != "/" else Path(path)
+    try:
+        return real.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError:
+        return ""
+    except OSError as exc:
+        raise SparkError(
+            f"the secret cannot be read ({exc.strerror})", path, "Look at the file; its mode is 0600"
+        ) from exc

@@ -1,0 +1,394 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Bring a systemd unit into a state, judged by the process that runs and not by what a file says.
+
+A unit file carries ``Environment=SPARKMATRIX_CONFIG_HASH=<hash>``. What runs is compared through
+``/proc/<MainPID>/environ``, so a run that died between "file written" and "service restarted" heals on the next one.
+A oneshot unit has no process to ask; for it the hash is noted under ``/run/sparkmatrix`` with the invocation it is for.
+
+Unit properties: systemd's ``org.freedesktop.systemd1(5)``, printed by ``systemctl show``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+HASH_VARIABLE = "SPARKMATRIX_CONFIG_HASH"
+NOTE_DIR = "run/sparkmatrix/services"
+POLL_S = 0.1
+# Between fork and exec a Type=simple process still shows the environment of systemd's own helper.
+SETTLE_S = 2.0
+JOURNAL_LINES = 20
+
+_UNIT = re.compile(r"^[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|mount|path)$")
+_PROPERTIES = (
+    "LoadState",
+    "LoadError",
+    "ActiveState",
+    "SubState",
+    "UnitFileState",
+    "MainPID",
+    "NeedDaemonReload",
+    "Result",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "StatusText",
+    "NRestarts",
+    "InvocationID",
+    "ConditionResult",
+    "Job",
+)
+_RUNNING = frozenset({"active", "reloading", "refreshing"})
+_STARTING = frozenset({"activating"})
+_STOPPED = frozenset({"inactive", "failed"})
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """One reading of a unit. ``running_hash`` is that of the process, ``None`` when nothing runs or it carries none."""
+
+    load: str = "not-found"  # loaded, not-found, masked, bad-setting, error
+    load_error: str = ""
+    active: str = "inactive"  # active, reloading, inactive, failed, activating, deactivating
+    sub: str = "dead"
+    enabled: str = ""  # UnitFileState: enabled, disabled, static, masked, ... or empty
+    main_pid: int = 0
+    needs_reload: bool = False
+    result: str = "success"
+    exit_code: int = 0  # CLD_* of waitid(2): 1 exited, 2 killed, 3 dumped core
+    exit_status: int = 0  # exit status, or the signal
+    status_text: str = ""
+    restarts: int = 0
+    invocation: str = ""
+    condition: bool = True
+    job: bool = False
+    running_hash: str | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.active in _RUNNING
+
+    @property
+    def stopped(self) -> bool:
+        return self.active in _STOPPED
+
+    @property
+    def is_enabled(self) -> bool:
+        return self.enabled == "enabled"
+
+    def shown(self) -> dict[str, Any]:
+        """The part that a diff shows."""
+        state = "started" if self.running else "stopped" if self.stopped else self.active
+        return {"state": state, "enabled": self.is_enabled, "config_hash": self.running_hash or ""}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    name: str
+    state: str = "started"  # started, stopped, absent
+    enabled: bool | None = None
+    config_hash: str = ""
+    start_timeout_s: float = 90.0
+
+
+@dataclass
+class Result:
+    action: str = "none"  # none, started, restarted, stopped
+    changed: bool = False
+    before: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def diff(self) -> dict[str, Any]:
+        return {"before": self.before, "after": self.after}
+
+
+def parse_show(text: str) -> UnitState:
+    """``systemctl show`` prints one ``Name=value`` per line; unknown names and missing lines are harmless."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        name, separator, value = line.partition("=")
+        if separator and name in _PROPERTIES:
+            values[name] = value
+    return UnitState(
+        load=values.get("LoadState") or "not-found",
+        load_error=values.get("LoadError", ""),
+        active=values.get("ActiveState") or "inactive",
+        sub=values.get("SubState") or "dead",
+        enabled=values.get("UnitFileState", ""),
+        main_pid=_number(values.get("MainPID")),
+        needs_reload=values.get("NeedDaemonReload") == "yes",
+        result=values.get("Result") or "success",
+        exit_code=_number(values.get("ExecMainCode")),
+        exit_status=_number(values.get("ExecMainStatus")),
+        status_text=values.get("StatusText", ""),
+        restarts=_number(values.get("NRestarts")),
+        invocation=values.get("InvocationID", ""),
+        condition=values.get("ConditionResult") != "no",
+        job=_number(values.get("Job")) > 0,
+    )
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() else 0
+
+
+def parse_environ(content: bytes, name: str = HASH_VARIABLE) -> str | None:
+    """The value of ``name`` in ``/proc/<pid>/environ``: entries end with a zero byte (proc(5))."""
+    wanted = f"{name}=".encode()
+    for entry in content.split(b"\0"):
+        if entry.startswith(wanted):
+            return entry[len(wanted) :].decode("utf-8", "replace")
+    return None
+
+
+class Service:
+    """One unit. ``runner``, ``root`` and the clock are replaced by tests."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        *,
+        check_mode: bool = False,
+        runner: Runner = run_command,
+        root: str = "/",
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        if not _UNIT.match(wanted.name):
+            raise SparkError(
+                f"{wanted.name!r} is no unit name", "", "Write it with its ending, for example sparkmatrix-ray.service"
+            )
+        self.wanted = wanted
+        self.name = wanted.name
+        self.check_mode = check_mode
+        self.runner = runner
+        self.root = Path(root)
+        self.sleep = sleep
+        self.clock = clock
+        self.wall = wall
+        self.since: int | None = None  # seconds since 1970: what the journal held before is not about this start
+
+    # -- reading
+
+    def read(self) -> UnitState:
+        done = self._systemctl("show", f"--property={','.join(_PROPERTIES)}", "--", self.name)
+        if done.rc != 0:
+            raise SparkError(
+                f"systemctl show failed ({done.complaint})", self.name, "This role needs systemd as the init system"
+            )
+        state = parse_show(done.out)
+        if not state.running and state.active not in _STARTING:
+            return state
+        return UnitState(**{**state.__dict__, "running_hash": self._running_hash(state)})
+
+    def _running_hash(self, state: UnitState) -> str | None:
+        if state.main_pid <= 0:
+            return self._noted_hash(state)
+        path = self.root / "proc" / str(state.main_pid) / "environ"
+        try:
+            return parse_environ(path.read_bytes())
+        except PermissionError as exc:
+            raise SparkError(
+                "the environment of the running process cannot be read", f"{self.name} {path}", "Run with become: true"
+            ) from exc
+        except OSError:  # it ended just now
+            return None
+
+    @property
+    def _note(self) -> Path:
+        return self.root / NOTE_DIR / f"{self.name}.json"
+
+    def _noted_hash(self, state: UnitState) -> str | None:
+        try:
+            note = json.loads(self._note.read_text())
+            return str(note["config_hash"]) if note["invocation"] == state.invocation else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    # -- acting
+
+    def run(self) -> Result:
+        before = self.read()
+        result = Result(before=before.shown())
+        if self.wanted.state == "started":
+            self._start(before, result)
+        else:
+            self._stop(before, result)
+        if not self.check_mode and result.changed:
+            result.after = self.read().shown()
+        return result
+
+    def _start(self, before: UnitState, result: Result) -> None:
+        wanted = self.wanted
+        if before.load == "masked":
+            raise SparkError(
+                "the unit is masked, so it cannot be started", self.name, f"On this node: systemctl unmask {self.name}"
+            )
+        fitting = not wanted.config_hash or before.running_hash == wanted.config_hash
+        waiting = before.active in _STARTING and before.sub != "auto-restart" and fitting and not before.needs_reload
+        if before.running and fitting:
+            result.action = "none"
+        elif before.stopped or waiting:
+            result.action = "started"
+        else:
+            result.action = "restarted"
+        switch = None if wanted.enabled is None or wanted.enabled == before.is_enabled else wanted.enabled
+        result.changed = result.action != "none" or switch is not None or before.needs_reload
+        result.after = {
+            "state": "started",
+            "enabled": before.is_enabled if switch is None else switch,
+            "config_hash": wanted.config_hash or before.running_hash or "",
+        }
+        if self.check_mode or not result.changed:
+            return
+        if before.needs_reload or before.load == "not-found":
+            self._check(self._systemctl("daemon-reload"), "systemctl daemon-reload failed")
+        loaded = self.read()
+        if loaded.load != "loaded":
+            detail = f": {loaded.load_error}" if loaded.load_error else ""
+            remedy = f"Run systemd-analyze verify {self.name} on this node"
+            if loaded.load == "not-found":
+                remedy = "Run the layer again that installs it"
+            raise SparkError(f"the unit cannot be loaded ({loaded.load}{detail})", self.name, remedy)
+        if switch is False:
+            self._check(self._systemctl("disable", "--", self.name), "systemctl disable failed")
+        if result.action != "none":
+            baseline = loaded
+            if not waiting:
+                if loaded.active == "failed":
+                    self._systemctl("reset-failed", "--", self.name)  # or an exhausted start limit refuses the start
+                self.since = int(self.wall())
+                verb = "start" if result.action == "started" else "restart"
+                self._check(self._systemctl("--no-block", verb, "--", self.name), f"systemctl {verb} was refused")
+                baseline = UnitState(**{**loaded.__dict__, "restarts": 0})
+            self._wait_started(baseline, fresh=not waiting)
+        # Enabled last: a service that cannot start must not come back at every boot.
+        if switch is True:
+            self._enable()
+
+    def _enable(self) -> None:
+        done = self._systemctl("enable", "--", self.name)
+        self._check(done, "systemctl enable failed")
+        if not self.read().is_enabled:
+            raise SparkError(
+                f"the unit is still not enabled ({done.complaint})", self.name, "It needs WantedBy= in [Install]"
+            )
+
+    def _wait_started(self, baseline: UnitState, fresh: bool) -> None:
+        """Wait until the unit is up with the wanted configuration. ``fresh``: the old invocation does not count."""
+        deadline = self.clock() + self.wanted.start_timeout_s
+        settle: float | None = None
+        while True:
+            state = self.read()
+            new = not fresh or state.invocation != baseline.invocation or not state.invocation
+            if state.running and new and not state.job:
+                if state.main_pid == 0 and self.wanted.config_hash:
+                    self._take_note(state)
+                    return
+                if not self.wanted.config_hash or state.running_hash == self.wanted.config_hash:
+                    return
+                settle = settle or self.clock() + SETTLE_S
+                if self.clock() > settle:
+                    raise SparkError(
+                        f"the started process has {HASH_VARIABLE}={state.running_hash or '(unset)'},"
+                        f" expected {self.wanted.config_hash}",
+                        self.name,
+                        "The unit file on this node and the run disagree, as when two runs change it at the same time:"
+                        f" run again when the other one has ended; systemctl cat {self.name}",
+                    )
+            # While the old invocation ends, it still shows its own count of restarts.
+            elif (state.stopped and not state.job) or (
+                new and (state.restarts > baseline.restarts or state.sub == "auto-restart")
+            ):
+                self._fail(state)
+            if self.clock() > deadline:
+                self._fail(state, f"the unit is not up after {self.wanted.start_timeout_s:g} s")
+            self.sleep(POLL_S)
+
+    def _fail(self, state: UnitState, found: str = "the unit did not start") -> None:
+        if not state.condition and state.stopped:
+            found = f"{found}: a Condition= of the unit is not met"
+        details = [f"{state.active}/{state.sub}", f"Result={state.result}"]
+        if state.exit_status and state.result != "success":
+            details.append(f"{'killed by signal' if state.exit_code > 1 else 'exit status'} {state.exit_status}")
+        if state.status_text:
+            details.append(state.status_text)
+        argv = ["journalctl", "-u", self.name, "-n", str(JOURNAL_LINES), "--no-pager", "-o", "cat", "-q"]
+        journal = self.runner(argv if self.since is None else [*argv, f"--since=@{self.since}"])
+        lines = journal.out.strip().splitlines()[-JOURNAL_LINES:]
+        tail = "\n".join(f"    {line}" for line in lines) if lines else "    (nothing)"
+        raise SparkError(
+            f"{found} ({', '.join(details)})",
+            self.name,
+            f"The last lines of its journal (all of it: journalctl -u {self.name}):\n{tail}",
+        )
+
+    def _take_note(self, state: UnitState) -> None:
+        with contextlib.suppress(OSError):  # without the note the next run restarts, no more
+            self._note.parent.mkdir(parents=True, exist_ok=True)
+            temp = self._note.with_suffix(".new")
+            note = {"invocation": state.invocation, "config_hash": self.wanted.config_hash}
+            temp.write_text(json.dumps(note))
+            os.replace(temp, self._note)
+
+    def _stop(self, before: UnitState, result: Result) -> None:
+        absent = self.wanted.state == "absent"
+        enabled = False if absent else self.wanted.enabled
+        disable = enabled is False and before.enabled in ("enabled", "enabled-runtime")
+        enable = enabled is True and not before.is_enabled
+        stop = not before.stopped
+        forget = absent and before.active == "failed"
+        result.action = "stopped" if stop else "none"
+        result.changed = stop or disable or enable
+        result.after = {
+            "state": "stopped",
+            "enabled": enable or (before.is_enabled and not disable),
+            "config_hash": "",
+        }
+        if self.check_mode:
+            return
+        # Disabled first: an interruption must not leave a unit that comes back at the next boot.
+        if disable:
+            self._check(self._systemctl("disable", "--", self.name), "systemctl disable failed")
+        if stop:
+            self._check(self._systemctl("--no-block", "stop", "--", self.name), "systemctl stop was refused")
+            self._wait_stopped()
+        if enable:
+            self._enable()
+        if absent:
+            if forget or self.read().active == "failed":
+                self._systemctl("reset-failed", "--", self.name)
+            with contextlib.suppress(OSError):
+                self._note.unlink()
+
+    def _wait_stopped(self) -> None:
+        deadline = self.clock() + self.wanted.start_timeout_s
+        while not (state := self.read()).stopped:
+            if self.clock() > deadline:
+                self._fail(state, f"the unit has not stopped within {self.wanted.start_timeout_s:g} s")
+            self.sleep(POLL_S)
+
+    # -- systemctl
+
+    def _systemctl(self, *arguments: str) -> Completed:
+        return self.runner(["systemctl", *arguments])
+
+    def _check(self, done: Completed, found: str) -> None:
+        if done.rc != 0:
+            raise SparkError(f"{found} ({done.complaint})", self.name, f"On this node: systemctl status {self.name}")

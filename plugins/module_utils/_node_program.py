@@ -1,0 +1,56 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix-node``: what must run on a node without Ansible. Units call its subcommands.
+
+A subcommand is a module of this package with ``HELP``, ``configure(parser)`` and ``run(arguments) -> exit code``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PROGRAM = "sparkmatrix-node"
+PATH = "/usr/local/lib/sparkmatrix/sparkmatrix-node"  # on the nodes
+VERSION = "0.1.0"
+PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
+
+# Name of the subcommand -> its module. The zipapp carries these modules and all that they import.
+COMMANDS: Mapping[str, str] = {
+    "access-restore": "_access.restore",
+    "drop-caches": "_os.drop_caches",
+    "evict": "_os.evict",
+    "fabric-forward": "_fabric.forward",
+    "fabric-restore": "_fabric.restore",
+    "fabric-status": "_fabric.status",
+    "keep": "_keeper.loop",
+    "mpi": "_engine.mpi",
+    "peer": "_keeper.forced_command",
+    "probe": "_engine.probe",
+    "qos-apply": "_qos.profile",
+    "rank": "_engine.rank",
+    "status": "_keeper.status",
+    "watch-memory": "_os.memory_watchdog",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog=PROGRAM, description="Node side of sparkmatrix.cluster.")
+    top.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module_name in COMMANDS.items():
+        module: Any = importlib.import_module(f"{PACKAGE}.{module_name}")
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP.capitalize() + ".")
+        module.configure(command)
+        command.set_defaults(run=module.run)
+    return top
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one subcommand; 0 done, 1 refused by the system, 2 wrong usage."""
+    arguments = parser().parse_args(argv)
+    return int(arguments.run(arguments))

@@ -1,0 +1,159 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Parts of ``node_info`` that look for known faults: GPU, kernel journal, NCCL, Python environments. Read on demand."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Runner, run_or_leave
+
+# CUDA_SUCCESS is 0; names by cuGetErrorName. A GPU whose firmware hangs answers NVML (nvidia-smi) and not this.
+_CU_INIT = """
+import ctypes
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError as exc:
+    print("absent", exc)
+else:
+    code = cuda.cuInit(0)
+    name = ctypes.c_char_p()
+    cuda.cuGetErrorName(code, ctypes.byref(name))
+    print("answer", code, (name.value or b"").decode())
+"""
+CU_INIT_TIMEOUT_S = 20.0
+
+# The kernel's own words: drivers/pci/pcie/aer.c ("Uncorrected" until Linux 6.12, "Uncorrectable" since) and
+# drivers/pci/pci.c. "Detected insufficient power on the PCIe slot (27W)" is left out: healthy Sparks say it too.
+_KERNEL_LINES = (
+    ("aer_fatal", re.compile(r"severity=Uncorrect(?:ed|able) \(Fatal\)|AER: device recovery failed")),
+    ("aer_fatal", re.compile(r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\) error")),
+    ("low_power", re.compile(r"[Uu]nable to change power state from \w+ to D0, device inaccessible")),
+)
+_KERNEL_DEVICE = re.compile(r"\b(?:[\w-]+ )?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): ")
+KERNEL_LINES = 2000  # the last ones of this boot with priority err or worse; an AER storm repeats the same few
+
+_WHEEL = re.compile(r"^nvidia_nccl_cu\d+-(\d+(?:\.\d+)+)\.dist-info$")
+_LIBRARY = re.compile(r"^libnccl\.so\.(\d+\.\d+\.\d+)$")
+_LIBRARY_PLACES = ("usr/lib/aarch64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/local/lib", "usr/lib64")
+
+
+def cuda(runner: Runner | None = None) -> dict[str, Any]:
+    """Whether CUDA can be initialized: ``checked``, ``ok``, ``code`` (CUresult) and ``message``.
+
+    In a process of its own, which is left behind when it hangs: nothing can end a process that waits in the driver.
+    """
+    argv = [sys.executable, "-I", "-c", _CU_INIT]
+    done = runner(argv) if runner else run_or_leave(argv, CU_INIT_TIMEOUT_S)
+    words = done.out.split(None, 2)
+    if done.rc == TIMED_OUT:
+        return {"checked": True, "ok": False, "code": None, "message": "cuInit gives no answer"}
+    if words[:1] == ["absent"]:
+        return {"checked": False, "ok": None, "code": None, "message": " ".join(done.out.split()[1:])}
+    if done.rc == 0 and len(words) >= 2 and words[0] == "answer" and words[1].isdigit():
+        code = int(words[1])
+        name = words[2].strip() if len(words) > 2 else ""
+        return {"checked": True, "ok": code == 0, "code": code, "message": name}
+    # A signal (rc below 0) is the library's; everything else is ours.
+    return {"checked": done.rc < 0, "ok": False if done.rc < 0 else None, "code": None, "message": done.complaint}
+
+
+def kernel_log(runner: Runner) -> list[dict[str, Any]] | None:
+    """What :func:`parse_kernel_log` finds in the journal of this boot, None where it cannot be read."""
+    argv = ["journalctl", "-b", "-t", "kernel", "-p", "err", "-n", str(KERNEL_LINES), "-o", "cat", "--no-pager", "-q"]
+    done = runner(argv)
+    return parse_kernel_log(done.out) if done.rc == 0 else None
+
+
+def parse_kernel_log(text: str) -> list[dict[str, Any]]:
+    """``[{kind, device, line, count}]`` by kind and device; ``kind`` is ``aer_fatal`` or ``low_power``.
+
+    ``device`` is a PCI address, empty where a line names none; ``line`` is the first one.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in text.splitlines():
+        kind = next((name for name, pattern in _KERNEL_LINES if pattern.search(line)), None)
+        if kind is None:
+            continue
+        match = _KERNEL_DEVICE.search(line)
+        device = match.group(1) if match else ""
+        entry = found.setdefault((kind, device), {"kind": kind, "device": device, "line": line.strip(), "count": 0})
+        entry["count"] += 1
+    return list(found.values())
+
+
+def environments(root: Path, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Python environments (venv): ``{path: {exists, nccl}}``; ``nccl`` is the version of NVIDIA's wheel in it.
+
+    ``exists`` is true as well for an environment whose ``bin/python`` leads nowhere any more.
+    """
+    found = {}
+    for path in paths:
+        base = root / path.lstrip("/")
+        wheels = [_WHEEL.match(item.name) for item in base.glob("lib/python3*/site-packages/nvidia_nccl_cu*.dist-info")]
+        found[path] = {
+            "exists": os.path.lexists(base / "bin/python"),
+            "nccl": next((match.group(1) for match in wheels if match), None),
+        }
+    return found
+
+
+def system_nccl(root: Path) -> str | None:
+    """The version of NVIDIA's package libnccl2, by the name of its library; the newest one of several."""
+    names = (_LIBRARY.match(name) for place in _LIBRARY_PLACES for name in _names(root / place))
+    versions = [match.group(1) for match in names if match]
+    return max(versions, key=lambda text: [int(part) for part in text.split(".")], default=None)
+
+
+def interpreters(runner: Runner, names: Sequence[str]) -> dict[str, str | None]:
+    """``{program: version}`` of Python interpreters, None where a program does not run."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        done = runner([name, "-c", "import sys; print('.'.join(map(str, sys.version_info[:3])))"])
+        text = done.out.strip()
+        found[name] = text if done.rc == 0 and re.fullmatch(r"\d+(\.\d+)+", text) else None
+    return found
+
+
+def nccl_settings(root: Path, users: Sequence[str]) -> dict[str, dict[str, str]]:
+    """``{file: {name: value}}`` of the files that NCCL reads: /etc/nccl.conf, and ~/.nccl.conf of each user.
+
+    NCCL takes the home directory from the account of the process, not from HOME. Its own environment comes first, then
+    the user's file, then /etc/nccl.conf; ``#`` begins a comment in the first column only. Source: src/misc/param.cc.
+    """
+    homes = _homes(_text(root / "etc/passwd"))
+    paths = ["/etc/nccl.conf", *(f"{homes[user]}/.nccl.conf" for user in users if user in homes)]
+    found = {}
+    for path in dict.fromkeys(paths):
+        lines = (line for line in _text(root / path.lstrip("/")).splitlines() if not line.startswith("#"))
+        pairs = (line.partition("=") for line in lines if "=" in line)
+        settings = {name.strip(): value.strip() for name, _equals, value in pairs if name.strip()}
+        if settings:
+            found[path] = settings
+    return found
+
+
+def _homes(passwd: str) -> Mapping[str, str]:
+    rows = (line.split(":") for line in passwd.splitlines())
+    return {row[0]: row[5].rstrip("/") for row in rows if len(row) > 6}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []

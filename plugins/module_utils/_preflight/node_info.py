@@ -1,0 +1,570 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What preflight has to know about one machine, read in one go. What cannot be read is ``None``, never a traceback."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs as base_sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run, search_path
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
+
+# Product names of the GB10 machines, as the makers write them into DMI. The GPU's own name counts more (see machine()).
+_GB10_DMI = re.compile(
+    r"GB10|DGX[ _-]?Spark|\bGX10\b|ZGX[ _-]?Nano|ThinkStation[ _-]?PGX|EdgeXpert|AI[ _-]?TOP[ _-]?ATOM|\bGN100\b", re.I
+)
+_GB10_GPU = re.compile(r"\bGB10\b", re.I)
+_LISTEN = "0A"  # TCP_LISTEN in include/net/tcp_states.h
+_MAX_ANCESTORS = 24
+# What is read only when asked for: each costs time, or is nobody's business outside its layers.
+PARTS = ("rdma", "gids", "kernel_log", "gpu", "nccl")
+_CAP_SYS_RESOURCE = 24  # include/uapi/linux/capability.h
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to look for beyond what is always read."""
+
+    paths: Sequence[str] = ()
+    commands: Sequence[str] = ()
+    units: Sequence[str] = ()
+    ports: Sequence[int] = ()
+    parts: Sequence[str] = ()  # of PARTS
+    environments: Sequence[str] = ()
+    interpreters: Sequence[str] = ()
+    users: Sequence[str] = ()  # whose NCCL settings count
+    connection_host: str = ""
+    controller_time: float | None = None
+
+
+@dataclass
+class Reader:
+    """Where things are read from; tests give another root and another runner."""
+
+    root: Path = field(default_factory=lambda: Path("/"))
+    runner: Runner = run
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    pid: int = field(default_factory=os.getpid)
+    clock: Callable[[], float] = time.time
+    gpu_runner: Runner | None = None  # None: a process of its own with a time limit
+
+    @property
+    def sysfs(self) -> Path:
+        """Where sysfs is mounted; tests may name another place (see ``_sysfs.root``)."""
+        return base_sysfs.root() if self.root == Path("/") else self.root / "sys"
+
+    def text(self, path: str) -> str | None:
+        try:
+            return (self.root / path).read_bytes().decode("utf-8", "replace").replace("\0", "").strip()
+        except OSError:
+            return None
+
+    def names(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self.root / path))
+        except OSError:
+            return []
+
+    def output(self, *argv: str) -> str | None:
+        done = self.runner(list(argv))
+        return done.out if done.rc == 0 else None
+
+
+def gather(request: Request, reader: Reader | None = None) -> dict[str, Any]:
+    """All of it; the keys are documented in the module ``node_info``."""
+    reader = reader or Reader()
+    now = reader.clock()
+    memory = meminfo.read(str(reader.root))
+    uname = os.uname()
+    # Most of the time is spent waiting for programs, so they run side by side.
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        net = pool.submit(network, reader, request.connection_host)
+        kind = pool.submit(machine, reader)
+        states = pool.submit(units, reader, request.units)
+        pythons = pool.submit(node_health.interpreters, reader.runner, request.interpreters)
+        extra = {name: pool.submit(read_part, reader, request, name) for name in request.parts}
+    return {
+        "hostname": reader.text("proc/sys/kernel/hostname") or uname.nodename,
+        "machine": kind.result(),
+        "machine_id": reader.text("etc/machine-id") or None,
+        "boot_id": reader.text("proc/sys/kernel/random/boot_id"),
+        "kernel": reader.text("proc/sys/kernel/osrelease") or uname.release,
+        "arch": uname.machine,
+        "os": release(reader.text("etc/os-release")),
+        "dgx": release(reader.text("etc/dgx-release")) or None,
+        "nvidia_driver": driver_version(reader.text("proc/driver/nvidia/version")),
+        "python": {"version": ".".join(map(str, sys.version_info[:3])), "executable": sys.executable},
+        "memory": {
+            "total": memory.get("MemTotal"),
+            "available": memory.get("MemAvailable"),
+            "swap_total": memory.get("SwapTotal"),
+            "swap_free": memory.get("SwapFree"),
+            "cma_total": memory.get("CmaTotal"),
+            "cma_free": memory.get("CmaFree"),
+        },
+        "paths": {path: disk(reader, path) for path in request.paths},
+        "network": net.result(),
+        "listening": listening(reader, request.ports),
+        "commands": {name: shutil.which(name, path=search_path()) for name in request.commands},
+        "units": states.result(),
+        "managed": managed(reader),
+        "engine_units": engine_units(reader),
+        "netplan_files": netplan_files(reader),
+        "netplan_modes": {path: mode(reader, path) for path in netplan_files(reader)},
+        "netplan_bonds": netplan_bonds(reader),
+        "environments": node_health.environments(reader.root, request.environments),
+        "interpreters": pythons.result(),
+        **{name: part.result() for name, part in extra.items()},
+        "systemd": reader.text("proc/1/comm") == "systemd",
+        "limits": limits(reader),
+        "uid": os.geteuid(),
+        "sudo_user": reader.environment.get("SUDO_USER"),
+        "time": now,
+        # Includes the way from the controller to here, so it is too large by up to a few seconds, never too small.
+        "clock_offset": None if request.controller_time is None else now - request.controller_time,
+    }
+
+
+def read_part(reader: Reader, request: Request, name: str) -> Any:
+    """One of :data:`PARTS`."""
+    if name == "rdma":
+        return rdma(reader)
+    if name == "gids":
+        try:
+            return [gid.as_dict() for gid in show_gids.read(reader.sysfs)]
+        except SparkError:
+            return None
+    if name == "kernel_log":
+        return node_health.kernel_log(reader.runner)
+    if name == "gpu":
+        return node_health.cuda(reader.gpu_runner)
+    if name == "nccl":
+        settings = node_health.nccl_settings(reader.root, request.users)
+        return {"system": node_health.system_nccl(reader.root), "settings": settings}
+    raise SparkError(f"there is no part {name!r}", "node_info", f"The parts are: {', '.join(PARTS)}")
+
+
+def rdma(reader: Reader) -> dict[str, Any]:
+    """What the module ``ibdev2netdev`` returns, from sysfs alone."""
+    try:
+        ports = ibdev2netdev.read(reader.sysfs)
+        absence = None if ports else ibdev2netdev.explain_absence(reader.sysfs)
+    except SparkError as exc:
+        return {"devices": [], "cages": [], "source": "sysfs", "reason": "unreadable", "message": str(exc)}
+    return {
+        "devices": [port.as_dict() for port in ports],
+        "cages": [cage.as_dict() for cage in ibdev2netdev.cages(ports)],
+        "source": "sysfs",
+        "reason": absence.reason if absence else None,
+        "message": absence.message if absence else None,
+    }
+
+
+def machine(reader: Reader) -> dict[str, Any]:
+    """Maker, product, GPU, and whether this is a GB10: by the GPU's name, else by DMI, never by host name."""
+    dmi = {name: reader.text(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "product_family")}
+    gpu = gpu_name(reader)
+    evidence = None
+    if gpu is not None:
+        evidence = f"GPU {gpu}" if _GB10_GPU.search(gpu) else None
+    else:
+        # No driver yet, or it does not load: the board still says what it is.
+        evidence = next((f"DMI {value}" for value in dmi.values() if value and _GB10_DMI.search(value)), None)
+    return {
+        "vendor": dmi["sys_vendor"],
+        "product": dmi["product_name"],
+        "gpu": gpu,
+        "is_gb10": evidence is not None,
+        "evidence": evidence,
+    }
+
+
+def gpu_name(reader: Reader) -> str | None:
+    """``Model:`` in /proc/driver/nvidia/gpus/<address>/information, else what nvidia-smi says."""
+    for address in reader.names("proc/driver/nvidia/gpus"):
+        text = reader.text(f"proc/driver/nvidia/gpus/{address}/information") or ""
+        match = re.search(r"^Model:\s*(\S.*?)\s*$", text, re.M)
+        if match:
+            return match.group(1)
+    output = reader.output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    # nvidia-smi exits 0 and prints "No devices were found" when the driver is there and the GPU is not.
+    lines = [line.strip() for line in (output or "").splitlines() if line.strip()]
+    return lines[0] if lines and "No devices" not in lines[0] else None
+
+
+def driver_version(text: str | None) -> str | None:
+    """From ``NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build ...``."""
+    match = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", (text or "") + " ", re.M)
+    return match.group(1) if match else None
+
+
+def release(text: str | None) -> dict[str, str]:
+    """``KEY="value"`` lines of os-release(5) and dgx-release, keys in lower case."""
+    found = {}
+    for line in (text or "").splitlines():
+        match = re.match(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$", line.strip())
+        if match:
+            found[match.group(1).lower()] = match.group(2).strip().strip("\"'")
+    return found
+
+
+def disk(reader: Reader, path: str) -> dict[str, Any]:
+    """Space for ``path``, or for the nearest directory above it that exists."""
+    place = reader.root / path.lstrip("/")
+    exists = os.path.lexists(place)
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    found: dict[str, Any] = {"exists": exists, "at": "/" + str(place.relative_to(reader.root)).lstrip(".")}
+    try:
+        status = os.statvfs(place)
+    except OSError:
+        return {**found, "total": None, "free": None, "read_only": None}
+    return {
+        **found,
+        "total": status.f_blocks * status.f_frsize,
+        # f_bavail leaves out what is reserved for root: the engine does not run as root.
+        "free": status.f_bavail * status.f_frsize,
+        "read_only": bool(status.f_flag & os.ST_RDONLY),
+    }
+
+
+# -- network
+
+
+def network(reader: Reader, connection_host: str = "") -> dict[str, Any]:
+    """Interfaces and routes from ``ip -j`` (iproute2), and the interface that carries Ansible's connection."""
+    interfaces = parse_addresses(reader.output("ip", "-j", "-d", "addr", "show"))
+    routes = parse_routes(reader.output("ip", "-j", "route", "show", "table", "all"))
+    address, source = connection_address(reader, connection_host, interfaces)
+    carrier = next((item["name"] for item in interfaces or [] if address in _plain(item)), None)
+    gateway = next((r for r in routes or [] if r["dst"] == "default" and r["table"] == "main" and r["gateway"]), None)
+    if carrier is None and gateway is not None:
+        carrier, source = gateway["dev"], "default_route"
+        address = next((a["address"] for i in interfaces or [] if i["name"] == carrier for a in i["addresses"]), None)
+    return {
+        "interfaces": interfaces,
+        "routes": routes,
+        "default_gateway": gateway and {"address": gateway["gateway"], "interface": gateway["dev"]},
+        "connection_address": address,
+        "connection_interface": carrier,
+        "connection_source": source,
+    }
+
+
+def _plain(interface: Mapping[str, Any]) -> set[str]:
+    return {item["address"] for item in interface["addresses"]}
+
+
+def _json_list(text: str | None) -> list[dict[str, Any]] | None:
+    """``ip -j`` prints a list of objects, some of them empty; nothing at all when there is nothing to list."""
+    if text is None:
+        return None
+    try:
+        parsed = json.loads(text) if text.strip() else []
+    except ValueError:
+        return None
+    return [item for item in parsed if isinstance(item, dict) and item] if isinstance(parsed, list) else None
+
+
+def parse_addresses(text: str | None) -> list[dict[str, Any]] | None:
+    """``[{name, mac, mtu, state, kind, master, addresses: [{address, prefix, family, scope}]}]``.
+
+    ``kind`` is that of a virtual device (bond, bridge, veth …), ``master`` the bond or bridge that an interface is in.
+    """
+    entries = _json_list(text)
+    if entries is None:
+        return None
+    found = []
+    for entry in entries:
+        infos = entry.get("addr_info")
+        addresses = [
+            {
+                "address": str(info["local"]),
+                "prefix": info.get("prefixlen"),
+                "family": info.get("family"),
+                "scope": info.get("scope"),
+            }
+            for info in (infos if isinstance(infos, list) else [])
+            if isinstance(info, dict) and info.get("local")
+        ]
+        found.append(
+            {
+                "name": str(entry.get("ifname", "")),
+                "mac": entry.get("address"),
+                "mtu": entry.get("mtu"),
+                "state": entry.get("operstate"),
+                "kind": info.get("info_kind") if isinstance(info := entry.get("linkinfo"), dict) else None,
+                "master": entry.get("master"),
+                "addresses": addresses,
+            }
+        )
+    return found
+
+
+def parse_routes(text: str | None) -> list[dict[str, Any]] | None:
+    """``[{dst, gateway, dev, table, metric, type}]``; the tables ``local`` and multicast are left out."""
+    entries = _json_list(text)
+    if entries is None:
+        return None
+    found = []
+    for entry in entries:
+        table = str(entry.get("table", "main"))
+        if table in ("local", "255") or entry.get("type") in ("local", "broadcast", "multicast", "anycast"):
+            continue
+        found.append(
+            {
+                "dst": str(entry.get("dst", "")),
+                "gateway": entry.get("gateway"),
+                "dev": entry.get("dev"),
+                "table": table,
+                "metric": entry.get("metric"),
+                "type": entry.get("type", "unicast"),
+            }
+        )
+    return found
+
+
+def connection_address(
+    reader: Reader, connection_host: str, interfaces: Sequence[Mapping[str, Any]] | None
+) -> tuple[str | None, str | None]:
+    """This machine's end of the ssh connection, and how it was found: ``ssh``, ``host`` or nothing.
+
+    ``connection_host`` counts when it is an address that this machine has.
+    """
+    ssh = ssh_connection(reader)
+    if ssh:
+        return _address(ssh[2]), "ssh"
+    mine = {address for item in interfaces or [] if item["name"] != "lo" for address in _plain(item)}
+    wanted = _address(connection_host)
+    return (wanted, "host") if wanted in mine else (None, None)
+
+
+def ssh_connection(reader: Reader) -> tuple[str, str, str, str] | None:
+    """Client, its port, server and its port, as sshd wrote them; None where this process came another way.
+
+    sudo removes SSH_CONNECTION (ssh(1)) from the environment, but not from that of the processes above.
+    """
+    value = reader.environment.get("SSH_CONNECTION")
+    pid = reader.pid
+    for _step in range(_MAX_ANCESTORS):
+        if value:
+            break
+        pid = parent(reader, pid)
+        if pid <= 1:
+            break
+        value = environment(reader, pid).get("SSH_CONNECTION")
+    fields = (value or "").split()
+    return (fields[0], fields[1], fields[2], fields[3]) if len(fields) == 4 else None
+
+
+def _address(text: str) -> str | None:
+    """One spelling per address: no zone, no IPv4 in IPv6 (sshd writes ::ffff:10.0.0.1 on dual-stack sockets)."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def parent(reader: Reader, pid: int) -> int:
+    """Field 4 of /proc/<pid>/stat; the name in field 2 may hold blanks and parentheses (proc(5))."""
+    text = reader.text(f"proc/{pid}/stat") or ""
+    fields = text.rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
+
+
+def environment(reader: Reader, pid: int) -> dict[str, str]:
+    try:
+        content = (reader.root / f"proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (entry.decode("utf-8", "replace").partition("=") for entry in content.split(b"\0") if entry)
+    return {name: value for name, _equals, value in pairs}
+
+
+# -- who listens
+
+
+def listening(reader: Reader, ports: Sequence[int]) -> list[dict[str, Any]] | None:
+    """``[{port, address, process, pid, unit}]``, once per port and address, by port.
+
+    Only the ports in ``ports`` are traced to a process and its unit: that means a walk over all of /proc/<pid>/fd.
+    """
+    sockets: dict[tuple[int, str], str] = {}
+    seen = False
+    for name, size in (("tcp", 8), ("tcp6", 32)):
+        text = reader.text(f"proc/net/{name}")
+        if text is None:
+            continue
+        seen = True
+        sockets.update(parse_tcp(text, size))
+    if not seen:
+        return None
+    wanted = {inode for (port, _address), inode in sockets.items() if port in set(ports)}
+    owners = _owners(reader, wanted) if wanted else {}
+    found = []
+    for (port, address), inode in sorted(sockets.items()):
+        pid = owners.get(inode)
+        process = reader.text(f"proc/{pid}/comm") if pid else None
+        found.append(
+            {
+                "port": port,
+                "address": address,
+                "pid": pid,
+                "process": process,
+                "unit": unit_of(reader, pid) if pid else None,
+            }
+        )
+    return found
+
+
+def parse_tcp(text: str, size: int) -> dict[tuple[int, str], str]:
+    """``{(port, address): inode}`` of the listening sockets in /proc/net/tcp or tcp6 (proc(5)).
+
+    ``size`` is the number of hex digits of an address, 8 or 32; each group of 8 is a word in host byte order.
+    """
+    found = {}
+    pattern = re.compile(
+        rf"^\s*\d+: ([0-9A-Fa-f]{{{size}}}):([0-9A-Fa-f]{{4}}) \S+ {_LISTEN} (?:\S+ +){{5}}(\d+)", re.M
+    )
+    for match in pattern.finditer(text):
+        raw = bytes.fromhex(match.group(1))
+        words = [raw[start : start + 4] for start in range(0, len(raw), 4)]
+        packed = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
+        address = _address(str(ipaddress.ip_address(packed))) or ""
+        found[int(match.group(2), 16), address] = match.group(3)
+    return found
+
+
+def _owners(reader: Reader, inodes: set[str]) -> dict[str, int]:
+    """The process that holds each socket, the one with the lowest id where several do."""
+    links = {f"socket:[{inode}]": inode for inode in inodes}
+    found: dict[str, int] = {}
+    for pid in sorted(int(name) for name in reader.names("proc") if name.isdigit()):
+        for handle in reader.names(f"proc/{pid}/fd"):
+            try:
+                inode = links.get(os.readlink(reader.root / f"proc/{pid}/fd/{handle}"))
+            except OSError:
+                continue
+            if inode is not None:
+                found.setdefault(inode, pid)
+        if len(found) == len(links):
+            break
+    return found
+
+
+def unit_of(reader: Reader, pid: int) -> str | None:
+    """The systemd unit of a process, from /proc/<pid>/cgroup (cgroups(7)): the deepest ``*.service`` or ``*.scope``.
+
+    A container's scope has Docker's number only; those of this collection are in a slice of their own with a name.
+    """
+    for line in reversed((reader.text(f"proc/{pid}/cgroup") or "").splitlines()):
+        for part in reversed(line.split("/")):
+            if part.startswith("sparkmatrix-") and part.endswith(".slice"):
+                return part
+        for part in reversed(line.split("/")):
+            if part.endswith((".service", ".scope", ".socket")):
+                return part
+    return None
+
+
+# -- systemd, netplan
+
+
+def units(reader: Reader, names: Sequence[str]) -> dict[str, dict[str, str] | None]:
+    """``{unit: {load, active, sub, enabled}}``; None for all where systemd does not answer."""
+    found: dict[str, dict[str, str] | None] = dict.fromkeys(names)
+    if not names:
+        return found
+    output = reader.output("systemctl", "show", "--property=LoadState,ActiveState,SubState,UnitFileState", "--", *names)
+    # One block per unit in the order asked, blank lines between them.
+    blocks = re.split(r"\n\s*\n", (output or "").strip())
+    if output is None or len(blocks) != len(names):
+        return found
+    for name, block in zip(names, blocks):
+        values = dict(line.partition("=")[::2] for line in block.splitlines())
+        found[name] = {
+            "load": values.get("LoadState", ""),
+            "active": values.get("ActiveState", ""),
+            "sub": values.get("SubState", ""),
+            "enabled": values.get("UnitFileState", ""),
+        }
+    return found
+
+
+def limits(reader: Reader) -> dict[str, Any]:
+    """The hard limits of the init system, and whether it may raise them. No service or login gets more than that.
+
+    ``memlock`` in bytes, ``nofile`` in files, -1 for unlimited, None when unknown (/proc/1/limits, proc(5)).
+    """
+    text = reader.text("proc/1/limits") or ""
+    found: dict[str, Any] = {}
+    for key, name in (("memlock", "Max locked memory"), ("nofile", "Max open files")):
+        match = re.search(rf"^{name}\s+(\d+|unlimited)\s+(\d+|unlimited)\b", text, re.M)
+        found[key] = None if match is None else -1 if match.group(2) == "unlimited" else int(match.group(2))
+    capabilities = re.search(r"^CapBnd:\s*([0-9a-f]+)", reader.text("proc/1/status") or "", re.M)
+    found["can_raise"] = None if capabilities is None else bool(int(capabilities.group(1), 16) >> _CAP_SYS_RESOURCE & 1)
+    return found
+
+
+def managed(reader: Reader) -> list[str]:
+    """Names of the sets that ``_managed.files`` keeps on the machine; only root can see them."""
+    return [
+        name[: -len(".json")] for name in reader.names(managed_files.STATE_DIR.lstrip("/")) if name.endswith(".json")
+    ]
+
+
+def engine_units(reader: Reader) -> list[str]:
+    """Units of services of the engine, and of their keepers, that are installed."""
+    return [name for name in reader.names(engine_names.UNITS.lstrip("/")) if engine_names.UNIT.match(name)]
+
+
+def netplan_files(reader: Reader) -> list[str]:
+    """Files that netplan merges, in its order of directories (netplan-generate(8))."""
+    return [
+        f"/{directory}/{name}"
+        for directory in ("lib/netplan", "etc/netplan", "run/netplan")
+        for name in reader.names(directory)
+        if name.endswith(".yaml")
+    ]
+
+
+def mode(reader: Reader, path: str) -> str | None:
+    """Permission bits, for example ``0600``."""
+    try:
+        return f"{(reader.root / path.lstrip('/')).stat().st_mode & 0o7777:04o}"
+    except OSError:
+        return None
+
+
+def netplan_bonds(reader: Reader) -> dict[str, list[str]]:
+    """``{file: names}`` of the netplan files that declare bonds, with every interface-like word below ``bonds:``.
+
+    Nodes have no YAML parser for module code, and a word too many does no harm: the reader looks for names it knows.
+    """
+    found = {}
+    for path in netplan_files(reader):
+        _before, mark, rest = re.sub(r"#.*", "", reader.text(path.lstrip("/")) or "").partition("bonds:")
+        if mark:
+            found[path] = sorted(set(re.findall(r"\ben[\w.-]+\b", rest)))
+    return found

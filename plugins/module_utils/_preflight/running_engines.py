@@ -1,0 +1,90 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether an inference engine runs on this node, ours or anybody's: what takes a link down must not run beside one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader, units
+
+UNITS = ("sparkmatrix-engine.service", "sparkmatrix-ray.service")
+# What systemd calls neither inactive nor failed: also a unit that is starting or stopping has processes.
+_STOPPED = ("inactive", "failed", "")
+_PROGRAMS = frozenset(
+    {
+        "vllm",
+        "sglang",
+        "trtllm-serve",
+        "trtllm-llmapi-launch",
+        "tritonserver",
+        "text-generation-server",
+        "llama-server",
+        "rpc-server",  # llama.cpp's ranks
+        "raylet",
+        "gcs_server",
+    }
+)
+_MODULES = ("vllm", "sglang", "tensorrt_llm")
+_INTERPRETER = re.compile(r"python[0-9.]*|(ba|da)?sh")
+_TITLE = re.compile(r"(VLLM|sglang|ray)::", re.I)  # engines rename their child processes like this
+
+
+def running(reader: Reader | None = None) -> list[str]:
+    """One line per sign of a running engine: units, processes, compute processes of the GPU. Empty: there is none."""
+    reader = reader or Reader()
+    states = {name: (state or {}).get("active", "") for name, state in units(reader, UNITS).items()}
+    found = [f"unit {name} is {active}" for name, active in states.items() if active not in _STOPPED]
+    seen: set[int] = set()
+    for pid in sorted(int(name) for name in reader.names("proc") if name.isdigit()):
+        name = engine_name(_arguments(reader, pid))
+        if name:
+            seen.add(pid)
+            found.append(f"process {pid} ({name})")
+    output = reader.output("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
+    return found + [f"GPU process {pid} ({name})" for pid, name in gpu_processes(output) if pid not in seen]
+
+
+def engine_name(argv: Sequence[str]) -> str:
+    """The engine that a command line starts, or nothing. Arguments like a log's path do not count."""
+    if not argv:
+        return ""
+    title = argv[0].strip()
+    if _TITLE.match(title):
+        return title.split()[0]
+    words = list(argv)
+    if _INTERPRETER.fullmatch(_base(words[0])):
+        words = words[1:]
+        if words[:1] == ["-m"] and len(words) > 1:
+            return words[1] if words[1].split(".")[0] in _MODULES else ""
+    program = _base(words[0]) if words else ""
+    return program if program in _PROGRAMS else ""
+
+
+def gpu_processes(text: str | None) -> list[tuple[int, str]]:
+    """``nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader``: ``1234, /usr/bin/python3`` per line.
+
+    Only compute contexts are listed, so a desktop session does not count. Other lines ("No devices were found") are
+    left out.
+    """
+    found = []
+    for line in (text or "").splitlines():
+        pid, _comma, name = line.partition(",")
+        if pid.strip().isdigit():
+            found.append((int(pid), name.strip()))
+    return found
+
+
+def _base(word: str) -> str:
+    return word.rpartition("/")[2]
+
+
+def _arguments(reader: Reader, pid: int) -> list[str]:
+    try:
+        content = (reader.root / f"proc/{pid}/cmdline").read_bytes()
+    except OSError:  # the process ended meanwhile
+        return []
+    return [part.decode("utf-8", "replace") for part in content.rstrip(b"\0").split(b"\0")] if content else []

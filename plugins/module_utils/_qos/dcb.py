@@ -1,0 +1,230 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The backend ``dcb`` of iproute2: reads its JSON (and the text of ``app``) and builds its command lines.
+
+Source of the format: iproute2 ``dcb/*.c``, 5.11 to 7.1. Two of its objects are left alone: ``maxrate`` mixes up bits
+and bytes before 6.18 (fix e7d4c060), and ``apptrust`` is not implemented by mlx5, which trusts DSCP exactly as long as
+a ``dscp-prio`` entry exists. ``app`` prints invalid JSON in 6.1, hence its text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.state import (
+    COUNT,
+    DSCP_COUNT,
+    QosState,
+    Step,
+    changes,
+    command_error,
+    dscp_entries,
+)
+
+NAME = "dcb"
+CANNOT = ("ratelimit",)
+OBJECTS = ("dcbx", "pfc", "ets", "buffer", "app")
+REPORT = "Report it with the output of the command; backend: mlnx_qos may work meanwhile"
+READ_REMEDY = "Run the module as root (become: true) and try the command by hand"
+_SELECTOR = re.compile(r"[a-z]+(?:-[a-z]+)*-prio")
+_PAIR = re.compile(r"([0-9]{1,2}):([0-7])")
+
+
+def parse_json(text: str, name: str, where: str) -> dict[str, Any]:
+    """One JSON object, as ``dcb -j <name> show dev IF`` prints it."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        line = getattr(exc, "lineno", 1)
+        content = [*text.split("\n"), ""][line - 1].strip()[:120]
+        raise SparkError(f"dcb {name}: line {line} is not valid JSON: {content!r}", where, REPORT) from None
+    if not isinstance(document, dict):
+        raise SparkError(f"dcb {name}: line 1 is not a JSON object: {text.strip()[:120]!r}", where, REPORT)
+    return document
+
+
+def numbers(document: dict[str, Any], key: str, high: int, name: str, where: str) -> tuple[int, ...]:
+    """Eight whole numbers from 0 to ``high``."""
+    values = document.get(key)
+    if not isinstance(values, list) or len(values) != COUNT or not all(_whole(value, high) for value in values):
+        raise SparkError(f"dcb {name}: {key} is {values!r}, expected {COUNT} numbers up to {high}", where, REPORT)
+    return tuple(values)
+
+
+def number(document: dict[str, Any], key: str, high: int, name: str, where: str) -> int:
+    value = document.get(key)
+    if not isinstance(value, int) or not _whole(value, high):
+        raise SparkError(f"dcb {name}: {key} is {value!r}, expected a number up to {high}", where, REPORT)
+    return value
+
+
+def _whole(value: Any, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= high
+
+
+def parse_dcbx(text: str, where: str = NAME) -> str:
+    """``{"host": true, "ieee": true}`` gives ``os``; without the flag ``host`` the firmware owns the settings."""
+    return "os" if parse_json(text, "dcbx", where).get("host") is True else "firmware"
+
+
+def parse_pfc(text: str, where: str = NAME) -> dict[str, Any]:
+    """``pfc`` and ``cable_len``: mlx5 keeps the length of the cable (metres) in the field ``delay``."""
+    document = parse_json(text, "pfc", where)
+    values = document.get("prio_pfc")
+    if not isinstance(values, list) or len(values) != COUNT or not all(isinstance(value, bool) for value in values):
+        raise SparkError(f"dcb pfc: prio_pfc is {values!r}, expected {COUNT} booleans", where, REPORT)
+    return {"pfc": tuple(map(int, values)), "cable_len": number(document, "delay", 0xFFFF, "pfc", where)}
+
+
+def parse_ets(text: str, where: str = NAME) -> dict[str, Any]:
+    """``prio_tc``, ``tsa`` and ``tcbw``; a share is reported for ``ets`` classes only, as mlnx_qos does."""
+    document = parse_json(text, "ets", where)
+    algorithms = document.get("tc_tsa")
+    if not isinstance(algorithms, list) or len(algorithms) != COUNT or not all(isinstance(a, str) for a in algorithms):
+        raise SparkError(f"dcb ets: tc_tsa is {algorithms!r}, expected {COUNT} names", where, REPORT)
+    shares = numbers(document, "tc_bw", 100, "ets", where)
+    return {
+        "prio_tc": numbers(document, "prio_tc", COUNT - 1, "ets", where),
+        "tsa": tuple(algorithms),
+        "tcbw": tuple(share if tsa == "ets" else 0 for share, tsa in zip(shares, algorithms)),
+    }
+
+
+def parse_buffer(text: str, where: str = NAME) -> dict[str, Any]:
+    """``prio2buffer``, ``buffer_size`` and ``buffer_total``, sizes in bytes."""
+    document = parse_json(text, "buffer", where)
+    return {
+        "prio2buffer": numbers(document, "prio_buffer", COUNT - 1, "buffer", where),
+        "buffer_size": numbers(document, "buffer_size", 2**32 - 1, "buffer", where),
+        "buffer_total": number(document, "total_size", 2**32 - 1, "buffer", where),
+    }
+
+
+def parse_app(text: str, where: str = NAME) -> dict[str, Any]:
+    """``trust``, ``dscp2prio`` and ``default_priority`` from the text of ``dcb -N app show dev IF``.
+
+    One line per selector, for example ``dscp-prio 26:3 30:6`` or ``default-prio 0``; no line when there is no entry.
+    """
+    mapping: dict[int, int] = {}
+    default: tuple[int, ...] = ()
+    for lineno, raw in enumerate(text.split("\n"), start=1):
+        words = raw.split()
+        if not words:
+            continue
+        try:
+            if words[0] == "dscp-prio":
+                _add_pairs(mapping, words[1:])
+            elif words[0] == "default-prio":
+                default = tuple(_priority(word) for word in words[1:])
+            elif not _SELECTOR.fullmatch(words[0]):
+                raise ValueError("unknown selector")
+        except ValueError as exc:
+            found = f"dcb app: line {lineno} is not understood ({exc}): {raw.strip()[:120]!r}"
+            raise SparkError(found, where, REPORT) from None
+    return {"trust": "dscp" if mapping else "pcp", "dscp2prio": mapping, "default_priority": default}
+
+
+def _add_pairs(mapping: dict[int, int], words: list[str]) -> None:
+    for word in words:
+        match = _PAIR.fullmatch(word)
+        if not match or int(match.group(1)) >= DSCP_COUNT:
+            raise ValueError(f"{word[:40]!r} is not DSCP:PRIORITY in numbers")
+        dscp = int(match.group(1))
+        if dscp in mapping:
+            raise ValueError(f"DSCP {dscp} occurs twice")
+        mapping[dscp] = int(match.group(2))
+
+
+def _priority(word: str) -> int:
+    if not re.fullmatch("[0-7]", word):
+        raise ValueError(f"{word[:40]!r} is not a priority")
+    return int(word)
+
+
+def show(tool: str, interface: str) -> list[list[str]]:
+    """The commands that read a state, in the order of :data:`OBJECTS`."""
+    return [[tool, "-N" if name == "app" else "-j", name, "show", "dev", interface] for name in OBJECTS]
+
+
+def read(results: list[tuple[int, str, str]], where: str) -> QosState:
+    """A state from the results (rc, stdout, stderr) of :func:`show`. PFC is required, the rest may be missing."""
+    values: dict[str, Any] = {}
+    parsers = {"pfc": parse_pfc, "ets": parse_ets, "buffer": parse_buffer, "app": parse_app}
+    for name, (rc, out, err) in zip(OBJECTS, results):
+        if rc != 0:
+            _check_absent(name, command_error(rc, out, err), where)
+        elif name == "dcbx":
+            values["dcbx"] = parse_dcbx(out, where)
+        else:
+            values.update(parsers[name](out, where))
+    return QosState(**values)
+
+
+def _check_absent(name: str, error: str, where: str) -> None:
+    """Accept that an optional object is not there; refuse everything else."""
+    absent = "Operation not supported" in error or error.startswith("Attribute not found")
+    if absent and name != "pfc":
+        return
+    if absent:
+        raise SparkError(
+            "the NIC or its driver has no DCB support",
+            where,
+            "Name a ConnectX netdev (driver mlx5_core, not a virtual function or a bond), see "
+            "/sys/class/net/*/device/driver",
+        )
+    raise SparkError(f"dcb cannot read {name}: {error}", where, READ_REMEDY)
+
+
+def steps(tool: str, interface: str, state: QosState, goal: QosState) -> list[Step]:
+    """The commands that lead from ``state`` to ``goal``, one per dcb object."""
+    different = changes(state, goal)
+    plan: list[Step] = []
+
+    def add(names: tuple[str, ...], name: str, verb: str, *options: str) -> None:
+        settings = tuple(setting for setting in names if setting in different)
+        plan.append(Step(settings, (tool, name, verb, "dev", interface, *options)))
+
+    if "trust" in different and goal.trust == "pcp":
+        add(("trust", "dscp2prio"), "app", "flush", "dscp-prio")
+    elif "trust" in different:
+        add(("trust", "dscp2prio"), "app", "add", "dscp-prio", *_pairs(goal.dscp2prio.items()))
+    elif "dscp2prio" in different:
+        # "add" and not "replace": mlx5 drops the old entry of a DSCP itself, and "replace" then fails to delete it.
+        to_set, to_delete = dscp_entries(state, goal)
+        if to_set:
+            add(("dscp2prio",), "app", "add", "dscp-prio", *_pairs(to_set.items()))
+        if to_delete:
+            add(("dscp2prio",), "app", "del", "dscp-prio", *_pairs(to_delete.items()))
+    ets: list[str] = []
+    if "prio_tc" in different:
+        ets += ["prio-tc", *_pairs(enumerate(goal.prio_tc or ()))]
+    if "tsa" in different or "tcbw" in different:
+        ets += ["tc-tsa", *_pairs(enumerate(goal.tsa or ()))]
+    if ets:
+        # Always with the shares: dcb adds up those of vendor and strict classes, too, where the NIC has 100 each.
+        ets += ["tc-bw", *_pairs(enumerate(goal.tcbw or ()))]
+        add(("prio_tc", "tsa", "tcbw"), "ets", "set", *ets)
+    pfc: list[str] = []
+    if "pfc" in different:
+        pfc += ["prio-pfc", "all:off", *(f"{prio}:on" for prio, on in enumerate(goal.pfc or ()) if on)]
+    if "cable_len" in different:
+        pfc += ["delay", str(goal.cable_len)]
+    if pfc:
+        add(("pfc", "cable_len"), "pfc", "set", *pfc)
+    buffers: list[str] = []
+    if "prio2buffer" in different:
+        buffers += ["prio-buffer", *_pairs(enumerate(goal.prio2buffer or ()))]
+    if "buffer_size" in different:
+        buffers += ["buffer-size", *_pairs(enumerate(goal.buffer_size or ()))]
+    if buffers:
+        add(("prio2buffer", "buffer_size"), "buffer", "set", *buffers)
+    return plan
+
+
+def _pairs(items: Any) -> list[str]:
+    return [f"{key}:{value}" for key, value in items]

@@ -1,0 +1,390 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The QoS profile of the fabric interfaces of one node, and ``sparkmatrix-node qos-apply``, which keeps it.
+
+``roce`` is one profile: trust DSCP, DSCP 26 in priority 3, PFC on priority 3 and on no other. NCCL marks its packets
+for it with ``NCCL_IB_TC=106`` (DSCP 26, ECN-capable); that half of the profile is in the fabric fact. Interfaces are
+set one after the other by the code of the module ``mlnx_qos``; when one refuses, those that were changed before it get
+back what they had, so a node has the profile on all of them or on none.
+
+The NIC forgets its settings with every reboot and with every removal of its PCI functions (a Spark without a cable). So
+the profile is in a file, and an instance of a template unit for each interface's device unit applies it whenever the
+device appears. A record holds what each interface had before the first change; without a record nothing is given back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
+    File,
+    apply_set,
+    drop_state,
+    remove_set,
+    write_state,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
+
+HELP = "apply the QoS profile of the fabric to an interface"
+PRIORITY = 3
+DSCP = 26  # 106 >> 2, what NCCL_IB_TC=106 puts into the packets
+PROFILES: Mapping[str, qos_state.Wanted] = {
+    "roce": qos_state.Wanted(
+        trust="dscp",
+        dscp2prio={DSCP: PRIORITY},
+        pfc=tuple(int(priority == PRIORITY) for priority in range(qos_state.COUNT)),
+    )
+}
+SET = "fabric_qos"
+WANTED = "/etc/sparkmatrix/qos.json"
+RECORD = "/var/lib/sparkmatrix/fabric_qos.json"
+UNIT_DIR = "/etc/systemd/system"
+UNIT = "sparkmatrix-qos@.service"
+POLL_S = 0.2
+SCHEMA_VERSION = 1
+
+# No default dependencies and before network-pre.target: at boot the port goes down and up before anything configures
+# it or uses it. Started by the device unit alone, so a boot without the NIC waits for nothing.
+UNIT_TEXT = f"""\
+# Managed by sparkmatrix.cluster (role fabric). Undo: fabric_qos: none
+[Unit]
+Description=RoCE QoS profile of %I
+DefaultDependencies=no
+BindsTo=sys-subsystem-net-devices-%i.device
+After=sys-subsystem-net-devices-%i.device
+Before=network-pre.target shutdown.target
+Wants=network-pre.target
+Conflicts=shutdown.target
+RequiresMountsFor={WANTED} {_node_program.PATH}
+
+[Service]
+Type=oneshot
+ExecStart={_node_program.PATH} qos-apply %I
+TimeoutStartSec=30
+"""
+
+
+@dataclass
+class Node:
+    """The machine; tests give another root and other programs."""
+
+    root: str = "/"
+    runner: Runner = command.run
+    find_tool: Callable[[str], str | None] = lambda name: shutil.which(name, path=command.search_path())
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    def text(self, path: str) -> str | None:
+        try:
+            return Path(self.root.rstrip("/") + path).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, UnicodeDecodeError) as exc:
+            raise SparkError(f"cannot be read ({exc})", path, "Run as root (become: true)") from exc
+
+    def run(self, argv: Sequence[str]) -> tuple[int, str, str]:
+        done = self.runner(argv)
+        return done.rc, done.out, done.err
+
+    def port(self, interface: str) -> qos_port.Port:
+        qos_port.require_interface(interface)
+        return qos_port.find_port(interface, "auto", self.find_tool, self.run)
+
+
+@dataclass
+class Outcome:
+    """What was done, or in check mode would be."""
+
+    changed: bool = False
+    interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
+    problems: list[SparkError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    diff: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def bounces(self) -> list[str]:
+        return [name for name, entry in self.interfaces.items() if entry["bounces"]]
+
+
+# -- what is wanted at boot
+
+
+def wanted_text(profile: str, interfaces: Sequence[str]) -> str:
+    document = {"schema": SCHEMA_VERSION, "profile": profile, "interfaces": sorted(interfaces)}
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def parse_wanted(text: str | None) -> tuple[str, tuple[str, ...]]:
+    """Profile and interfaces of the file; ``("none", ())`` without a file."""
+    if text is None:
+        return "none", ()
+    try:
+        document = json.loads(text)
+        if document["schema"] != SCHEMA_VERSION or document["profile"] not in PROFILES:
+            raise ValueError(f"schema {document['schema']!r}, profile {document['profile']!r}")
+        return str(document["profile"]), tuple(qos_state.interface_name(str(name)) for name in document["interfaces"])
+    except (ValueError, KeyError, TypeError, SparkError) as exc:
+        raise SparkError(f"the file is damaged ({exc})", WANTED, "Run the fabric layer again") from exc
+
+
+def escape(name: str) -> str:
+    """A netdev's name as part of a unit's name (systemd.unit(5), "String Escaping for Inclusion in Unit Names")."""
+    plain = {*"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_."}
+    return "".join(
+        char
+        if char in plain and not (index == 0 and char == ".")
+        else "".join(f"\\x{byte:02x}" for byte in char.encode())
+        for index, char in enumerate(name)
+    )
+
+
+def device_unit(interface: str) -> str:
+    return f"sys-subsystem-net-devices-{escape(interface)}.device"
+
+
+def service_unit(interface: str) -> str:
+    return UNIT.replace("@", f"@{escape(interface)}")
+
+
+def wants_link(interface: str) -> str:
+    return f"{UNIT_DIR}/{device_unit(interface)}.wants/{service_unit(interface)}"
+
+
+def files(profile: str, interfaces: Sequence[str]) -> list[File]:
+    """Everything that makes the profile come back: the wanted profile, the template unit, an instance per interface."""
+    return [
+        File(WANTED, content=wanted_text(profile, interfaces).encode()),
+        File(f"{UNIT_DIR}/{UNIT}", content=UNIT_TEXT.encode()),
+        *(File(wants_link(name), link_to=f"{UNIT_DIR}/{UNIT}") for name in sorted(interfaces)),
+    ]
+
+
+# -- what was there before
+
+
+def original(state: qos_state.QosState) -> dict[str, Any]:
+    return {
+        "trust": state.trust,
+        "pfc": list(state.pfc or ()),
+        "dscp2prio": {str(dscp): priority for dscp, priority in sorted(state.dscp2prio.items())},
+    }
+
+
+def parse_record(text: str | None) -> dict[str, dict[str, Any]]:
+    if text is None:
+        return {}
+    try:
+        document = json.loads(text)
+        if document["schema"] != SCHEMA_VERSION:
+            raise ValueError(f"schema {document['schema']!r}")
+        record = {qos_state.interface_name(str(name)): dict(entry) for name, entry in document["interfaces"].items()}
+        for name, entry in record.items():
+            restored(entry, name)
+        return record
+    except (ValueError, KeyError, TypeError, AttributeError, SparkError) as exc:
+        raise SparkError(
+            f"the record of the QoS settings from before the first change is damaged ({exc})",
+            RECORD,
+            "Delete it; the settings in force then stay as they are until the next reboot",
+        ) from exc
+
+
+def restored(entry: Mapping[str, Any], interface: str) -> qos_state.Wanted:
+    """The recorded settings as options. Without trust dscp there is no map to restore."""
+    by_dscp = entry["trust"] == "dscp" and entry["dscp2prio"]
+    options = {
+        "trust": entry["trust"],
+        "pfc": [int(bit) for bit in entry["pfc"]],
+        "dscp2prio": entry["dscp2prio"] if by_dscp else None,
+        "dscp2prio_purge": bool(by_dscp),
+    }
+    return qos_state.wanted(options, interface)
+
+
+# -- the work
+
+
+def reconcile(node: Node, profile: str, interfaces: Sequence[str], *, check_mode: bool = False) -> Outcome:
+    """Bring ``interfaces`` to ``profile``, and give back what other interfaces had. ``none``: give all of them back.
+
+    In check mode everything that stands in the way is in ``problems``; otherwise it is raised before anything changes.
+    """
+    outcome = Outcome()
+    if profile != "none" and profile not in PROFILES:
+        raise SparkError(f"there is no profile {profile!r}", "", f"Choose none or {', '.join(PROFILES)}")
+    want = PROFILES[profile] if profile != "none" else None
+    names = [qos_state.interface_name(name) for name in interfaces] if want else []
+    record = parse_record(node.text(RECORD))
+    goals: dict[str, qos_state.Wanted] = {name: want for name in names if want}
+    for name in record:
+        # A device that is gone took its settings along.
+        if name not in goals and sysfs.exists(sysfs.root() / "class/net" / name):
+            goals[name] = restored(record[name], name)
+    before = _look(node, goals, outcome)
+    if outcome.problems and not check_mode:
+        raise joined(outcome.problems)
+    stale = [name for name in record if name not in names]
+    fresh = [name for name in names if name not in record and name in before]
+    outcome.changed = bool(stale or fresh) or any(entry["changes"] for entry in outcome.interfaces.values())
+    if not check_mode and want:
+        if fresh:
+            _keep(node, {**record, **{name: original(before[name]) for name in fresh}})
+        _set(node, goals, before, outcome)
+    _place(node, profile, names, outcome, check_mode)
+    if not check_mode:
+        if not want:
+            _set(node, goals, before, outcome)
+        if stale:
+            record = parse_record(node.text(RECORD))
+            _keep(node, {name: entry for name, entry in record.items() if name in names})
+    return outcome
+
+
+def _look(node: Node, goals: Mapping[str, qos_state.Wanted], outcome: Outcome) -> dict[str, qos_state.QosState]:
+    """Read every interface and work out what has to change on it."""
+    states: dict[str, qos_state.QosState] = {}
+    for name, want in goals.items():
+        result = qos_port.Outcome()
+        try:
+            qos_port.ensure(node.port(name), want, result, check_mode=True, allow_lldpad=False)
+        except SparkError as exc:
+            outcome.problems.append(exc)
+        outcome.warnings += result.warnings
+        if result.before is None or result.state is None:
+            continue
+        states[name] = result.before
+        told = result.as_result()
+        outcome.interfaces[name] = {
+            "changes": result.applied,
+            "bounces": told["link_bounced"],
+            "carrier": carrier(name),
+            "state": result.before.as_dict(),
+            "wanted": {"trust": want.trust, "pfc": list(want.pfc or ())},
+        }
+        if result.applied:
+            outcome.diff.append({"before_header": name, "after_header": name, **told["diff"]})
+    return states
+
+
+def _set(
+    node: Node, goals: Mapping[str, qos_state.Wanted], before: Mapping[str, qos_state.QosState], outcome: Outcome
+) -> None:
+    """Change what differs. What was changed before a failure gets its settings of before this run back."""
+    done: list[str] = []
+    for name, want in goals.items():
+        if not outcome.interfaces[name]["changes"]:
+            continue
+        done.append(name)
+        result = qos_port.Outcome()
+        try:
+            qos_port.ensure(node.port(name), want, result, check_mode=False, allow_lldpad=False)
+        except SparkError as exc:
+            left = [other for other in done if not _take_back(node, other, before[other])]
+            state = f"not taken back on {', '.join(left)}" if left else "taken back on every interface of this node"
+            raise SparkError(f"{exc.found}. The change was {state}", exc.where, exc.remedy) from exc
+        outcome.interfaces[name]["state"] = result.as_result()["state"]
+
+
+def _take_back(node: Node, name: str, state: qos_state.QosState) -> bool:
+    with contextlib.suppress(SparkError):
+        want = restored(original(state), name)
+        qos_port.ensure(node.port(name), want, qos_port.Outcome(), check_mode=False, allow_lldpad=True)
+        return True
+    return False
+
+
+def _keep(node: Node, record: Mapping[str, Mapping[str, Any]]) -> None:
+    if not record:
+        drop_state(RECORD, root=node.root)
+        return
+    document = {"schema": SCHEMA_VERSION, "interfaces": record}
+    write_state(RECORD, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode(), root=node.root)
+
+
+def _place(node: Node, profile: str, names: Sequence[str], outcome: Outcome, check_mode: bool) -> None:
+    """Files and units, and what systemd knows of them."""
+    if names:
+        result = apply_set(SET, files(profile, names), check_mode=check_mode, root=node.root)
+    else:
+        result = remove_set(SET, check_mode=check_mode, root=node.root)
+    outcome.diff += result.diff
+    outcome.warnings += result.warnings
+    reload_due = result.changed or not _known(node, names)
+    outcome.changed = outcome.changed or reload_due
+    if reload_due and not check_mode:
+        done = node.runner(["systemctl", "daemon-reload"])
+        if done.rc != 0:
+            raise SparkError(
+                f"systemctl daemon-reload failed ({done.complaint})", UNIT, "On this node: systemctl daemon-reload"
+            )
+
+
+def _known(node: Node, names: Sequence[str]) -> bool:
+    """Whether systemd will start our unit with each device: a run may have died between the files and the reload."""
+    if not names:
+        return True
+    done = node.runner(["systemctl", "show", "--property=Wants", *(device_unit(name) for name in names)])
+    return done.rc != 0 or all(service_unit(name) in done.out.replace("\\\\", "\\") for name in names)
+
+
+def carrier(interface: str) -> bool:
+    return sysfs.read_int(sysfs.root() / "class/net" / interface / "carrier") == 1
+
+
+def wait_for_carrier(node: Node, interfaces: Sequence[str], timeout_s: float) -> dict[str, bool]:
+    """Carrier of each interface as soon as all have it, at the latest after ``timeout_s``."""
+    deadline = node.clock() + timeout_s
+    while True:
+        found = {name: carrier(name) for name in interfaces}
+        if all(found.values()) or node.clock() >= deadline:
+            return found
+        node.sleep(POLL_S)
+
+
+def joined(problems: Sequence[SparkError]) -> SparkError:
+    """One error with the text of all."""
+    if len(problems) == 1:
+        return problems[0]
+    return SparkError("\n".join(str(problem) for problem in problems))
+
+
+# -- the subcommand
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("interface", help="netdev; nothing is done for one that the profile is not meant for")
+
+
+def run(arguments: argparse.Namespace, node: Node | None = None) -> int:
+    node = node or Node()
+    name = str(arguments.interface)
+    result = qos_port.Outcome()
+    try:
+        profile, interfaces = parse_wanted(node.text(WANTED))
+        if name not in interfaces:
+            sys.stdout.write(f"{name}: no QoS profile is wanted\n")
+            return 0
+        qos_port.ensure(node.port(name), PROFILES[profile], result, check_mode=False, allow_lldpad=False)
+    except SparkError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+    for warning in result.warnings:
+        sys.stderr.write(f"{warning}\n")
+    sys.stdout.write(f"{name}: QoS profile {profile}, changed: {', '.join(result.applied) or 'nothing'}\n")
+    return 0

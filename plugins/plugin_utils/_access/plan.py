@@ -1,0 +1,233 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plan ssh between nodes, management names and firewall rules: all nodes in, one set of files and rules per node out.
+
+Every node trusts the host keys of all nodes under every name and address at which they can be reached, and lets the key
+of every other node in for the commands of ``sparkmatrix-node peer`` only. A node that has left the inventory is in no
+file any more after the next run.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import DIRECTORY, KEY, KNOWN_HOSTS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH as TOOL
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.names import labels
+
+CONFIG = f"{DIRECTORY}/config"
+CLIENT = "/etc/ssh/ssh_config.d/60-sparkmatrix.conf"
+SUDOERS = "/etc/sudoers.d/sparkmatrix-peer"
+_TITLE = "# Managed by sparkmatrix.cluster (role access). Undo: access_state: absent"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: ``address`` on the management network, keys as ``type base64``, the fabric fact where there is one."""
+
+    rank: int
+    address: str
+    public_key: str  # empty in check mode, before it is made
+    host_keys: tuple[str, ...]
+    port: int = 22
+    fact: FabricFact | None = None
+    controller: str = ""  # where Ansible logs in from
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Every address at which it is reached and from which it logs in."""
+        rails = [rail.address for rail in self.fact.rails] if self.fact else []
+        return tuple(dict.fromkeys([self.address, *rails]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """By host: ``files`` for ``managed_files``, ``hosts_lines`` for /etc/hosts, ``rules`` by layer for ufw."""
+
+    files: dict[str, list[dict[str, Any]]]
+    hosts_lines: dict[str, list[str]]
+    rules: dict[str, dict[str, list[str]]]
+    ignore: list[str]  # addresses that must never be locked out
+
+
+def node_inputs(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Node], list[Finding]]:
+    """From what the role hands over, see the module ``access_plan``. Findings: nodes that cannot be planned for."""
+    nodes, findings = {}, []
+    for host, values in raw.items():
+        look = values.get("look") or {}
+        connection = look.get("connection") or []
+        client, server = (connection[0], connection[2]) if len(connection) == 4 else ("", "")
+        # The node's own end of the connection, before what the inventory says: that may be a name or a forwarded port.
+        fact = _fact(values.get("fact"), host)
+        known = (values.get("address"), server, values.get("login"), fact.management_address if fact else "")
+        address = next((found for found in map(_address, known) if found), "")
+        if not address:
+            findings.append(
+                Finding(
+                    host,
+                    "the address at which the other nodes reach it is not known",
+                    "Set fabric_management_address for this host",
+                )
+            )
+            continue
+        ports = [int(port) for port in look.get("ssh_ports") or (22,)]
+        nodes[host] = Node(
+            rank=int(values["rank"]),
+            address=address,
+            public_key=str(look.get("public_key") or ""),
+            host_keys=tuple(look.get("host_keys") or ()),
+            port=22 if 22 in ports else ports[0],
+            fact=fact,
+            controller=_address(client),
+        )
+    return nodes, findings
+
+
+def _address(value: Any) -> str:
+    try:
+        found = ipaddress.ip_address(str(value or "").partition("%")[0])
+    except ValueError:
+        return ""
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def _fact(document: Any, host: str) -> FabricFact | None:
+    """None where there is no fabric, or a damaged fact: the fabric layer says so, not this one."""
+    try:
+        return fabric_fact.load(document, host)
+    except SparkError:
+        return None
+
+
+def plan(nodes: Mapping[str, Node], user: str) -> Plan:
+    names = labels(list(nodes))
+    known = "".join(_known(names[host], host, node) for host, node in _by_rank(nodes))
+    reach = {host: _names(names[host], host, node) for host, node in nodes.items()}
+    return Plan(
+        files={
+            host: [
+                {"path": KNOWN_HOSTS, "content": f"{_TITLE}\n{known}"},
+                {"path": CLIENT, "content": _client(reach)},
+                {"path": CONFIG, "content": _config(nodes, reach, user)},
+                {"path": f"/var/lib/{user}/.ssh/authorized_keys", "content": _authorized(host, nodes)},
+                {"path": SUDOERS, "content": forced_command.sudoers(user), "mode": "0440"},
+            ]
+            for host in nodes
+        },
+        hosts_lines={host: _hosts_lines(host, nodes, names) for host in nodes},
+        rules={host: rules(host, nodes) for host in nodes},
+        ignore=list(
+            dict.fromkeys(
+                address
+                for _host, node in _by_rank(nodes)
+                for address in (*node.addresses, *([node.controller] if node.controller else ()))
+            )
+        ),
+    )
+
+
+def _by_rank(nodes: Mapping[str, Node]) -> list[tuple[str, Node]]:
+    return sorted(nodes.items(), key=lambda item: (item[1].rank, item[0]))
+
+
+def _names(label: str, host: str, node: Node) -> list[str]:
+    """Everything somebody on a node may write after ``ssh``."""
+    fabric = [f"{label}-fabric", *(f"{label}-fabric{number}" for number in range(len(node.addresses) - 1))]
+    return list(dict.fromkeys([label, host, f"{label}.local", *fabric, *node.addresses]))
+
+
+def _known(label: str, host: str, node: Node) -> str:
+    names = _names(label, host, node)
+    if node.port != 22:
+        names = [f"[{name}]:{node.port}" for name in names]
+    return "".join(f"{','.join(names)} {key}\n" for key in node.host_keys)
+
+
+def _client(reach: Mapping[str, Sequence[str]]) -> str:
+    """For every user of the node: the nodes are known, without a question."""
+    lines = [
+        _TITLE,
+        *(
+            f"Host {' '.join(names)}\n    GlobalKnownHostsFile {KNOWN_HOSTS} /etc/ssh/ssh_known_hosts"
+            for names in reach.values()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _config(nodes: Mapping[str, Node], reach: Mapping[str, Sequence[str]], user: str) -> str:
+    """For ``ssh -F``: the node's own key, and nothing of whoever runs it."""
+    lines = [_TITLE, f"# Use: sudo ssh -F {CONFIG} <node> version"]
+    for host, node in _by_rank(nodes):
+        plain = [name for name in reach[host] if "-fabric" not in name and not _address(name)]
+        lines += [f"Host {' '.join(plain)}", f"    HostName {node.address}"]
+        # The names on the fabric are left to /etc/hosts: in a ring each node reaches a peer at another address.
+        if node.port != 22:
+            lines += [f"Host {' '.join(reach[host])}", f"    Port {node.port}"]
+    lines += [
+        "Host *",
+        f"    User {user}",
+        f"    IdentityFile {KEY}",
+        "    IdentitiesOnly yes",
+        f"    UserKnownHostsFile {KNOWN_HOSTS}",
+        "    GlobalKnownHostsFile none",
+        "    StrictHostKeyChecking yes",
+        "    BatchMode yes",
+        "    ConnectTimeout 10",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _authorized(host: str, nodes: Mapping[str, Node]) -> str:
+    lines = [_TITLE]
+    for peer, node in _by_rank(nodes):
+        if peer != host and node.public_key:
+            sources = ",".join(node.addresses)
+            lines.append(f'restrict,command="{TOOL} peer",from="{sources}" {node.public_key} {peer}')
+    return "\n".join(lines) + "\n"
+
+
+def _hosts_lines(host: str, nodes: Mapping[str, Node], names: Mapping[str, str]) -> list[str]:
+    """The peers by name on the management network. The own name is the machine's own affair (127.0.1.1)."""
+    return [f"{node.address} {names[peer]}" for peer, node in _by_rank(nodes) if peer != host]
+
+
+def rules(host: str, nodes: Mapping[str, Node]) -> dict[str, list[str]]:
+    """What each layer lets in on ``host``: peers by address, and nobody else."""
+    here = nodes[host]
+    fabric: list[str] = []
+    ray: list[str] = []
+    for peer, there in _by_rank(nodes):
+        if peer == host:
+            continue
+        cluster = there.fact.cluster_address if there.fact else there.address
+        ray += [ufw.peer_rule(address) for address in dict.fromkeys([there.address, cluster])]
+        if here.fact and there.fact:
+            fabric += _fabric_rules(here.fact, there.fact)
+    # Ranks open ports of their own choosing to each other, with Ray and without it.
+    peers = list(dict.fromkeys(ray))
+    return {"fabric": list(dict.fromkeys(fabric)), "ray": peers, "engine": list(peers)}
+
+
+def _fabric_rules(here: FabricFact, there: FabricFact) -> list[str]:
+    """On the interface that shares the subnet with the peer's address; where none does (rings), on every one: its
+    packets come over whichever neighbour relays them."""
+    found = []
+    for rail in there.rails:
+        shared = [own for own in here.rails if _subnet(own.address, own.prefix) == _subnet(rail.address, rail.prefix)]
+        found += [ufw.peer_rule(rail.address, own.netdev) for own in shared or here.rails]
+    return found
+
+
+def _subnet(address: str, prefix: int) -> str:
+    return str(ipaddress.ip_network(f"{address}/{prefix}", strict=False))

@@ -1,0 +1,30 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How fast one request is answered, roughly: a band to compare a measurement with, no promise.
+
+A token reads the active weights once, from memory of 273 GB/s of which 60 to 65 % is reached, and with tensor parallel
+waits for two all-reduces per layer of about 80 microseconds. Fitted to gpt-oss-120b on one and two Sparks (57.5 and 69
+tokens/s); published runs of one model differ by a factor of three, so the band is wide.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
+
+BANDWIDTH = 273e9  # bytes/s of GB10's memory
+EFFICIENCY = 0.62
+ALL_REDUCE_S = 80e-6  # two nodes, over RDMA
+BAND = (0.4, 1.4)
+
+
+def tokens_per_second(model: Architecture, parallel: Parallel, active_gb: float) -> tuple[float, float] | None:
+    """(low, high) for one stream, or nothing where the active weights are not known."""
+    if not active_gb:
+        return None
+    seconds = active_gb * 1e9 / parallel.tensor / (BANDWIDTH * EFFICIENCY)
+    if parallel.tensor > 1:
+        seconds += 2 * model.layers * ALL_REDUCE_S
+    return BAND[0] / seconds, BAND[1] / seconds

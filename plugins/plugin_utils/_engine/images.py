@@ -1,0 +1,58 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Judges the container images of all nodes together.
+
+The ranks of a service are made from the same one, and a plan that served before is served again from what it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import IMAGES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
+
+
+def judge(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+    """``plans``: each host's part of the engine plan. ``ids``: per host image name: id, empty where it is not there.
+
+    Services that share no rank may have different images under one name: only their own ranks have to fit together.
+    """
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for host, document in plans.items():
+        for plan in (document, *document["beside"]):
+            image_id = ids.get(host, {}).get(plan["image"], "")
+            if image_id and engine_services.in_container(plan):
+                found.setdefault((plan["names"]["instance"], plan["image"]), {})[host] = image_id
+    differing = [
+        Finding(
+            f"engine_services {instance}" if instance else "engine",
+            f"{image} is not the same image on all of its nodes, so its ranks would not fit together: "
+            + ", ".join(f"{host} {image_id}" for host, image_id in sorted(by_host.items())),
+            f"Name it with its digest ({'image' if instance else 'engine_image'}: name@sha256:...), or remove it where"
+            f" it is old: docker image rm {image}",
+        )
+        for (instance, image), by_host in found.items()
+        if len(set(by_host.values())) > 1
+    ]
+    return differing + _moved(plans, ids)
+
+
+def _moved(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+    """A kept plan holds the ids of the time when it served; an image that is gone cannot come back."""
+    return [
+        Finding(
+            host,
+            f"{image} is not the image that served before: that was {before}, which is gone, and this is"
+            f" {ids[host][image]}",
+            "Name images with their digest (name@sha256:...), which always means the same one",
+            severity="warning",
+        )
+        for host, document in sorted(plans.items())
+        for image, before in sorted(document.get(IMAGES, {}).items())
+        if ids.get(host, {}).get(image) not in ("", None, before)
+    ]

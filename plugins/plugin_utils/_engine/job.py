@@ -1,0 +1,258 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One job: recipe, wishes and nodes together, and what follows from them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism, profiles
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import sglang, tensorrt_llm, vllm
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Spec
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft, Recipe, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.compose import ContainerWishes
+
+GIB = memory_fit.GIB
+
+MODULES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "tensorrt-llm": tensorrt_llm}
+LAUNCHES = ("auto", "ray", "native")
+# Tokens that are computed in one step, by engine: the option, and what it is when nobody sets it.
+BATCHED = {"vllm": "max-num-batched-tokens", "sglang": "chunked-prefill-size", "tensorrt-llm": "max_num_tokens"}
+DEFAULT_BATCHED = 8192
+KV_DTYPE = {"vllm": "kv-cache-dtype", "sglang": "kv-cache-dtype", "tensorrt-llm": "kv_cache_dtype"}
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for. 0, ``None`` and empty mean: from the recipe, or computed."""
+
+    engine: str = ""
+    launch: str = "auto"
+    runtime: str = ""
+    image: str = ""
+    profile: str = ""
+    context: int = 0
+    concurrency: int = 0
+    gpu_memory_utilization: float = 0.0
+    pin_kv_cache: bool = False
+    free_memory_gib: float = 0.0  # measured on an idle node, by the user
+    available: Mapping[str, int] = field(default_factory=dict)  # MemAvailable in bytes, where no engine is installed
+    tensor_parallel_size: int = 0
+    pipeline_parallel_size: int = 0
+    data_parallel_size: int = 0
+    expert_parallel: bool | None = None
+    served_model_name: str = ""
+    model: str = ""
+    port: int = 8000
+    rendezvous_port: int = 29501
+    options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    requirements: Sequence[str] = ()
+    venv_path: str = "/opt/sparkmatrix/engine"
+    home: str = "/var/lib/sparkmatrix/home"
+    hf_home: str = "/opt/sparkmatrix/models/huggingface"
+    ray: RayWishes = field(default_factory=RayWishes)
+    container: ContainerWishes = field(default_factory=ContainerWishes)
+    only_print: bool = False  # nothing will be started from this plan
+    instance: str = ""  # name of the service where there are several
+    api_host: str = kinds_base.API_HOST
+    memory_share: float = 1.0  # of what engines may have on a node
+    others: int = 0  # services beside it on the fullest of its nodes, and their shares
+    others_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all nodes have in common."""
+
+    recipe: Recipe
+    wishes: Wishes
+    ordered: tuple[FabricFact, ...]  # by rank; the first is the head
+    spec: Spec
+    settings: Settings
+    profile: profiles.Profile | None
+    options: Mapping[str, Any]
+    environment: Mapping[str, str]
+    architecture: Architecture
+    weights: Weights
+    shaped: bool = False  # architecture and weights are the model's own files', not the recipe's
+    parallel: parallelism.Parallel | None = None  # once it is known
+
+    @property
+    def several(self) -> bool:
+        return len(self.ordered) > 1
+
+    @property
+    def model(self) -> str:
+        return self.wishes.model or self.recipe.model
+
+    @property
+    def served(self) -> str:
+        return self.wishes.served_model_name or self.recipe.served_model_name or self.recipe.name
+
+    @property
+    def where(self) -> str:
+        return f"recipe {self.recipe.name}"
+
+    @property
+    def user(self) -> kinds_base.User:
+        return kinds_base.User(kinds_base.merge(self.spec, {}, self.wishes.options), self.wishes.environment)
+
+    @property
+    def draft(self) -> Draft | None:
+        """The recipe's, unless the options bring one."""
+        own = {"speculative-config", "speculative_config"} & set(self.options)
+        return None if own else self.recipe.draft
+
+    @property
+    def runtime(self) -> str:
+        """A Python environment for vLLM unless told otherwise; the other engines come as containers."""
+        return self.wishes.runtime or self.recipe.runtime or ("venv" if self.spec.name == "vllm" else "container")
+
+    @property
+    def requirements(self) -> list[str]:
+        return [*self.wishes.requirements, *self.settings.requirements]
+
+    @property
+    def image(self) -> str:
+        if self.runtime != "container":
+            return ""
+        return self.wishes.image or self.settings.image or self.spec.image
+
+    @property
+    def version(self) -> str:
+        """``major.minor.patch`` of the engine, or an empty text."""
+        if self.runtime == "venv":
+            return kinds_base.pinned(self.requirements, self.spec.distributions)
+        own = "" if self.wishes.image else self.settings.version
+        return own or str(MODULES[self.spec.name].image_version(self.image))
+
+    @property
+    def backend(self) -> str:
+        """How the ranks find each other."""
+        if not self.several:
+            return "single"
+        if self.spec.name == "tensorrt-llm":
+            return "mpi"
+        if self.spec.name == "sglang":
+            return "native"
+        # Replicas of one node each need no Ray to find their GPU; images seldom have one, and never ours.
+        if self.wishes.launch == "auto" and (
+            self.runtime == "container" or (self.parallel and self.parallel.replicas_of_one)
+        ):
+            return "native"
+        return "native" if self.wishes.launch == "native" else "ray"
+
+    @property
+    def context(self) -> int:
+        fallback = profiles.context_of(self.profile, self.recipe) if self.profile else self.recipe.context
+        return self.wishes.context or fallback
+
+    @property
+    def concurrency(self) -> int:
+        return self.wishes.concurrency or (self.profile.concurrency if self.profile else self.recipe.concurrency)
+
+
+def make_job(
+    recipe: Recipe,
+    facts: Mapping[str, FabricFact],
+    wishes: Wishes,
+    name: str,
+    shape: tuple[Architecture, Weights | None] | None,
+) -> Job:
+    spec: Spec = MODULES[name].SPEC
+    settings = recipe.settings(name) or Settings()
+    profile = profiles.PROFILES.get(wishes.profile)
+    of_profile: dict[str, Any] = dict(profile.options.get(name, {})) if profile else {}
+    if profile and profile.batched and recipe.device == "gpu":
+        of_profile[BATCHED[name]] = profile.batched
+    options = kinds_base.merge(spec, {**of_profile, **kinds_base.merge(spec, settings.options, {})}, wishes.options)
+    architecture, weights = shape or (recipe.architecture, None)
+    return Job(
+        recipe=recipe,
+        wishes=wishes,
+        ordered=tuple(sorted(facts.values(), key=lambda fact: fact.rank)),
+        spec=spec,
+        settings=settings,
+        profile=profile,
+        options=options,
+        # A recipe's environment is that of its engine; the common part of others is in engines.<name>.environment.
+        environment={**settings.environment, **{name: str(value) for name, value in wishes.environment.items()}},
+        architecture=architecture,
+        shaped=shape is not None,
+        weights=weights or Weights(int(recipe.weights_gb * 1e9), int(recipe.replicated_gb * 1e9)),
+    )
+
+
+def _load(job: Job, data: int = 1) -> memory_fit.Load:
+    batched = job.options.get(BATCHED[job.spec.name], DEFAULT_BATCHED)
+    draft = job.recipe.draft
+    return memory_fit.Load(
+        job.context,
+        -(-job.concurrency // data),
+        _kv_dtype(job),
+        batched=batched if isinstance(batched, int) else DEFAULT_BATCHED,
+        drafted=draft.tokens if draft else 0,
+        draft_layers=draft.layers if draft else 0,
+    )
+
+
+def _kv_dtype(job: Job) -> str:
+    # TensorRT-LLM 1.2 has it in its file only.
+    nested = job.options.get("kv_cache_config")
+    fallback = nested.get("dtype", "auto") if isinstance(nested, Mapping) else "auto"
+    return str(job.options.get(KV_DTYPE[job.spec.name], fallback))
+
+
+def share_of_node(job: Job, total: int) -> float:
+    """What engines may have of a node, all services on it together."""
+    free = int(job.wishes.free_memory_gib * GIB)
+    asked = job.wishes.gpu_memory_utilization or job.recipe.gpu_memory_utilization
+    return memory_fit.utilization(job.context, asked, total, free)
+
+
+def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> memory_fit.Budget:
+    """The budget of the smallest node, since every rank gets the same share."""
+    measured = [memory[fact.host] for fact in job.ordered if memory.get(fact.host)]
+    total = min(measured) if len(measured) == len(job.ordered) else 0
+    draft = job.recipe.draft
+    wishes = job.wishes
+    share = share_of_node(job, total or memory_fit.GB10_TOTAL)
+    beside = int(share * wishes.others_share * (total or memory_fit.GB10_TOTAL))
+    return memory_fit.fit(
+        job.architecture,
+        parallel,
+        job.weights,
+        _load(job, parallel.data),
+        share=share * wishes.memory_share,
+        overhead_gib=job.recipe.overhead_gib,
+        total=total,
+        draft=int(draft.weights_gb * 1e9 / parallel.tensor) if draft else 0,
+        object_store=wishes.ray.object_store_bytes if job.backend == "ray" else 0,
+        beside=beside + wishes.others * memory_fit.ENGINE_HOST,
+        eager=bool(job.options.get("enforce-eager") or job.options.get("disable-cuda-graph")),
+    )
+
+
+def split(job: Job, memory: Mapping[str, int]) -> tuple[parallelism.Parallel | None, list[tuple[str, str]]]:
+    recipe, wishes = job.recipe, job.wishes
+    asked = parallelism.Asked(
+        tensor=wishes.tensor_parallel_size or recipe.tensor_parallel_size,
+        pipeline=wishes.pipeline_parallel_size or recipe.pipeline_parallel_size,
+        data=wishes.data_parallel_size or recipe.data_parallel_size,
+        expert=recipe.expert_parallel if wishes.expert_parallel is None else wishes.expert_parallel,
+        throughput=bool(job.profile and job.profile.throughput),
+    )
+    if asked.throughput and recipe.device == "gpu":
+        whole = fit(job, parallelism.Parallel(1, 1, "", len(job.ordered)), memory).verdict != "does not fit"
+        asked = replace(asked, whole_on_one=whole)
+    return parallelism.choose(job.architecture, len(job.ordered), asked, job.spec.name)

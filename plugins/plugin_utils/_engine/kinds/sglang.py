@@ -1,0 +1,128 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""SGLang: the same command line on every rank, but for its number."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import API_HOST, Launch, Rank, Spec
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
+
+# SGLang's name for a way of speculative decoding; it needs the length of the draft twice.
+ALGORITHMS = {"draft_model": "STANDALONE", "eagle3": "EAGLE3", "mtp": "EAGLE"}
+MAX_FRACTION = 0.95
+_NODES = "nothing: it follows from the nodes of the inventory"
+
+SPEC = Spec(
+    name="sglang",
+    label="SGLang",
+    distributions=("sglang",),
+    image="lmsysorg/sglang:v0.5.23",
+    prefix="SGLANG_",
+    separator="-",
+    planned={
+        "model-path": "the recipe's model",
+        "model": "the recipe's model",
+        "served-model-name": "engine_served_model_name",
+        "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
+        "port": "engine_port",
+        "tp-size": "engine_tensor_parallel_size",
+        "tensor-parallel-size": "engine_tensor_parallel_size",
+        "pp-size": "engine_pipeline_parallel_size",
+        "pipeline-parallel-size": "engine_pipeline_parallel_size",
+        "ep-size": "engine_expert_parallel",
+        "expert-parallel-size": "engine_expert_parallel",
+        "nnodes": _NODES,
+        "node-rank": _NODES,
+        "dist-init-addr": _NODES,
+        "nccl-init-addr": _NODES,
+        "mem-fraction-static": "engine_gpu_memory_utilization",
+        "context-length": "engine_context",
+        "max-running-requests": "engine_concurrency",
+        "revision": "the recipe's revision",
+        "enable-metrics": "nothing: metrics are always on",
+        # Arguments are visible to every user of the node.
+        "api-key": "nothing: SGLang takes it as an argument only; the gateway asks for keys",
+        "admin-api-key": "nothing: SGLang takes it as an argument only",
+    },
+    removed={
+        "--tp": "Write --tp-size: --tp is an abbreviation that breaks with the next option of that prefix",
+        "--pp": "Write --pp-size: --pp is ambiguous",
+        "--dp": "Write --dp-size",
+        "--cuda-graph-max-bs": "Use --cuda-graph-max-bs-decode and --cuda-graph-max-bs-prefill",
+        "--enable-ep-moe": "Use --ep-size",
+        "--quantization=fp4": "Use modelopt_fp4, or leave it out: an NVFP4 checkpoint names its method itself",
+    },
+)
+
+
+def image_version(image: str) -> str:
+    tag = image.split("@", maxsplit=1)[0].rpartition(":")[2].lstrip("v")
+    return tag.split("-")[0] if tag[:1].isdigit() else ""
+
+
+def ranks(launch: Launch) -> list[Rank]:
+    options = _common(launch)
+    flags = kinds_base.flags_of(SPEC, launch.version)
+    made = []
+    for number in range(len(launch.ordered)):
+        own = dict(options)
+        if len(launch.ordered) > 1:
+            own["node-rank"] = number
+        words = kinds_base.render({**own, **launch.options}, flags)
+        ports = {"api": launch.port, **({"rendezvous": launch.rendezvous_port} if len(launch.ordered) > 1 else {})}
+        made.append(Rank([f"{launch.bin}sglang", "serve", *words], ports=ports))
+    return made
+
+
+def _common(launch: Launch) -> dict[str, Any]:
+    parallel = launch.parallel
+    planned: dict[str, Any] = {
+        "model-path": launch.model,
+        "served-model-name": launch.served,
+        "host": API_HOST,
+        "port": launch.port,
+        "tp-size": parallel.tensor,
+        "context-length": launch.context,
+        "max-running-requests": launch.concurrency,
+        "enable-metrics": True,
+    }
+    if launch.revision:
+        planned["revision"] = launch.revision
+    if parallel.pipeline > 1:
+        planned["pp-size"] = parallel.pipeline
+        planned["disable-overlap-schedule"] = True  # pipeline parallel does not work with it
+    if parallel.expert:
+        planned["ep-size"] = parallel.tensor
+    if len(launch.ordered) > 1:
+        planned["nnodes"] = len(launch.ordered)
+        planned["dist-init-addr"] = f"{launch.head.cluster_address}:{launch.rendezvous_port}"
+    if launch.budget:
+        planned["mem-fraction-static"] = f"{static_fraction(launch.budget, launch.shared):.2f}"
+        if launch.shared and launch.budget.cache_tokens:
+            planned["max-total-tokens"] = launch.budget.cache_tokens
+    if launch.draft:
+        planned["speculative-algorithm"] = ALGORITHMS[launch.draft.method]
+        planned["speculative-num-steps"] = launch.draft.tokens
+        planned["speculative-eagle-topk"] = 1
+        planned["speculative-num-draft-tokens"] = launch.draft.tokens + 1
+        if launch.draft.model:
+            planned["speculative-draft-model-path"] = launch.draft.model
+    return planned
+
+
+def static_fraction(budget: Budget, shared: bool = False) -> float:
+    """SGLang's share is weights and cache alone: what the plan calls overhead comes on top of it.
+
+    It is a share of what is free when SGLang starts. Beside other services that is unknown: taken is what is left when
+    they are all there. If they are not yet, ``max-total-tokens`` keeps the cache to its size.
+    """
+    own = budget.budget - budget.overhead
+    if shared:
+        return min(MAX_FRACTION, math.ceil(100 * own / max(1, budget.total - budget.host)) / 100)
+    return math.floor(100 * own / budget.total) / 100

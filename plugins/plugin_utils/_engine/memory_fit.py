@@ -1,0 +1,342 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a model fits into the memory of one node, before anything is loaded.
+
+vLLM (0.33, GPU worker) takes ``total memory x gpu_memory_utilization`` and puts weights, activations, communication
+buffers and CUDA graphs into it; what is left becomes KV cache. Per token and rank that is
+
+    grouped-query attention   layers / PP x max(1, KV heads / TP) x head_dim x 2 (key and value) x bytes per value
+    multi-head latent (MLA)   layers / PP x (kv_lora_rank + rope_head_dim) x bytes per value, on every rank
+    hybrid                    the first for full-attention layers only, and for each request blocks for the states
+
+which matches published logs (docs/performance.md, "Planner accuracy").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
+
+GIB = 1024**3
+# What CUDA reports on GB10 is 121.63 to 121.69 GiB; used where no machine was measured.
+GB10_TOTAL = int(121.6 * GIB)
+# The operating system lives in the same memory. 0.80 leaves it 24 GiB.
+DEFAULT_UTILIZATION = 0.80
+# Prefills of 131k tokens reset whole hosts at 0.80 and not at 0.75 (NVIDIA dgx-spark-playbooks issue 97).
+LONG_CONTEXT = 65536
+LONG_CONTEXT_UTILIZATION = 0.75
+# Above it only when the user says so. At 0.90 nodes freeze without an OOM kill (open-gpu-kernel-modules issue 1358).
+MAX_UTILIZATION = 0.85
+HARD_MAX_UTILIZATION = 0.90
+# A rest of the budget below this share is called tight.
+TIGHT = 0.05
+# Bytes per value in the KV cache, by kv-cache-dtype. NVFP4 has one scale byte per 16 values. The formats of a few bits
+# keep scales whose size is not published: a tenth is added.
+KV_BYTES = {
+    "auto": 2.0,
+    "bfloat16": 2.0,
+    "float16": 2.0,
+    "nvfp4": 0.5625,
+    "nvfp4_4over6": 0.5625,
+    "int8_per_token_head": 1.1,
+    "fp8_per_token_head": 1.1,
+    "int4_per_token_head": 0.55,
+    "turboquant_k8v4": 0.825,
+    "turboquant_4bit_nc": 0.55,
+    "turboquant_k3v4_nc": 0.481,
+    "turboquant_3bit_nc": 0.413,
+    "octave_k3v4": 0.481,
+    "octave_k3v3": 0.413,
+    "octave_k3v3_compact": 0.413,
+    "ultraquant_4bit": 0.55,
+}
+# Bytes per token and layer of formats that are made for MLA (512 + 64 values): vLLM's FlashMLA layouts.
+MLA_BYTES = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 416}
+# Tokens that a block of the cache is aligned to in hybrid models: 784, 1568 and 4192 in logs of Qwen3.5 and 3.8.
+BLOCK = {"fp8": 32, "": 16}
+# Activations of the profiling run: 8224 -> 2048 batched tokens lowered the peak from 5.30 to 1.39 GiB on a model with
+# hidden size 6144 (field report), so about 112 bytes per token and hidden unit.
+ACTIVATION_BYTES = 112
+ASSUMED_HIDDEN = 8192
+GRAPHS = int(1.5 * GIB)  # CUDA graphs; 1 to 5 GiB in reports, the lower end without capture of large batches
+RUNTIME = int(1.5 * GIB)  # CUDA context and torch
+NCCL_PER_NODES = int(0.5 * GIB)  # buffers, on several nodes
+# While loading, pages of the checkpoint and staging buffers come on top: 17 to 19 GiB for 90 GiB of weights (field).
+LOAD_SHARE, LOAD_MIN, LOAD_MAX = 0.20, 2 * GIB, 19 * GIB
+OS_RESERVE = 6 * GIB  # operating system, ssh and containers without a desktop
+ENGINE_HOST = 3 * GIB  # Python processes of API server, engine and rank
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked of the KV cache: tokens per request, requests of that length at once, vLLM's kv-cache-dtype.
+
+    ``batched`` tokens are computed in one step. ``drafted`` tokens are tried in each step of speculative decoding by
+    ``draft_layers`` further layers of the same shape.
+    """
+
+    context: int
+    concurrency: int
+    dtype: str = "auto"
+    batched: int = 8192
+    drafted: int = 0
+    draft_layers: int = 0
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The cache in blocks, of one rank: ``context`` tokens take ``blocks(context)`` of ``block_bytes`` each."""
+
+    block: int  # tokens
+    block_bytes: int
+    constant: int = 0  # blocks of a request that do not depend on its length
+    window: int = 0  # tokens after which sliding layers stop growing
+    window_bytes: int = 0  # per token of the window
+
+    def blocks(self, context: int) -> int:
+        return math.ceil(context / self.block) + self.constant
+
+    def request(self, context: int) -> int:
+        """Bytes of one request."""
+        return self.blocks(context) * self.block_bytes + min(context, self.window) * self.window_bytes
+
+    def longest(self, size: int) -> int:
+        """Tokens of the longest request that fits into ``size`` bytes."""
+        low, high = 0, max(1, size // max(1, self.block_bytes // self.block) + self.block)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.request(middle) <= size else (low, middle - 1)
+        return low
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Memory of one rank in bytes. ``verdict`` is ``fits``, ``tight`` or ``does not fit``."""
+
+    total: int
+    assumed: bool
+    utilization: float
+    budget: int
+    weights: int
+    overhead: int
+    activations: int
+    kv_bytes_per_token: int
+    kv_needed: int
+    kv_available: int
+    state_per_request: int
+    load_peak: int
+    host: int
+    context: int
+    concurrency: int
+    max_concurrency: int
+    max_context: int
+    verdict: str
+    reasons: Sequence[str] = ()
+    beside: int = 0  # of the other services on the node, in ``host``
+    cache_tokens: int = 0  # that the cache holds; 0 where layers keep something else than every token
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "reasons": list(self.reasons), "kv_cache_memory_bytes": self.kv_cache_memory_bytes}
+
+    @property
+    def kv_cache_memory_bytes(self) -> int:
+        """Proposed size of the cache when it is pinned: what is left, in whole 256 MiB."""
+        step = GIB // 4
+        return self.kv_available // step * step
+
+    def sentence(self) -> str:
+        origin = "assumed" if self.assumed else "measured"
+        return (
+            f"{gib(self.budget)} GiB of {gib(self.total)} GiB ({origin}) at {self.utilization:.2f}: weights"
+            f" {gib(self.weights)} + overhead {gib(self.overhead)} + KV cache {gib(self.kv_needed)} GiB for"
+            f" {self.concurrency} x {self.context} tokens; {self.verdict}"
+        )
+
+    def room(self) -> str:
+        """What else would fit."""
+        if not self.kv_available:
+            return "No room for a KV cache"
+        other = "" if self.max_context == self.context else f", or {self.concurrency} of {self.max_context}"
+        return (
+            f"KV cache up to {gib(self.kv_available)} GiB: {self.max_concurrency} request(s) of {self.context} tokens"
+            f"{other}; pinned it would be {self.kv_cache_memory_bytes} bytes"
+        )
+
+
+def gib(number: float) -> str:
+    return f"{number / GIB:.1f}"
+
+
+def kv_bytes(dtype: str) -> float:
+    """Bytes per value of a KV cache dtype; all plain eight-bit floats begin with ``fp8``."""
+    return KV_BYTES.get(dtype, 1.0 if dtype.startswith("fp8") else 2.0)
+
+
+def layer_bytes(model: Architecture, parallel: Parallel, dtype: str) -> float:
+    """Bytes of one token in one attention layer on one rank."""
+    if model.attention == "mla":
+        return MLA_BYTES.get(dtype) or (model.kv_lora_rank + model.rope_head_dim) * kv_bytes(dtype)
+    return max(1, model.kv_heads // parallel.tensor) * model.head_dim * 2 * kv_bytes(dtype)
+
+
+def kv_per_token(model: Architecture, parallel: Parallel, dtype: str = "auto") -> int:
+    """Bytes of one token in all layers that grow, on one rank."""
+    return math.ceil(math.ceil(model.growing_layers / parallel.pipeline) * layer_bytes(model, parallel, dtype))
+
+
+def state_bytes(model: Architecture, parallel: Parallel) -> int:
+    """Bytes of one request's state in one linear-attention layer (gated delta net) on one rank."""
+    values = model.linear_value_heads * model.linear_value_head_dim
+    recurrent = values * model.linear_key_head_dim * model.state_bytes
+    channels = 2 * model.linear_key_heads * model.linear_key_head_dim + values
+    return math.ceil((recurrent + channels * (model.linear_conv_kernel - 1) * 2) / parallel.tensor)
+
+
+def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int = 0, align: int = 0) -> Cache:
+    """How the engine keeps tokens.
+
+    ``state_blocks``: blocks of a request per group of linear layers; ``align``: tokens that a hybrid model's block is a
+    multiple of. 0: as on GB10.
+
+    In hybrid models an attention block is made so large that it can hold a layer's state; layers then share one pool
+    of blocks in groups of the size of the attention group (vLLM's unified hybrid KV cache, logs of Qwen3.5 and 3.8).
+    """
+    one = layer_bytes(model, parallel, load.dtype)
+    growing = math.ceil(model.growing_layers / parallel.pipeline) + load.draft_layers
+    if model.linear_layers:
+        align = align or BLOCK["fp8" if load.dtype.startswith("fp8") else ""]
+        block = math.ceil(state_bytes(model, parallel) / one / align) * align
+        groups = math.ceil(math.ceil(model.linear_layers / parallel.pipeline) / growing)
+        # One block, one more for the state at the end of a cached prefix, and one for each drafted token.
+        each = state_blocks or 2 + load.drafted
+        return Cache(block, math.ceil(block * one) * growing, constant=groups * each)
+    window = model.sliding_window + load.batched if model.sliding_layers else 0
+    sliding = math.ceil(math.ceil(model.sliding_layers / parallel.pipeline) * one)
+    return Cache(16, math.ceil(16 * one * growing), window=window, window_bytes=sliding)
+
+
+def utilization(context: int, asked: float, total: int = 0, available: int = 0) -> float:
+    """The share to use: what was asked for, or a default that depends on the longest prompt.
+
+    With measured memory the default is never above what is free (``available`` bytes of ``total``), in whole percent.
+    """
+    if asked:
+        return asked
+    share = LONG_CONTEXT_UTILIZATION if context > LONG_CONTEXT else DEFAULT_UTILIZATION
+    if total and available:
+        share = min(share, math.floor(100 * available / total) / 100)
+    return share
+
+
+def weights_per_rank(model: Architecture, weights: Weights, parallel: Parallel) -> int:
+    """Bytes on the fullest rank: whole layers per stage, and the embedding or the output matrix at the ends."""
+    ends = 2 * model.vocab_size * model.hidden_size  # bfloat16, each of two; quantizations leave them alone
+    shared = weights.total - weights.replicated
+    if parallel.pipeline == 1 or shared < 2 * ends:
+        return math.ceil(shared / parallel.tensor / parallel.pipeline + weights.replicated / parallel.pipeline)
+    stage = math.ceil(model.layers / parallel.pipeline) / model.layers
+    return math.ceil(((shared - 2 * ends) * stage + ends) / parallel.tensor + weights.replicated * stage)
+
+
+def overhead_of(model: Architecture, parallel: Parallel, load: Load, eager: bool = False) -> tuple[int, int]:
+    """(all overhead, activations of it) in bytes: activations, CUDA graphs, runtime and communication."""
+    activations = max(GIB // 2, load.batched * (model.hidden_size or ASSUMED_HIDDEN) * ACTIVATION_BYTES)
+    ranks = parallel.tensor * parallel.pipeline * parallel.data
+    rest = RUNTIME + (0 if eager else GRAPHS) + (NCCL_PER_NODES * math.ceil(math.log2(ranks)) if ranks > 1 else 0)
+    return activations + rest, activations
+
+
+def fit(
+    model: Architecture,
+    parallel: Parallel,
+    weights: Weights,
+    load: Load,
+    *,
+    share: float,
+    overhead_gib: float = 0.0,
+    total: int = 0,
+    draft: int = 0,
+    object_store: int = 0,
+    beside: int = 0,
+    eager: bool = False,
+) -> Budget:
+    """The budget of one rank.
+
+    ``total``: measured memory in bytes, 0 when no machine was asked. ``draft``: bytes of a draft model on each rank.
+    ``object_store``: bytes that Ray keeps outside the engine's share. ``beside``: bytes of other services on the node.
+    ``overhead_gib``: measured, instead of computed.
+    """
+    memory = total or GB10_TOTAL
+    budget = int(memory * share)
+    own = weights_per_rank(model, weights, parallel) + draft
+    overhead, activations = overhead_of(model, parallel, load, eager)
+    if overhead_gib:
+        overhead = int(overhead_gib * GIB)
+    kept = cache(model, parallel, load)
+    available = max(0, budget - own - overhead)
+    needed = kept.request(load.context) * load.concurrency
+    host = OS_RESERVE + ENGINE_HOST + object_store + beside
+    load_peak = own + int(min(LOAD_MAX, max(LOAD_MIN, LOAD_SHARE * own)))
+    longest = kept.longest(available // load.concurrency)
+    longest = min(longest, model.max_context or longest)  # nothing is longer than the model goes, whatever would fit
+    made = Budget(
+        total=memory,
+        assumed=not total,
+        utilization=share,
+        budget=budget,
+        weights=own,
+        overhead=overhead,
+        activations=activations,
+        kv_bytes_per_token=kv_per_token(model, parallel, load.dtype),
+        kv_needed=needed,
+        kv_available=available,
+        state_per_request=kept.constant * kept.block_bytes,
+        load_peak=load_peak,
+        host=host,
+        context=load.context,
+        concurrency=load.concurrency,
+        max_concurrency=available // kept.request(load.context),
+        max_context=longest,
+        verdict="fits",
+        beside=beside,
+        cache_tokens=0 if kept.constant or kept.window else available // kept.block_bytes * kept.block,
+    )
+    return _judged(made)
+
+
+def _judged(made: Budget) -> Budget:
+    if made.kv_available < made.kv_needed:
+        return replace(made, verdict="does not fit")
+    others = " and the other services" if made.beside else ""
+    reasons = []
+    if made.kv_available - made.kv_needed < TIGHT * made.budget:
+        reasons.append(f"only {gib(made.kv_available - made.kv_needed)} GiB are left")
+    if made.load_peak + made.host > made.total:
+        reasons.append(
+            f"loading peaks at about {gib(made.load_peak)} GiB, beside {gib(made.host)} GiB for the system and the"
+            f" engine's own processes{others}"
+        )
+    if made.budget + made.host > made.total:
+        reasons.append(
+            f"the share leaves less than the {gib(made.host)} GiB that the system and the engine's processes{others}"
+            " need"
+        )
+    return replace(made, verdict="tight" if reasons else "fits", reasons=tuple(reasons))
+
+
+def refusal(budget: Budget, nodes: int) -> tuple[str, str]:
+    """(found, remedy) for a budget that is too large."""
+    found = f"the model does not fit: {budget.sentence()}"
+    if not budget.kv_available or not budget.max_context:
+        return found, f"Use more than {nodes} node(s) or a smaller quantization; no context length makes it fit"
+    options = [f"engine_context: {budget.max_context}"]
+    if budget.max_concurrency:
+        options.append(f"engine_concurrency: {budget.max_concurrency}")
+    return found, f"Set {' or '.join(options)}, or use more nodes"

@@ -1,0 +1,194 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The shape of a model: what decides how it can be split and how much memory it takes.
+
+Written into recipes, so that a plan needs no network, or read from the model's own files: ``config.json`` and
+``model.safetensors.index.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+ATTENTIONS = ("gqa", "mla")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes from the model's ``config.json``; the names differ between families, these follow the Llama family."""
+
+    layers: int  # num_hidden_layers
+    attention_heads: int  # num_attention_heads
+    kv_heads: int  # num_key_value_heads
+    head_dim: int  # head_dim, or hidden_size / num_attention_heads
+    hidden_size: int = 0
+    vocab_size: int = 0
+    experts: int = 0  # num_experts; 0 for a dense model
+    moe_intermediate_size: int = 0
+    shard_multiple: int = 1  # a shard of an intermediate size must be a multiple: the quantization's group or block
+    intermediate_size: int = 0  # of dense layers; needed only where shard_multiple is not 1
+    max_context: int = 0  # max_position_embeddings; 0: not known
+    attention: str = "gqa"  # or mla: one compressed vector per token and layer
+    kv_lora_rank: int = 0  # mla
+    rope_head_dim: int = 0  # mla: qk_rope_head_dim
+    full_attention_layers: int = 0  # hybrid models: layers whose cache grows with the context; 0: all of them
+    linear_key_heads: int = 0  # hybrid models: sizes of the linear attention's state
+    linear_value_heads: int = 0
+    linear_key_head_dim: int = 0
+    linear_value_head_dim: int = 0
+    linear_conv_kernel: int = 4
+    state_bytes: int = 4  # bytes per value of that state (mamba_ssm_dtype); 4: float32
+    sliding_window: int = 0  # tokens that a sliding layer sees
+    sliding_layers: int = 0  # layers that see only the window
+
+    @property
+    def linear_layers(self) -> int:
+        """Layers with a state of constant size instead of a growing cache."""
+        return self.layers - self.full_attention_layers if self.full_attention_layers else 0
+
+    @property
+    def growing_layers(self) -> int:
+        """Layers whose cache grows with every token."""
+        return (self.full_attention_layers or self.layers) - self.sliding_layers
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Bytes of all tensors, and of those that every tensor parallel rank holds whole."""
+
+    total: int
+    replicated: int = 0
+
+
+# Tensors that vLLM, SGLang and TensorRT-LLM hold on every tensor parallel rank.
+_REPLICATED = re.compile(
+    r"(norm[^.]*\.(weight|bias)|(mlp|block_sparse_moe|ffn)\.(gate|router)\.[a-z_]+|kv_a_proj[a-z_]*\.[a-z_]+"
+    r"|q_a_proj\.[a-z_]+|fused_qkv_a_proj[a-z_]*\.[a-z_]+|indexer\.[a-z_.]+|shared_expert_gate\.weight)$"
+)
+_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2}
+
+
+def read(directory: Path) -> tuple[Architecture, Weights | None]:
+    """Shape and weights of the model in a directory on the controller; no weights where there is no index."""
+    config = _document(directory / "config.json")
+    index = directory / "model.safetensors.index.json"
+    model = from_config(config)
+    return model, from_index(_document(index), model) if index.is_file() else None
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    remedy = "Name a directory with the model's config.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise SparkError(f"it cannot be read ({exc.strerror})", str(path), remedy) from exc
+    except ValueError as exc:
+        raise SparkError(f"it is no valid JSON ({exc})", str(path), remedy) from exc
+    if not isinstance(document, Mapping):
+        raise SparkError("it holds no mapping", str(path), remedy)
+    return document
+
+
+def from_config(config: Mapping[str, Any]) -> Architecture:
+    """``config.json`` of the Llama, Qwen, DeepSeek, Mixtral, gpt-oss and Qwen3-Next families and their relatives."""
+    text = {**config, **(config.get("text_config") or config.get("llm_config") or {})}
+    try:
+        layers, heads, hidden = (int(text[key]) for key in ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+        mla = bool(text.get("kv_lora_rank"))
+        kinds = list(text.get("layer_types") or [])
+        full = kinds.count("full_attention") if "linear_attention" in kinds else 0
+        if not full and text.get("full_attention_interval"):
+            full = layers // int(text["full_attention_interval"])
+        sliding = kinds.count("sliding_attention")
+        return Architecture(
+            layers=layers,
+            attention_heads=heads,
+            kv_heads=int(text.get("num_key_value_heads") or heads),
+            head_dim=int(text.get("head_dim") or hidden // heads),
+            hidden_size=hidden,
+            vocab_size=int(text.get("vocab_size") or 0),
+            experts=_first(text, "num_experts", "n_routed_experts", "num_local_experts"),
+            moe_intermediate_size=_moe_size(text),
+            shard_multiple=_shard_multiple(config.get("quantization_config") or text.get("quantization_config") or {}),
+            intermediate_size=_first(text, "intermediate_size"),
+            max_context=_first(text, "max_position_embeddings"),
+            attention="mla" if mla else "gqa",
+            kv_lora_rank=_first(text, "kv_lora_rank"),
+            rope_head_dim=_first(text, "qk_rope_head_dim"),
+            full_attention_layers=full,
+            linear_key_heads=_first(text, "linear_num_key_heads"),
+            linear_value_heads=_first(text, "linear_num_value_heads"),
+            linear_key_head_dim=_first(text, "linear_key_head_dim"),
+            linear_value_head_dim=_first(text, "linear_value_head_dim"),
+            linear_conv_kernel=_first(text, "linear_conv_kernel_dim") or 4,
+            state_bytes=2 if str(text.get("mamba_ssm_dtype")) in {"bfloat16", "float16"} else 4,
+            sliding_window=_first(text, "sliding_window") if sliding else 0,
+            sliding_layers=sliding,
+        )
+    except KeyError as exc:
+        raise SparkError(f"it has no {exc.args[0]}", "config.json", "Write the architecture into the recipe") from exc
+
+
+def _first(text: Mapping[str, Any], *keys: str) -> int:
+    return next((int(text[key]) for key in keys if text.get(key)), 0)
+
+
+def _moe_size(text: Mapping[str, Any]) -> int:
+    """Mixtral and gpt-oss call the experts' size just ``intermediate_size``."""
+    size = _first(text, "moe_intermediate_size")
+    return size or (_first(text, "intermediate_size") if _first(text, "num_local_experts") else 0)
+
+
+def _shard_multiple(quantization: Mapping[str, Any]) -> int:
+    """The block or group of a quantization that a shard must not cut apart."""
+    block = quantization.get("weight_block_size")
+    if isinstance(block, list) and block:
+        return int(block[0])
+    size = quantization.get("group_size")
+    if size is None:
+        groups = quantization.get("config_groups") or {}
+        size = next((group["weights"].get("group_size") for group in groups.values() if group.get("weights")), 1)
+    return max(1, int(size or 1))
+
+
+def from_index(index: Mapping[str, Any], model: Architecture) -> Weights:
+    """``model.safetensors.index.json``: the sum of all tensors, and what of it every rank holds, by the tensors' names.
+
+    The index has no sizes of single tensors, so those of the replicated ones come from the shape of the model.
+    """
+    total = int((index.get("metadata") or {}).get("total_size") or 0)
+    if total <= 0:
+        raise SparkError("it has no metadata.total_size", "model.safetensors.index.json", "Set weights_gb instead")
+    names = [name for name in index.get("weight_map") or {} if _REPLICATED.search(name)]
+    return Weights(total, sum(_replicated_bytes(name, model) for name in names))
+
+
+def from_headers(tensors: Mapping[str, Mapping[str, Any]]) -> Weights:
+    """The same from the headers of the tensor files, ``{name: {"dtype": "BF16", "shape": [..]}}``: exact."""
+    total = replicated = 0
+    for name, tensor in tensors.items():
+        size = _BYTES.get(str(tensor["dtype"]), 1)
+        for length in tensor["shape"]:
+            size *= int(length)
+        total += size
+        replicated += size if _REPLICATED.search(name) else 0
+    return Weights(total, replicated)
+
+
+def _replicated_bytes(name: str, model: Architecture) -> int:
+    if not name.endswith(("weight", "bias")):
+        return 0  # scales: small
+    if "kv_a_proj" in name or "fused_qkv_a" in name:
+        return 2 * model.hidden_size * (model.kv_lora_rank + model.rope_head_dim)
+    if name.endswith(("gate.weight", "router.weight")) and "shared" not in name:
+        return 2 * model.hidden_size * model.experts
+    return 2 * model.hidden_size

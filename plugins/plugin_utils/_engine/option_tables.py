@@ -1,0 +1,174 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What one version of an engine's command line knows, and command lines held against it.
+
+The tables in ``option_tables/`` are facts read from the engines' own sources by ``tests/tools/option_table.py``. Only
+whole names count: the parsers also take unambiguous abbreviations, which break as soon as another option shares the
+prefix.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = Path(__file__).resolve().parent / "versions"
+# How many parts of a version decide: every release of SGLang (0.5.x) changes options, patch releases of others do not.
+PARTS = {"sglang": 3}
+_NUMBERS = {
+    "int": re.compile(r"^[+-]?\d+$"),
+    "float": re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"),
+    "size": re.compile(r"^(auto|[+-]?\d+(\.\d+)?([kKmMgGtT]i?)?)$"),
+}
+_WORDS = {"int": "a whole number", "float": "a number", "size": "a number such as 131072 or 128k", "json": "JSON"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """``options``: by long name a kind (flag, int, float, size, str, json, list) or a list of choices."""
+
+    engine: str
+    version: str
+    options: Mapping[str, Any]
+    aliases: Mapping[str, str]
+    opposites: Mapping[str, str]
+    values: Mapping[str, Sequence[str]]
+    environment: Sequence[str] = ()
+    source: str = ""
+
+    def long_name(self, spelling: str) -> str:
+        """The long name of a spelling, for flags also of the opposite, or an empty text."""
+        if spelling in self.options:
+            return spelling
+        return self.aliases.get(spelling) or self._inverse.get(spelling, "")
+
+    def flags(self) -> frozenset[str]:
+        """All spellings of flags, without dashes."""
+        positive = {name for name, kind in self.options.items() if kind == "flag"}
+        return frozenset(name[2:] for name in positive | set(self._inverse))
+
+    @property
+    def _inverse(self) -> dict[str, str]:
+        # vLLM keeps --no-x working beside --disable-x.
+        kept = {f"--no-{name[2:]}": name for name in self.opposites}
+        return {**kept, **{other: name for name, other in self.opposites.items()}}
+
+
+def matching(engine: str, version: str) -> str:
+    """The part of a version that decides which table is right."""
+    return ".".join(version.split("+", maxsplit=1)[0].split(".")[: PARTS.get(engine, 2)])
+
+
+@functools.cache
+def load(engine: str, version: str) -> Table | None:
+    """The table for a version such as ``0.33.0`` or ``0.33``; nothing where there is none."""
+    wanted = matching(engine, version)
+    for known in versions(engine):
+        if version and matching(engine, known) == wanted:
+            document = json.loads((DIRECTORY / f"{engine}-{known}.json").read_text(encoding="utf-8"))
+            return Table(**document)
+    return None
+
+
+@functools.cache
+def versions(engine: str) -> tuple[str, ...]:
+    found = (path.stem[len(engine) + 1 :] for path in DIRECTORY.glob(f"{engine}-*.json"))
+    return tuple(sorted(found, key=lambda text: [int(part) for part in re.findall(r"\d+", text)]))
+
+
+def close(word: str, known: Sequence[str], prefix: str = "--") -> str:
+    """What all names begin with says nothing about which one was meant."""
+    rests = {name.removeprefix(prefix): name for name in known}
+    found = difflib.get_close_matches(word.removeprefix(prefix), list(rests), n=1, cutoff=0.6)
+    return f"Did you mean {rests[found[0]]}?" if found else ""
+
+
+def check(
+    words: Sequence[str], table: Table, removed: Mapping[str, str], label: str, underscores: bool = False
+) -> Iterator[tuple[str, str]]:
+    """(found, remedy) for each option that is unknown, removed or renamed, or whose value cannot be right.
+
+    ``words``: the arguments behind the program and its subcommand. ``removed``: remedy by name. ``underscores``: the
+    parser takes ``_`` for ``-`` (vLLM).
+    """
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if not _is_option(word, table):
+            continue
+        spelling, equals, inline = word.partition("=")
+        name = spelling.partition(".")[0]  # JSON options may be dotted: --limit-mm-per-prompt.video
+        dotted = name != spelling
+        if underscores:
+            name = name.replace("_", "-")
+        values = [inline] if equals else []
+        while not equals and position < len(words) and not _is_option(words[position], table):
+            values.append(words[position])
+            position += 1
+        long_name = table.long_name(name)
+        if not long_name:
+            yield _unknown(name, table, removed, label)
+        elif not dotted:
+            complaint = _complaint(name, long_name, values, table, removed)
+            if complaint:
+                yield complaint
+
+
+def check_environment(
+    names: Sequence[str], prefix: str, table: Table, removed: Mapping[str, str], label: str
+) -> Iterator[tuple[str, str]]:
+    """Variables with the engine's own prefix that this version does not read."""
+    for name in names:
+        if name in removed and name not in table.environment:
+            yield f"{label} has no variable {name}", removed[name]
+        elif name.startswith(prefix) and table.environment and name not in table.environment:
+            yield f"{label} has no variable {name}", close(name, table.environment, prefix) or "Leave it out"
+
+
+def _is_option(word: str, table: Table) -> bool:
+    if word.startswith("--"):
+        return True
+    return word.startswith("-") and word.partition("=")[0].partition(".")[0] in table.aliases
+
+
+def _unknown(name: str, table: Table, removed: Mapping[str, str], label: str) -> tuple[str, str]:
+    if name in removed:
+        return f"{label} has no option {name} any more", removed[name]
+    whole = [known for known in (*table.options, *table.aliases) if known.startswith(name)]
+    if len(whole) == 1:
+        return f"{label} has no option {name}, it is an abbreviation at best", f"Write {whole[0]} in full"
+    return f"{label} has no option {name}", close(name, (*table.options, *table.aliases)) or "Leave it out"
+
+
+def _complaint(
+    name: str, long_name: str, values: Sequence[str], table: Table, removed: Mapping[str, str]
+) -> tuple[str, str] | None:
+    kind = table.options[long_name]
+    if kind == "flag":
+        if values:
+            return f"{name} takes no value, and {' '.join(values)!r} was given", "Leave the value out, or write true"
+        return None
+    if not values:
+        return f"{name} needs a value, and none was given", "Give one"
+    if len(values) > 1 and kind != "list":
+        return f"{name} takes one value, and {' '.join(values)!r} was given", "Give one"
+    known = table.values.get(long_name) or (kind if isinstance(kind, list) else ())
+    for value in values:
+        note = removed.get(f"{long_name}={value}")
+        if note:
+            return f"{name} {value} is no value of this version", note
+        if known and value.casefold() not in {item.casefold() for item in known}:
+            hint = close(value, list(known))
+            return f"{name} {value} is no value of this version", f"{hint} Known: {', '.join(known)}".strip()
+        if isinstance(kind, str) and kind in _NUMBERS and not _NUMBERS[kind].match(value):
+            return f"{name} is {value!r}", f"It has to be {_WORDS[kind]}"
+    return None

@@ -1,0 +1,262 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How one model is split over the nodes, each of which has one GPU: tensor, pipeline, expert and data parallel.
+
+Rules that vLLM, SGLang and TensorRT-LLM share: attention heads divide by the tensor parallel size; KV heads divide by
+it, or it by them (then each is held several times); a shard of a quantized layer must hold whole quantization blocks.
+Experts may be spread whole instead of being cut (expert parallel), which is the way out where their shards would not
+hold whole blocks (vllm issues 54178 and 25292). Sources: vLLM 0.33, SGLang 0.5.23 and TensorRT-LLM 1.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
+
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
+VOCABULARY_PADDING = 64
+Problem = tuple[str, str]  # (found, remedy)
+
+
+@dataclass(frozen=True)
+class Parallel:
+    tensor: int
+    pipeline: int
+    reason: str
+    data: int = 1
+    expert: bool = False
+
+    @property
+    def ranks(self) -> int:
+        return self.tensor * self.pipeline * self.data
+
+    @property
+    def replicas_of_one(self) -> bool:
+        """Every node holds a whole model."""
+        return self.data > 1 and self.tensor * self.pipeline == 1
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Sizes that a user or recipe sets; 0 and ``None`` mean computed."""
+
+    tensor: int = 0
+    pipeline: int = 0
+    data: int = 0
+    expert: bool | None = None
+    throughput: bool = False  # many requests at once matter more than the speed of one
+    whole_on_one: bool = False  # the model fits one node with what is asked of it
+
+
+def choose(
+    model: Architecture, nodes: int, asked: Asked | None = None, engine: str = "vllm"
+) -> tuple[Parallel | None, list[Problem]]:
+    """Pick the sizes, or check those that were asked for."""
+    asked = asked or Asked()
+    if min(asked.tensor, asked.pipeline, asked.data) < 0:
+        return None, [("a parallel size is negative", "Use 0 to have it computed")]
+    if asked.tensor or asked.pipeline or asked.data:
+        return _checked(model, nodes, asked, engine)
+    return _computed(model, nodes, asked, engine)
+
+
+def _checked(model: Architecture, nodes: int, asked: Asked, engine: str) -> tuple[Parallel | None, list[Problem]]:
+    data = asked.data or 1
+    tensor = asked.tensor or max(1, nodes // (asked.pipeline or 1) // data)
+    pipeline = asked.pipeline or max(1, nodes // tensor // data)
+    problems = []
+    if tensor * pipeline * data != nodes:
+        also = f" x data parallel {data}" if data > 1 else ""
+        problems.append(
+            (
+                f"tensor parallel {tensor} x pipeline parallel {pipeline}{also} = {tensor * pipeline * data} ranks,"
+                f" and there are {nodes} nodes with one GPU each",
+                f"Make the product {nodes}, or set all of them to 0 to have them computed",
+            )
+        )
+    expert, obstacle = _experts(model, tensor, asked.expert, engine)
+    if obstacle:
+        problems.append((f"tensor parallel {tensor} does not work: {obstacle}", _possible(model, nodes, engine)))
+    made = Parallel(tensor, pipeline, "", data, expert)
+    problems += list(_limits(model, made, engine))
+    if problems:
+        return None, problems
+    parts = [f"Tensor parallel {tensor}, pipeline parallel {pipeline}"]
+    parts += [f", {data} replicas"] if data > 1 else []
+    parts += [", experts spread whole"] if expert else []
+    return Parallel(tensor, pipeline, f"{''.join(parts)}: as asked for.", data, expert), []
+
+
+def _computed(model: Architecture, nodes: int, asked: Asked, engine: str) -> tuple[Parallel | None, list[Problem]]:
+    if nodes == 1:
+        return Parallel(1, 1, "One node holds the whole model."), []
+    expert, obstacle = _experts(model, nodes, asked.expert, engine)
+    pipeline_problems = list(_limits(model, Parallel(1, nodes, ""), engine))
+    if asked.throughput and asked.whole_on_one and not list(_limits(model, Parallel(1, 1, "", nodes), engine)):
+        reason = f"{nodes} replicas behind one door, because the model fits one node and throughput is what counts."
+        return Parallel(1, 1, reason, nodes), []
+    if asked.throughput and not pipeline_problems and model.layers >= 4 * nodes:
+        reason = f"Pipeline parallel over {nodes} nodes, for many requests at once: less is exchanged than by tensors."
+        return Parallel(1, nodes, reason), []
+    if not obstacle:
+        return Parallel(nodes, 1, _tensor_reason(model, nodes, expert), expert=expert), []
+    if not pipeline_problems:
+        return Parallel(1, nodes, f"Pipeline parallel over {nodes} nodes, because {obstacle}."), []
+    return None, [
+        (f"{nodes} nodes cannot share this model: {obstacle}, and {found}", remedy)
+        for found, remedy in pipeline_problems
+    ]
+
+
+def _tensor_reason(model: Architecture, nodes: int, expert: bool) -> str:
+    heads = f"{model.attention_heads} attention and {model.kv_heads} KV heads divide by {nodes}"
+    if model.attention == "mla":
+        heads = f"{model.attention_heads} attention heads divide by {nodes}, the compressed cache is on every rank"
+    elif model.kv_heads % nodes:
+        heads = f"{model.attention_heads} attention heads divide by {nodes}, {model.kv_heads} KV heads are replicated"
+    if expert:
+        why = _expert_obstacle(model, nodes)
+        heads += f"; {model.experts} experts are spread whole" + (f", because {why}" if why else "")
+    return f"Tensor parallel over {nodes} nodes, for short answers: {heads}."
+
+
+def _experts(model: Architecture, tensor: int, asked: bool | None, engine: str) -> tuple[bool, str]:
+    """(experts are spread whole, obstacle) for a tensor parallel size. Off unless asked for, or the only way."""
+    obstacle = heads_obstacle(model, tensor)
+    if obstacle or tensor == 1:
+        return False, obstacle
+    cut = _expert_obstacle(model, tensor)
+    if not model.experts:
+        return False, "the model has no experts to spread" if asked else cut
+    spread = ""
+    if engine != "vllm" and model.experts % tensor:
+        spread = f"{model.experts} experts do not divide by {tensor}"
+    elif model.experts < tensor:
+        spread = f"there are {model.experts} experts for {tensor} ranks"
+    if asked:
+        return True, spread
+    if asked is None and cut and not spread:
+        return True, ""
+    return False, cut
+
+
+def tensor_obstacle(model: Architecture, size: int) -> str:
+    """Why the model cannot be cut into ``size`` tensor parallel shards, or an empty text."""
+    return heads_obstacle(model, size) or _expert_obstacle(model, size)
+
+
+def heads_obstacle(model: Architecture, size: int) -> str:
+    if model.attention_heads % size:
+        return f"{model.attention_heads} attention heads do not divide by {size}"
+    if model.attention != "mla" and model.kv_heads % size and size % model.kv_heads:
+        return f"{model.kv_heads} KV heads and {size} shards do not divide"
+    if model.linear_value_heads and (model.linear_value_heads % size or model.linear_key_heads % size):
+        heads = f"{model.linear_key_heads} key and {model.linear_value_heads} value heads"
+        return f"{heads} of the linear attention do not divide by {size}"
+    # All three engines pad the vocabulary to a multiple of 64 and give every rank an equal part of that.
+    padded = -(-model.vocab_size // VOCABULARY_PADDING) * VOCABULARY_PADDING
+    if padded % size:
+        return f"the vocabulary of {model.vocab_size}, padded to {padded}, does not divide by {size}"
+    if not model.moe_intermediate_size and model.intermediate_size and model.shard_multiple > 1:
+        return _cut("the intermediate size", model.intermediate_size, size, model.shard_multiple)
+    return ""
+
+
+def _expert_obstacle(model: Architecture, size: int) -> str:
+    if not model.moe_intermediate_size:
+        return ""
+    return _cut("the experts' intermediate size", model.moe_intermediate_size, size, model.shard_multiple)
+
+
+def _cut(what: str, length: int, size: int, multiple: int) -> str:
+    if length % size:
+        return f"{what} {length} does not divide by {size}"
+    if size > 1 and length // size % multiple:
+        return f"a shard of {length} / {size} = {length // size} is no multiple of the quantization group {multiple}"
+    return ""
+
+
+def _limits(model: Architecture, made: Parallel, engine: str) -> list[Problem]:
+    """What does not depend on how tensors are cut."""
+    problems = []
+    if made.pipeline > model.layers:
+        problems.append(
+            (f"pipeline parallel {made.pipeline} is more than the model's {model.layers} layers", "Use a smaller size")
+        )
+    if made.data > 1 and engine != "vllm":
+        problems.append(
+            (
+                f"{engine} has no replicas over several nodes in one service",
+                "Serve each node on its own behind one door, or use vllm",
+            )
+        )
+    return problems
+
+
+def engine_rules(
+    parallel: Parallel, engine: str, options: Mapping[str, Any], method: str = "", backend: str = ""
+) -> tuple[list[Problem], list[Problem]]:
+    """(refusals, warnings) for options that do not go together with the sizes.
+
+    ``method``: of a recipe's draft. ``backend``: how the ranks find each other.
+    """
+    refusals: list[Problem] = []
+    warnings: list[Problem] = []
+    speculative = bool(method) or any(str(name).startswith("speculative-") for name in options)
+    if engine == "sglang" and parallel.pipeline > 1:
+        if options.get("disable-overlap-schedule") is False:
+            refusals.append(
+                (
+                    "pipeline parallel of SGLang does not work with the overlap schedule",
+                    "Leave disable-overlap-schedule alone",
+                )
+            )
+        algorithm = str(options.get("speculative-algorithm", "")) or (
+            "EAGLE" if method in {"eagle3", "mtp"} else method
+        )
+        if algorithm and not algorithm.upper().startswith("EAGLE"):
+            refusals.append(
+                (
+                    f"pipeline parallel of SGLang knows speculative decoding by EAGLE only, not {algorithm}",
+                    "Use EAGLE or EAGLE3",
+                )
+            )
+    if engine == "vllm" and parallel.pipeline > 1 and speculative:
+        warnings.append(
+            (
+                "speculative decoding under pipeline parallel is not known to work",
+                "Use tensor parallel, or leave it out",
+            )
+        )
+    if backend == "native" and parallel.data > 1 and parallel.tensor * parallel.pipeline > 1:
+        refusals.append(
+            ("replicas that span several nodes each are not started without Ray", instead_of_replicas(parallel))
+        )
+    if engine == "vllm" and parallel.expert and parallel.tensor > 1 and parallel.data > 1:
+        refusals.append(
+            (
+                "expert parallel with tensor and data parallel above 1 gave wrong answers (vllm issue 37856)",
+                "Set engine_expert_parallel: false, or only one of the sizes",
+            )
+        )
+    return refusals, warnings
+
+
+def instead_of_replicas(parallel: Parallel) -> str:
+    """What serves where replicas of several nodes each are wanted."""
+    size = parallel.tensor * parallel.pipeline
+    return (
+        f"Write {parallel.data} engine_services of {size} nodes each, each with a served_model_name of its own."
+        f" Or set engine_data_parallel_size: {parallel.ranks} (one node each, where the model fits one) or 1 (one model"
+        " over all nodes)"
+    )
+
+
+def _possible(model: Architecture, nodes: int, engine: str) -> str:
+    sizes = [size for size in range(1, nodes + 1) if nodes % size == 0 and not _experts(model, size, None, engine)[1]]
+    return f"Tensor parallel sizes that work on {nodes} nodes: {', '.join(map(str, sizes)) or 'none'}"

@@ -1,0 +1,411 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Recipes: what is served and how, one YAML file each, found on several paths, validated with all errors at once.
+
+The dataclasses are the schema: ``docs/recipe.schema.json`` is made from them (:func:`schema`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import ATTENTIONS, Architecture
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import ENGINES
+
+SHIPPED = Path(__file__).resolve().parents[3] / "roles/engine/files/recipes"
+DEVICES = ("gpu", "cpu")
+RUNTIMES = ("", "venv", "container")
+METHODS = ("draft_model", "eagle3", "mtp")
+TASKS = ("generate", "embed", "rank")
+EXAMPLES = "See an example in roles/engine/files/recipes"
+_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]*$")
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_PINNED = re.compile(r"^[A-Za-z0-9._-]+(\[[^\]]*\])?==[0-9][^*]*$")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What differs for one engine. Options are by whole name without dashes."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""  # container image, pinned where it ends in @sha256:...
+    version: str = ""  # of the engine inside the image, where the image's tag does not tell
+    requirements: tuple[str, ...] = ()  # Python packages beside the engine, pinned with ==
+    unsupported: str = ""  # why this engine cannot serve the model
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Speculative decoding."""
+
+    method: str  # draft_model, eagle3 or mtp (layers of the model itself)
+    tokens: int  # drafted in each step
+    model: str = ""  # empty for mtp
+    weights_gb: float = 0.0  # 10^9 bytes
+    layers: int = 0  # attention layers of the shape of the model that it adds to the cache
+    revision: str = ""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A file that is mounted over one of the image."""
+
+    source: str  # path on the nodes
+    target: str  # path in the container
+    why: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A figure of somebody's run."""
+
+    nodes: int
+    tokens_per_second: float  # of all streams together
+    source: str
+    streams: int = 1
+    engine: str = "vllm"
+    measured_here: bool = False  # by this project
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One model and the way to serve it."""
+
+    name: str
+    model: str  # name on Hugging Face, or an absolute path that exists on every node
+    architecture: Architecture
+    weights_gb: float  # sum of the tensor files, 10^9 bytes
+    context: int  # tokens of one request, prompt and answer
+    concurrency: int  # requests of full length at the same time that must fit
+    description: str = ""
+    task: str = "generate"  # what clients ask for, and the probe: tokens, or vectors (embed)
+    engine: str = "vllm"  # the engine that options and environment are for
+    device: str = "gpu"  # cpu: vLLM's CPU build, without a memory budget
+    runtime: str = ""  # venv or container; empty: as engine_runtime says
+    revision: str = ""
+    quantization: str = ""  # in words; engines read it from the model
+    served_model_name: str = ""
+    min_nodes: int = 1
+    max_nodes: int = 64
+    tensor_parallel_size: int = 0  # 0: computed
+    pipeline_parallel_size: int = 0
+    data_parallel_size: int = 0
+    expert_parallel: bool | None = None  # absent: only where it is the way to split the experts
+    gpu_memory_utilization: float = 0.0  # 0: computed
+    overhead_gib: float = 0.0  # activations, CUDA graphs, NCCL and torch; 0: computed
+    replicated_gb: float = 0.0  # part of the weights that every tensor parallel rank holds whole, 10^9 bytes
+    active_gb: float = 0.0  # weights that one token reads, 10^9 bytes, for the expected speed
+    draft: Draft | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+    version: str = ""
+    requirements: tuple[str, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    engines: Mapping[str, Settings] = field(default_factory=dict)  # for engines other than `engine`
+    hazards: tuple[str, ...] = ()
+    expected: tuple[Expected, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    def settings(self, engine: str) -> Settings | None:
+        """What the recipe says for an engine; nothing when it says nothing."""
+        if engine == self.engine:
+            return Settings(self.options, self.environment, self.image, self.version, self.requirements)
+        return self.engines.get(engine)
+
+    def not_pinned(self, image: str = "") -> list[str]:
+        """What may change under the same name."""
+        loose = [] if self.revision or self.model.startswith("/") else [f"revision of {self.model}"]
+        if self.draft and self.draft.model and not self.draft.revision and not self.draft.model.startswith("/"):
+            loose.append(f"revision of {self.draft.model}")
+        return loose + ([f"digest of {image}"] if image and "@sha256:" not in image else [])
+
+
+# Parts of a recipe that are mappings of their own, by the type that the field has.
+_PARTS: dict[str, type[Any]] = {"Architecture": Architecture, "Draft | None": Draft}
+_LISTS: dict[str, type[Any]] = {"tuple[Patch, ...]": Patch, "tuple[Expected, ...]": Expected}
+_MAPPINGS: dict[str, type[Any]] = {"Mapping[str, Settings]": Settings}
+
+
+def find(name: str, paths: Sequence[str]) -> tuple[Recipe | None, list[Finding]]:
+    """The recipe ``name`` from the first path that has it, the user's before the shipped ones, or what is wrong.
+
+    ``name`` may also be the path of a file (it ends in ``.yml`` or ``.yaml``).
+    """
+    if name.endswith((".yml", ".yaml")):
+        return read(Path(name).expanduser())
+    directories = [*(Path(path).expanduser() for path in paths), SHIPPED]
+    missing = [str(directory) for directory in directories if not directory.is_dir()]
+    if missing:  # a recipe of the same name further on may be another one
+        return None, [
+            Finding("engine_recipe_paths", f"there is no directory {path}", "Correct it, or leave it out")
+            for path in missing
+        ]
+    for directory in directories:
+        for ending in (".yml", ".yaml"):
+            if (directory / f"{name}{ending}").is_file():
+                return read(directory / f"{name}{ending}")
+    known = sorted({path.stem for directory in directories for path in directory.glob("*.y*ml")})
+    searched = ", ".join(map(str, directories))
+    return None, [
+        Finding(
+            "engine_recipe",
+            f"there is no recipe {name!r} in {searched}",
+            f"{did_you_mean(name, known)}Known recipes: {', '.join(known) or 'none'}",
+        )
+    ]
+
+
+def read(path: Path) -> tuple[Recipe | None, list[Finding]]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        return None, [Finding(str(path), f"the recipe cannot be read ({exc.strerror})", "Check engine_recipe")]
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as exc:
+        return None, [Finding(str(path), f"the recipe is no valid YAML ({' '.join(str(exc).split())})", "Correct it")]
+    return parse(document, str(path), path.stem)
+
+
+def parse(document: Any, where: str, name: str = "") -> tuple[Recipe | None, list[Finding]]:
+    """Validate a document. Either a recipe and no findings, or ``None`` and every finding."""
+    if not isinstance(document, Mapping):
+        return None, [Finding(where, f"the recipe is {_kind(document)}, not a mapping", "Write 'key: value' lines")]
+    document = {"name": name, **document} if name else document
+    findings = list(_check(Recipe, document, where))
+    if findings:
+        return None, findings
+    recipe: Recipe = _build(Recipe, document)
+    findings = list(_judge(recipe, where))
+    return (None, findings) if findings else (recipe, [])
+
+
+def _build(cls: type[Any], document: Mapping[str, Any]) -> Any:
+    values = {}
+    for item in fields(cls):
+        if item.name not in document:
+            continue
+        value, kind = document[item.name], str(item.type)
+        if kind in _PARTS:
+            value = None if value is None else _build(_PARTS[kind], value)
+        elif kind in _LISTS:
+            value = tuple(_build(_LISTS[kind], entry) for entry in value)
+        elif kind in _MAPPINGS:
+            value = {key: _build(_MAPPINGS[kind], entry) for key, entry in value.items()}
+        elif kind == "Mapping[str, str]":
+            value = {key: str(entry) for key, entry in (value or {}).items()}
+        elif kind.startswith("tuple"):
+            value = tuple(value or ())
+        elif kind.startswith("Mapping"):
+            value = dict(value or {})
+        values[item.name] = value
+    return cls(**values)
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"Did you mean {close[0]!r}? " if close else ""
+
+
+def _check(cls: type[Any], document: Any, where: str, prefix: str = "") -> Iterator[Finding]:
+    """Unknown and missing keys and wrong types, also inside."""
+    if not isinstance(document, Mapping):
+        yield Finding(where, f"{prefix.rstrip('.')} is not a mapping", EXAMPLES)
+        return
+    known = {item.name: item for item in fields(cls)}
+    for key in document:
+        if key not in known:
+            hint = did_you_mean(str(key), list(known))
+            yield Finding(where, f"unknown key {prefix}{key}", f"{hint}Known keys: {', '.join(known)}")
+    for name, item in known.items():
+        if name not in document:
+            if item.default is MISSING and item.default_factory is MISSING:
+                yield Finding(where, f"{prefix}{name} is missing", "Add it; docs/engine.md explains each key")
+            continue
+        value, kind = document[name], str(item.type)
+        if kind in _PARTS:
+            if value is not None or "None" not in kind:
+                yield from _check(_PARTS[kind], value, where, f"{prefix}{name}.")
+        elif kind in _LISTS and isinstance(value, list):
+            for number, entry in enumerate(value):
+                yield from _check(_LISTS[kind], entry, where, f"{prefix}{name}[{number}].")
+        elif kind in _MAPPINGS and isinstance(value, Mapping):
+            for key, entry in value.items():
+                yield from _check(_MAPPINGS[kind], entry, where, f"{prefix}{name}.{key}.")
+        else:
+            complaint = _complaint(kind, value)
+            if complaint:
+                yield Finding(where, f"{prefix}{name} is {_kind(value)}", f"It has to be {complaint}")
+
+
+def _complaint(kind: str, value: Any) -> str:
+    """What a value of this kind has to be, or an empty text when it is that."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    good = {
+        "str": isinstance(value, str),
+        "int": isinstance(value, int) and number,
+        "float": number,
+        "bool": isinstance(value, bool),
+        "bool | None": value is None or isinstance(value, bool),
+        "tuple[str, ...]": isinstance(value, list) and all(isinstance(item, str) for item in value),
+        "Mapping[str, Any]": isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
+        "Mapping[str, str]": isinstance(value, Mapping)
+        and all(isinstance(key, str) and isinstance(item, (str, int, float)) for key, item in value.items()),
+    }.get(kind, False)
+    words = {
+        "str": "text",
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "bool | None": "true or false",
+        "tuple[str, ...]": "a list of texts",
+    }
+    return "" if good else words.get(kind, "a list of mappings" if kind in _LISTS else "a mapping of names to values")
+
+
+def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
+    sizes = recipe.architecture
+    if not _NAME.match(recipe.name):
+        yield Finding(
+            where, f"the name {recipe.name!r} is no plain word", "Use small letters, digits, '.', '_' and '-'"
+        )
+    words: list[tuple[str, str, Sequence[str]]] = [
+        ("engine", recipe.engine, ENGINES),
+        ("task", recipe.task, TASKS),
+        ("device", recipe.device, DEVICES),
+        ("runtime", recipe.runtime, RUNTIMES),
+        ("architecture.attention", sizes.attention, ATTENTIONS),
+        *((f"engines.{name}", name, ENGINES) for name in recipe.engines),
+        *((f"expected[{number}].engine", item.engine, ENGINES) for number, item in enumerate(recipe.expected)),
+    ]
+    if recipe.draft:
+        words.append(("draft.method", recipe.draft.method, METHODS))
+        if recipe.draft.method != "mtp" and not recipe.draft.model:
+            yield Finding(where, f"draft.method {recipe.draft.method} needs draft.model", "Name the draft model")
+        if recipe.task != "generate":
+            yield Finding(where, f"draft is for tokens, and its task is {recipe.task}", "Leave draft out")
+    for name, value, allowed in words:
+        if value not in allowed:
+            yield Finding(where, f"{name} is {value!r}", f"Choose one of: {', '.join(filter(None, allowed))}")
+    positive: list[tuple[str, float]] = [
+        ("weights_gb", recipe.weights_gb),
+        ("context", recipe.context),
+        ("concurrency", recipe.concurrency),
+        ("min_nodes", recipe.min_nodes),
+        ("architecture.layers", sizes.layers),
+        ("architecture.attention_heads", sizes.attention_heads),
+        ("architecture.kv_heads", sizes.kv_heads),
+        ("architecture.head_dim", sizes.head_dim),
+        ("architecture.shard_multiple", sizes.shard_multiple),
+    ]
+    if sizes.attention == "mla":
+        positive.append(("architecture.kv_lora_rank", sizes.kv_lora_rank))
+    if sizes.full_attention_layers:
+        positive += [
+            (f"architecture.{name}", getattr(sizes, name))
+            for name in ("linear_key_heads", "linear_value_heads", "linear_key_head_dim", "linear_value_head_dim")
+        ]
+    for name, number in positive:
+        if number <= 0:
+            yield Finding(where, f"{name} is {number}", "It has to be larger than 0")
+    yield from _judge_numbers(recipe, where)
+    if not recipe.model.strip():
+        yield Finding(where, "model is empty", "Name a model on Hugging Face or an absolute path")
+    for name in recipe.environment:
+        if not _VARIABLE.match(name):
+            yield Finding(where, f"{name!r} in environment is no name of a variable", "Correct it")
+    for requirement in (*recipe.requirements, *(one for item in recipe.engines.values() for one in item.requirements)):
+        if not _PINNED.match(requirement):
+            yield Finding(where, f"the requirement {requirement!r} is not pinned", "Write name==version")
+
+
+def _judge_numbers(recipe: Recipe, where: str) -> Iterator[Finding]:
+    sizes = recipe.architecture
+    if recipe.max_nodes < recipe.min_nodes:
+        yield Finding(
+            where, f"max_nodes {recipe.max_nodes} is below min_nodes {recipe.min_nodes}", "Correct one of them"
+        )
+    if not 0 <= recipe.gpu_memory_utilization <= 1:
+        yield Finding(where, f"gpu_memory_utilization is {recipe.gpu_memory_utilization}", "It is a share from 0 to 1")
+    if recipe.replicated_gb > recipe.weights_gb:
+        yield Finding(where, "replicated_gb is above weights_gb", "It is a part of it")
+    if sizes.kv_heads > 0 and sizes.attention_heads % sizes.kv_heads:
+        yield Finding(
+            where,
+            f"{sizes.attention_heads} attention heads are no multiple of {sizes.kv_heads} KV heads",
+            "Copy both from the model's config.json",
+        )
+    if sizes.full_attention_layers + sizes.sliding_layers > sizes.layers:
+        yield Finding(where, f"there are more layers of a kind than {sizes.layers} layers", "Correct the architecture")
+    if sizes.max_context and recipe.context > sizes.max_context:
+        yield Finding(where, f"context {recipe.context} is above the model's {sizes.max_context}", "Lower it")
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "empty"
+    text = repr(value)
+    return f"{type(value).__name__} {text[:60]}"
+
+
+def require(recipe: Recipe | None, findings: Sequence[Finding]) -> Recipe:
+    """For callers that want one recipe or an exception with all findings."""
+    if recipe is None:
+        raise SparkError("\n".join(map(str, findings)))
+    return recipe
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a recipe file, for editors; :func:`parse` checks more. Written to docs/recipe.schema.json."""
+    made = _schema_of(Recipe)
+    made["required"].remove("name")  # comes from the file's name
+    made["properties"]["engine"]["enum"] = list(ENGINES)
+    made["properties"]["task"]["enum"] = list(TASKS)
+    made["properties"]["device"]["enum"] = list(DEVICES)
+    made["properties"]["runtime"]["enum"] = list(RUNTIMES)
+    made["properties"]["engines"]["propertyNames"] = {"enum": list(ENGINES)}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Recipe of sparkmatrix.cluster",
+        **made,
+    }
+
+
+def _schema_of(cls: type[Any]) -> dict[str, Any]:
+    simple: dict[str, dict[str, Any]] = {
+        "str": {"type": "string"},
+        "int": {"type": "integer"},
+        "float": {"type": "number"},
+        "bool": {"type": "boolean"},
+        "bool | None": {"type": ["boolean", "null"]},
+        "tuple[str, ...]": {"type": "array", "items": {"type": "string"}},
+        "Mapping[str, Any]": {"type": "object"},
+        "Mapping[str, str]": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+    }
+    properties: dict[str, Any] = {}
+    for item in fields(cls):
+        kind = str(item.type)
+        if kind in _PARTS:
+            properties[item.name] = _schema_of(_PARTS[kind])
+        elif kind in _LISTS:
+            properties[item.name] = {"type": "array", "items": _schema_of(_LISTS[kind])}
+        elif kind in _MAPPINGS:
+            properties[item.name] = {"type": "object", "additionalProperties": _schema_of(_MAPPINGS[kind])}
+        else:
+            properties[item.name] = dict(simple[kind])
+    required = [item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING]
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": required}
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2))

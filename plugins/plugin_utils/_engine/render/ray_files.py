@@ -1,0 +1,137 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What lies on a node for Ray: its unit, its environment and, in containers, what the plan adds.
+
+The hash changes with everything that needs a restart: unit, command line, environment, requirements, token and image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
+
+_MANAGED = "# Managed by sparkmatrix.cluster (role ray)"
+_OLD_SESSIONS = "-name session_2* -mtime +7"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the role's variables say."""
+
+    user: str = "sparkmatrix"
+    group: str = "sparkmatrix"
+    memlock: str = "infinity"
+    nofile: str = "65536"
+
+
+@dataclass(frozen=True)
+class Made:
+    files: Mapping[str, str]  # path: content
+    config_hash: str
+
+
+def make(plan: Mapping[str, Any], settings: Settings, token_mark: str = "", image_mark: str = "") -> Made:
+    """``plan``: the node's part of the engine plan. The marks: fingerprint of the token, id of the image."""
+    ray = plan["ray"]
+    service = _container_service(ray) if plan["runtime"] == "container" else _venv_service(plan, settings)
+    unit = "\n".join([*_head_of_unit(plan), *service]) + "\n"
+    config_hash = hashlib.sha256("".join((unit, ray["config_hash"], token_mark, image_mark)).encode()).hexdigest()[:12]
+    files = {
+        render_compose.RAY_ENVIRONMENT: f"{_MANAGED}\n{ray['environment_file']}",
+        f"{engine_names.UNITS}/{engine_names.RAY_UNIT}": f"{unit}Environment={HASH_VARIABLE}={config_hash}\n",
+        **ray["files"],
+    }
+    return Made(files, config_hash)
+
+
+def _head_of_unit(plan: Mapping[str, Any]) -> Sequence[str]:
+    docker = " docker.service" if plan["runtime"] == "container" else ""
+    return [
+        f"{_MANAGED}. The last line changes with everything that needs a restart.",
+        "[Unit]",
+        f"Description=Ray {plan['role']} of the Spark cluster",
+        "Documentation=https://docs.ray.io/",
+        "Wants=network-online.target",
+        *(["Requires=docker.service"] if docker else []),
+        f"After=network-online.target{docker}",
+        "# A worker tries until its head is there. At boot the engine's keeper starts it, in the right order.",
+        "StartLimitIntervalSec=0",
+        "",
+    ]
+
+
+def _venv_service(plan: Mapping[str, Any], settings: Settings) -> Sequence[str]:
+    ray = plan["ray"]
+    return [
+        "[Service]",
+        "Type=exec",
+        f"User={settings.user}",
+        f"Group={settings.group}",
+        f"WorkingDirectory={plan['home']}",
+        f"EnvironmentFile={render_compose.RAY_ENVIRONMENT}",
+        "# Logs of earlier sessions; Ray keeps all of them.",
+        f"ExecStartPre=-/usr/bin/find {ray['temp_dir']} -mindepth 1 -maxdepth 1 {_OLD_SESSIONS} -exec rm -rf {{}} +",
+        *_drop_caches("-+", "As root (+), and no reason not to start (-)."),
+        f"ExecStart={ray['command_line']}",
+        "# Ray's main process ends the others in its own order (4 s; told all at once they wait 20 s for each other).",
+        "# What is left is killed, so that no process of an earlier start joins the cluster a second time.",
+        "KillMode=mixed",
+        "# Its answer to being stopped.",
+        "SuccessExitStatus=1",
+        "TimeoutStopSec=30",
+        "# Sockets and caches in /tmp go with the service, and no other user can be there first.",
+        "PrivateTmp=yes",
+        "# Shared memory that killed processes left; done when the last service of this user has stopped.",
+        "RemoveIPC=yes",
+        "Restart=always",
+        "RestartSec=3",
+        f"LimitMEMLOCK={settings.memlock}",
+        f"LimitNOFILE={settings.nofile}",
+    ]
+
+
+def _container_service(ray: Mapping[str, Any]) -> Sequence[str]:
+    compose = render_compose.command(ray["container"], ray["compose_file"])
+    state = ray["temp_dir"].removeprefix("/var/lib/")
+    return [
+        "[Service]",
+        "Type=exec",
+        "# Sockets and logs, which the engine's container shares.",
+        f"StateDirectory={state}",
+        "StateDirectoryMode=0700",
+        "# A container that an interrupted start left would join the cluster a second time.",
+        f"ExecStartPre=-{compose} down --timeout 5",
+        "# Sockets of processes that were killed, and logs of earlier sessions; Ray keeps all of them.",
+        f"ExecStartPre=-/usr/bin/find {ray['temp_dir']} -mindepth 1 -maxdepth 1 ( -type s -o {_OLD_SESSIONS} )"
+        " -exec rm -rf {} +",
+        *_drop_caches("-", "No reason not to start (-)."),
+        f"ExecStart={render_compose.up(compose, render_compose.RAY_SERVICE)}",
+        "# Ray's main process, told by Docker, takes the node out of the cluster and ends the others in its own order"
+        " (4 s).",
+        f"ExecStop={compose} down --timeout 20",
+        "# The container is Docker's child, not this unit's: whatever ended the unit ends it too.",
+        f"ExecStopPost=-{compose} down --timeout 0",
+        "KillMode=mixed",
+        "# Its answer to being stopped.",
+        "SuccessExitStatus=1",
+        "TimeoutStopSec=45",
+        "Restart=always",
+        "RestartSec=3",
+    ]
+
+
+def _drop_caches(prefix: str, why: str) -> Sequence[str]:
+    return [
+        "# The engine's ranks run below Ray: with unified memory a full page cache is memory that the GPU cannot get.",
+        f"# {why} The tool comes with os_stabilization.",
+        f"ExecStartPre={prefix}{_node_program.PATH} drop-caches",
+    ]

@@ -1,0 +1,488 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Several services side by side: who runs where, what they may not share, and one document per node.
+
+One service is the list with one entry. A node's document is the plan of one of its services (the one that spans nodes,
+if there is one: Ray, its token and the rendezvous exist once per node), with those of the others in ``beside``. A node
+without any has the role ``idle``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.vllm import DATA_PARALLEL_RPC_PORT
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
+
+WHERE = "engine_services"
+ALONE = "engine"  # what the only service is called
+# Keys of an entry -> the option of engine_plan that they stand for. What is left out is as the engine_* variables say.
+OVER = {
+    "recipe": "recipe",
+    "served_model_name": "served_model_name",
+    "model_path": "model",
+    "model_files": "model_files",
+    "engine": "engine",
+    "launch": "launch",
+    "runtime": "runtime",
+    "image": "image",
+    "profile": "profile",
+    "context": "context",
+    "concurrency": "concurrency",
+    "gpu_memory_utilization": "gpu_memory_utilization",
+    "pin_kv_cache": "pin_kv_cache",
+    "tensor_parallel_size": "tensor_parallel_size",
+    "pipeline_parallel_size": "pipeline_parallel_size",
+    "data_parallel_size": "data_parallel_size",
+    "expert_parallel": "expert_parallel",
+    "port": "port",
+    "rendezvous_port": "rendezvous_port",
+    "options": "options",
+    "environment": "environment",
+    "venv_path": "venv_path",
+    "venv_requirements": "requirements",
+}
+MERGED = ("options", "environment")  # key by key over the common ones
+OWN = ("name", "nodes", "memory_share")
+# /etc/sparkmatrix/engine-key.env is the key.
+RESERVED = ("key",)
+_ROUNDING = 1e-9
+IDLE: Mapping[str, Any] = {
+    "role": "idle",
+    "backend": "single",
+    "runtime": "",
+    "recipe": "",
+    "image": "",
+    "model_cache": "",
+    "engine": {"runs_here": False},
+    "ray": {"needed": False, "members": {}},
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    hosts: tuple[str, ...]  # the first is its head; none: all, by rank
+    share: float
+    values: Mapping[str, Any]  # options of engine_plan
+
+
+@dataclass(frozen=True)
+class Service:
+    entry: Entry
+    recipe: Recipe
+    wishes: Wishes
+    shape: tuple[Architecture, Weights | None] | None = None
+
+
+_Made = Sequence[tuple[Service, engine_plan.Plans]]
+
+
+def read(entries: Sequence[Any], hosts: Sequence[str]) -> tuple[list[Entry], list[Finding]]:
+    """``engine_services`` as entries; an empty list becomes the one service of the ``engine_*`` variables on all nodes.
+
+    An entry with a finding is left out.
+    """
+    if not entries:
+        return [Entry(ALONE, (), 1.0, {})], []
+    findings: list[Finding] = []
+    made = []
+    for number, values in enumerate(entries):
+        where = f"{WHERE}[{number}]"
+        if not isinstance(values, Mapping):
+            findings.append(Finding(where, f"{values!r} is no mapping", "Give it keys: name, recipe, nodes, port, ..."))
+            continue
+        entry, problems = _entry(where, values, hosts)
+        findings += problems
+        made += [] if problems else [entry]
+    for name, count in Counter(entry.name for entry in made).items():
+        if count > 1:
+            findings.append(Finding(WHERE, f"{count} services are called {name!r}", "Give each a name of its own"))
+    # What else two of one name do to each other would only follow from that.
+    first = {entry.name: entry for entry in reversed(made)}
+    return [entry for entry in made if first[entry.name] is entry], findings
+
+
+def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple[Entry, list[Finding]]:
+    findings = []
+    known = (*OWN, *OVER)
+    for key in sorted(str(key) for key in values if key not in known):
+        close = difflib.get_close_matches(key, known, n=1)
+        findings.append(
+            Finding(
+                where, f"it has no key {key!r}", f"Did you mean {close[0]!r}?" if close else f"Use: {', '.join(known)}"
+            )
+        )
+    name = str(values.get("name") or "")
+    if not engine_names.NAME.match(name) or name in RESERVED:
+        reason = "is taken" if name in RESERVED else "is no name of a service"
+        findings.append(
+            Finding(where, f"{name!r} {reason}", "Use a-z, 0-9 and -, a letter first, at most 32 characters")
+        )
+    where = f"{WHERE} {name}" if name else where
+    nodes = values.get("nodes")
+    if isinstance(nodes, str) and nodes:
+        findings.append(Finding(where, f"nodes is the text {nodes!r}", f"Write a list: [{nodes}]"))
+    elif nodes is not None and (not isinstance(nodes, (list, tuple)) or not nodes):
+        findings.append(Finding(where, f"nodes is {nodes!r}", "Name one host at least, or leave it out for all"))
+    if not isinstance(nodes, (list, tuple)):
+        nodes = []
+    nodes = [str(node) for node in nodes]
+    for node in sorted(set(nodes)):
+        if node not in hosts:
+            findings.append(Finding(where, f"{node} is no host of the group 'sparks'", f"There are {', '.join(hosts)}"))
+        if nodes.count(node) > 1:
+            findings.append(Finding(where, f"{node} is named {nodes.count(node)} times", "Name it once"))
+    share = values.get("memory_share", 1)
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        findings.append(Finding(where, f"memory_share is {share!r}", "Use a number above 0, and at most 1"))
+        share = 1
+    own = {OVER[key]: value for key, value in values.items() if key in OVER and value is not None}
+    return Entry(name, tuple(nodes), float(share), own), findings
+
+
+def over(common: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+    """The options of engine_plan for one service."""
+    merged = {**common, **entry.values}
+    for name in MERGED:
+        if isinstance(entry.values.get(name), Mapping):
+            merged[name] = {**(common.get(name) or {}), **entry.values[name]}
+    return merged
+
+
+def said(entry: Entry, findings: Sequence[Finding]) -> list[Finding]:
+    """What was found about one entry: under its name, and in its words."""
+    named = engine_names.of_entry
+    return [
+        replace(
+            finding,
+            host=f"{entry.name}: {named(finding.host)}" if finding.host else f"{WHERE} {entry.name}",
+            found=named(finding.found),
+            remedy=named(finding.remedy),
+        )
+        for finding in findings
+    ]
+
+
+def plan(
+    services: Sequence[Service],
+    facts: Mapping[str, FabricFact],
+    memory: Mapping[str, int],
+    *,
+    firewall: bool = False,
+    given: int = 0,
+) -> engine_plan.Plans:
+    """One document per host, or the findings of all services.
+
+    ``given``: entries of ``engine_services``, where ranks follow the order in which an entry names its nodes.
+    """
+    findings = engine_checks.check_facts(facts)
+    if errors(findings):
+        return engine_plan.Plans({}, (), findings)
+    ordered = sorted(facts.values(), key=lambda fact: fact.rank)
+    head = ordered[0].host
+    everywhere = tuple(fact.host for fact in ordered)
+    services = [
+        replace(service, entry=replace(service.entry, hosts=service.entry.hosts or everywhere)) for service in services
+    ]
+    named = given > 1
+    if given:
+        findings += _check_nodes(services)
+        findings += _check_ports(services)
+    made: list[tuple[Service, engine_plan.Plans]] = []
+    summary: list[str] = []
+    for service in services:
+        wishes = _wishes(service, services, facts, head, named)
+        own = _subset(service.entry.hosts, facts) if given else facts
+        result = engine_plan.plan(service.recipe, own, wishes, memory, service.shape)
+        findings += said(service.entry, result.findings) if given else result.findings
+        summary += (
+            [f"Service {service.entry.name}", *(f"  {line}" for line in result.summary)] if named else result.summary
+        )
+        made.append((service, result))
+    whole = [(service, result) for service, result in made if result.plans]
+    findings += _check_models(whole)
+    findings += _check_neighbours(whole)
+    findings += _check_heads(whole, facts, head, firewall)
+    findings += [] if firewall else _check_mpi(whole)
+    if errors(findings) or len(whole) < len(services):
+        return engine_plan.Plans({}, summary, findings)
+    common = {
+        "identity": _identity(whole),
+        "services": [_door(service.entry.name, _first(service, result)) for service, result in whole],
+    }
+    plans = {fact.host: {**_document(fact, ordered, whole), **common} for fact in ordered}
+    return engine_plan.Plans(plans, summary, findings)
+
+
+def _identity(made: _Made) -> str:
+    """Changes with every part of the plan that a user would see, on any node."""
+    parts = [
+        [plan_["names"]["instance"], host, *kept_plan.identity(plan_)]
+        for _service, result in made
+        for host, plan_ in sorted(result.plans.items())
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def _subset(hosts: Sequence[str], facts: Mapping[str, FabricFact]) -> dict[str, FabricFact]:
+    """Ranks within a service: in the order in which its nodes are named."""
+    return {host: replace(facts[host], rank=rank, nodes=len(hosts)) for rank, host in enumerate(hosts)}
+
+
+def _wishes(
+    service: Service, services: Sequence[Service], facts: Mapping[str, FabricFact], head: str, named: bool
+) -> Wishes:
+    entry = service.entry
+    beside = [
+        [other.entry.share for other in services if other is not service and host in other.entry.hosts]
+        for host in entry.hosts
+    ]
+    fullest = max(beside, key=sum, default=[])
+    return replace(
+        service.wishes,
+        instance=entry.name if named else "",
+        api_host=service.wishes.api_host if entry.hosts[0] == head else facts[entry.hosts[0]].cluster_address,
+        memory_share=entry.share,
+        others=len(fullest),
+        others_share=sum(fullest),
+    )
+
+
+def _on(host: str, services: Sequence[Service]) -> list[Service]:
+    return [service for service in services if host in service.entry.hosts]
+
+
+def _check_nodes(services: Sequence[Service]) -> list[Finding]:
+    findings = []
+    for host in sorted({host for service in services for host in service.entry.hosts}):
+        here = [service.entry for service in _on(host, services)]
+        total = sum(entry.share for entry in here)
+        if total > 1 + _ROUNDING:
+            shares = " + ".join(f"{entry.name} {entry.share:g}" for entry in here)
+            findings.append(
+                Finding(
+                    host,
+                    f"its services have more than its memory: {shares} = {total:g}",
+                    "Give each a memory_share, together at most 1",
+                )
+            )
+        wide = [entry.name for entry in here if len(entry.hosts) > 1]
+        if len(wide) > 1:
+            findings.append(
+                Finding(
+                    host,
+                    f"{len(wide)} of its services span several nodes: {', '.join(wide)}",
+                    "Ray and the ports where ranks meet exist once per node: keep all but one of them on one node each",
+                )
+            )
+    return findings
+
+
+def _check_ports(services: Sequence[Service]) -> list[Finding]:
+    """Between services; what is wrong with the ports of one by itself its own plan says."""
+    findings = []
+    taken: dict[int, str] = {}
+    for service in services:
+        name, port = service.entry.name, service.wishes.port
+        where = f"{WHERE} {name}"
+        # On any node: the head of one service may have a rank of another.
+        others: dict[int, str] = {}
+        for other in services:
+            if other is not service and len(other.entry.hosts) > 1:
+                wishes = other.wishes
+                others |= {
+                    DATA_PARALLEL_RPC_PORT: "of vLLM's data parallel ranks",
+                    wishes.ray.port: "of Ray",
+                    wishes.ray.dashboard_port: "of Ray's dashboard",
+                    wishes.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
+                }
+        if port in others:
+            findings.append(Finding(where, f"port {port} is the one {others[port]}", "Choose another"))
+        elif port in taken:
+            findings.append(Finding(where, f"port {port} is that of {taken[port]} too", "Give it a port of its own"))
+        taken.setdefault(port, name)
+    return findings
+
+
+def _first(service: Service, result: engine_plan.Plans) -> Mapping[str, Any]:
+    """The plan of its head."""
+    return next(plan for plan in result.plans.values() if plan["role"] == "head")
+
+
+def _check_models(made: _Made) -> list[Finding]:
+    names: dict[str, str] = {}
+    findings = []
+    for service, result in made:
+        model = _first(service, result)["engine"]["served_model_name"]
+        if model in names:
+            findings.append(
+                Finding(
+                    f"{WHERE} {service.entry.name}",
+                    f"it serves the model {model}, and so does {names[model]}: clients could not tell them apart",
+                    "Give it a served_model_name of its own",
+                )
+            )
+        names.setdefault(model, service.entry.name)
+    return findings
+
+
+def _check_neighbours(made: _Made) -> list[Finding]:
+    findings = []
+    environments: dict[tuple[str, str], tuple[str, list[str]]] = {}
+    for service, result in made:
+        name = service.entry.name
+        first = _first(service, result)
+        crowded = any(
+            host in other.entry.hosts for other, _plans in made if other is not service for host in result.plans
+        )
+        if crowded and first["engine"]["name"] != "vllm" and not first["memory"].get("cache_tokens", 1):
+            findings.append(
+                Finding(
+                    f"{WHERE} {name}",
+                    f"{first['engine']['name']} takes a share of what is free when it starts, and its cache can be"
+                    " limited in tokens only, which not all layers of this model keep: it cannot be given a part of a"
+                    " node",
+                    "Serve it with vllm, or on nodes of its own",
+                )
+            )
+        if first["runtime"] != "venv":
+            continue
+        for host, plan_ in result.plans.items():
+            path, requirements = plan_["venv"]["path"], plan_["venv"]["requirements"]
+            other, theirs = environments.setdefault((host, path), (name, requirements))
+            if theirs != requirements:
+                findings.append(
+                    Finding(
+                        f"{WHERE} {name}",
+                        f"on {host} it needs other packages in {path} than {other}",
+                        "Give it an environment of its own (venv_path)",
+                    )
+                )
+    return findings
+
+
+def _check_heads(made: _Made, facts: Mapping[str, FabricFact], head: str, firewall: bool) -> list[Finding]:
+    """A service whose head is another machine than the cluster's is reached over the network."""
+    findings = []
+    for service, result in made:
+        first = _first(service, result)
+        fact = facts[first["host"]]
+        if first["host"] == head or first["engine"]["host"] != fact.cluster_address:
+            continue
+        where = f"{WHERE} {service.entry.name}"
+        if not first["engine"]["key"]:
+            findings.append(
+                Finding(
+                    where,
+                    f"{first['engine']['name']} asks for no key, and on {first['host']} it would listen on the network",
+                    f"Make {head} the first of its nodes, or serve it with vllm",
+                )
+            )
+        if firewall:
+            continue
+        lan = fact.cluster_address == fact.management_address
+        findings.append(
+            Finding(
+                where,
+                f"its API listens on {fact.cluster_address} of {first['host']}"
+                + (", the management network," if lan else " (fabric)")
+                + " without a firewall, where the key guards /v1 only",
+                f"Set access_firewall: true, or make {head} the first of its nodes",
+                severity="error" if lan else "warning",
+            )
+        )
+    return findings
+
+
+def _check_mpi(made: _Made) -> list[Finding]:
+    """Open MPI's daemons and ranks listen on all interfaces, whatever they are told, and ask nobody for a proof."""
+    return [
+        Finding(
+            "access_firewall" if service.entry.name == ALONE else f"{WHERE} {service.entry.name}",
+            "TensorRT-LLM over several nodes is a job of Open MPI, whose processes listen on all interfaces of every"
+            " node and take orders from whoever connects",
+            "Set access_firewall: true; the nodes stay open to each other",
+            severity="warning" if service.wishes.only_print else "error",
+        )
+        for service, result in made
+        if _first(service, result)["backend"] == "mpi"
+    ]
+
+
+def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> dict[str, Any]:
+    here = [(service, result.plans[fact.host]) for service, result in made if fact.host in result.plans]
+    here.sort(key=lambda item: -len(item[0].entry.hosts))  # the one that spans nodes first; stable
+    plans = [plan_ for _service, plan_ in here]
+    environments = {
+        plan_["venv"]["path"]: plan_["venv"]["requirements"] for plan_ in plans if plan_["runtime"] == "venv"
+    }
+    heads = [(service, plan_) for service, plan_ in here if plan_["role"] == "head"]
+    first: Mapping[str, Any] = plans[0] if plans else {**IDLE, "host": fact.host}
+    loopback = Wishes().api_host
+    return {
+        **first,
+        "beside": plans[1:],
+        "model_cache": next((plan_["model_cache"] for plan_ in plans if plan_["model_cache"]), ""),
+        "images": _images(plans),
+        "environments": [{"path": path, "requirements": needed} for path, needed in environments.items()],
+        # Ranks of other nodes, or the door on the cluster's head, come in here.
+        "open_to_peers": any(plan_["backend"] != "single" for plan_ in plans)
+        or any(plan_["engine"]["host"] != loopback for _service, plan_ in heads),
+        "cluster": {"head": ordered[0].host, "nodes": len(ordered), "is_head": fact.host == ordered[0].host},
+        # The services whose head is this node.
+        "heads": [_head(service.entry.name, plan_) for service, plan_ in heads],
+    }
+
+
+def in_container(plan_: Mapping[str, Any]) -> bool:
+    """Whether something of the service is made from its image on the plan's node."""
+    return bool(plan_["runtime"] == "container" and (plan_["engine"]["runs_here"] or plan_["ray"]["needed"]))
+
+
+def _images(plans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What containers of the node are made from, each once; ``ray``: a Ray is, too."""
+    made: dict[str, dict[str, Any]] = {}
+    for plan_ in plans:
+        if in_container(plan_):
+            image = made.setdefault(plan_["image"], {"name": plan_["image"], "ray": False, "patches": []})
+            if plan_["ray"]["needed"]:
+                image.update(ray=True, patches=plan_["patches"])
+    return list(made.values())
+
+
+def _head(name: str, plan_: Mapping[str, Any]) -> dict[str, Any]:
+    engine = plan_["engine"]
+    told = {key: engine[key] for key in ("host", "port", "endpoint", "key", "task")}
+    return {
+        "name": name,
+        **plan_["names"],
+        **told,
+        "engine": engine["name"],
+        "model": engine["served_model_name"],
+        "nodes": plan_["nodes"],
+        "recipe": plan_["recipe"],
+    }
+
+
+def _door(name: str, plan_: Mapping[str, Any]) -> dict[str, Any]:
+    """What a gateway on the cluster's head has to know."""
+    engine = plan_["engine"]
+    told = {key: engine[key] for key in ("host", "port", "key", "task")}
+    return {"name": name, "model": engine["served_model_name"], **told, "key_file": engine_names.KEY}

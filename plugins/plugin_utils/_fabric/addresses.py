@@ -1,0 +1,284 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Subnets and addresses. An address follows from the ranks at the two ends of a cable, and from nothing else."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import Strand
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
+    RAILS,
+    Found,
+    Network,
+    NodeInput,
+    Wishes,
+    about,
+    as_network,
+    everywhere,
+)
+
+MORE = "List more subnets in fabric_subnets (two per cable), or begin with smaller or lower ones, such as 10.100.0.0/24"
+Subnets = Mapping[tuple[int, int], Network]  # (number of the pair, half)
+
+
+def subnets(wishes: Wishes, strands: Sequence[Strand], findings: list[Finding]) -> dict[tuple[int, int], Network]:
+    """The subnet of every strand; nothing when one was refused.
+
+    Pair 0 is the first two of ``fabric_subnets``. Further pairs are the further entries; when only two are listed, the
+    networks that follow them.
+    """
+    listed = _listed(wishes, findings)
+    if not listed:
+        return {}
+    found: dict[tuple[int, int], Network] = {}
+    for number, half in sorted({(strand.number, strand.half) for strand in strands}):
+        network = _at(listed, number, half)
+        if network is None:
+            last = listed[-RAILS:]
+            findings.append(
+                everywhere(
+                    f"fabric_subnets has no subnet for pair {number + 1}: it lists {len(listed)}"
+                    + (f", and what follows {last[0]} and {last[1]} is no private network" if len(listed) == 2 else ""),
+                    MORE,
+                )
+            )
+            return {}
+        found[number, half] = network
+    ordered = sorted(found.values(), key=lambda network: network.network_address)
+    for one, other in zip(ordered, ordered[1:]):
+        if one.overlaps(other):
+            findings.append(
+                everywhere(f"fabric_subnets overlap: {one} and {other}", "Give each half of each cable its own subnet")
+            )
+            return {}
+    return found
+
+
+def _listed(wishes: Wishes, findings: list[Finding]) -> list[Network]:
+    count = len(wishes.subnets)
+    if count < RAILS or count % RAILS:
+        findings.append(
+            everywhere(
+                f"fabric_subnets lists {count} subnet{'' if count == 1 else 's'}, and a cable has {RAILS} halves with "
+                "a subnet each",
+                "List two subnets, or two per cable: in one, all traffic would leave through one half",
+            )
+        )
+        return []
+    listed: list[Network] = []
+    for text in wishes.subnets:
+        try:
+            listed.append(ipaddress.IPv4Network(text))
+        except ValueError as exc:
+            findings.append(
+                everywhere(f"fabric_subnets: {text!r} is no IPv4 subnet ({exc})", "Write it as 192.168.100.0/24")
+            )
+    if len(listed) != count:
+        return []
+    for place, one in enumerate(listed):
+        for other in listed[:place]:
+            if one.overlaps(other):
+                findings.append(
+                    everywhere(
+                        f"fabric_subnets overlap: {other} and {one}", "Give each half of the cage its own subnet"
+                    )
+                )
+                return []
+    return listed
+
+
+def _at(listed: Sequence[Network], number: int, half: int) -> Network | None:
+    if len(listed) > RAILS or number == 0:
+        place = number * RAILS + half
+        return listed[place] if place < len(listed) else None
+    first, second = listed
+    base = listed[half]
+    # 100/24 and 101/24 go on with 102 and 103; two that are apart each go on by themselves.
+    adjacent = first.prefixlen == second.prefixlen and abs(int(first[0]) - int(second[0])) == first.num_addresses
+    start = int(base[0]) + number * base.num_addresses * (RAILS if adjacent else 1)
+    if start + base.num_addresses > 1 << 32:
+        return None
+    network = ipaddress.IPv4Network((start, base.prefixlen))
+    return network if network.is_private or not base.is_private else None
+
+
+def planned(
+    wishes: Wishes,
+    nodes: Mapping[str, NodeInput],
+    strands: Iterable[Strand],
+    networks: Subnets,
+    findings: list[Finding],
+) -> bool:
+    """Does every node's number fit into its subnets?"""
+    worst: dict[Network, int] = {}
+    for strand in strands:
+        highest = max(nodes[host].rank for host, _cage in strand.members)
+        worst[networks[strand.number, strand.half]] = highest
+    fits = True
+    for network, highest in worst.items():
+        last = wishes.host_offset + highest
+        if wishes.host_offset < 1 or last >= network.num_addresses - 1:
+            fits = False
+            findings.append(
+                everywhere(
+                    f"rank {highest} gets host number {last} (fabric_host_offset {wishes.host_offset} + rank), and "
+                    f"{network} has the numbers 1 to {network.num_addresses - 2}",
+                    "Use a larger subnet in fabric_subnets or another fabric_host_offset",
+                )
+            )
+    return fits
+
+
+# --- the user's own addresses ----------------------------------------------------------------------------------------
+
+
+def explicit(host: str, node: NodeInput, rails: Sequence[Rail], findings: list[Finding]) -> list[Rail]:
+    """The rails with the addresses that ``fabric_addresses`` gives this host, by netdev or index."""
+    found, placed = about(host, findings), []
+    left = dict(node.addresses)
+    for rail in rails:
+        keys = [key for key in (rail.netdev, str(rail.index)) if key in left]
+        texts = [left.pop(key) for key in keys]
+        if len(set(texts)) > 1:
+            found(rail.netdev, f"fabric_addresses gives it {' and '.join(texts)}", "Name it once, by interface or rail")
+        placed.append(_with_address(rail, texts[0], found) if texts else rail)
+    for key in left:
+        names = ", ".join(f"{rail.index} ({rail.netdev})" for rail in rails)
+        found("", f"fabric_addresses names {key!r}, and this node has the rails {names}", "Name one of these")
+    return placed
+
+
+def _with_address(rail: Rail, text: str, found: Found) -> Rail:
+    try:
+        interface = ipaddress.IPv4Interface(text if "/" in text else f"{text}/{rail.prefix}")
+    except ValueError as exc:
+        found(rail.netdev, f"fabric_addresses: {text!r} is no IPv4 address ({exc})", "Write it as 192.168.100.10/24")
+        return rail
+    network = interface.network
+    if interface.ip in (network.network_address, network.broadcast_address) or interface.ip.is_multicast:
+        found(rail.netdev, f"fabric_addresses: {interface} is no address of a machine", "Use another number")
+    return replace(rail, address=str(interface.ip), prefix=network.prefixlen)
+
+
+def network_of(rail: Rail) -> Network:
+    return ipaddress.IPv4Network((int(ipaddress.IPv4Address(rail.address)) & _mask(rail.prefix), rail.prefix))
+
+
+def _mask(prefix: int) -> int:
+    return (0xFFFFFFFF << (32 - prefix)) & 0xFFFFFFFF
+
+
+def check_together(rails: Mapping[str, Mapping[Strand, Rail]], findings: list[Finding]) -> list[Network]:
+    """All ends of a strand are in one subnet, no two strands share one, and no address is used twice. Returns every
+    subnet in use."""
+    holders: dict[str, str] = {}
+    subnets_of: dict[Strand, dict[Network, tuple[str, Rail]]] = {}
+    for host, own in rails.items():
+        for strand, rail in own.items():
+            if rail.address in holders:
+                findings.append(
+                    Finding(
+                        host,
+                        f"its address {rail.address} is also that of {holders[rail.address]}",
+                        "Correct fabric_addresses",
+                        rail.netdev,
+                    )
+                )
+            holders.setdefault(rail.address, f"{host} {rail.netdev}")
+            subnets_of.setdefault(strand, {}).setdefault(network_of(rail), (host, rail))
+    used: list[tuple[Network, str, Rail]] = []
+    for found in subnets_of.values():
+        (network, (first, one)), *others = found.items()
+        for other_network, (host, rail) in others:
+            findings.append(
+                Finding(
+                    host,
+                    f"{rail.address} is in {other_network}, and the other end, {first} {one.netdev}, has {one.address} "
+                    f"in {network}",
+                    "Give both ends of a cable (all nodes of a switch) addresses in one subnet",
+                    rail.netdev,
+                )
+            )
+        used.append((network, first, one))
+    used.sort(key=lambda entry: (entry[0].network_address, entry[0].prefixlen))
+    for (network, first, one), (other_network, host, rail) in zip(used, used[1:]):
+        if network.overlaps(other_network):
+            findings.append(
+                Finding(
+                    host,
+                    f"its subnet {other_network} overlaps {network} of {first} {one.netdev}, which is another cable or "
+                    "half",
+                    "Give each half of each cable its own subnet",
+                    rail.netdev,
+                )
+            )
+    return [network for network, _host, _rail in used]
+
+
+# --- what is there already -------------------------------------------------------------------------------------------
+
+
+def check_overlap(
+    host: str,
+    node: NodeInput,
+    rails: Sequence[Rail],
+    used: Sequence[Network],
+    findings: list[Finding],
+) -> None:
+    """Nothing but our own rails may have to do with our subnets."""
+    found = about(host, findings)
+    remedy = "Set fabric_subnets to subnets that no node uses, or remove the address"
+    known = node.interfaces
+    if known is None:
+        known = [{"name": node.management_interface, "addresses": [{"address": node.management_address, "prefix": 32}]}]
+    for interface in known:
+        name = str(interface.get("name"))
+        for entry in interface.get("addresses") or ():
+            text = f"{entry.get('address')}/{entry.get('prefix')}"
+            network = as_network(text)
+            if network is None or _is_ours(node, rails, name, entry.get("address")):
+                continue
+            for subnet in used:
+                if network.overlaps(subnet):
+                    found(name, f"has the address {text}, which overlaps the fabric subnet {subnet}", remedy)
+    own = {rail.netdev for rail in rails}
+    for route in node.routes or ():
+        network, name = as_network(str(route.get("dst"))), str(route.get("dev") or route.get("type") or "")
+        if network is None or network.prefixlen == 0 or name in own:
+            continue
+        if any(interface.get("name") == name and _is_onlink(interface, network) for interface in known):
+            continue  # the interface's own subnet, seen above
+        for subnet in used:
+            if network.subnet_of(subnet):
+                via = f" via {route['gateway']}" if route.get("gateway") else ""
+                found(name, f"has a route to {network}{via}, inside the fabric subnet {subnet}", remedy)
+            elif network.overlaps(subnet):
+                found(
+                    name,
+                    f"has a route to {network}, which the fabric subnet {subnet} will be cut out of",
+                    "Nothing to do if no machine behind that route has an address in the fabric subnet",
+                    "warning",
+                )
+
+
+def _is_ours(node: NodeInput, rails: Sequence[Rail], name: str, address: Any) -> bool:
+    """On a rail, or left on the other cage from before the cable was moved."""
+    if any(rail.netdev == name for rail in rails):
+        return True
+    behind_cages = {half.get("netdev") for cage in node.cages for half in cage["halves"]}
+    return name in behind_cages and any(rail.address == address for rail in rails)
+
+
+def _is_onlink(interface: Mapping[str, Any], network: Network) -> bool:
+    return any(
+        as_network(f"{entry.get('address')}/{entry.get('prefix')}") == network
+        for entry in interface.get("addresses") or ()
+    )

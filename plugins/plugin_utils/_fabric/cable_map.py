@@ -1,0 +1,582 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The cable map: what each cage is plugged into, as heard by the nodes, as declared by the user, or as assumed.
+
+Both halves of a cage are on one Ethernet segment, since the adapter switches between them. So everything here counts
+per (node, cage). Two ends that hear each other are a cable; three or more, or a switch that announces itself, are a
+switch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import cages
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
+    NodeInput,
+    Port,
+    about,
+    everywhere,
+)
+
+Nodes = Mapping[str, NodeInput]
+FORM = (
+    'Write "spark1.0 spark2.1" for a cable between two cages, "spark1.1 switch" or "spark1.1 switch:NAME" for a switch'
+)
+LOOP = "a cable in a loop"
+DECLARE = "list the cables in fabric_cables"
+_SWITCH = re.compile(r"^switch(?::(\S+))?$")
+
+
+@dataclass(frozen=True)
+class Link:
+    """One Ethernet segment with its ends on our nodes, ordered by rank and cage."""
+
+    ends: tuple[Port, ...]
+    switch: str = ""  # its name; nothing for a cable
+    sources: Mapping[Port, str] = field(default_factory=dict, hash=False)  # of CABLE_SOURCES
+    systems: Mapping[Port, str] = field(default_factory=dict, hash=False)  # what LLDP calls the switch at this end
+    foreign: tuple[str, ...] = ()  # nodes heard on it that are none of ours
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(host for host, _cage in self.ends))
+
+    @property
+    def name(self) -> str:
+        """Of a cable: the same at both ends."""
+        return "-".join(f"{host}.{cage}" for host, cage in self.ends)
+
+    def far(self, port: Port) -> Port | None:
+        return next((end for end in self.ends if end != port), None) if not self.switch else None
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def cabling(nodes: Nodes, wanted: str, declared: Sequence[str], findings: list[Finding]) -> list[Link]:
+    """Every link of two or more nodes, and dead ends. What is heard comes first, then what is declared; where there is
+    neither, the count of nodes decides (see :func:`_assumed`)."""
+    heard = _heard(nodes, findings)
+    if declared:
+        before = len(findings)
+        links = _declared(nodes, declared, findings)
+        if len(findings) > before:
+            # What cannot be read would look like cables that are missing, or are in the wrong place.
+            return heard or links
+        return _compared(nodes, links, heard, findings)
+    return heard or _assumed(nodes, wanted, findings)
+
+
+def _order(nodes: Nodes, ports: Iterable[Port]) -> tuple[Port, ...]:
+    return tuple(sorted(ports, key=lambda port: (nodes[port[0]].rank, port[0], port[1])))
+
+
+# --- what was heard --------------------------------------------------------------------------------------------------
+
+
+class _Groups:
+    """Disjoint sets. A member is a (node, cage), or ("", system name) for a switch."""
+
+    def __init__(self) -> None:
+        self.parent: dict[tuple[str, Any], tuple[str, Any]] = {}
+
+    def root(self, member: tuple[str, Any]) -> tuple[str, Any]:
+        parent = self.parent
+        above = parent.setdefault(member, member)
+        while above != member:
+            parent[member] = parent[above]
+            member, above = above, parent[above]
+        return member
+
+    def join(self, one: tuple[str, Any], other: tuple[str, Any]) -> None:
+        above = self.parent.get(one)
+        if above is not None and above == self.parent.get(other):
+            return  # nearly always, where everybody hears everybody
+        first, second = self.root(one), self.root(other)
+        if first != second:
+            self.parent[max(first, second, key=str)] = min(first, second, key=str)
+
+    def sets(self) -> list[list[tuple[str, Any]]]:
+        found: dict[tuple[str, Any], list[tuple[str, Any]]] = {}
+        for member in self.parent:
+            found.setdefault(self.root(member), []).append(member)
+        return list(found.values())
+
+
+class _Ears:
+    """Collects the evidence of all nodes."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.groups = _Groups()
+        self.sources: dict[Port, str] = {}
+        self.systems: dict[Port, str] = {}
+        self.foreign: dict[Port, set[str]] = {}
+        self.vague: list[tuple[Port, str]] = []  # a neighbour is heard, its cage is not known
+        self.one_way: dict[Port, set[str]] = {}
+        self.by_netdev: dict[tuple[str, str], int] = {}
+        self.by_mac: dict[str, Port] = {}
+        self.known = {(host, number) for host, node in nodes.items() for number in cages.numbers(node)}
+        for host, node in nodes.items():
+            for cage in node.cages:
+                for half in cage["halves"]:
+                    self.by_netdev[host, str(half.get("netdev"))] = int(cage["cage"])
+                    if half.get("mac"):
+                        self.by_mac[str(half["mac"]).lower()] = (host, int(cage["cage"]))
+
+    def listen(self, host: str, entry: Mapping[str, Any]) -> None:
+        cage = _number(entry.get("cage"))
+        if cage is None:
+            cage = self.by_netdev.get((host, str(entry.get("netdev"))))
+        if cage is None or (host, cage) not in self.known:
+            return
+        port = (host, cage)
+        peer, source = entry.get("node"), entry.get("source")
+        if isinstance(peer, str) and peer in self.nodes:
+            far = _number(entry.get("peer_cage"))
+            if far is None:
+                far = self._far_cage(peer, entry)
+            if far is None or (peer, far) not in self.known:
+                self.vague.append((port, peer))
+                return
+            if (peer, far) == port:
+                return  # the other half of the same cage
+            if source == "probe":
+                self.sources[port] = "probe"  # beats an announcement: it says which cage it came from
+            self.groups.join(port, (peer, far))
+            if entry.get("both_ways") is False:
+                self.one_way.setdefault(port, set()).add(peer)
+        elif isinstance(peer, str) and peer:
+            self.groups.root(port)
+            self.foreign.setdefault(port, set()).add(peer)
+        elif entry.get("system"):
+            system = str(entry["system"])
+            self.groups.join(port, ("", system))
+            self.systems[port] = min(system, self.systems.get(port, system))
+        else:
+            return
+        self.sources.setdefault(port, "lldp")
+
+    def _far_cage(self, peer: str, entry: Mapping[str, Any]) -> int | None:
+        by_name = self.by_netdev.get((peer, str(entry.get("peer_netdev"))))
+        if by_name is not None:
+            return by_name
+        host, cage = self.by_mac.get(str(entry.get("peer_mac")).lower(), ("", None))
+        return cage if host == peer else None
+
+    def settle(self, findings: list[Finding]) -> None:
+        """Which cage a neighbour was heard from: the other end may know, or there is only one with a cable."""
+        for port, peer in self.vague:
+            root = self.groups.root(port)
+            if any(host == peer and self.groups.root((host, cage)) == root for host, cage in list(self.groups.parent)):
+                continue
+            plugged = cages.cabled(self.nodes[peer])
+            if len(plugged) == 1:
+                self.groups.join(port, (peer, plugged[0]))
+            else:
+                findings.append(
+                    Finding(
+                        port[0],
+                        f"cage {port[1]} hears {peer}, and it cannot be told from which of its cages",
+                        f"Run again; if that does not help, {DECLARE}",
+                        severity="warning",
+                    )
+                )
+            self.sources.setdefault(port, "lldp")
+        for (host, cage), peers in self.one_way.items():
+            findings.append(
+                Finding(
+                    host,
+                    f"hears {_some(sorted(peers))} and is not heard there",
+                    "Check the cable; the proof after the change will show whether packets pass both ways",
+                    f"cage {cage}",
+                    "warning",
+                )
+            )
+
+
+def _heard(nodes: Nodes, findings: list[Finding]) -> list[Link]:
+    """Links from the neighbour evidence of all nodes; nothing when nobody heard anything."""
+    ears = _Ears(nodes)
+    for host, node in nodes.items():
+        heard = node.neighbors.get("heard") if isinstance(node.neighbors, Mapping) else node.neighbors
+        entries = [entry for entry in heard if isinstance(entry, Mapping)] if isinstance(heard, (list, tuple)) else []
+        if heard is not None and (not isinstance(heard, (list, tuple)) or len(entries) != len(heard)):
+            findings.append(
+                Finding(
+                    host,
+                    "what it heard from its neighbours cannot be read",
+                    f"Run the fabric layer again; if that does not help, {DECLARE}",
+                    severity="warning",
+                )
+            )
+        for entry in entries:
+            ears.listen(host, entry)
+    ears.settle(findings)
+    links = []
+    for members in ears.groups.sets():
+        ends = _order(nodes, [member for member in members if member[0]])
+        names = sorted(name for host, name in members if not host)
+        links.append(
+            Link(
+                ends,
+                # A name that is replaced below, when the switch says none.
+                switch=names[0] if names else "switch" if len(ends) > 2 else "",
+                sources={port: ears.sources.get(port, "probe") for port in ends},
+                systems={port: ears.systems[port] for port in ends if port in ears.systems},
+                foreign=tuple(sorted({name for port in ends for name in ears.foreign.get(port, ())})),
+            )
+        )
+    return _numbered(nodes, links)
+
+
+def _numbered(nodes: Nodes, links: Iterable[Link]) -> list[Link]:
+    """In the order of ranks, with a name for every switch that has none."""
+    ordered = sorted(links, key=lambda link: [(nodes[host].rank, host, cage) for host, cage in link.ends[:1]])
+    nameless = 0
+    found = []
+    for link in ordered:
+        if link.switch == "switch":
+            found.append(replace(link, switch=f"switch{nameless}"))
+            nameless += 1
+        else:
+            found.append(link)
+    return found
+
+
+# --- what is declared ------------------------------------------------------------------------------------------------
+
+
+def _declared(nodes: Nodes, texts: Sequence[str], findings: list[Finding]) -> list[Link]:
+    links: list[Link] = []
+    switches: dict[str, list[Port]] = {}
+    seen: set[Port] = set()
+
+    def port_of(text: str, line: str) -> Port | None:
+        host, _dot, cage = text.rpartition(".")
+        if host not in nodes or not cage.isdigit():
+            why = f"there is no node {host!r}" if cage.isdigit() and host else f"{text!r} names no cage"
+            findings.append(everywhere(f"fabric_cables: {line!r}: {why}", FORM))
+            return None
+        port = (host, int(cage))
+        known = cages.numbers(nodes[host])
+        if known and port[1] not in known:
+            findings.append(everywhere(f"fabric_cables: {line!r}: {host} has the cages {known}", FORM))
+            return None
+        if port in seen:
+            findings.append(everywhere(f"fabric_cables: cage {port[1]} of {host} is listed twice", "List it once"))
+            return None
+        seen.add(port)
+        return port
+
+    for line in texts:
+        words = str(line).split()
+        if len(words) != 2:
+            findings.append(everywhere(f"fabric_cables: {line!r} has not two ends", FORM))
+            continue
+        switch = _SWITCH.match(words[1]) or _SWITCH.match(words[0])
+        ends = [port_of(word, str(line)) for word in words if not _SWITCH.match(word)]
+        whole = [port for port in ends if port is not None]
+        if switch and len(whole) == 1:
+            switches.setdefault(switch[1] or "switch", []).append(whole[0])
+        elif not switch and len(whole) == 2:
+            links.append(Link(_order(nodes, whole), sources=dict.fromkeys(whole, "declared")))
+        elif switch and not ends:
+            findings.append(everywhere(f"fabric_cables: {line!r} names no cage", FORM))
+    for name, ports in switches.items():
+        links.append(Link(_order(nodes, ports), switch=name, sources=dict.fromkeys(ports, "declared")))
+    return _numbered(nodes, links)
+
+
+def _compared(nodes: Nodes, declared: list[Link], heard: list[Link], findings: list[Finding]) -> list[Link]:
+    """The declared links, with how each end is known. Every end that is elsewhere is a finding; what was heard is
+    returned then."""
+    expected = {port: link for link in declared for port in link.ends}
+    found = {port: link for link in heard for port in link.ends}
+    told: set[Port] = set()
+    for link in heard:
+        wrong = [port for port in link.ends if not _agrees(port, link, expected.get(port), found)]
+        if not link.switch and len(link.ends) == 2 and wrong:
+            # One cable, one finding: by the end that is expected elsewhere, of two the one that joined later.
+            wrong = [next((port for port in reversed(link.ends) if port in expected), link.ends[-1])]
+            told.update(link.ends)
+        for port in wrong:
+            told.add(port)
+            wanted = _place(port, expected[port]) if port in expected else "nothing there"
+            findings.append(
+                Finding(
+                    port[0],
+                    f"{port[0]} cage {port[1]} is plugged into {_place(port, link)}; expected {wanted}",
+                    "Move the cable, or correct fabric_cables",
+                )
+            )
+    for port, link in expected.items():
+        if port in found:
+            continue
+        node = nodes[port[0]]
+        plugged = port[1] in cages.cabled(node)
+        if plugged and heard:
+            findings.append(
+                Finding(
+                    port[0],
+                    f"nobody was heard over cage {port[1]}; fabric_cables says that it leads to {_place(port, link)}",
+                    "Check this cable if the proof after the change fails",
+                    severity="warning",
+                )
+            )
+        elif not plugged and node.cages and not _is_dark(node, port[1]):
+            findings.append(
+                Finding(
+                    port[0],
+                    f"{port[0]} cage {port[1]} has no link; expected {_place(port, link)}",
+                    "Plug the cable at both ends, or correct fabric_cables",
+                )
+            )
+    if told:
+        return heard
+    merged = []
+    for link in declared:
+        systems = {p: found[p].systems[p] for p in link.ends if p in found and p in found[p].systems}
+        named = link.switch.startswith("switch") and systems
+        merged.append(
+            replace(
+                link,
+                switch=min(systems.values()) if named else link.switch,
+                sources={p: found[p].sources[p] if p in found else "declared" for p in link.ends},
+                systems=systems,
+            )
+        )
+    return merged
+
+
+def _is_dark(node: NodeInput, number: int) -> bool:
+    cage = cages.by_number(node, number)
+    return cage is not None and bool(cage.get("admin_down"))
+
+
+def _agrees(port: Port, link: Link, wanted: Link | None, found: Mapping[Port, Link]) -> bool:
+    if wanted is None:
+        return False
+    if wanted.switch:
+        # Two ends of a switch that keeps quiet look like a cable; but not while its others hear each other.
+        if not link.switch:
+            apart = any(found.get(end, link) is not link and len(found[end].ends) > 1 for end in wanted.ends)
+            return len(link.ends) > 1 and all(end in wanted.ends for end in link.ends) and not apart
+        named = not wanted.switch.startswith("switch")
+        return not named or link.systems.get(port, wanted.switch) == wanted.switch
+    return not link.switch and set(link.ends) == set(wanted.ends)
+
+
+def _place(port: Port, link: Link) -> str:
+    """Where the other end of this port is."""
+    if link.switch:
+        name = link.systems.get(port, link.switch)
+        return "a switch" if re.fullmatch(r"switch\d*", name) else f"switch {name}"
+    far = link.far(port)
+    if far is not None:
+        return f"{far[0]} cage {far[1]}"
+    return f"{', '.join(link.foreign)}, which is none of these nodes" if link.foreign else "nothing that answers"
+
+
+# --- what is assumed -------------------------------------------------------------------------------------------------
+
+
+def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
+    """Nobody was heard: two nodes share a cable, more a switch. What could as well be something else is refused, or
+    said where the proof after the change will find it out."""
+    kind = wanted if wanted in ("direct", "switch") else "direct" if len(nodes) == 2 else "switch"
+    plugged = {host: cages.cabled(node) for host, node in nodes.items()}
+    automatic = {host for host, node in nodes.items() if node.use_cages == "auto"}
+    two = [host for host in nodes if host in automatic and len(plugged[host]) > 1]
+    one = [host for host in nodes if len(plugged[host]) == 1]
+    hint = _serial_hint(nodes)
+    if wanted in ("ring", "mixed") or (wanted == "auto" and len(nodes) > 2 and len(two) == len(nodes)):
+        why = (
+            f"fabric_topology is {wanted!r}"
+            if wanted != "auto"
+            else f"both cages are cabled on each of {len(nodes)} nodes, which may be a ring or two links to a switch"
+        )
+        findings.append(
+            everywhere(
+                f"{why}, and no node heard another, so which cable leads where is not known",
+                f"Set fabric_topology: switch if all lead to one, or {DECLARE}{hint}",
+            )
+        )
+        return []
+    if two and one:
+        for host in two:
+            findings.append(
+                Finding(
+                    host,
+                    f"both cages are cabled here, and one on {_some(one)}: which cable belongs to this fabric cannot "
+                    "be told",
+                    f"Set fabric_cages: [0] or [1] for this host, or unplug the other cable{hint}",
+                )
+            )
+    ports = {host: [(host, number) for number in plugged[host] if cages.may_use(nodes[host], number)] for host in nodes}
+    if kind == "switch":
+        ends = _order(nodes, [port for own in ports.values() for port in own])
+        return [Link(ends, "switch0", dict.fromkeys(ends, "assumed"))] if ends else []
+    if two and not one:
+        findings.append(
+            everywhere(
+                "both cages are cabled on both nodes and no node heard the other: it is assumed that cage 0 leads to "
+                "cage 0",
+                f"If the proof after the change fails, {DECLARE}{hint}",
+                "warning",
+            )
+        )
+    return [
+        Link(_order(nodes, pair), sources=dict.fromkeys(pair, "assumed"))
+        for pair in zip(*ports.values())
+        if len(pair) > 1
+    ]
+
+
+def _serial_hint(nodes: Nodes) -> str:
+    """Both ends of a direct cable usually have the serial number of one module."""
+    holders: dict[str, set[Port]] = {}
+    for host, node in nodes.items():
+        seen = node.neighbors.get("interfaces") if isinstance(node.neighbors, Mapping) else None
+        for cage in node.cages:
+            for half in cage["halves"]:
+                entry = seen.get(str(half.get("netdev"))) if isinstance(seen, Mapping) else None
+                serial = str(entry.get("module_serial") or "") if isinstance(entry, Mapping) else ""
+                if serial:
+                    holders.setdefault(serial, set()).add((host, int(cage["cage"])))
+    pairs = [_order(nodes, ports) for ports in holders.values() if len({host for host, _cage in ports}) == 2]
+    texts = [" ".join(f"{host}.{cage}" for host, cage in pair) for pair in sorted(pairs) if len(pair) == 2]
+    return f" (the serial numbers of the modules suggest: {_some(texts)})" if texts else ""
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+# --- dead ends -------------------------------------------------------------------------------------------------------
+
+
+def in_use(nodes: Nodes, links: Sequence[Link], findings: list[Finding]) -> list[Link]:
+    """The links that join nodes over cages that may be used. A node that none of them reaches is refused with what its
+    cages lead to; what a connected node has beside that is a warning. Where cables are assumed nothing is known of
+    that."""
+    known = any(source != "assumed" for link in links for source in link.sources.values())
+    ports = {host: set(cages.choose(node, about(host, findings))) for host, node in nodes.items()}
+    by_port = {port: link for link in links for port in link.ends}
+    joining = []
+    for link in links:
+        ends = tuple(port for port in link.ends if port[1] in ports[port[0]])
+        if len({host for host, _cage in ends}) > 1:
+            joining.append(replace(link, ends=ends))
+    joined = {port for link in joining for port in link.ends}
+    for host, numbers in ports.items():
+        loose = [(host, number) for number in sorted(numbers) if (host, number) not in joined]
+        connected = len(loose) < len(numbers)
+        for place, port in enumerate(loose if known else ()):
+            text, remedy = _loose(port, by_port.get(port), ports)
+            if text.endswith(LOOP) and place:
+                continue  # one cable, one finding
+            severity = "warning" if connected else "error"
+            findings.append(Finding(host, text, remedy, f"cage {port[1]}", severity))
+    for link in joining:
+        for host in link.hosts:
+            systems = {link.systems[end] for end in link.ends if end[0] == host and end in link.systems}
+            if len(systems) > 1:
+                findings.append(
+                    Finding(
+                        host,
+                        f"its cages lead to different switches: {', '.join(sorted(systems))}",
+                        "Connect one cage of every node to the same switch",
+                        severity="warning",
+                    )
+                )
+        if link.foreign:
+            findings.append(
+                Finding(
+                    link.ends[0][0],
+                    f"{_some(link.foreign)} was heard on the same switch and is none of these nodes",
+                    "Nothing to do if it uses other subnets; else add it to the group sparks",
+                    f"cage {link.ends[0][1]}",
+                    "warning",
+                )
+            )
+    return joining
+
+
+def _loose(port: Port, link: Link | None, ports: Mapping[str, set[int]]) -> tuple[str, str]:
+    host = port[0]
+    if link is not None:
+        if not link.switch and len(link.ends) == 2 and link.hosts == (host,):
+            other = next(end for end in link.ends if end != port)
+            return (
+                f"it is joined with cage {other[1]} of the same node: {LOOP}",
+                "Plug the other end into another node or a switch; if both are in a switch, no other node is",
+            )
+        far = link.far(port)
+        if far is not None and far[1] not in ports[far[0]]:
+            return (
+                f"it leads to {far[0]} cage {far[1]}, which is not to be used there (fabric_cages)",
+                f"Correct fabric_cages of {host} or {far[0]}",
+            )
+        if link.foreign:
+            return (
+                f"it leads to {_some(link.foreign)}, which is none of these nodes",
+                "Add that node to the group sparks, or move the cable",
+            )
+        if link.switch:
+            return (
+                f"it leads to switch {link.switch}, where no other of these nodes was heard",
+                "Check the VLANs of the switch ports, or connect the other nodes to this switch",
+            )
+    return (
+        "it has a link, and no node of this cluster was heard over it",
+        f"Check where the other end is plugged; if it is right, {DECLARE}",
+    )
+
+
+# --- for the fact and for people -------------------------------------------------------------------------------------
+
+
+def cables_of(links: Iterable[Link]) -> dict[str, list[Cable]]:
+    """The cables of each node, by cage. Dead ends are left out."""
+    found: dict[str, list[Cable]] = {}
+    for link in links:
+        for port in link.ends:
+            host, cage = port
+            far, source = link.far(port), link.sources.get(port, "assumed")
+            if link.switch:
+                found.setdefault(host, []).append(Cable(cage, source, switch=link.systems.get(port, link.switch)))
+            elif far is not None and far[0] != host:
+                found.setdefault(host, []).append(Cable(cage, source, far[0], far[1]))
+    return {host: sorted(own, key=lambda cable: cable.cage) for host, own in found.items()}
+
+
+def cable_map(nodes: Nodes, links: Sequence[Link], used: set[Port] | None) -> list[str]:
+    """One line per cable: ``spark1 cage 0 - spark2 cage 1  200 Gb/s  heard``. ``used`` is None without a plan."""
+    words = {"probe": "heard", "lldp": "heard by LLDP", "declared": "declared", "assumed": "assumed"}
+    rows = []
+    for link in links:
+        pairs = [(port, _place(port, link)) for port in (link.ends if link.switch else link.ends[:1])]
+        for port, place in pairs:
+            cage = cages.by_number(nodes[port[0]], port[1])
+            speed = cages.gbps(cage) if cage is not None else 0.0
+            rows.append(
+                (
+                    f"{port[0]} cage {port[1]} - {place}",
+                    f"{speed:g} Gb/s" if speed else "? Gb/s",
+                    words.get(link.sources.get(port, "assumed"), "assumed"),
+                    "" if used is None or port in used else "not used",
+                )
+            )
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

@@ -1,0 +1,169 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What NCCL, Gloo, UCX and Open MPI need to know on one node. Names differ where the cable is in another cage.
+
+Source: NCCL 2.30 (environment variables, net_ib), NVIDIA's playbooks for two, three and four Sparks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import topology as fabric_topology
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
+    Found,
+    Network,
+    NodeInput,
+    as_network,
+    ipv4,
+)
+
+# Priority 3 of the profile: DSCP 26, and ECN-capable.
+ROCE_TRAFFIC_CLASS = "106"
+NCCL_PREFIX = 24  # bits, what NCCL_IB_SUBNET_PREFIX_LEN is by default
+
+
+def single(node: NodeInput) -> dict[str, str]:
+    """One machine: nothing leaves it, and start-up still asks for an interface."""
+    return {"NCCL_DEBUG": "WARN", **_on_management(node), "NCCL_SOCKET_IFNAME": f"={node.management_interface}"}
+
+
+def planned(
+    node: NodeInput, rails: Sequence[Rail], *, topology: str, nodes: int, transport: str, qos: str
+) -> dict[str, str]:
+    """The environment of a node with rails.
+
+    NCCL_IB_GID_INDEX is not among them: it is one number for all adapters, and the index differs between them. NCCL
+    2.21 and newer select by content. ``fabric_export_gid_index`` adds it when it is measured (``_fabric.verify``).
+    """
+    partial = topology in ("ring", "mixed")
+    common = {
+        "NCCL_DEBUG": "WARN",
+        # The plugin in NGC images falls back to TCP on GB10 without a word.
+        "NCCL_NET_PLUGIN": "none",
+        **(_on_management(node) if partial else _on_fabric(rails[0])),
+    }
+    bootstrap = f"={node.management_interface}"
+    if transport == "socket":
+        # Each cable of a ring has its own subnet, which the third node cannot reach. Management reaches all.
+        interface = node.management_interface if partial else rails[0].netdev
+        mpi = _mpi(_management_network(node) if partial else str(network_of(rails[0])))
+        return {
+            **common,
+            **mpi,
+            "NCCL_IB_DISABLE": "1",
+            "NCCL_SOCKET_IFNAME": f"={interface}",
+            "UCX_NET_DEVICES": interface,
+        }
+    devices = [rail.rdma_device if rail.rdma_port == 1 else f"{rail.rdma_device}:{rail.rdma_port}" for rail in rails]
+    environment = {
+        **common,
+        "NCCL_IB_HCA": "=" + ",".join(devices),
+        "NCCL_SOCKET_IFNAME": bootstrap,
+    }
+    if qos == "roce":
+        environment["NCCL_IB_TC"] = ROCE_TRAFFIC_CLASS
+    if not partial:
+        return {
+            **environment,
+            **_mpi(str(network_of(rails[0]))),
+            "UCX_NET_DEVICES": ",".join(f"{rail.rdma_device}:{rail.rdma_port}" for rail in rails),
+        }
+    environment |= {
+        **_mpi(_management_network(node)),
+        "UCX_NET_DEVICES": node.management_interface,
+        # Pairs of adapters by subnet: a half reaches only the node at the other end of its cable.
+        "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
+        # Merging would make one device of two cages, which lead to different nodes.
+        "NCCL_IB_MERGE_NICS": "0",
+    }
+    if rails[0].prefix != NCCL_PREFIX:
+        environment["NCCL_IB_SUBNET_PREFIX_LEN"] = str(rails[0].prefix)
+    if topology == "ring" and nodes > fabric_topology.RING_MOST:
+        environment["NCCL_ALGO"] = "Ring"
+    return environment
+
+
+def _on_fabric(first: Rail) -> dict[str, str]:
+    # Gloo and the tensor pipe do not read NCCL's variables, and would pick docker0.
+    return {"GLOO_SOCKET_IFNAME": first.netdev, "TP_SOCKET_IFNAME": first.netdev, "VLLM_HOST_IP": first.address}
+
+
+def _on_management(node: NodeInput) -> dict[str, str]:
+    return {
+        "GLOO_SOCKET_IFNAME": node.management_interface,
+        "TP_SOCKET_IFNAME": node.management_interface,
+        "VLLM_HOST_IP": node.management_address,
+    }
+
+
+def _mpi(network: str) -> dict[str, str]:
+    # docker0 has the same address on every node, on which Open MPI hangs. A subnet, since mpirun hands the head's
+    # environment to nodes where the interface has another name.
+    return {"OMPI_MCA_btl_tcp_if_include": network, "OMPI_MCA_oob_tcp_if_include": network}
+
+
+def _management_network(node: NodeInput) -> str:
+    """The subnet of the management interface; its name when that is not known."""
+    for interface in node.interfaces or ():
+        for entry in interface.get("addresses") or ():
+            if ipv4(entry.get("address")) == node.management_address:
+                network = as_network(f"{entry.get('address')}/{entry.get('prefix')}")
+                if network is not None and network.prefixlen < 32:
+                    return str(network)
+    return node.management_interface
+
+
+def address_range(node: NodeInput, rails: Sequence[Rail], used: Sequence[Network], found: Found) -> dict[str, str]:
+    """NCCL_IB_ADDR_RANGE where a half has an IPv4 address beside ours, which NCCL could take as well.
+
+    One range has to hold all halves of this node and none of the other addresses. Old addresses of ours are inside the
+    fabric's subnets; the apply takes them away.
+    """
+    own = {rail.netdev for rail in rails}
+    others = []
+    for interface in node.interfaces or ():
+        if interface.get("name") in own:
+            for entry in interface.get("addresses") or ():
+                address = ipv4(entry.get("address"))
+                if address and not any(ipaddress.IPv4Address(address) in network for network in used):
+                    others.append((str(interface["name"]), address))
+    if not others:
+        return {}
+    networks = [network_of(rail) for rail in rails]
+    span = networks[0]
+    while not all(network.subnet_of(span) for network in networks):
+        span = span.supernet()
+    for name, address in others:
+        if ipaddress.IPv4Address(address) in span:
+            found(
+                name,
+                f"has {address} beside the fabric, which no range can tell from {', '.join(map(str, networks))}",
+                "Remove this address, or choose fabric_subnets next to each other",
+            )
+    return {"NCCL_IB_ADDR_RANGE": str(span)}
+
+
+def override(planned_values: Mapping[str, str], wanted: Mapping[str, Any], found: Found) -> dict[str, str]:
+    """The user's word is last; a null takes a variable away."""
+    for name in sorted(map(str, wanted)):
+        if looks_secret(name):
+            found(
+                "",
+                f"fabric_environment: {name} looks like a secret, and every user of the node can read the fabric fact",
+                "Use a variable that names a file, or set it where only the process that needs it reads it",
+            )
+    merged: dict[str, Any] = {**planned_values, **{str(name): value for name, value in wanted.items()}}
+    return {name: _text(value) for name, value in sorted(merged.items()) if value is not None}
+
+
+def _text(value: Any) -> str:
+    """YAML's true and false are 1 and 0 to everything that reads these variables."""
+    return str(int(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Names of the fabric addresses for ``/etc/hosts``.
+
+``<host>-fabric`` is where a node is best reached over the fabric, ``<host>-fabric0``, ``-fabric1`` … are its addresses
+one by one. The plain name stays with management, so that a node whose cable is pulled can still be reached by it. In a
+ring each neighbour reaches a node at another address, so the same name means different addresses on different nodes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+
+
+def hosts_lines(facts: Mapping[str, FabricFact]) -> tuple[list[str], dict[str, list[str]]]:
+    """Lines that are the same on every node, and those that are not, by host.
+
+    On one switch and on a direct cable all nodes share all subnets and get the same lines, of which there is one list.
+    """
+    ordered = sorted((fact for fact in facts.values() if fact.rails), key=lambda fact: fact.rank)
+    names = labels([fact.host for fact in ordered])
+    subnets = {frozenset(_subnets(fact)) for fact in ordered}
+    if len(subnets) <= 1:
+        return [line for fact in ordered for line in seen_from(ordered[0], fact, names[fact.host])], {}
+    return [], {
+        here.host: [line for fact in ordered for line in seen_from(here, fact, names[fact.host])] for here in ordered
+    }
+
+
+def seen_from(here: FabricFact, there: FabricFact, name: str) -> list[str]:
+    """One line per address at which ``here`` reaches ``there``; none when the fabric does not lead there."""
+    mine = set(_subnets(here))
+    rails = sorted(there.rails, key=lambda rail: rail.index)
+    reached = [rail.address for rail in rails if _subnet(rail.address, rail.prefix) in mine]
+    if not reached:
+        routed = [ipaddress.IPv4Network(route.destination, strict=False) for route in here.routes]
+        reached = [r.address for r in rails if any(ipaddress.IPv4Address(r.address) in network for network in routed)]
+    main = there.cluster_address if there.cluster_address in reached else next(iter(reached), "")
+    return [
+        f"{address} {name}-fabric {name}-fabric{number}" if address == main else f"{address} {name}-fabric{number}"
+        for number, address in enumerate(reached)
+    ]
+
+
+def labels(hosts: list[str]) -> dict[str, str]:
+    """What a host name may consist of, short where that is unique."""
+    short = [_label(host if _is_address(host) else host.partition(".")[0]) for host in hosts]
+    chosen = short if len(set(short)) == len(short) else [_label(host) for host in hosts]
+    return dict(zip(hosts, chosen))
+
+
+def _label(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") or "node"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _subnet(address: str, prefix: int) -> str:
+    return str(ipaddress.IPv4Interface(f"{address}/{prefix}").network)
+
+
+def _subnets(fact: FabricFact) -> list[str]:
+    return [_subnet(rail.address, rail.prefix) for rail in fact.rails]

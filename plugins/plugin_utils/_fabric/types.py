@@ -1,0 +1,170 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What goes into the fabric planner and what comes out: nodes, wishes, plan.
+
+The planner's parts, in the order of their work: ``_fabric.cable_map`` (what is cabled to what, and which halves are
+used), ``_fabric.cages`` (is each of these halves fit), ``_fabric.addresses``, ``_fabric.routes``,
+``_fabric.environment``; ``_fabric.plan`` calls them, ``_fabric.verify`` judges what was measured afterwards.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+
+RAILS = 2  # a cage has two halves, one per PCIe path
+CABLE_GBPS = 200.0
+
+Network = ipaddress.IPv4Network
+Port = tuple[str, int]  # a node and the number of one of its cages
+Found = Callable[..., None]  # (device, found, remedy, severity="error"): a finding about one node
+
+
+@dataclass(frozen=True)
+class NodeInput:
+    """What is known about one node before the plan.
+
+    ``cages`` is as the module ``ibdev2netdev`` returns it, ``interfaces`` and ``routes`` as ``node_info`` does,
+    ``neighbors`` as ``fabric_neighbors`` does; these three are None when they are not known.
+    """
+
+    rank: int
+    management_address: str
+    management_interface: str = ""
+    cages: Sequence[Mapping[str, Any]] = ()
+    absence: str = ""  # why there is no RDMA device, as the discovery says it
+    interfaces: Sequence[Mapping[str, Any]] | None = None
+    routes: Sequence[Mapping[str, Any]] | None = None
+    neighbors: Mapping[str, Any] | None = None
+    use_cages: str | Sequence[int] = "auto"
+    addresses: Mapping[str, str] = field(default_factory=dict)  # netdev or index of a rail: IPv4, prefix optional
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for; the defaults are those of the role ``fabric``."""
+
+    topology: str = "auto"
+    subnets: Sequence[str] = ("192.168.100.0/24", "192.168.101.0/24")
+    host_offset: int = 10
+    mtu: int = 9000
+    transport: str = "auto"
+    cables: Sequence[str] = ()  # "spark1.0 spark2.1", "spark1.1 switch", "spark1.1 switch:NAME"
+    allow_large_ring: bool = False
+    qos: str = "none"
+    qos_force: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the planner and ``seal`` return. A refused plan has no facts."""
+
+    topology: str
+    facts: Mapping[str, FabricFact]
+    findings: Sequence[Finding]
+    summary: Sequence[str]
+    cable_map: Sequence[str] = ()  # also of a refused plan
+
+    @property
+    def refused(self) -> bool:
+        return any(finding.severity == "error" for finding in self.findings)
+
+
+def everywhere(found: str, remedy: str, severity: str = "error") -> Finding:
+    return Finding(host="all nodes", found=found, remedy=remedy, severity=severity)
+
+
+def about(host: str, findings: list[Finding]) -> Found:
+    """Adds findings about one node."""
+
+    def found(device: str, text: str, remedy: str, severity: str = "error") -> None:
+        findings.append(Finding(host, text, remedy, device, severity))
+
+    return found
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
+
+
+def node_input(host: str, raw: Mapping[str, Any], findings: list[Finding]) -> NodeInput:
+    """From what the role hands over: ``rank``, ``network`` (of ``node_info``), ``rdma`` (the result of
+    ``ibdev2netdev``), ``neighbors`` (of ``fabric_neighbors``), ``management_address`` (the user's word, may be empty),
+    ``cages``, ``addresses``, ``environment``.
+
+    Adds a finding when the management address cannot be told.
+    """
+    network, rdma = raw.get("network") or {}, raw.get("rdma") or {}
+    interfaces = network.get("interfaces")
+    address = str(raw.get("management_address") or "") or ipv4(network.get("connection_address"))
+    carrier = str(network.get("connection_interface") or "")
+    for interface in interfaces or ():
+        addresses = [ipv4(entry.get("address")) for entry in interface.get("addresses") or ()]
+        if address and address in addresses:
+            carrier = str(interface["name"])
+        elif not address and interface.get("name") == carrier:
+            # Connected over IPv6: the interface is right, its IPv4 address is what the engines use.
+            address = next((found for found in addresses if found and not found.startswith("169.254.")), "")
+    if not ipv4(address) or not carrier:
+        findings.append(
+            Finding(
+                host,
+                f"the management address (IPv4) is not known: {address or 'none'} on {carrier or 'no interface'}",
+                "Set fabric_management_address for this host to the address at which the other nodes reach it",
+            )
+        )
+    return NodeInput(
+        rank=int(raw.get("rank", -1)),
+        management_address=address or "0.0.0.0",  # noqa: S104 -- a placeholder in a plan that is refused
+        management_interface=carrier,
+        cages=rdma.get("cages") or (),
+        absence=str(rdma.get("message") or ""),
+        interfaces=interfaces,
+        routes=network.get("routes"),
+        neighbors=raw.get("neighbors"),
+        use_cages=_use_cages(raw.get("cages", "auto")),
+        addresses={str(name): str(value) for name, value in (raw.get("addresses") or {}).items()},
+        environment=raw.get("environment") or {},
+    )
+
+
+def _use_cages(value: Any) -> str | tuple[int, ...]:
+    """``fabric_cages``; what is no list of numbers stays text, which is refused unless it is ``auto``."""
+    try:
+        return value if isinstance(value, str) else tuple(int(cage) for cage in value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def missing_nodes(sparks: Iterable[str], nodes: Iterable[str]) -> list[Finding]:
+    """A plan is for all nodes: one made for some of them would change the count and the neighbours of the rest."""
+    have = set(nodes)
+    return [
+        Finding(host, "is in the group sparks and not part of this run", "Run the fabric layer without --limit")
+        for host in sparks
+        if host not in have
+    ]
+
+
+def ipv4(value: Any) -> str:
+    """The address in plain spelling; nothing when it is not IPv4."""
+    try:
+        return str(ipaddress.IPv4Address(str(value)))
+    except ValueError:
+        return ""
+
+
+def as_network(text: str) -> Network | None:
+    """None for IPv6, ``default`` and whatever else is no IPv4 network."""
+    try:
+        return ipaddress.IPv4Network(text, strict=False)
+    except ValueError:
+        return None

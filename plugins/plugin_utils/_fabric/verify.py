@@ -1,0 +1,284 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who pings whom, and the verdict on what was measured: facts in state ``applied``, or every half that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid, select
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Network, Plan
+
+# In a subnet of this many nodes everybody pings everybody. Beyond it N^2 probes say nothing that a few per node do not.
+ALL_PAIRS_UP_TO = 8
+
+End = tuple[str, Rail]
+Pair = tuple[str, str]
+
+
+# --- who pings whom --------------------------------------------------------------------------------------------------
+
+
+def _subnets(facts: Mapping[str, FabricFact]) -> dict[Network, list[End]]:
+    """The rails that share each subnet, by rank: one subnet for each half of each cable or switch."""
+    found: dict[Network, list[End]] = {}
+    for fact in sorted(facts.values(), key=lambda fact: fact.rank):
+        for rail in fact.rails:
+            found.setdefault(network_of(rail), []).append((fact.host, rail))
+    return found
+
+
+def _chosen(ends: Sequence[End]) -> dict[str, list[End]]:
+    """Whom each end of a subnet pings: all others, or in a large one the next and the previous rank and the first."""
+    count = len(ends)
+    found = {}
+    for place, (host, _rail) in enumerate(ends):
+        near = range(count) if count <= ALL_PAIRS_UP_TO else sorted({(place + 1) % count, (place - 1) % count, 0})
+        found[host] = [ends[other] for other in near if other != place]
+    return found
+
+
+def peers(facts: Mapping[str, FabricFact]) -> dict[str, list[str]]:
+    """Whom each node pings, over any of its halves, by rank."""
+    found: dict[str, set[str]] = {host: set() for host in facts}
+    for ends in _subnets(facts).values():
+        for host, others in _chosen(ends).items():
+            found[host].update(other for other, _rail in others)
+    return {host: sorted(names, key=lambda name: facts[name].rank) for host, names in found.items()}
+
+
+def paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
+    """The option ``paths`` of ``fabric_probe`` for each node: every half to the peers in its subnet. Nodes that share
+    no subnet do not ping each other."""
+    found: dict[str, list[dict[str, Any]]] = {host: [] for host in facts}
+    for ends in _subnets(facts).values():
+        chosen = _chosen(ends)
+        for host, mine in ends:
+            found[host] += [
+                {"rail": mine.index, "source": mine.address, "peer": peer, "address": other.address, "mtu": mine.mtu}
+                for peer, other in chosen[host]
+            ]
+    for own in found.values():
+        own.sort(key=lambda path: path["rail"])
+    return found
+
+
+# --- the verdict -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a node found after the change: ``gids`` of the module ``show_gids``, ``probes`` of ``fabric_probe``."""
+
+    gids: Sequence[Mapping[str, Any]] = ()
+    probes: Sequence[Mapping[str, Any]] = ()
+
+
+def seal(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], export_gid_index: bool = False) -> Plan:
+    """Facts in state ``applied`` with the resolved GIDs; or every half that does not work, and facts in state
+    ``applying``, which no later layer accepts. ``export_gid_index`` adds NCCL_IB_GID_INDEX, where one fits all halves
+    of a node."""
+    findings: list[Finding] = []
+    sealed: dict[str, FabricFact] = {}
+    gone = _judge_probes(facts, measured, findings)
+    for host, fact in facts.items():
+        node = measured.get(host, Measured())
+        rails, environment = fact.rails, dict(fact.environment)
+        if fact.transport == "rdma":
+            cidrs = [text for text in (environment.get("NCCL_IB_ADDR_RANGE"),) if text]
+            rails = tuple(
+                rail if (host, rail.index) in gone else _resolve_gid(host, rail, node.gids, cidrs, findings)
+                for rail in rails
+            )
+            if export_gid_index and "NCCL_IB_GID_INDEX" not in environment:
+                environment.update(_exported(host, rails, findings))
+        ordered = dict(sorted(environment.items()))
+        sealed[host] = replace(fact, state="applied", rails=rails, environment=ordered).with_hash()
+    topology = next((fact.topology for fact in facts.values()), "")
+    if findings:
+        return Plan(topology, {host: replace(fact, state="applying") for host, fact in facts.items()}, findings, ())
+    return Plan(topology, sealed, findings, verdict(sealed))
+
+
+def _exported(host: str, rails: Sequence[Rail], findings: list[Finding]) -> dict[str, str]:
+    """It is one number for all adapters of a process, so it has to be right for each of them."""
+    indices = {rail.rdma_device: rail.gid_index for rail in rails}
+    if None in indices.values():
+        return {}  # a half without GID is a finding of its own
+    if len(set(indices.values())) == 1:
+        return {"NCCL_IB_GID_INDEX": str(rails[0].gid_index)}
+    shown = ", ".join(f"{index} on {device}" for device, index in indices.items())
+    findings.append(
+        Finding(
+            host,
+            f"fabric_export_gid_index is set, and no GID index fits all halves: {shown}",
+            "Set fabric_export_gid_index: false, so that NCCL finds each by its address; or make the tables equal, "
+            "which additional IPv6 addresses make different",
+        )
+    )
+    return {}
+
+
+def _judge_probes(
+    facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], findings: list[Finding]
+) -> set[tuple[str, int]]:
+    """One finding per cause, not per ping: a bad cable fails towards every peer and back. Returns the halves (node and
+    index of the rail) that have lost their address, and with it their GID."""
+    gone: set[tuple[str, int]] = set()
+    results = {
+        (host, int(probe["rail"]), str(probe["peer"])): probe
+        for host, node in measured.items()
+        for probe in node.probes
+    }
+    silent: dict[str, set[str]] = {}
+    for ends in _subnets(facts).values():
+        failed: dict[Pair, Mapping[str, Any]] = {}
+        tested: set[Pair] = set()
+        rails = dict(ends)
+        for host, others in _chosen(ends).items():
+            for peer, _rail in others:
+                probe = results.get((host, rails[host].index, peer))
+                if probe is None:
+                    silent.setdefault(host, set()).add(peer)
+                else:
+                    tested.add((host, peer))
+                    if not probe.get("ok"):
+                        failed[host, peer] = probe
+        bare = _judge_addresses(rails, failed, findings)
+        gone |= {(host, rails[host].index) for host in bare}
+        if bare:
+            tested = {pair for pair in tested if bare.isdisjoint(pair)}
+            failed = {pair: probe for pair, probe in failed.items() if bare.isdisjoint(pair)}
+        _judge_subnet(facts, rails, tested, failed, findings)
+    for host, missing in silent.items():
+        findings.append(Finding(host, f"{', '.join(sorted(missing))} was not pinged", "Run the fabric layer again"))
+    return gone
+
+
+def _judge_addresses(
+    rails: Mapping[str, Rail], failed: Mapping[Pair, Mapping[str, Any]], findings: list[Finding]
+) -> set[str]:
+    """Nodes that have lost their address here. What their peers say of it (no answer) is no finding of its own."""
+    bare = {host: probe for (host, _peer), probe in failed.items() if probe.get("cause") == "no_address"}
+    for host, probe in bare.items():
+        reason, remedy = _usual([probe])
+        findings.append(Finding(host, reason, remedy, f"{rails[host].rdma_device} ({rails[host].netdev})"))
+    return set(bare)
+
+
+def _judge_subnet(
+    facts: Mapping[str, FabricFact],
+    rails: Mapping[str, Rail],
+    tested: set[Pair],
+    failed: Mapping[Pair, Mapping[str, Any]],
+    findings: list[Finding],
+) -> None:
+    hosts = {host for pair in tested for host in pair}
+    many = len(hosts) > 2
+    lonely = {host for host in hosts if all(pair in failed for pair in tested if host in pair)} if many else set()
+    if lonely == hosts and lonely:
+        reason, remedy = _usual(failed.values())
+        rail = next(iter(rails.values()))
+        name = f"rail {rail.index}"
+        findings.append(Finding("all nodes", f"nobody reaches anybody over {name}: {reason}", remedy, name))
+        return
+    for host in sorted(lonely, key=lambda h: facts[h].rank):
+        own = [probe for pair, probe in failed.items() if pair[0] == host]
+        reason, remedy = _usual(own or [probe for pair, probe in failed.items() if host in pair])
+        rail = rails[host]
+        findings.append(
+            Finding(
+                host,
+                f"this half reaches no other node, and none reaches it: {reason}",
+                remedy,
+                f"{rail.rdma_device} ({rail.netdev})",
+            )
+        )
+    for (host, peer), probe in failed.items():
+        both = (peer, host) in failed
+        if host in lonely or peer in lonely or (both and facts[peer].rank < facts[host].rank):
+            continue
+        mine, other = rails[host], rails[peer]
+        found = f"no way to {peer} {other.netdev} ({mine.address} to {other.address})"
+        reason, remedy = _usual([probe])
+        findings.append(
+            Finding(
+                host,
+                f"{found}{', nor back' if both else ', but back'}: {reason}",
+                remedy,
+                f"{mine.rdma_device} ({mine.netdev})",
+            )
+        )
+
+
+def _usual(probes: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """Reason and remedy of most of them."""
+    said = [(str(p.get("reason") or "no answer"), str(p.get("remedy") or "Check the cable")) for p in probes]
+    reasons = [reason for reason, _remedy in said]
+    return next(pair for pair in said if pair[0] == max(reasons, key=reasons.count))
+
+
+def _resolve_gid(
+    host: str, rail: Rail, gids: Sequence[Mapping[str, Any]], cidrs: Sequence[str], findings: list[Finding]
+) -> Rail:
+    """The entry that NCCL takes on this half; it must hold the planned address, whatever its index."""
+    device = f"{rail.rdma_device} ({rail.netdev})"
+    try:
+        table = [_gid(entry) for entry in gids if entry.get("device") == rail.rdma_device]
+        picked = select([gid for gid in table if gid.port == rail.rdma_port], devices=[rail.rdma_device], cidrs=cidrs)
+        gid = picked[f"{rail.rdma_device}:{rail.rdma_port}"]
+    except (SparkError, KeyError, TypeError, ValueError) as exc:
+        text = exc.found if isinstance(exc, SparkError) else f"its GID table cannot be read ({exc})"
+        findings.append(Finding(host, f"no GID for {rail.address}: {text}", _gid_remedy(rail), device))
+        return rail
+    if gid.ipv4 != rail.address:
+        findings.append(
+            Finding(
+                host,
+                f"the RoCE v2 GID (index {gid.index}) is that of {gid.ipv4}, not of {rail.address}",
+                _gid_remedy(rail),
+                device,
+            )
+        )
+        return rail
+    return replace(rail, gid_index=gid.index, gid=gid.gid)
+
+
+def _gid(entry: Mapping[str, Any]) -> Gid:
+    return Gid(
+        **{name: entry.get(name) for name in ("device", "port", "index", "gid", "version", "netdev")}  # type: ignore[arg-type]
+    )
+
+
+def _gid_remedy(rail: Rail) -> str:
+    return (
+        f"Give {rail.netdev} no other IPv4 address. If it has none, the RDMA driver missed the change: run "
+        f"ip link set {rail.netdev} down; ip link set {rail.netdev} up; then run the fabric layer again"
+    )
+
+
+def verdict(facts: Mapping[str, FabricFact]) -> list[str]:
+    """What was proved, and where the GIDs are: one index for all, and every half that has another."""
+    halves = [(fact, rail) for fact in facts.values() for rail in fact.rails]
+    if not halves:
+        return []
+    pings = sum(map(len, paths(facts).values()))
+    lines = [
+        f"{len(halves)} halves on {len(facts)} nodes work: {pings} pings of {halves[0][1].mtu} bytes were answered, "
+        "none of them fragmented"
+    ]
+    indices = [rail.gid_index for _fact, rail in halves if rail.gid_index is not None]
+    if indices:
+        usual = max(sorted(set(indices)), key=indices.count)
+        others = [
+            f"{rail.gid_index} on {fact.host} {rail.rdma_device}" for fact, rail in halves if rail.gid_index != usual
+        ]
+        lines.append(f"RoCE v2 GIDs hold the planned addresses, at index {', '.join([str(usual), *others])}")
+    return lines

@@ -1,0 +1,201 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What all checks before a run share: their table's row, their context, and the judgement of severities.
+
+A check names the layers it is for; a run makes only the checks of its layers, all of them, and reports every finding.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import Variable
+
+GIB = 2**30
+ANY = frozenset({"preflight", "access", "os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify"})
+# Layers whose result on one node depends on all the others.
+WHOLE = frozenset({"access", "fabric", "plan", "ray", "engine", "verify"})
+FABRIC = frozenset({"fabric"})
+AFTER_FABRIC = frozenset({"plan", "ray", "engine", "verify"})
+SERVING = frozenset({"ray", "engine"})
+# Layers that use the GPU: a plan alone is arithmetic.
+GPU = frozenset({"ray", "engine", "verify"})
+
+# How a finding counts, as the user writes it, and as Finding.severity has it. skip: the check is not made.
+FAIL, WARN, INFO, SKIP = "fail", "warn", "info", "skip"
+SEVERITIES: Mapping[str, str] = {FAIL: "error", WARN: "warning", INFO: "info"}
+LEVELS = (*SEVERITIES, SKIP)
+
+# The ConnectX-7 functions of each cage, as systemd names them (net naming scheme: f<function>np<port>).
+_CONNECTX_NAME = re.compile(r"^en[pP]\d+[a-zA-Z0-9]*f\d+np\d+$")
+
+LABEL = re.compile(r"^(?!-)[A-Za-z0-9-]{1,63}(?<!-)$")  # RFC 1123
+
+Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The role's own variables, see roles/preflight/defaults/main.yml."""
+
+    require_gb10: bool = True
+    min_memory_gib: float = 110
+    min_disk_gib: float = 20
+    max_clock_skew_s: float = 10
+    ignored_variables: tuple[str, ...] = ()
+    severity: Mapping[str, Any] = field(default_factory=dict)  # {id of a check: fail, warn, info or skip}
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the checks see.
+
+    ``hosts`` maps every host of the group ``sparks`` to its variables, those outside ``--limit`` too; ``broken`` holds
+    variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
+    ``node_info``; ``failures`` to the message where there is none. ``local_facts`` maps hosts to ``ansible_local``,
+    where it was read. ``followed``: layers that the playbook leaves alone where no earlier run has set them up.
+    """
+
+    layers: frozenset[str]
+    hosts: Mapping[str, Mapping[str, Any]]
+    play_hosts: Sequence[str] = ()
+    settings: Settings = field(default_factory=Settings)
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    broken: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    local_facts: Mapping[str, Any] = field(default_factory=dict)
+    followed: frozenset[str] = frozenset()
+
+    def value(self, host: str, name: str, fallback: Any = None) -> Any:
+        """A variable as the role will see it: what the inventory says, else the documented default."""
+        if name in self.hosts.get(host, {}):
+            return self.hosts[host][name]
+        documented = self.variables.get(name)
+        return fallback if documented is None or documented.default is None else documented.default
+
+    def fact(self, host: str) -> fabric_fact.FabricFact | None:
+        """The fabric fact of an earlier run; None where there is none, or none that can be read."""
+        if host not in self.local_facts:
+            return None
+        try:
+            return fabric_fact.load((self.local_facts[host] or {}).get("sparkmatrix"), host)
+        except SparkError:
+            return None
+
+    def rdma_ports(self, host: str) -> list[Mapping[str, Any]]:
+        """Ports of RDMA devices as the module ``ibdev2netdev`` returns them; empty where they were not asked for."""
+        return as_list(((self.nodes.get(host) or {}).get("rdma") or {}).get("devices"))
+
+    def interfaces(self, host: str) -> list[Mapping[str, Any]]:
+        return as_list(((self.nodes.get(host) or {}).get("network") or {}).get("interfaces"))
+
+    @property
+    def head(self) -> str | None:
+        return next((host for host, values in self.hosts.items() if values.get("spark_rank") == 0), None)
+
+    def who(self, hosts: Iterable[str]) -> str:
+        named = list(hosts)
+        if len(named) > 1 and len(named) == len(self.hosts):
+            return f"all {len(named)} sparks"
+        return ", ".join(named)
+
+
+Judge = Callable[[Context], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A row of the table of checks.
+
+    ``title`` completes "Found when …", ``why`` says what goes wrong without it; both are shown to people. ``fixed``
+    says why its severity cannot be changed, for what would otherwise destroy something or cannot work at all. ``needs``
+    names the parts of ``node_info`` that are read only on demand.
+
+    Findings of a check have the severity of the check, except those that it makes ``info`` itself: what could not be
+    checked, or what this very run puts right.
+    """
+
+    name: str
+    layers: frozenset[str]
+    judge: Judge
+    title: str
+    why: str
+    level: str = FAIL
+    fixed: str = ""
+    needs: frozenset[str] = frozenset()
+
+    def level_for(self, settings: Settings) -> str:
+        wanted = settings.severity.get(self.name)
+        return wanted if wanted in LEVELS and not self.fixed else self.level
+
+
+# -- small helpers
+
+
+def versions_by_host(context: Context, value: Callable[[str, Mapping[str, Any]], Any]) -> dict[str, list[str]]:
+    """``{version: [hosts]}`` of the hosts for which ``value(host, node)`` is known."""
+    found: dict[str, list[str]] = {}
+    for host, node in context.nodes.items():
+        version = value(host, node)
+        if version:
+            found.setdefault(str(version), []).append(host)
+    return found
+
+
+def environment_path(context: Context, host: str) -> str | None:
+    """The engine's Python environment (venv) on a node."""
+    value = context.value(host, "engine_venv_path", "/opt/sparkmatrix/engine")
+    return value if isinstance(value, str) and value.startswith("/") else None
+
+
+def nccl_version(context: Context, host: str) -> str | None:
+    """The NCCL that the engine loads: that of its environment, else the package; None when neither is there."""
+    node = context.nodes.get(host) or {}
+    environment = (node.get("environments") or {}).get(environment_path(context, host)) or {}
+    return environment.get("nccl") or (node.get("nccl") or {}).get("system")
+
+
+def fabric_interfaces(context: Context, host: str) -> set[str]:
+    """Interfaces of the fabric: those in the fact of an earlier run, and those named like a ConnectX-7's."""
+    document = (context.local_facts.get(host) or {}).get("sparkmatrix")
+    rails = document.get("rails") if isinstance(document, Mapping) else None
+    named = {str(rail.get("netdev")) for rail in as_list(rails) if isinstance(rail, Mapping)}
+    return named | {item["name"] for item in context.interfaces(host) if _CONNECTX_NAME.match(item["name"])}
+
+
+def as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def whole(value: Any) -> int:
+    """The value as a positive whole number, 0 for everything else."""
+    text = str(value).strip()
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def as_version(text: str, parts: int = 2) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:parts])
+
+
+def as_address(text: Any) -> str | None:
+    try:
+        return str(ipaddress.ip_address(str(text)))
+    except ValueError:
+        return None
+
+
+def as_network(text: Any) -> Network | None:
+    """A network from ``10.0.0.0/24``, ``10.0.0.7/24`` or one address; None for ``default`` and everything else."""
+    try:
+        return ipaddress.ip_network(str(text), strict=False)
+    except ValueError:
+        return None

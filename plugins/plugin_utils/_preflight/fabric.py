@@ -1,0 +1,551 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the fabric: what makes a link that looks healthy slow, or a change of it dangerous."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
+    AFTER_FABRIC,
+    FABRIC,
+    WARN,
+    WHOLE,
+    Check,
+    Context,
+    Network,
+    as_list,
+    as_network,
+    as_version,
+    fabric_interfaces,
+    nccl_version,
+)
+
+CABLE_GBPS = 200.0  # a Spark's QSFP cable
+HALF_GTS, HALF_LANES = 32.0, 4  # PCIe of each half: Gen5 x4
+MIN_RING_NCCL = (2, 30, 7)  # NCCL_IB_SUBNET_AWARE_ROUTING in the main line
+# What Docker names its bridges: the default one, and those of its networks.
+_DOCKER = re.compile(r"^(docker\d+|br-[0-9a-f]{12})$")
+
+
+def is_docker(name: Any) -> bool:
+    return bool(_DOCKER.match(str(name or "")))
+
+
+def links(context: Context, host: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """``(device, port)`` of the ConnectX halves that have a link."""
+    for port in context.rdma_ports(host):
+        if port.get("driver") == "mlx5_core" and port.get("carrier") and port.get("link_layer") != "InfiniBand":
+            yield f"{port.get('rdma_device')} ({port.get('netdev')})", port
+
+
+def wants_fabric(context: Context, host: str) -> bool:
+    return len(context.hosts) > 1 and context.value(host, "fabric_topology", "auto") != "single"
+
+
+def over_rdma(context: Context, host: str) -> bool:
+    return str(context.value(host, "fabric_transport", "auto")) != "socket"
+
+
+def check_subnets(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        subnets = [n for n in map(as_network, as_list(context.value(host, "fabric_subnets", []))) if n is not None]
+        network = node.get("network") or {}
+        own = fabric_interfaces(context, host)
+        used: dict[Network, str] = {}
+        for interface in network.get("interfaces") or []:
+            if interface["name"] in own or is_docker(interface["name"]) or interface["name"] == "lo":
+                continue
+            for item in interface["addresses"]:
+                found = as_network(f"{item['address']}/{item.get('prefix') or ''}".rstrip("/"))
+                if found is not None and item.get("scope") != "link":
+                    used.setdefault(found, f"address {item['address']} on {interface['name']}")
+        for route in network.get("routes") or []:
+            found = as_network(route["dst"])
+            ours = route.get("dev") in own or is_docker(route.get("dev"))
+            if found is not None and found.prefixlen > 0 and not ours and not found.is_link_local:
+                used.setdefault(found, f"route {route['dst']} through {route.get('dev') or route.get('type')}")
+        for subnet in subnets:
+            for other, what in used.items():
+                if subnet.version == other.version and subnet.overlaps(other):
+                    yield Finding(
+                        host,
+                        f"the fabric subnet {subnet} overlaps {what}",
+                        "Choose other fabric_subnets",
+                    )
+                    break
+
+
+def check_management(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        interface = (node.get("network") or {}).get("connection_interface")
+        if interface and interface in fabric_interfaces(context, host):
+            yield Finding(
+                host,
+                "Ansible reaches the machine over a fabric interface",
+                "Use the machine's other network (10GbE or Wi-Fi) in ansible_host",
+                str(interface),
+            )
+
+
+def check_fabric_fact(context: Context) -> Iterator[Finding]:
+    if "fabric" in context.layers:
+        return
+    for host in context.nodes:
+        if host not in context.local_facts:
+            continue
+        try:
+            fact = fabric_fact.load((context.local_facts[host] or {}).get("sparkmatrix"), host)
+            fabric_fact.require_applied(fact)
+        except SparkError as exc:
+            yield Finding(host, exc.found, exc.remedy, fabric_fact.FACT_PATH)
+            continue
+        rank = context.hosts.get(host, {}).get("spark_rank")
+        if fact.nodes != len(context.hosts) or fact.rank != rank:
+            yield Finding(
+                host,
+                f"the fabric was made for rank {fact.rank} of {fact.nodes},"
+                f" the inventory says {rank} of {len(context.hosts)}",
+                fabric_fact.REMEDY,
+                fabric_fact.FACT_PATH,
+            )
+
+
+def check_docker(context: Context) -> Iterator[Finding]:
+    for host in context.nodes:
+        subnets = as_list(context.value(host, "fabric_subnets", [])) if wants_fabric(context, host) else []
+        wanted = {n: "fabric" for n in map(as_network, subnets) if n}
+        # The other machines' management addresses, too: answers to them would end in the bridge.
+        for other, node in context.nodes.items():
+            carrier = (node.get("network") or {}).get("connection_interface")
+            for interface in context.interfaces(other):
+                if interface["name"] == carrier:
+                    wanted.update(dict.fromkeys(_networks(interface), "management"))
+        for interface in context.interfaces(host):
+            if not is_docker(interface["name"]):
+                continue
+            for own in _networks(interface):
+                hit = next((item for item in wanted if item.version == own.version and item.overlaps(own)), None)
+                if hit is not None:
+                    yield Finding(
+                        host,
+                        f"Docker's network {own} overlaps the {wanted[hit]} network {hit}",
+                        'Set "bip" and "default-address-pools" in /etc/docker/daemon.json to other networks, then '
+                        "systemctl restart docker (docker network rm for networks of your own)",
+                        str(interface["name"]),
+                    )
+
+
+def _networks(interface: Mapping[str, Any]) -> list[Network]:
+    found = (
+        as_network(f"{item['address']}/{item.get('prefix') or ''}".rstrip("/"))
+        for item in interface.get("addresses") or []
+        if item.get("scope") not in ("link", "host")
+    )
+    return [item for item in found if item is not None]
+
+
+_ABSENT = {
+    "nic_removed": (
+        "all ConnectX functions are gone: the platform removes them when no QSFP cable is plugged at boot",
+        "Plug the cable at both ends and reboot; if it is plugged, power the machine off for a minute",
+    ),
+    "class_missing": (
+        "there is no RDMA device and no ConnectX function on the PCI bus",
+        "Check the machine (lspci); for a fabric without RDMA set fabric_transport: socket",
+    ),
+    "driver_not_loaded": (
+        "the ConnectX functions are there, but no RDMA device",
+        "Run modprobe mlx5_ib and look for mlx5 in dmesg; or set fabric_transport: socket, several times slower",
+    ),
+    "unreadable": ("the RDMA devices cannot be read", "See the kernel log: dmesg"),
+}
+
+
+def check_nic(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        rdma = node.get("rdma") or {}
+        reason = rdma.get("reason")
+        if reason not in _ABSENT or not wants_fabric(context, host):
+            continue
+        # Without RDMA any netdev will do; where the platform removed the NIC, there is none of those either.
+        if reason == "nic_removed" or over_rdma(context, host):
+            found, remedy = _ABSENT[reason]
+            yield Finding(host, found, remedy, "ConnectX-7")
+
+
+def _speed(port: Mapping[str, Any]) -> float:
+    return float(port.get("speed_gbps") or port.get("rate_gbps") or 0)
+
+
+def check_link_speed(context: Context) -> Iterator[Finding]:
+    # Two 100G cables per machine carry 200G together: a cabling of its own, if every machine has it.
+    cabled = [[port for _device, port in links(context, host)] for host in context.nodes]
+    pair = all(
+        {_speed(port) for port in ports} == {100.0} and len({port.get("phys_port_name") for port in ports}) == 2
+        for ports in cabled
+        if ports
+    )
+    for host in context.nodes:
+        for device, port in links(context, host):
+            speed = _speed(port)
+            if 0 < speed < CABLE_GBPS:
+                yield Finding(
+                    host,
+                    f"the link runs at {speed:g} Gb/s, not {CABLE_GBPS:g}",
+                    "Nothing to do: every machine has two cables of 100G"
+                    if pair
+                    else "Use a 200G cable; on a switch set the port to 200G without autonegotiation",
+                    device,
+                    "info" if pair else "error",
+                )
+
+
+def check_pcie(context: Context) -> Iterator[Finding]:
+    for host in context.nodes:
+        for device, port in links(context, host):
+            pci = port.get("pci") or {}
+            speed, width = pci.get("link_speed_gts"), pci.get("link_width")
+            if (speed is not None and speed < HALF_GTS) or (width is not None and width < HALF_LANES):
+                yield Finding(
+                    host,
+                    f"its PCIe link runs at {speed or 0:g} GT/s x{width or 0}, a Spark's at"
+                    f" {HALF_GTS:g} GT/s x{HALF_LANES}",
+                    "Update the firmware (fwupdmgr update), then power the machine off for a minute",
+                    device,
+                )
+
+
+def check_bond(context: Context) -> Iterator[Finding]:
+    for host in context.nodes:
+        own = fabric_interfaces(context, host)
+        members: dict[str, list[str]] = defaultdict(list)
+        for interface in context.interfaces(host):
+            if interface.get("master"):
+                members[str(interface["master"])].append(interface["name"])
+        for interface in context.interfaces(host):
+            name = interface["name"]
+            inside = sorted(own & set(members.get(name, [])))
+            # An empty bond is what is left of one: nobody uses it, and it takes its members back when they appear.
+            if inside or (interface.get("kind") == "bond" and not members.get(name)):
+                what = f"holds {', '.join(inside)}" if inside else "is left over, without a member"
+                yield Finding(
+                    host,
+                    f"the {interface.get('kind') or 'bond'} {name} {what}",
+                    f"Remove it where it is declared (netplan: bonds/bridges; nmcli con delete {name}), then: ip link "
+                    f"delete {name}",
+                    name,
+                )
+        for path, names in (context.nodes[host].get("netplan_bonds") or {}).items():
+            inside = sorted(own & set(names))
+            if inside:
+                yield Finding(
+                    host,
+                    f"it bonds {', '.join(inside)}",
+                    f"Take the bond out of the file: mv {path} {path}.old; netplan generate",
+                    path,
+                )
+
+
+def check_duplicate_mac(context: Context) -> Iterator[Finding]:
+    owners: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for host, node in context.nodes.items():
+        wanted = fabric_interfaces(context, host) | {str((node.get("network") or {}).get("connection_interface"))}
+        for interface in context.interfaces(host):
+            if interface["name"] in wanted and interface.get("mac"):
+                owners[str(interface["mac"]).lower()].append((host, interface["name"]))
+    for mac, places in owners.items():
+        hosts = list(dict.fromkeys(host for host, _name in places))
+        if len(hosts) > 1 and mac != "00:00:00:00:00:00":
+            yield Finding(
+                ", ".join(hosts),
+                f"the MAC address {mac} is on {' and '.join(f'{host} {name}' for host, name in places)}",
+                "Take away macaddress/cloned-mac-address in netplan, NetworkManager or udev on all but one",
+                places[0][1],
+            )
+
+
+def check_netplan_mode(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        for path, mode in (node.get("netplan_modes") or {}).items():
+            # What packages ship below /lib is theirs.
+            if mode and int(mode, 8) & 0o077 and not path.startswith("/lib/"):
+                yield Finding(host, f"its mode is {mode}", f"sudo chmod 600 {path}", path)
+
+
+def check_lldpad(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        state = (node.get("units") or {}).get("lldpad.service") or {}
+        if state.get("active") in ("active", "activating", "reloading"):
+            yield Finding(
+                host,
+                "lldpad runs",
+                "sudo systemctl disable --now lldpad.service lldpad.socket (lldpd, another program, may stay)",
+                "lldpad.service",
+            )
+
+
+def check_nccl_conf(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        fact = context.fact(host)
+        ours = fact.environment if fact else {}
+        for path, settings in ((node.get("nccl") or {}).get("settings") or {}).items():
+            other = [f"{name}={value}" for name, value in settings.items() if ours.get(name) != value]
+            if other:
+                yield Finding(
+                    host,
+                    f"it sets {', '.join(other)}",
+                    f"Move what you need into fabric_environment, then: sudo mv {path} {path}.old",
+                    path,
+                )
+
+
+def _ring(context: Context, host: str) -> str:
+    """``ring`` or ``mixed`` where that is known, ``perhaps`` where both cages of every node are cabled, else empty."""
+    declared = str(context.value(host, "fabric_topology", "auto"))
+    fact = context.fact(host)
+    known = declared if declared != "auto" else fact.topology if fact else ""
+    if known:
+        return known if known in ("ring", "mixed") else ""
+    cages = [{port.get("phys_port_name") for _device, port in links(context, other)} for other in context.nodes]
+    return "perhaps" if len(cages) > 2 and all(len(found) > 1 for found in cages) else ""
+
+
+def check_nccl_ring(context: Context) -> Iterator[Finding]:
+    wanted = ".".join(map(str, MIN_RING_NCCL))
+    remedy = f"Install NCCL {wanted} or later (nvidia-nccl-cu13 in the engine's environment, or the package libnccl2)"
+    for host, node in context.nodes.items():
+        kind = _ring(context, host)
+        if not kind or not over_rdma(context, host) or ("environments" not in node and "nccl" not in node):
+            continue
+        version = nccl_version(context, host)
+        where = "if this is a ring, it" if kind == "perhaps" else f"the topology {kind}"
+        if version is None:
+            yield Finding(
+                host,
+                f"not checked: {where} needs NCCL {wanted} or later, and no NCCL was found yet",
+                remedy,
+                severity="info",
+            )
+        elif as_version(version, 3) < MIN_RING_NCCL:
+            yield Finding(
+                host,
+                f"NCCL is {version}, {where} needs {wanted} or later",
+                f"{remedy}; with NVIDIA's patched branch set preflight_severity: {{nccl_ring: warn}}",
+                severity="info" if kind == "perhaps" else "error",
+            )
+
+
+def _rails(context: Context, host: str) -> Iterator[tuple[fabric_fact.FabricFact, fabric_fact.Rail, set[str]]]:
+    """Rails of an applied fact, each with the IPv4 addresses that its interface has now; only where both are known."""
+    fact = context.fact(host)
+    present = {item["name"]: item for item in context.interfaces(host)}
+    if fact is None or fact.state != "applied":
+        return
+    for rail in fact.rails:
+        if rail.netdev in present:
+            yield fact, rail, {str(item["address"]) for item in present[rail.netdev].get("addresses") or []}
+
+
+def _severity(context: Context) -> str:
+    """What the fabric layer of this very run puts right is only told."""
+    return "info" if "fabric" in context.layers else "error"
+
+
+def check_half_address(context: Context) -> Iterator[Finding]:
+    for host in context.nodes:
+        for _fact, rail, addresses in _rails(context, host):
+            if rail.address not in addresses:
+                twin = f"the half on PCIe path {rail.pcie_path} of cage {rail.cage}"
+                yield Finding(
+                    host,
+                    f"{twin} has lost its address {rail.address}",
+                    "This run sets it again" if "fabric" in context.layers else fabric_fact.REMEDY,
+                    f"{rail.rdma_device} ({rail.netdev})",
+                    _severity(context),
+                )
+
+
+def check_gid_missing(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        gids = node.get("gids")
+        if gids is None:
+            continue
+        present = {item["name"]: item for item in context.interfaces(host)}
+        for device, port in links(context, host):
+            netdev = str(port.get("netdev"))
+            table = {
+                str(gid["ipv4"])
+                for gid in gids
+                if gid.get("device") == port.get("rdma_device") and gid.get("version") == 2 and gid.get("ipv4")
+            }
+            for item in (present.get(netdev) or {}).get("addresses") or []:
+                if item.get("family") == "inet" and str(item["address"]) not in table:
+                    yield Finding(
+                        host,
+                        f"the interface has {item['address']}, and the RDMA device has no RoCE v2 GID for it",
+                        f"Cycle the link: ip link set {netdev} down; ip link set {netdev} up. If it stays away, reboot",
+                        device,
+                    )
+
+
+def check_gid_drift(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        for fact, rail, _addresses in _rails(context, host):
+            now = [
+                int(gid["index"])
+                for gid in node.get("gids") or []
+                if (gid.get("device"), gid.get("port")) == (rail.rdma_device, rail.rdma_port)
+                and gid.get("version") == 2
+                and gid.get("ipv4") == rail.address
+            ]
+            if rail.gid_index is None or not now or rail.gid_index in now:
+                continue
+            fixed = fact.environment.get("NCCL_IB_GID_INDEX")
+            used = f", and NCCL_IB_GID_INDEX={fixed} is exported" if fixed else ""
+            yield Finding(
+                host,
+                f"the GID of {rail.address} moved from index {rail.gid_index} to {now[0]}{used}",
+                "This run writes the fact anew" if "fabric" in context.layers else fabric_fact.REMEDY,
+                f"{rail.rdma_device} ({rail.netdev})",
+                _severity(context),
+            )
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "subnets",
+        FABRIC,
+        check_subnets,
+        "a fabric subnet overlaps an address or route in use",
+        "Addresses outside the fabric would be lost",
+        fixed="addresses outside the fabric would be lost",
+    ),
+    Check(
+        "docker_subnet",
+        WHOLE,
+        check_docker,
+        "a network of Docker (docker0) overlaps a fabric or management subnet",
+        "Packets for other machines end in Docker's bridge",
+    ),
+    Check(
+        "management",
+        FABRIC,
+        check_management,
+        "Ansible's own connection runs over a fabric interface",
+        "This layer reconfigures the interface, and the machine would be cut off",
+        fixed="the machine would be cut off",
+    ),
+    Check(
+        "fabric_fact",
+        AFTER_FABRIC,
+        check_fabric_fact,
+        "the fabric was not applied, or for another inventory",
+        "Every later layer takes addresses and environment from it",
+        fixed="there would be no addresses to work with",
+    ),
+    Check(
+        "nic_removed",
+        WHOLE,
+        check_nic,
+        "the ConnectX-7 is gone (removed by hot-plug) or has no driver",
+        "There is no fabric without it",
+        needs=frozenset({"rdma"}),
+    ),
+    Check(
+        "pcie",
+        WHOLE,
+        check_pcie,
+        "the PCIe link of a cabled half is below Gen5 x4",
+        "This half is slow, and every collective waits for it",
+        WARN,
+        needs=frozenset({"rdma"}),
+    ),
+    Check(
+        "link_speed",
+        WHOLE,
+        check_link_speed,
+        "a cabled half runs at less than 200 Gb/s (two 100G cables on every machine are only told)",
+        "The cable or the switch port halves the bandwidth",
+        WARN,
+        needs=frozenset({"rdma"}),
+    ),
+    Check(
+        "half_address",
+        WHOLE,
+        check_half_address,
+        "a half of the applied fabric has lost its address (only told when the run sets it again)",
+        "The half has no RoCE v2 GID without it and carries nothing: half the bandwidth",
+    ),
+    Check(
+        "gid_missing",
+        WHOLE,
+        check_gid_missing,
+        "an interface has an IPv4 address, and its RDMA device no RoCE v2 GID for it",
+        "The RDMA driver missed the address: ping works, NCCL does not",
+        needs=frozenset({"rdma", "gids"}),
+    ),
+    Check(
+        "gid_drift",
+        WHOLE,
+        check_gid_drift,
+        "a GID has another index than when the fact was written (only told when the run writes it again)",
+        "Programs that were given the index (perftest, UCX, NCCL_IB_GID_INDEX) use another address or none",
+        WARN,
+        needs=frozenset({"gids"}),
+    ),
+    Check(
+        "bond",
+        FABRIC,
+        check_bond,
+        "a bond or bridge holds a fabric interface, or a bond without members is left over",
+        "RDMA does not use both halves through a bond, and addresses of its members are ignored",
+    ),
+    Check(
+        "duplicate_mac",
+        WHOLE,
+        check_duplicate_mac,
+        "two machines have one MAC address on fabric or management",
+        "Switches send the frames of both to one of them",
+    ),
+    Check(
+        "netplan_mode",
+        FABRIC,
+        check_netplan_mode,
+        "others than root can read a netplan file",
+        "netplan complains at every call; such files hold Wi-Fi and VPN secrets",
+        WARN,
+    ),
+    Check(
+        "lldpad",
+        FABRIC,
+        check_lldpad,
+        "lldpad runs",
+        "It owns DCB and undoes PFC and trust settings",
+        WARN,
+    ),
+    Check(
+        "nccl_conf",
+        WHOLE,
+        check_nccl_conf,
+        "`/etc/nccl.conf` or the service user's `~/.nccl.conf` sets what the fabric does not set",
+        "NCCL obeys it silently wherever our environment has no value",
+        WARN,
+        needs=frozenset({"nccl"}),
+    ),
+    Check(
+        "nccl_ring",
+        WHOLE,
+        check_nccl_ring,
+        "a ring or mixed fabric, and NCCL is older than 2.30.7",
+        "Older ones do not know which subnet leads to which neighbour (NCCL_IB_SUBNET_AWARE_ROUTING)",
+        needs=frozenset({"rdma", "nccl"}),
+    ),
+)

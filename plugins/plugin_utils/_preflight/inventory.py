@@ -1,0 +1,405 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the inventory alone: no machine is contacted."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import ipaddress
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import acme as gateway_acme
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.vllm import DATA_PARALLEL_RPC_PORT
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import DASHBOARD_PORT, GCS_PORT
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
+    ANY,
+    LABEL,
+    WHOLE,
+    Check,
+    Context,
+    as_address,
+    as_list,
+    whole,
+)
+
+FABRIC_BANDWIDTH_PORT = 18515  # perftest's own
+
+
+def check_names(context: Context) -> Iterator[Finding]:
+    for host in context.hosts:
+        labels = host.rstrip(".").split(".")
+        if as_address(host) is None and (len(host) > 253 or not all(LABEL.match(label) for label in labels)):
+            yield Finding(
+                host,
+                "the inventory name is no valid host name",
+                "Use letters, digits and '-' (RFC 1123); the address belongs in ansible_host",
+            )
+
+
+def check_ranks(context: Context) -> Iterator[Finding]:
+    owners: dict[int, list[str]] = defaultdict(list)
+    complete = True
+    for host, values in context.hosts.items():
+        rank = values.get("spark_rank")
+        if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0:
+            owners[rank].append(host)
+            continue
+        complete = False
+        if rank is None:
+            found = "spark_rank is not set"
+        elif isinstance(rank, str) and rank.strip().isdigit():
+            found = f"spark_rank is the text {rank!r}, not a number"
+        else:
+            found = f"spark_rank is {rank!r}, expected a whole number from 0"
+        yield Finding(
+            host, found, "Give each machine its own spark_rank in the inventory, without quotes; 0 is the head"
+        )
+    for rank, hosts in sorted(owners.items()):
+        if len(hosts) > 1:
+            complete = False
+            yield Finding(
+                ", ".join(hosts), f"spark_rank {rank} is given {len(hosts)} times", "Give each machine its own"
+            )
+    if complete and owners and 0 not in owners:
+        yield Finding("inventory", "no machine is the head (spark_rank 0)", "Give one machine spark_rank: 0")
+
+
+def check_rank_gaps(context: Context) -> Iterator[Finding]:
+    """A removed machine leaves a gap, and whoever closed it would renumber another; so does a typing mistake."""
+    if any(check_ranks(context)):
+        return
+    numbers = {int(values["spark_rank"]) for values in context.hosts.values()}
+    gaps = sorted(set(range(max(numbers, default=0))) - numbers)
+    if gaps:
+        shown = ", ".join(map(str, gaps[:8])) + (", …" if len(gaps) > 8 else "")
+        yield Finding(
+            "inventory",
+            f"no machine has spark_rank {shown}, and one has {max(numbers)}",
+            "Right after removing a machine, whose rank stays free; else correct spark_rank",
+        )
+
+
+def check_addresses(context: Context) -> Iterator[Finding]:
+    owners: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for host, values in context.hosts.items():
+        address = str(values.get("ansible_host") or host).lower()
+        owners[address, str(values.get("ansible_port") or 22)].append(host)
+    for (address, _port), hosts in owners.items():
+        if len(hosts) > 1:
+            yield Finding(
+                ", ".join(hosts),
+                f"ansible_host is {address} for {len(hosts)} machines",
+                "Give each machine its own address",
+            )
+
+
+def check_unknown(context: Context) -> Iterator[Finding]:
+    # A role without a specification documents nothing, so nothing can be said about its names.
+    documented = {f"{variable.role}_" for variable in context.variables.values()}
+    prefixes = tuple(prefix for prefix in preflight_variables.prefixes(context.layers) if prefix in documented)
+    where: dict[str, list[str]] = defaultdict(list)
+    for host, values in context.hosts.items():
+        for name in {*values, *context.broken.get(host, {})}:
+            if name.startswith(prefixes) and name not in context.variables:
+                where[name].append(host)
+    for name, hosts in sorted(where.items()):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in context.settings.ignored_variables):
+            continue
+        close = difflib.get_close_matches(name, context.variables, n=1, cutoff=0.75)
+        hint = f"Did you mean {close[0]}?" if close else "See the README of the role for its variables"
+        yield Finding(
+            context.who(h for h in context.hosts if h in hosts),
+            f"there is no variable {name}",
+            f"{hint} (a name of your own may be listed in preflight_ignored_variables)",
+        )
+
+
+def check_types(context: Context) -> Iterator[Finding]:
+    prefixes = preflight_variables.prefixes(context.layers)
+    where: dict[str, list[str]] = defaultdict(list)
+    for host, values in context.hosts.items():
+        for name, message in context.broken.get(host, {}).items():
+            where[f"{name} cannot be evaluated: {message}"].append(host)
+        for name, value in values.items():
+            variable = context.variables.get(name)
+            # spark_rank has a check of its own.
+            if variable is None or name == "spark_rank" or not name.startswith(prefixes):
+                continue
+            complaint = preflight_variables.complaint(variable, value)
+            if complaint:
+                where[complaint].append(host)
+    for complaint, hosts in where.items():
+        name = complaint.split(" ", 1)[0]
+        text = context.variables[name].description if name in context.variables else ""
+        yield Finding(context.who(hosts), complaint, f"It says: {text}" if text else f"Correct {name} in the inventory")
+
+
+def check_parallel(context: Context) -> Iterator[Finding]:
+    names = ("engine_tensor_parallel_size", "engine_pipeline_parallel_size", "engine_data_parallel_size")
+    head = context.head
+    # With several services the plan judges each by its own nodes.
+    if head is None or context.value(head, "engine_services", []):
+        return
+    sizes = {name: context.hosts[head].get(name) for name in names}
+    tensor, pipeline = (whole(sizes[name]) for name in names[:2])
+    if not tensor or not pipeline:
+        return
+    data = whole(sizes[names[2]]) or 1
+    nodes = len(context.hosts)
+    if tensor * pipeline * data != nodes:
+        product = " x ".join(f"{name} {value}" for name, value in zip(names, (tensor, pipeline, data)) if sizes[name])
+        yield Finding(
+            "inventory",
+            f"{product} = {tensor * pipeline * data} ranks, and there are {nodes} machines with one GPU each",
+            f"Make the product {nodes}, or leave one of them out to have it computed",
+        )
+
+
+def check_keeper(context: Context) -> Iterator[Finding]:
+    for allowed in limits.RANGES:
+        where: dict[str, list[str]] = defaultdict(list)
+        for host, values in context.hosts.items():
+            found = limits.outside(values.get(allowed.variable), allowed)
+            if found:
+                where[found].append(host)
+        for found, hosts in where.items():
+            yield Finding(context.who(hosts), found, f"Choose {allowed.variable} in this range, or leave it out")
+
+
+def check_limit(context: Context) -> Iterator[Finding]:
+    missing = [host for host in context.hosts if host not in context.play_hosts]
+    if missing and context.play_hosts:
+        layers = ", ".join(sorted(context.layers & WHOLE))
+        yield Finding(
+            ", ".join(missing),
+            f"left out by --limit, but {layers} must see every machine",
+            "Run without --limit; to use fewer machines for good, take the others out of the group 'sparks'",
+        )
+
+
+# Options of the module gateway, and the variables of the role that hold them.
+DOOR: Mapping[str, tuple[str, Any]] = {
+    "listen": ("gateway_listen", []),
+    "port": ("gateway_port", 8443),
+    "local_port": ("gateway_local_port", 8081),
+    "keys": ("gateway_keys", [{"name": "default"}]),
+    "paths": ("gateway_paths", list(nginx.PATHS)),
+    "max_request_mib": ("gateway_max_request_mib", 8),
+    "requests_per_minute": ("gateway_requests_per_minute", 600),
+    "burst": ("gateway_burst", 100),
+    "concurrent": ("gateway_concurrent_requests", 64),
+    "timeout": ("gateway_timeout_s", 3600),
+    "tls": ("gateway_tls", "off"),
+    "tls_names": ("gateway_tls_names", []),
+    "certificate": ("gateway_tls_certificate", ""),
+    "certificate_key": ("gateway_tls_certificate_key", ""),
+    "allow_from": ("gateway_allow_from", []),
+    "limit_nofile": ("gateway_limit_nofile", 16384),
+}
+
+ACME: Mapping[str, tuple[str, Any]] = {
+    "directory": ("gateway_acme_directory", gateway_acme.LETS_ENCRYPT),
+    "email": ("gateway_acme_email", ""),
+    "agree_tos": ("gateway_acme_agree_tos", False),
+    "port": ("gateway_acme_port", gateway_acme.CALLED_PORT),
+    "ca_certificate": ("gateway_acme_ca_certificate", ""),
+    "allow_from": ("gateway_acme_allow_from", []),
+}
+
+
+def door_wanted(context: Context) -> bool:
+    """Whether the head gets a door: without gateway_listen there is none, and upgrade and rollback open none."""
+    head = context.head
+    if head is None or context.value(head, "gateway_state") == "absent":
+        return False
+    # Nothing is known of the head before it has been read.
+    managed = context.nodes.get(head, {}).get("managed", [nginx.SET])
+    if "gateway" in context.followed and nginx.SET not in managed:
+        return False
+    return bool(context.value(head, "gateway_listen", []))
+
+
+def door_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
+    """(port, variable, addresses) where the door of the head listens, as far as the head's interfaces are known.
+
+    The challenge of an ACME authority is answered at one of the door's addresses, or at all: the role looks closely.
+    """
+    head = context.head or ""
+    interfaces = {
+        item["name"]: [str(one["address"]) for one in as_list(item.get("addresses")) if one.get("scope") != "link"]
+        for item in context.interfaces(head)
+    }
+    addresses: list[str] = []
+    for item in map(str, as_list(context.value(head, "gateway_listen", []))):
+        own = as_address(item)
+        addresses += [own] if own else interfaces.get(item) or [nginx.EVERYWHERE[0]]
+    outside = [one for one in addresses if not ipaddress.ip_address(one).is_loopback]
+    found = [("gateway_port", 8443, addresses), ("gateway_local_port", 8081, ["127.0.0.1"])]
+    if context.value(head, "gateway_tls") == "acme":
+        found.append(("gateway_acme_port", gateway_acme.CALLED_PORT, outside))
+    return [(whole(context.value(head, name, usual)), name, where) for name, usual, where in found]
+
+
+def service_ports(context: Context) -> list[tuple[str, int, str]]:
+    """(node that listens, port, what) of every service; a wrong entry is for the plan to refuse."""
+    head = context.head or ""
+    port = whole(context.value(head, "engine_port", 8000))
+    entries = [one for one in as_list(context.value(head, "engine_services", [])) if isinstance(one, Mapping)]
+    if not entries:
+        return [(head, port, "engine_port")]
+    found = []
+    for entry in entries:
+        nodes = [str(node) for node in as_list(entry.get("nodes")) if str(node) in context.hosts]
+        number = whole(entry.get("port", port))
+        found.append((nodes[0] if nodes else head, number, f"port of the service {entry.get('name')}"))
+    return found
+
+
+def cluster_ports(context: Context) -> dict[int, str]:
+    """``{port: what}`` of everything on the head but the door and the engines' API."""
+    head = context.head or ""
+    variables = {
+        "ray_port": GCS_PORT,
+        "ray_dashboard_port": DASHBOARD_PORT,
+        "engine_rendezvous_port": Wishes.rendezvous_port,
+        "fabric_bandwidth_port": FABRIC_BANDWIDTH_PORT,
+    }
+    found = {whole(context.value(head, name, usual)): name for name, usual in variables.items()}
+    return {DATA_PARALLEL_RPC_PORT: "the port of vLLM's data parallel ranks", **found}
+
+
+def check_door(context: Context) -> Iterator[Finding]:
+    if not door_wanted(context):
+        return
+    head = context.head or ""
+    values = {option: context.value(head, name, usual) for option, (name, usual) in DOOR.items()}
+    acme = {option: context.value(head, name, usual) for option, (name, usual) in ACME.items()}
+    for name, _usual in (*DOOR.values(), *ACME.values()):
+        variable = context.variables.get(name)
+        if variable and preflight_variables.complaint(variable, context.value(head, name)):
+            return  # the check `types` says it
+    try:
+        numbers = {option: int(values[option]) for option, (_name, usual) in DOOR.items() if isinstance(usual, int)}
+        usual = {"host": "127.0.0.1", "key": False, "task": "generate"}
+        engines = [
+            {
+                **usual,
+                "name": f"engine{number}",
+                "model": str(number),
+                "port": port,
+                "host": usual["host"] if node == head else node,
+            }
+            for number, (node, port, _what) in enumerate(service_ports(context))
+        ]
+        acme |= {
+            "port": int(acme["port"]),
+            "agree_tos": str(acme["agree_tos"]).strip().lower() in ("true", "yes", "on", "1", "y", "t"),
+        }
+        door = nginx.door({**values, **numbers, "engines": engines, "acme": acme})
+    except SparkError as exc:
+        yield Finding(head, exc.found, exc.remedy)
+        return
+    except (KeyError, TypeError, ValueError):
+        yield Finding(head, "gateway_keys is no list of {name, key}", "Write - name: alice, with or without a key")
+        return
+    for problem in nginx.problems(door):
+        found, _dot, remedy = problem.rstrip(".").partition(". ")
+        yield Finding(head, found, remedy)
+    own = {"gateway_port": door.port, "gateway_local_port": door.local_port}
+    if door.tls == "acme":
+        own["gateway_acme_port"] = door.acme.port
+    others = cluster_ports(context)
+    for name, port in own.items():
+        if port in others:
+            yield Finding(head, f"{name} is {port}, which is {others[port]}, too", f"Choose another {name}")
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "names",
+        ANY,
+        check_names,
+        "an inventory name is no valid host name",
+        "Other nodes know the machine by this name",
+    ),
+    Check(
+        "ranks",
+        ANY,
+        check_ranks,
+        "`spark_rank` is missing, no number or given twice, or no machine has 0",
+        "Addresses follow from it, and 0 is the head",
+        fixed="every address follows from the rank",
+    ),
+    Check(
+        "rank_gaps",
+        ANY,
+        check_rank_gaps,
+        "ranks between 0 and the highest are not used",
+        "A removed machine leaves a gap; so does a typing mistake, which would give a machine another address",
+        level="warn",
+    ),
+    Check(
+        "addresses",
+        ANY,
+        check_addresses,
+        "two machines have one management address",
+        "One machine would be configured twice, as two",
+        fixed="one machine would be changed under two names at once",
+    ),
+    Check(
+        "unknown_variables",
+        ANY,
+        check_unknown,
+        "a variable with one of our prefixes does not exist",
+        "A misspelled variable changes nothing, silently",
+    ),
+    Check(
+        "types",
+        ANY,
+        check_types,
+        "a value has the wrong type, or its template fails",
+        "A role would stop half way, or take the value for something else",
+        fixed="a role would stop half way",
+    ),
+    Check(
+        "parallel_sizes",
+        frozenset({"plan", "engine"}),
+        check_parallel,
+        "tensor x pipeline x data parallel size is not the number of machines",
+        "Every machine has one GPU and is one rank",
+    ),
+    Check(
+        "keeper",
+        frozenset({"engine"}),
+        check_keeper,
+        "a time limit or a number of the keeper is outside its range",
+        "The keeper would restart what works, or leave alone what does not",
+        fixed="the layer engine refuses it",
+    ),
+    Check(
+        "door",
+        frozenset({"gateway"}),
+        check_door,
+        "the settings of the door contradict each other or would open what is not for clients",
+        "The layer gateway would refuse them after everything else has run",
+        fixed="the layer gateway refuses them",
+    ),
+    Check(
+        "limit",
+        WHOLE,
+        check_limit,
+        "`--limit` leaves machines out",
+        "A plan for some machines breaks the others",
+        fixed="a plan for some machines breaks the others",
+    ),
+)

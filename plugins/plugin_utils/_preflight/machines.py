@@ -1,0 +1,539 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the machines one by one and against each other, beside the fabric."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
+    ANY,
+    GIB,
+    GPU,
+    SERVING,
+    WARN,
+    WHOLE,
+    Check,
+    Context,
+    as_version,
+    environment_path,
+    nccl_version,
+    versions_by_host,
+    whole,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.inventory import (
+    door_listeners,
+    door_wanted,
+    service_ports,
+)
+
+# Programs per layer, with the Debian/Ubuntu package that has each.
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "os_stabilization": {"systemctl": "systemd", "sysctl": "procps"},
+    "fabric": {
+        "ip": "iproute2",
+        "netplan": "netplan.io",
+        "networkctl": "systemd",
+        "ping": "iputils-ping",
+        "systemd-run": "systemd",
+    },
+    "ray": {"systemctl": "systemd", "journalctl": "systemd"},
+    "engine": {"systemctl": "systemd", "journalctl": "systemd"},
+    "gateway": {"systemctl": "systemd", "journalctl": "systemd", "ip": "iproute2"},
+}
+# Ports that a layer opens on the head: variables that hold them, with what is assumed where none of them is documented.
+PORTS: Mapping[str, Mapping[str, int]] = {
+    "ray": {"ray_port": 6379, "ray_dashboard_port": 8265},
+}
+OUR_UNITS = "sparkmatrix-"
+STATE_DIR = "/var/lib/sparkmatrix"
+MIN_ENGINE_PYTHON = (3, 11)  # vLLM's wheels, see roles/engine/defaults/main.yml
+
+
+def check_reached(context: Context) -> Iterator[Finding]:
+    for host, message in context.failures.items():
+        text = " ".join(message.split()).removeprefix("Task failed: ")
+        lower = text.lower()
+        if "sudo" in lower or "become" in lower or "privilege" in lower:
+            remedy = "Add -K to type the sudo password, or let the user run sudo without one (a file in /etc/sudoers.d)"
+        elif "host key" in lower:
+            remedy = "Log in once by hand to accept the machine's key: ssh <user>@<address>"
+        elif "permission denied" in lower:
+            remedy = "Check ansible_user, and copy your key with ssh-copy-id; add -k to type a password"
+        elif "resolve" in lower:
+            remedy = "Write the machine's address in ansible_host"
+        elif "timed out" in lower or "no route" in lower or "refused" in lower or "unreachable" in lower:
+            remedy = "Is the machine on, and is ansible_host its management address? Try ssh by hand"
+        elif "interpreter" in lower or "python" in lower:
+            remedy = "Install python3 (at least 3.9) on the machine"
+        else:
+            remedy = "Try it by hand: ansible -m sparkmatrix.cluster.node_info <host> -b -vvv"
+        yield Finding(host, f"the machine could not be read: {text or 'no reason given'}", remedy)
+
+
+def check_root(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        if node.get("uid") != 0:
+            yield Finding(
+                host,
+                f"tasks run with user id {node.get('uid')}, not as root",
+                "Leave become: true in place; the login user needs sudo to root",
+            )
+
+
+def check_systemd(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        if not node.get("systemd"):
+            yield Finding(
+                host, "systemd is not the init system", "Use DGX OS or another distribution that boots with it"
+            )
+
+
+def check_python(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        python = node.get("python") or {}
+        version = str(python.get("version") or "")
+        if version and as_version(version) < (3, 9):
+            yield Finding(
+                host,
+                f"Python is {version}, at least 3.9 is needed",
+                "Install a newer python3, or name one in ansible_python_interpreter",
+                str(python.get("executable") or ""),
+            )
+
+
+def check_gb10(context: Context) -> Iterator[Finding]:
+    if not context.settings.require_gb10:
+        return
+    for host, node in context.nodes.items():
+        machine = node.get("machine") or {}
+        if not machine.get("is_gb10"):
+            seen = [f"GPU {machine['gpu']}" if machine.get("gpu") else "no NVIDIA GPU found"]
+            seen += [str(machine[key]) for key in ("vendor", "product") if machine.get(key)]
+            yield Finding(
+                host,
+                f"this is no GB10 machine ({', '.join(seen)})",
+                "If it is one, look at nvidia-smi; for other hardware set preflight_require_gb10: false",
+            )
+        elif node.get("arch") != "aarch64":
+            yield Finding(
+                host, f"the architecture is {node.get('arch')}, a GB10 is aarch64", "Install DGX OS for this machine"
+            )
+
+
+def check_memory(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        total = (node.get("memory") or {}).get("total")
+        if total is not None and total < context.settings.min_memory_gib * GIB:
+            yield Finding(
+                host,
+                f"the machine has {total / GIB:.1f} GiB of memory,"
+                f" at least {context.settings.min_memory_gib:g} GiB expected",
+                "Look for memory that the firmware or kernel parameters keep (a Spark shows about 119 GiB),"
+                " or lower preflight_min_memory_gib",
+            )
+
+
+def check_disk(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        seen = set()
+        for path, space in (node.get("paths") or {}).items():
+            # What is there already, a shared environment mounted read-only for one, has its space.
+            if space.get("exists") and path != STATE_DIR:
+                continue
+            # Paths on one file system are one finding.
+            system = (space.get("total"), space.get("free"), space.get("read_only"))
+            if system in seen:
+                continue
+            seen.add(system)
+            least = context.settings.min_disk_gib
+            if space.get("read_only"):
+                yield Finding(
+                    host, "the file system is read-only", "Remount it writable; if the kernel did it, see dmesg", path
+                )
+            elif path != STATE_DIR and space.get("free") is not None and space["free"] < least * GIB:
+                yield Finding(
+                    host,
+                    f"{space['free'] / GIB:.1f} GiB free, at least {least:g} GiB needed",
+                    "Free some space, put the path on a larger disk, or lower preflight_min_disk_gib",
+                    path,
+                )
+
+
+def check_clock(context: Context) -> Iterator[Finding]:
+    offsets = {h: n["clock_offset"] for h, n in context.nodes.items() if n.get("clock_offset") is not None}
+    if len(offsets) < 2:
+        return
+    ordered = sorted(offsets.values())
+    # Offsets are against the controller's clock: of two machines, the one that agrees with it is right.
+    usual = min(ordered, key=abs) if len(ordered) == 2 else ordered[(len(ordered) - 1) // 2]
+    for host, offset in offsets.items():
+        skew = offset - usual
+        if abs(skew) > context.settings.max_clock_skew_s:
+            yield Finding(
+                host,
+                f"the clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the other machines",
+                "Set it: timedatectl set-ntp true, and check that the machine reaches a time server",
+            )
+
+
+def check_commands(context: Context) -> Iterator[Finding]:
+    needed: dict[str, str] = {}
+    for layer in sorted(context.layers):
+        needed.update(COMMANDS.get(layer, {}))
+    for host, node in context.nodes.items():
+        present = node.get("commands") or {}
+        missing = sorted(name for name in needed if not present.get(name))
+        if missing:
+            packages = " ".join(sorted({needed[name] for name in missing}))
+            yield Finding(host, f"not installed: {', '.join(missing)}", f"sudo apt-get install {packages}")
+
+
+def check_clones(context: Context) -> Iterator[Finding]:
+    for key, name, why, remedy in (
+        (
+            "machine_id",
+            "/etc/machine-id",
+            "network addresses are derived from it (a cloned disk, or one machine under two names)",
+            "On all but one: rm /etc/machine-id; systemd-machine-id-setup; reboot",
+        ),
+        (
+            "hostname",
+            "the host name",
+            "Ray and the logs tell machines apart by it",
+            "On each machine: hostnamectl set-hostname <its own name>",
+        ),
+    ):
+        owners: dict[str, list[str]] = defaultdict(list)
+        for host, node in context.nodes.items():
+            if node.get(key):
+                owners[str(node[key])].append(host)
+        for value, hosts in owners.items():
+            if len(hosts) > 1:
+                yield Finding(", ".join(hosts), f"{name} is {value} on {len(hosts)} machines: {why}", remedy)
+
+
+def check_versions(context: Context) -> Iterator[Finding]:
+    def firmware(host: str, _node: Mapping[str, Any]) -> str:
+        return ", ".join(sorted({str(port["firmware"]) for port in context.rdma_ports(host) if port.get("firmware")}))
+
+    for name, value in (
+        ("kernel", lambda _host, node: node.get("kernel")),
+        ("NVIDIA driver", lambda _host, node: node.get("nvidia_driver")),
+        ("ConnectX firmware", firmware),
+        ("NCCL", lambda host, _node: nccl_version(context, host)),
+    ):
+        versions = versions_by_host(context, value)
+        if len(versions) > 1:
+            listed = "; ".join(f"{text} on {', '.join(hosts)}" for text, hosts in sorted(versions.items()))
+            yield Finding(
+                context.who(host for hosts in versions.values() for host in hosts),
+                f"different versions of the {name}: {listed}",
+                "Update the machines to the same one",
+            )
+
+
+def check_cma(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        memory = node.get("memory") or {}
+        # Seen with kernel 7.0.0-1019-nvidia: KHO scratch stays behind as CMA, and memory cannot be registered for RDMA.
+        if memory.get("cma_total") == 0 and (memory.get("cma_free") or 0) > 0:
+            yield Finding(
+                host,
+                f"the kernel {node.get('kernel')} keeps {memory['cma_free'] / GIB:.1f} GiB as CMA unaccounted for"
+                " (CmaTotal 0, CmaFree above 0)",
+                "Boot with kho=off, or with another kernel, if NCCL fails to start",
+            )
+
+
+def check_ports(context: Context) -> Iterator[Finding]:
+    if context.head is None:
+        return
+    wanted = wanted_ports(context)
+    for host, node in context.nodes.items():
+        for listener in node.get("listening") or []:
+            place = host, listener.get("port")
+            if place not in wanted or str(listener.get("unit") or "").startswith(OUR_UNITS):
+                continue
+            name, addresses = wanted[place]
+            if not any(nginx.collide(str(listener.get("address")), address) for address in addresses):
+                continue
+            process = listener.get("process") or "an unknown process"
+            unit = f" of {listener['unit']}" if listener.get("unit") else ""
+            yield Finding(
+                host,
+                f"port {place[1]} ({name}) is taken by {process}{unit} at {listener.get('address')}",
+                f"Stop it, or set {name} to a free port",
+            )
+
+
+def check_limits(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        have = node.get("limits") or {}
+        if have.get("can_raise") is not False or context.value(host, "os_stabilization_limits") is False:
+            continue
+        for key, unit, scale in (("memlock", "KiB", 1024), ("nofile", "files", 1)):
+            wanted = str(context.value(host, f"os_stabilization_{key}", "")).rpartition(":")[2]
+            most = have.get(key)
+            if most is None or most < 0 or (whole(wanted) and whole(wanted) * scale <= most):
+                continue
+            if wanted == "unlimited" or whole(wanted):
+                # pam_limits refuses every login when it cannot set a limit.
+                yield Finding(
+                    host,
+                    f"os_stabilization_{key} is {wanted}, but this machine cannot raise its limit of"
+                    f" {most // scale} {unit} (no CAP_SYS_RESOURCE), so nobody could log in any more",
+                    f"Set os_stabilization_{key} to at most {most // scale}, or os_stabilization_limits: false",
+                )
+
+
+def check_engine_python(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        versions = node.get("interpreters") or {}
+        path = environment_path(context, host)
+        state = (node.get("environments") or {}).get(path)
+        if path is None or state is None:
+            continue
+        made = bool(state.get("exists"))
+        program = f"{path}/bin/python" if made else str(context.value(host, "engine_python", "python3"))
+        if program not in versions:
+            continue
+        version = versions[program]
+        least = ".".join(map(str, MIN_ENGINE_PYTHON))
+        if version is None and made:
+            yield Finding(
+                host,
+                "the environment's own Python does not run (an upgrade of the system's Python has this effect)",
+                f"Remove the environment, the next run builds it again: sudo rm -r {path}",
+                program,
+            )
+        elif version is None:
+            yield Finding(
+                host,
+                "the interpreter that engine_python names does not run",
+                f"Install Python {least} or later, or correct engine_python",
+                program,
+            )
+        elif as_version(version) < MIN_ENGINE_PYTHON:
+            again = f"; then remove the environment: sudo rm -r {path}" if made else ""
+            yield Finding(
+                host,
+                f"{'the environment has' if made else 'engine_python is'} Python {version}, {least} or later is needed",
+                f"Install a newer Python and name it in engine_python, for example python3.12{again}",
+                program,
+            )
+
+
+def check_gpu(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        if "gpu" not in node:
+            continue
+        state = node["gpu"] or {}
+        if not state.get("checked"):
+            yield Finding(
+                host,
+                f"not checked: whether CUDA can use the GPU ({state.get('message') or 'no answer'})",
+                "Install the NVIDIA driver with libcuda.so.1, if this machine has an NVIDIA GPU",
+                severity="info",
+            )
+        elif not state.get("ok"):
+            code = "" if state.get("code") is None else f" (error {state['code']})"
+            yield Finding(
+                host,
+                f"cuInit fails, whatever nvidia-smi says: {state.get('message') or 'no reason given'}{code}",
+                "Look for 'NVRM: Xid' in journalctl -k, then reboot; power-cycle the machine if that does not help",
+                str((node.get("machine") or {}).get("gpu") or "GPU"),
+            )
+
+
+def _journal(context: Context, kind: str, found: str, remedy: str) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        for entry in node.get("kernel_log") or []:
+            if entry["kind"] == kind:
+                times = f" ({entry['count']} lines)" if entry["count"] > 1 else ""
+                yield Finding(host, f"{found} in this boot: {entry['line']}{times}", remedy, entry["device"])
+
+
+def check_aer(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        if "kernel_log" in node and node["kernel_log"] is None:
+            yield Finding(
+                host,
+                "not checked: fatal PCIe errors and lost devices (journalctl -k does not answer)",
+                "Check that systemd-journald runs: journalctl -k -b -p err",
+                severity="info",
+            )
+    yield from _journal(
+        context,
+        "aer_fatal",
+        "a fatal PCIe error",
+        "Reboot; if it comes back, power the machine off for a minute, update its firmware (fwupdmgr), and reseat the "
+        "QSFP cable. Repeated errors are a case for the maker",
+    )
+
+
+def check_low_power(context: Context) -> Iterator[Finding]:
+    yield from _journal(
+        context,
+        "low_power",
+        "a PCIe device did not come back from its low-power state",
+        "Shut the machine down, unplug its power supply for a minute, and start it with the QSFP cable attached",
+    )
+
+
+def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]]]:
+    """``{(node, port): (variable, addresses)}`` of the selected layers: those of the head, and each service's where it
+    listens. Which address that will be is known of the door alone."""
+    head = context.head or ""
+    everywhere = list(nginx.EVERYWHERE)
+    found: dict[tuple[str, int], tuple[str, list[str]]] = {}
+    for layer in context.layers:
+        for name, usual in PORTS.get(layer, {}).items():
+            found[head, whole(context.value(head, name, usual))] = name, everywhere
+        if layer == "gateway" and door_wanted(context):
+            found |= {(head, port): (name, where) for port, name, where in door_listeners(context)}
+        if layer == "engine":
+            found |= {(node, port): (what, everywhere) for node, port, what in service_ports(context)}
+    return {place: wanted for place, wanted in found.items() if place[1]}
+
+
+UNREADABLE = "nothing can be done on a machine that cannot be read"
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "reached",
+        ANY,
+        check_reached,
+        "a machine does not answer, or sudo does not work on it",
+        "Every machine is changed, or none",
+        fixed=UNREADABLE,
+    ),
+    Check(
+        "root",
+        ANY,
+        check_root,
+        "tasks do not run as root",
+        "Services, limits and network belong to root",
+        fixed="every change needs root",
+    ),
+    Check(
+        "systemd",
+        ANY,
+        check_systemd,
+        "systemd is not the init system",
+        "All services are systemd units",
+        fixed="all services are systemd units",
+    ),
+    Check(
+        "python",
+        ANY,
+        check_python,
+        "the machine's Python is older than 3.9",
+        "Modules run in it",
+        fixed="modules would end in tracebacks",
+    ),
+    Check(
+        "gb10",
+        ANY,
+        check_gb10,
+        "the machine is no GB10 (`preflight_require_gb10`)",
+        "Plans and memory limits are those of a Spark",
+    ),
+    Check(
+        "memory",
+        frozenset({"plan", "engine"}),
+        check_memory,
+        "there is less memory than `preflight_min_memory_gib`",
+        "The model would not fit as planned",
+    ),
+    Check(
+        "disk",
+        SERVING,
+        check_disk,
+        "less than `preflight_min_disk_gib` is free where something has to be installed, or it cannot be written to",
+        "Installing would stop half way",
+    ),
+    Check(
+        "clock",
+        WHOLE,
+        check_clock,
+        "clocks differ by more than `preflight_max_clock_skew_s`",
+        "Certificates fail, and logs of several machines cannot be read together",
+    ),
+    Check("commands", ANY, check_commands, "a program that a layer needs is missing", "The layer would stop half way"),
+    Check(
+        "clones",
+        WHOLE,
+        check_clones,
+        "machine-id or host name is the same on two machines",
+        "A cloned disk makes equal addresses and equal names",
+    ),
+    Check(
+        "versions",
+        WHOLE,
+        check_versions,
+        "kernel, NVIDIA driver, ConnectX firmware or NCCL differ between machines",
+        "NCCL problems between versions are hard to find",
+        WARN,
+        needs=frozenset({"rdma", "nccl"}),
+    ),
+    Check(
+        "cma",
+        WHOLE,
+        check_cma,
+        "the kernel has the CMA leak (`CmaTotal: 0 kB`, `CmaFree` above 0; seen with 7.0.0-1019-nvidia)",
+        "RDMA registration fails with ENOMEM, and NCCL does not start",
+        WARN,
+    ),
+    Check(
+        "ports",
+        SERVING | {"gateway"},
+        check_ports,
+        "something else listens on a port of the head, or of a service where its head is",
+        "The service could not start",
+    ),
+    Check(
+        "limits",
+        frozenset({"os_stabilization"}),
+        check_limits,
+        "limits are wanted that this machine cannot grant",
+        "pam_limits refuses every login whose limits it cannot set",
+        fixed="nobody could log in any more",
+    ),
+    Check(
+        "engine_python",
+        SERVING,
+        check_engine_python,
+        "the interpreter of the engine's environment does not run or is older than 3.11",
+        "vLLM cannot be installed or started with it",
+    ),
+    Check(
+        "gpu",
+        GPU,
+        check_gpu,
+        "the GPU answers NVML (nvidia-smi), but CUDA cannot be initialized",
+        "The engine would wait for the GPU until its time is up",
+        needs=frozenset({"gpu"}),
+    ),
+    Check(
+        "aer",
+        WHOLE,
+        check_aer,
+        "the kernel's journal of this boot has a fatal PCIe error (AER)",
+        "The device behind it may be gone, or stall the whole machine",
+        needs=frozenset({"kernel_log"}),
+    ),
+    Check(
+        "low_power",
+        WHOLE,
+        check_low_power,
+        "the kernel's journal of this boot says that a device stayed in its low-power state",
+        "Only a machine without power resets it; until then the device is slow or missing",
+        needs=frozenset({"kernel_log"}),
+    ),
+)

@@ -1,0 +1,196 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every variable that a user may set: what the roles' ``meta/argument_specs.yml`` say, and those that roles share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+
+# Layers that read the variables of a role. A run looks only at variables that one of its layers reads.
+ROLE_LAYERS: Mapping[str, frozenset[str]] = {
+    "access": frozenset({"access", "fabric", "ray", "engine", "gateway"}),
+    "os_stabilization": frozenset({"os_stabilization"}),
+    "os_update": frozenset({"os_stabilization"}),
+    "fabric": frozenset({"fabric"}),
+    "ray": frozenset({"plan", "ray", "engine", "gateway", "verify"}),
+    "engine": frozenset({"plan", "ray", "engine", "gateway", "verify"}),
+    "gateway": frozenset({"gateway", "verify"}),
+    "verify": frozenset({"verify"}),
+}
+# Read by every run.
+ALWAYS = ("preflight", "spark")
+
+_INTEGER = re.compile(r"^\s*[+-]?\d+\s*$")
+# What ansible.builtin takes for a boolean (ansible.module_utils.parsing.convert_bool).
+_BOOLEANS = frozenset({"y", "yes", "on", "1", "true", "t", "n", "no", "off", "0", "false", "f", "1.0", "0.0"})
+_MARKUP = re.compile(r"\b[BCIOV]\(([^()]*)\)")  # of Ansible's documentation: V(auto) is shown to people as auto
+_SECRET_NAME = re.compile(r"(key|token|password|secret)s?$")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One documented variable. ``type`` and ``elements`` are the type names of Ansible's argument specifications."""
+
+    name: str
+    role: str
+    type: str = "str"
+    elements: str = ""
+    choices: tuple[Any, ...] = ()
+    default: Any = None
+    required: bool = False
+    secret: bool = False
+    description: str = ""
+
+
+SHARED: tuple[Variable, ...] = (
+    Variable("spark_rank", "spark", "int", required=True, description="Place of a node in the cluster; 0 is the head"),
+    Variable("spark_layers", "spark", "list", "str", description="Layers of a playbook, set by the playbook"),
+    Variable(
+        "spark_followed_layers",
+        "spark",
+        "list",
+        "str",
+        description="Layers that a playbook leaves alone where no earlier run has set them up, set by the playbook",
+    ),
+    Variable(
+        "spark_severity", "spark", "dict", description="Checks that a playbook settles itself, set by the playbook"
+    ),
+    Variable(
+        "spark_service_user",
+        "spark",
+        default="sparkmatrix",
+        description="User that Ray and the engine run as; made where it does not exist",
+    ),
+    Variable("spark_service_group", "spark", default="sparkmatrix", description="Primary group of spark_service_user"),
+    Variable("spark_fabric", "spark", "dict", description="The fabric fact, set by the role fabric"),
+    Variable("spark_plan", "spark", "dict", description="The engine plan of the node, set by the plan layer"),
+    Variable("spark_node_tool", "spark", "dict", description="Result of node_tool, set by the layers that install it"),
+)
+
+
+def load(roles: Path = ROLES) -> dict[str, Variable]:
+    """All documented variables by name. Raises :class:`SparkError` for a specification that cannot be read."""
+    found = {variable.name: variable for variable in SHARED}
+    for path in sorted(roles.glob("*/meta/argument_specs.yml")):
+        role = path.parent.parent.name
+        try:
+            entries = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values()
+            for entry in entries:
+                for name, option in (entry.get("options") or {}).items():
+                    # Several entry points of a role repeat what they read; the first one documents it.
+                    found.setdefault(name, _variable(name, role, option))
+        except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError) as exc:
+            raise SparkError(
+                f"the argument specification cannot be read ({exc})", str(path), "Restore it with git"
+            ) from exc
+    return found
+
+
+def _variable(name: str, role: str, option: Mapping[str, Any]) -> Variable:
+    description = option.get("description") or ""
+    return Variable(
+        name=name,
+        role=role,
+        type=str(option.get("type") or "str"),
+        elements=str(option.get("elements") or ""),
+        choices=tuple(option.get("choices") or ()),
+        default=option.get("default"),
+        required=bool(option.get("required")),
+        secret=bool(option.get("no_log")) or bool(_SECRET_NAME.search(name)),
+        description=_MARKUP.sub(
+            r"\1", description if isinstance(description, str) else " ".join(map(str, description))
+        ),
+    )
+
+
+def prefixes(layers: frozenset[str]) -> tuple[str, ...]:
+    """Prefixes of the variables that these layers read, each with its underscore."""
+    roles = [role for role, readers in ROLE_LAYERS.items() if readers & layers]
+    return tuple(f"{name}_" for name in (*ALWAYS, *roles))
+
+
+def complaint(variable: Variable, value: Any) -> str:
+    """What is wrong with ``value``, or an empty text. Only what Ansible itself could not convert either."""
+    if value is None:
+        return ""
+    if not _fits(variable.type, value):
+        shown = "" if variable.secret else f" {value!r}"
+        return f"{variable.name} is {_kind(value)}{shown}, expected {_expected(variable.type)}"
+    members = value if variable.type == "list" and isinstance(value, (list, tuple)) else None
+    if members is not None and variable.elements:
+        for member in members:
+            if not _fits(variable.elements, member):
+                shown = "" if variable.secret else f" {member!r}"
+                return f"{variable.name} contains {_kind(member)}{shown}, expected {_expected(variable.elements)}"
+    if variable.choices:
+        allowed = {str(choice) for choice in variable.choices}
+        for item in members if members is not None else [value]:
+            if str(item) not in allowed:
+                listed = ", ".join(map(str, variable.choices))
+                if variable.secret:
+                    return f"{variable.name} has a value that is not one of {listed}"
+                return f"{variable.name} is {item!r}, expected one of {listed}"
+    return ""
+
+
+def _fits(kind: str, value: Any) -> bool:
+    text = value if isinstance(value, str) else None
+    if kind in ("str", "path"):
+        return not isinstance(value, (Mapping, list, tuple))
+    if kind == "int":
+        whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+        return whole or (text is not None and bool(_INTEGER.match(text)))
+    if kind == "float":
+        return (isinstance(value, (int, float)) and not isinstance(value, bool)) or _is_number(text)
+    if kind == "bool":
+        return isinstance(value, bool) or str(value).strip().lower() in _BOOLEANS
+    if kind == "list":
+        return not isinstance(value, Mapping)
+    if kind == "dict":
+        return isinstance(value, Mapping) or (text is not None and ("=" in text or text.strip().startswith("{")))
+    return True
+
+
+def _is_number(text: str | None) -> bool:
+    try:
+        float(text or "")
+    except ValueError:
+        return False
+    return True
+
+
+_NAMES: Sequence[tuple[type | tuple[type, ...], str]] = (
+    (bool, "the boolean"),
+    ((int, float), "the number"),
+    (str, "the text"),
+    (Mapping, "a mapping"),
+    ((list, tuple), "a list"),
+)
+
+
+def _kind(value: Any) -> str:
+    return next((name for kind, name in _NAMES if isinstance(value, kind)), f"a {type(value).__name__}")
+
+
+def _expected(kind: str) -> str:
+    names = {
+        "str": "a text",
+        "path": "a path",
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "list": "a list",
+        "dict": "a mapping",
+    }
+    return names.get(kind, kind)

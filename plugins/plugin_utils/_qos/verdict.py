@@ -1,0 +1,185 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Judges the QoS of all nodes together: what speaks against a change, and whether all have the profile after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.profile import DSCP, PRIORITY, PROFILES
+
+TRAFFIC_CLASS = "NCCL_IB_TC"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The role's variables fabric_qos and fabric_qos_confirm."""
+
+    profile: str = "none"
+    confirm: bool = False
+
+
+def before(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], wishes: Wishes) -> list[Finding]:
+    """``nodes``: per host the result of ``fabric_qos`` in check mode. ``facts``: the planned facts."""
+    findings: list[Finding] = []
+    if wishes.profile != "none":
+        for host, fact in facts.items():
+            findings += _misfit(host, fact)
+    for host, node in nodes.items():
+        findings += [
+            Finding(host, problem["found"], problem["remedy"], device=problem["device"]) for problem in node["problems"]
+        ]
+    bouncing = {host: _bouncing(node) for host, node in nodes.items() if _bouncing(node)}
+    if not bouncing:
+        return findings
+    busy = {host: node["engines"] for host, node in nodes.items() if node["engines"]}
+    # All nodes are looked at: an engine spans them, and its traffic crosses links that others take down.
+    for host, signs in busy.items():
+        if not wishes.confirm:
+            findings.append(
+                Finding(
+                    host,
+                    f"an engine runs ({', '.join(signs)}), and changing priority flow control takes the fabric links "
+                    f"of {', '.join(bouncing)} down and up, which breaks its connections",
+                    "Stop it first, or say that it may break: fabric_qos_confirm: true",
+                )
+            )
+    for host, netdevs in bouncing.items():
+        findings.append(
+            Finding(
+                host,
+                "priority flow control changes, which takes the link down and up (a few seconds)",
+                "No action needed: the links are waited for and proved afterwards",
+                device=", ".join(netdevs),
+                severity="warning",
+            )
+        )
+    return findings
+
+
+def after(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], wishes: Wishes) -> list[Finding]:
+    """``nodes``: per host the result of ``fabric_qos`` in check mode, read again after the change."""
+    findings: list[Finding] = []
+    for host, node in nodes.items():
+        for netdev, entry in node["interfaces"].items():
+            if entry["changes"]:
+                findings.append(
+                    Finding(
+                        host,
+                        f"after the change the settings are still not the wanted ones ({', '.join(entry['changes'])})",
+                        "Something else sets them as well: look for lldpad, other services or a script",
+                        device=netdev,
+                    )
+                )
+            if not entry["carrier"]:
+                findings.append(
+                    Finding(
+                        host,
+                        "the link did not come up again after the change",
+                        "Check the switch port: PFC on a port with link pause or another speed keeps some links down. "
+                        "Then run again",
+                        device=netdev,
+                    )
+                )
+        findings += [
+            Finding(host, problem["found"], problem["remedy"], device=problem["device"]) for problem in node["problems"]
+        ]
+    if wishes.profile == "none":
+        return findings
+    for host, fact in facts.items():
+        findings += _unfinished(host, fact, nodes.get(host))
+    return findings + _uneven(nodes)
+
+
+def changes(nodes: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether any node has something to do."""
+    return any(node["differs"] for node in nodes.values())
+
+
+def _bouncing(node: Mapping[str, Any]) -> list[str]:
+    return [netdev for netdev, entry in node["interfaces"].items() if entry["bounces"]]
+
+
+def _misfit(host: str, fact: FabricFact) -> list[Finding]:
+    """What speaks against the profile on this node. Cables without a switch are the planner's to refuse."""
+    if not fact.rails:
+        found = "fabric_qos is roce, but there is no fabric: it has no effect"
+        return [Finding(host, found, "fabric_qos: none", severity="warning")]
+    marked = _marking(fact)
+    if marked == DSCP:
+        return []
+    carried = "no DSCP" if marked is None else f"DSCP {marked}"
+    return [
+        Finding(
+            host,
+            f"fabric_qos is roce, but {TRAFFIC_CLASS} is {fact.environment.get(TRAFFIC_CLASS) or 'not set'}: NCCL's "
+            f"packets would carry {carried} instead of {DSCP}, and priority {PRIORITY} would protect nothing",
+            f"Take {TRAFFIC_CLASS} out of fabric_environment, or fabric_qos: none",
+        )
+    ]
+
+
+def _marking(fact: FabricFact) -> int | None:
+    """The DSCP that NCCL writes: the upper six bits of the traffic class."""
+    value = fact.environment.get(TRAFFIC_CLASS, "")
+    return int(value) >> 2 if value.isdigit() else None
+
+
+def _unfinished(host: str, fact: FabricFact, node: Mapping[str, Any] | None) -> list[Finding]:
+    """Halves that the plan uses and that were not read, or do not have the profile by what was read."""
+    findings = []
+    for rail in fact.rails:
+        entry = (node or {"interfaces": {}})["interfaces"].get(rail.netdev)
+        wrong = ["its settings could not be read"] if entry is None else deviations(entry["state"])
+        if wrong and not (entry or {}).get("changes"):  # what is still to change has been reported
+            findings.append(Finding(host, "; ".join(wrong), "Run the fabric layer again", device=rail.netdev))
+    return findings
+
+
+def deviations(state: Mapping[str, Any]) -> list[str]:
+    """What in a state (as returned by ``mlnx_qos``) is not the profile."""
+    want = PROFILES["roce"]
+    found = []
+    if state["trust"] != want.trust:
+        found.append(f"trust is {state['trust']}, not {want.trust}")
+    priority = state["dscp2prio"].get(str(DSCP))
+    if priority != PRIORITY:
+        found.append(f"DSCP {DSCP} is in priority {priority}, not {PRIORITY}")
+    if tuple(state["pfc"] or ()) != want.pfc:
+        found.append(f"PFC is {qos_state.readable(tuple(state['pfc'] or ()))}, not {qos_state.readable(want.pfc)}")
+    return found
+
+
+def _uneven(nodes: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    """Warnings where priority 3 is scheduled differently: it works, but figures of two nodes are not comparable."""
+    seen: dict[str, list[str]] = {}
+    for host, node in nodes.items():
+        for netdev, entry in node["interfaces"].items():
+            traffic_class = (entry["state"]["prio_tc"] or [None] * qos_state.COUNT)[PRIORITY]
+            algorithm = (
+                None if traffic_class is None else (entry["state"]["tsa"] or [None] * qos_state.COUNT)[traffic_class]
+            )
+            what = f"traffic class {traffic_class}, {algorithm or 'algorithm unknown'}"
+            seen.setdefault(what, []).append(f"{host} {netdev}")
+    if len(seen) < 2:
+        return []
+    usual = max(seen, key=lambda what: len(seen[what]))
+    return [
+        Finding(
+            where.partition(" ")[0],
+            f"priority {PRIORITY} is in {what}, on most others in {usual}",
+            "Set prio_tc and tsa alike with the module mlnx_qos, or leave it",
+            device=where.partition(" ")[2],
+            severity="warning",
+        )
+        for what, places in seen.items()
+        if what != usual
+        for where in places
+    ]

@@ -1,0 +1,43 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run, search_path
+
+
+def test_output_and_exit_code():
+    code = "import os, sys; print(os.environ['LC_ALL']); print('oh\\n no', file=sys.stderr); sys.exit(3)"
+    done = run([sys.executable, "-c", code])
+    assert (done.rc, done.out, done.complaint) == (3, "C\n", "oh no")
+
+
+def test_missing_program():
+    done = run(["/nonexistent/tool"])
+    assert (done.rc, done.complaint) == (127, "/nonexistent/tool: No such file or directory")
+
+
+def test_time_limit():
+    done = run([sys.executable, "-c", "import time; time.sleep(10)"], timeout_s=0.2)
+    assert done.rc == 124
+    assert "gave no answer" in done.complaint
+
+
+@pytest.mark.parametrize(
+    ("done", "complaint"),
+    [(Completed(1, "out"), "out"), (Completed(1), "it printed nothing"), (Completed(1, "a", "b"), "b")],
+)
+def test_complaint(done, complaint):
+    assert done.complaint == complaint
+
+
+def test_system_directories_are_searched(monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert search_path().startswith("/usr/bin:/bin:")
+    assert "/usr/sbin" in search_path().split(":")
+    monkeypatch.setenv("PATH", "")
+    assert search_path().split(":")[0] == "/usr/local/sbin"

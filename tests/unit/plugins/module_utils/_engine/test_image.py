@@ -1,0 +1,200 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine's image: Docker's answers, real ones of 26.1 and Compose 2.26 among them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image_module
+from ansible_collections.sparkmatrix.cluster.plugins.modules import engine_image
+from module_runner import run_module
+
+NAME = "nvcr.io/nvidia/vllm:26.10-py3"
+ABSENT = Completed(1, "[]\n", f"Error response from daemon: No such image: {NAME}\n")
+INSPECTED = json.dumps(
+    [
+        {
+            "Id": "sha256:7b32",
+            "RepoTags": [NAME],
+            "RepoDigests": ["nvcr.io/nvidia/vllm@sha256:77aa"],
+            "Os": "linux",
+            "Architecture": "arm64",
+            "Size": 41345678,
+        }
+    ]
+)
+
+
+class Docker:
+    """docker with given answers by subcommand."""
+
+    def __init__(self, server=Completed(0, "26.1.5\n"), compose=Completed(0, "2.26.1-4\n"), image=ABSENT, pull=None):  # noqa: B008
+        self.answers = {"version": server, "compose": compose, "image": image, "pull": pull}
+        self.pulled = False
+
+    def __call__(self, argv, timeout_s=0):
+        assert argv[0] == "docker"
+        if argv[1] == "pull":
+            self.pulled = True
+            self.answers["image"] = Completed(0, INSPECTED)
+        return self.answers[argv[1]]
+
+
+def test_an_image_that_is_there():
+    image = engine_image_module.inspect(NAME, Docker(image=Completed(0, INSPECTED)))
+    assert (image.id, image.size, image.platform) == ("sha256:7b32", 41345678, "linux/arm64")
+    assert image.as_dict()["digests"] == ["nvcr.io/nvidia/vllm@sha256:77aa"]
+    assert engine_image_module.inspect(NAME, Docker()).id == ""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[{}]", "[null]", "no json"])
+def test_a_damaged_answer(text):
+    with pytest.raises(SparkError, match="damaged"):
+        engine_image_module.inspect(NAME, Docker(image=Completed(0, text)))
+
+
+def test_a_docker_that_does_not_answer():
+    with pytest.raises(SparkError, match="Docker does not tell"):
+        engine_image_module.inspect(NAME, Docker(image=Completed(1, "", "Cannot connect to the Docker daemon")))
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        ({"server": Completed(127, "", "docker: No such file or directory")}, "Docker is not installed"),
+        ({"server": Completed(1, "", "permission denied")}, "Docker does not answer .permission denied"),
+        ({"compose": Completed(1, "", "'compose' is not a docker command")}, "Compose plug-in is not there"),
+        ({"compose": Completed(0, "v2.17.3\n")}, "is 2.17.3, and 2.20 is needed"),
+    ],
+)
+def test_a_docker_that_cannot_be_used(answers, text):
+    with pytest.raises(SparkError, match=text):
+        engine_image_module.check_docker(Docker(**answers))
+
+
+@pytest.mark.parametrize("version", ["2.26.1-4", "v2.40.0", "5.0.1", "2.20.0"])
+def test_a_docker_that_can(version):
+    engine_image_module.check_docker(Docker(compose=Completed(0, version)))
+
+
+def test_the_module_fetches_once(monkeypatch):
+    docker = Docker(pull=Completed(0, "sha256:77aa\n"))
+    monkeypatch.setattr(engine_image_module, "run_program", docker)
+    monkeypatch.setattr(engine_image_module.check_docker, "__defaults__", (docker,))
+    monkeypatch.setattr(engine_image_module.inspect, "__defaults__", (docker,))
+    monkeypatch.setattr(engine_image.command, "run", docker)
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}]}, check=True)
+    assert (failed, result["changed"], result["ids"][NAME], docker.pulled) == (False, True, "", False)
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}]})
+    assert (failed, result["changed"], result["ids"][NAME]) == (False, True, "sha256:7b32")
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}]})
+    assert (failed, result["changed"]) == (False, False)
+
+
+class Store:
+    """docker with images by name and by id."""
+
+    def __init__(self, **names):
+        self.names = names
+
+    def __call__(self, argv, timeout_s=0):
+        if argv[1] in ("version", "compose"):
+            return Completed(0, "26.1.5\n")
+        if argv[1] == "tag":
+            self.names[argv[3]] = argv[2]
+            return Completed(0, "")
+        found = self.names.get(argv[3], argv[3] if argv[3] in self.names.get("there", ()) else "")
+        return Completed(0, json.dumps([{"Id": found}])) if found else Completed(1, "", "No such image")
+
+
+@pytest.mark.parametrize(
+    ("names", "ids", "expected"),
+    [
+        ({NAME: "sha256:2", "there": ["sha256:1", "sha256:2"]}, {NAME: "sha256:1"}, "sha256:1"),
+        ({NAME: "sha256:1", "there": ["sha256:1"]}, {NAME: "sha256:1"}, "sha256:1"),
+        ({"there": ["sha256:1"]}, {NAME: "sha256:1"}, "sha256:1"),  # the name was taken away
+        ({NAME: "sha256:2", "there": ["sha256:2"]}, {NAME: "sha256:1"}, "sha256:2"),  # it is gone
+        ({NAME: "sha256:2", "there": ["sha256:1", "sha256:2"]}, {}, "sha256:2"),
+    ],
+)
+@pytest.mark.parametrize("check", [False, True])
+def test_an_image_of_before_gets_its_name_back(monkeypatch, names, ids, expected, check):
+    docker = Store(**names)
+    for function in (engine_image_module.check_docker, engine_image_module.inspect, engine_image_module.give_back):
+        monkeypatch.setattr(function, "__defaults__", (docker,))
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}], "ids": ids}, check=check)
+    assert (failed, result["changed"]) == (False, names.get(NAME, "") != expected)
+    assert docker.names.get(NAME, "") == (names.get(NAME, "") if check else expected)
+    assert check or result["ids"][NAME] == expected
+
+
+def test_a_name_that_cannot_be_given_back():
+    with pytest.raises(SparkError, match="cannot have it again"):
+        engine_image_module.give_back(NAME, "sha256:1", lambda argv: Completed(1, "", "read-only"))
+
+
+def test_the_module_says_why(monkeypatch):
+    docker = Docker(pull=Completed(1, "", "manifest unknown"))
+    for function in (engine_image_module.check_docker, engine_image_module.inspect):
+        monkeypatch.setattr(function, "__defaults__", (docker,))
+    monkeypatch.setattr(engine_image.command, "run", docker)
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}]})
+    assert failed
+    assert "cannot be fetched (manifest unknown)" in result["msg"]
+    assert "docker load" in result["msg"]
+
+
+class Asked:
+    """docker run with one answer; keeps what it was asked."""
+
+    def __init__(self, *answer):
+        self.answer, self.argv = Completed(*answer), []
+
+    def __call__(self, argv):
+        self.argv = argv
+        return self.answer
+
+
+def test_the_ray_of_an_image():
+    docker = Asked(0, "ray, version 2.60.0\n")
+    assert engine_image_module.ray_version(NAME, [{"source": "/a", "target": "/b"}], docker) == "2.60.0"
+    assert docker.argv[:5] == ["docker", "run", "--rm", "--network", "none"]
+    assert "type=bind,source=/a,target=/b,readonly" in docker.argv
+    assert docker.argv[-4:] == ["--entrypoint", "ray", NAME, "--version"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ((127, "", 'exec: "ray": executable file not found in $PATH'), "no Ray that starts .*not found in .PATH"),
+        ((0, "usage: ray\n"), "no Ray that starts"),
+        ((0, "ray, version 2.51.2\n"), "Ray 2.51.2 has no tokens.*engine_launch: native"),
+        ((0, "ray, version 1.99\n"), "no tokens"),
+    ],
+)
+def test_an_image_without_a_ray_that_knows_tokens(answer, text):
+    with pytest.raises(SparkError, match=text):
+        engine_image_module.ray_version(NAME, [], Asked(*answer))
+
+
+def test_ray_is_looked_for_where_it_is_needed(monkeypatch):
+    asked = []
+    monkeypatch.setattr(engine_image_module, "check_docker", lambda: None)
+    monkeypatch.setattr(engine_image_module, "inspect", lambda name: engine_image_module.Image(id="sha256:7b32"))
+    monkeypatch.setattr(
+        engine_image_module, "ray_version", lambda name, patches: asked.append((name, patches)) or "2.60.0"
+    )
+    patch = {"source": "/a", "target": "/b"}
+    with_ray = {"name": NAME, "ray": True, "patches": [patch]}
+    images = [{"name": "other"}, with_ray]
+    result, _failed = run_module(engine_image, {"images": images})
+    assert [image["ray"] for image in result["images"].values()] == ["", ""]
+    result, _failed = run_module(engine_image, {"images": images, "ray": True})
+    assert {name: image["ray"] for name, image in result["images"].items()} == {"other": "", NAME: "2.60.0"}
+    assert asked == [(NAME, [patch])]

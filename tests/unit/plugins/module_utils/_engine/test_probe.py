@@ -1,0 +1,407 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import replace
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError, Question, Target
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import UnitState
+from fake_engine import KEY, MODEL, fake_engine
+from hypothesis import given
+from hypothesis import strategies as st
+
+UNIT = "sparkmatrix-engine.service"
+
+
+def target(engine, key=KEY):
+    return Target("127.0.0.1", engine.port, MODEL, key)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_good_answer_is_measured():
+    with fake_engine() as engine:
+        answer = engine_probe.ask(target(engine), Question("hello", 4))
+    assert (answer.model, answer.completion_tokens, answer.finish_reason) == (MODEL, 4, "length")
+    assert answer.text == "w0 w1 w2 w3 "
+    assert 0 < answer.first_token_s <= answer.seconds
+    assert answer.tokens_per_s == pytest.approx(4 / answer.seconds, rel=0.05)
+    method, path, body = engine.requests[0]
+    assert (method, path) == ("POST", "/v1/chat/completions")
+    assert body["max_tokens"] == 4
+    assert body["messages"] == [{"role": "user", "content": "hello"}]
+
+
+@pytest.mark.parametrize(("tokens", "words"), [(1, "1 token in "), (4, "4 tokens in ")])
+def test_what_was_measured_is_said(tokens, words):
+    with fake_engine() as engine:
+        assert engine_probe.ask(target(engine), Question("hello", tokens)).measured.startswith(words)
+
+
+@pytest.mark.parametrize(("mode", "tokens"), [("no-usage", 3), ("reasoning", 3), ("open", 3)])
+def test_other_good_answers(mode, tokens):
+    with fake_engine(mode) as engine:
+        assert engine_probe.ask(target(engine), Question(max_tokens=3)).completion_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "status", "text"),
+    [
+        ("hang", "timeout", 0, "time limit"),
+        ("drip", "timeout", 0, "time limit"),
+        ("slow", "timeout", 0, "time limit"),
+        ("500", "status", 500, "EngineCore encountered an issue"),
+        ("503-html", "status", 503, "busy"),
+        ("404", "status", 404, "does not exist"),
+        ("not-http", "garbage", 0, "broke"),
+        ("cut", "garbage", 0, "ends in the middle"),
+        ("truncated-json", "garbage", 0, "no JSON"),
+        ("not-an-object", "garbage", 0, "no chat completion"),
+        ("choices-text", "garbage", 0, "no chat completion"),
+        ("no-delta", "garbage", 0, "without a delta"),
+        ("flood", "garbage", 0, "longer than"),
+        ("error-event", "status", 0, "engine core died"),
+        ("empty-choices", "empty", 0, "no token"),
+        ("zero-tokens", "empty", 0, "no token"),
+    ],
+)
+def test_bad_answers(mode, kind, status, text):
+    with fake_engine(mode) as engine, pytest.raises(ProbeError) as caught:
+        engine_probe.ask(target(engine), Question(max_tokens=8, timeout_s=5 if mode == "flood" else 0.4))
+    assert (caught.value.kind, caught.value.status) == (kind, status)
+    assert text in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+def test_an_embedding_is_measured():
+    with fake_engine() as engine:
+        answer = engine_probe.ask(replace(target(engine), task="embed"), Question("hello"))
+    assert (answer.model, answer.dimensions, answer.completion_tokens) == (MODEL, 3, 0)
+    assert answer.measured.startswith("an embedding of 3 numbers after ")
+    assert engine.requests == [
+        ("POST", "/v1/embeddings", {"model": MODEL, "input": "hello", "encoding_format": "float"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "text"),
+    [
+        ("hang", "timeout", "time limit"),
+        ("404", "status", "does not exist"),
+        ("html", "garbage", "no embedding: '<html>'"),
+        ("no-vector", "garbage", "no list of numbers"),
+        ("no-numbers", "garbage", "no list of numbers"),
+        ("nan", "garbage", "no list of numbers"),
+        ("no-number", "empty", "no number"),
+    ],
+)
+def test_bad_embeddings(mode, kind, text):
+    with fake_engine(mode) as engine, pytest.raises(ProbeError, match=text) as caught:
+        engine_probe.ask(replace(target(engine), task="embed"), Question(timeout_s=0.3 if mode == "hang" else 10))
+    assert caught.value.kind == kind
+
+
+def test_a_ranking_is_measured():
+    with fake_engine() as engine:
+        answer = engine_probe.ask(replace(target(engine), task="rank"), Question("hello"))
+    assert (answer.model, answer.scores, answer.dimensions) == (MODEL, 2, 0)
+    assert answer.measured.startswith("2 texts ranked after ")
+    assert engine.requests == [
+        ("POST", "/v1/rerank", {"model": MODEL, "query": "hello", "documents": list(engine_probe.RANKED)})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "text"),
+    [
+        ("hang", "timeout", "time limit"),
+        ("404", "status", "does not exist"),
+        ("html", "garbage", "no ranking: '<html>'"),
+        ("list", "garbage", "no ranking"),
+        ("no-vector", "garbage", "no ranking"),
+        ("nan", "garbage", "no list of numbers"),
+        ("no-number", "empty", "no number"),
+    ],
+)
+def test_bad_rankings(mode, kind, text):
+    with fake_engine(mode) as engine, pytest.raises(ProbeError, match=text) as caught:
+        engine_probe.ask(replace(target(engine), task="rank"), Question(timeout_s=0.3 if mode == "hang" else 10))
+    assert caught.value.kind == kind
+
+
+def test_a_wrong_key_is_refused():
+    with fake_engine() as engine:
+        with pytest.raises(ProbeError, match="401") as caught:
+            engine_probe.ask(target(engine, "wrong"), Question())
+        assert caught.value.status == 401
+        assert engine_probe.status_without_access(target(engine)) == 401
+
+
+def test_an_open_door_is_seen():
+    with fake_engine("open") as engine:
+        assert engine_probe.status_without_access(target(engine)) == 200
+
+
+def test_nothing_listens():
+    nobody = Target("127.0.0.1", free_port(), MODEL)
+    with pytest.raises(ProbeError) as caught:
+        engine_probe.ask(nobody, Question())
+    assert caught.value.kind == "refused"
+    with pytest.raises(ProbeError):
+        engine_probe.status_without_access(nobody)
+
+
+def test_no_time_is_left():
+    with fake_engine() as engine, pytest.raises(ProbeError, match="time limit"):
+        engine_probe.ask(target(engine), Question(timeout_s=0))
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('VLLM_API_KEY="abc"\n', "abc"),
+        ("# our key\nVLLM_API_KEY=abc==\n", "abc=="),
+        ("abcdef==\n", "abcdef=="),
+        ("OTHER=1\nVLLM_API_KEY='abc'\n", "abc"),
+    ],
+)
+def test_read_key(tmp_path, text, key):
+    path = tmp_path / "key"
+    path.write_text(text)
+    assert engine_probe.read_key(str(path)) == key
+
+
+@pytest.mark.parametrize("content", [b"", b"OTHER=1\n", b"a\nb\n", b"\xff\xfe\n"])
+def test_a_file_without_a_key(tmp_path, content):
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    with pytest.raises(SparkError):
+        engine_probe.read_key(str(path))
+
+
+def test_a_missing_or_unreadable_key_file(tmp_path):
+    with pytest.raises(SparkError, match="does not exist"):
+        engine_probe.read_key(str(tmp_path / "none"))
+    with pytest.raises(SparkError, match="cannot be read"):
+        engine_probe.read_key(str(tmp_path))
+
+
+# -- waiting ----------------------------------------------------------------------------------------------------------
+
+
+class System:
+    """systemctl and journalctl with given answers, and a clock that moves only by sleeping."""
+
+    def __init__(self, *states, journal=""):
+        self.states = list(states)
+        self.journal = journal
+        self.now = 0.0
+
+    def run(self, argv):
+        if argv[0] == "journalctl":
+            self.asked = argv
+            return Completed(0, self.journal)
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        return Completed(0, state)
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def clock(self):
+        return self.now
+
+
+RUNNING = "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=7\nNRestarts=2\nInvocationID=first\n"
+RESTARTED = RUNNING.replace("NRestarts=2", "NRestarts=3").replace("first", "second")
+RESTARTING = RUNNING.replace("active\nSubState=running", "activating\nSubState=auto-restart")
+FAILED = RUNNING.replace("active\nSubState=running", "failed\nSubState=failed") + "Result=exit-code\nExecMainStatus=1\n"
+
+
+def wait(system, ask_target, timeout_s=30, unit=UNIT):
+    return engine_probe.wait_ready(
+        ask_target,
+        Question(timeout_s=1),
+        unit,
+        timeout_s,
+        runner=system.run,
+        sleep=system.sleep,
+        clock=system.clock,
+    )
+
+
+def test_it_asks_again_until_the_engine_is_there():
+    system = System(RUNNING)
+    with fake_engine() as engine:
+        ports = [free_port(), free_port(), engine.port]
+        answer = wait(system, lambda: Target("127.0.0.1", ports.pop(0), MODEL, KEY))
+    assert answer.completion_tokens == 1
+    assert system.now == 2 * engine_probe.POLL_S
+
+
+@pytest.mark.parametrize("state", [FAILED, RESTARTING, RESTARTED, FAILED.replace("failed", "inactive")])
+def test_it_ends_early_when_the_unit_has_died(state):
+    system = System(RUNNING, RUNNING, state, journal="torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB\n")
+    with pytest.raises(SparkError, match="died while it started") as caught:
+        wait(system, lambda: Target("127.0.0.1", free_port(), MODEL))
+    assert system.now < 5
+    assert "ran out of memory" in str(caught.value)
+    assert "engine_context" in str(caught.value)
+    assert "_SYSTEMD_INVOCATION_ID=first" in system.asked
+
+
+def test_the_time_limit():
+    system = System(RUNNING)
+    with pytest.raises(SparkError, match="no token within 5 s; last: nothing listens"):
+        wait(system, lambda: Target("127.0.0.1", free_port(), MODEL), timeout_s=5)
+    with pytest.raises(SparkError, match="See its log"):
+        wait(System(RUNNING), lambda: Target("127.0.0.1", free_port(), MODEL), timeout_s=0, unit="")
+
+
+@pytest.mark.parametrize(
+    ("mode", "key", "text"), [("good", "wrong", "another key"), ("404", KEY, "not the planned one")]
+)
+def test_it_does_not_wait_for_what_time_cannot_cure(mode, key, text):
+    system = System(RUNNING)
+    with fake_engine(mode) as engine, pytest.raises(SparkError, match=text):
+        wait(system, lambda: target(engine, key))
+    assert system.now == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("ValueError: Free memory on device cuda:0 (80/121 GiB) is less than desired GPU memory", "memory"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'g++'", "C++ compiler"),
+        ("OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000)", "port is taken"),
+        ("vllm: error: unrecognized arguments: --speculative-model", "does not accept its command line"),
+        ("ImportError: libnuma.so.1: cannot open shared object file", "shared library"),
+        ("FileNotFoundError: No such file or directory: /m/model.safetensors", "cannot get the model"),
+        ("OSError: [Errno 28] No space left on device", "disk is full"),
+        ("ray.exceptions.AuthenticationError: Unauthenticated: token", "refused its token"),
+        ("ValueError: Cannot provide a placement group of 4 GPUs", "fewer nodes"),
+        ("everything is fine", None),
+    ],
+)
+def test_known_causes(line, cause):
+    found = engine_probe.known_cause(["something before", line])
+    assert (found is None) if cause is None else (cause in found[0])
+
+
+def test_the_first_exceptions_are_shown_once_and_without_prefix():
+    prefix = "(EngineCore pid=67) ERROR 11-21 09:25:31 [core.py:1510] "
+    journal = "\n".join(
+        [
+            "Starting",
+            prefix + "Traceback (most recent call last):",
+            "\x1b[36m(RayWorkerProc pid=5)\x1b[0m " + prefix + "ValueError: the cause",
+            prefix + "ValueError: the cause",
+            "RuntimeError: what followed",
+        ]
+    )
+    text = engine_probe.explain(UNIT, System(RUNNING, journal=journal).run)
+    assert text.count("ValueError: the cause") == 1
+    assert text.index("the cause") < text.index("what followed")
+    assert "Traceback" not in text
+
+
+def test_a_usage_error_is_shown():
+    journal = "usage: vllm serve [model_tag]\nvllm serve: error: argument --max-model-len: invalid value: 'x'\n"
+    text = engine_probe.explain(UNIT, System(RUNNING, journal=journal).run)
+    assert "does not accept its command line" in text
+    assert "    vllm serve: error: argument" in text
+    assert "usage:" not in text
+
+
+def test_one_of_several_is_told_by_the_keys_of_its_entry():
+    journal = "OSError: [Errno 98] Address already in use\n"
+    assert "choose another engine_port." in engine_probe.explain(UNIT, System(RUNNING, journal=journal).run)
+    text = engine_probe.explain("sparkmatrix-engine-chat.service", System(RUNNING, journal=journal).run)
+    assert "choose another port." in text
+    assert "restart sparkmatrix-engine-chat.service" in engine_probe.refused(401, "sparkmatrix-engine-chat.service")
+
+
+def test_a_journal_without_exceptions():
+    assert "last words" in engine_probe.explain(UNIT, System(RUNNING, journal="first\nlast words\n").run)
+    assert "(nothing)" in engine_probe.explain(UNIT, System(RUNNING).run)
+
+
+def test_describe():
+    state = UnitState(active="failed", sub="failed", result="signal", exit_status=9, restarts=1)
+    assert engine_probe.describe(state) == "failed/failed, Result=signal, exit status 9, 1 restarts"
+
+
+# -- sparkmatrix-node probe -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(engine, **changes):
+        (tmp_path / "key").write_text(f'VLLM_API_KEY="{KEY}"\n')
+        document = {"engine": "vllm", "backend": "ray", "endpoint": "http://e/v1", "host": "127.0.0.1", "nodes": 4}
+        document.update(port=engine.port, model=MODEL, key_file=str(tmp_path / "key"), **changes)
+        path = tmp_path / "engine.json"
+        path.write_text(json.dumps(document))
+        return str(path)
+
+    return write
+
+
+def test_the_command_prints_one_json_object(config, capsys):
+    with fake_engine() as engine:
+        code = _node_program.main(
+            ["probe", "--json", "--max-tokens", "3", "--prompt", "hi", "--config", config(engine)]
+        )
+    told = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert told["ok"]
+    assert (told["engine"], told["backend"], told["endpoint"]) == ("vllm", "ray", "http://e/v1")
+    assert (told["model"], told["completion_tokens"]) == (MODEL, 3)
+    assert told["tokens_per_s"] > 0
+
+
+def test_the_command_for_people(config, capsys):
+    with fake_engine() as engine:
+        assert _node_program.main(["probe", "--max-tokens", "2", "--config", config(engine)]) == 0
+    assert "2 tokens in" in capsys.readouterr().out
+    with fake_engine() as engine:
+        assert _node_program.main(["probe", "--config", config(engine, task="embed")]) == 0
+    assert capsys.readouterr().out.startswith(f"-- {MODEL}: an embedding of 3 numbers")
+
+
+def test_the_command_fails_with_a_reason(config, capsys, tmp_path):
+    with fake_engine("500") as engine:
+        path = config(engine)
+        assert _node_program.main(["probe", "--json", "--config", path]) == 1
+        assert "HTTP 500" in json.loads(capsys.readouterr().out)["error"]
+        assert _node_program.main(["probe", "--config", path]) == 1
+        assert "gives no answer" in capsys.readouterr().out
+    assert _node_program.main(["probe", "--config", str(tmp_path / "none")]) == 1
+    assert "Ask the head" in capsys.readouterr().out
+
+
+@given(st.binary(max_size=40))
+def test_any_description_is_read_or_refused(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    path.write_bytes(content)
+    with pytest.raises(SparkError):
+        engine_probe.read_config(str(path))
+
+
+def test_a_description_of_the_wrong_kind(tmp_path):
+    path = tmp_path / "engine.json"
+    path.write_text(json.dumps({"host": "h", "port": "8000", "model": "m", "key_file": "k"}))
+    with pytest.raises(SparkError, match="damaged"):
+        engine_probe.read_config(str(path))

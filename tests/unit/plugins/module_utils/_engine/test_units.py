@@ -1,0 +1,147 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine's services of a node together, and what they are called."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import units as engine_units
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result
+
+LOADED = """\
+sparkmatrix-keeper-old.service loaded active running Start the ranks
+sparkmatrix-keeper-.service not-found inactive dead x
+"""
+
+
+class Recorded:
+    """In place of systemd's units."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, wanted, **_options):
+        self.asked.append((wanted.name, wanted.state, wanted.enabled))
+
+        class Unit:
+            def run(self):
+                return Result(action="stopped", changed=True, before={"a": 1}, after={"a": 2})
+
+        return Unit()
+
+
+def runner(argv, *_args):
+    return Completed(0, LOADED if "list-units" in argv and "keeper" in argv[-1] else "", "")
+
+
+@pytest.fixture
+def node(tmp_path):
+    units = tmp_path / "etc/systemd/system"
+    units.mkdir(parents=True)
+    for name in ("keeper", "keeper-chat", "engine-chat", "keeper-chat.service.d", "keeperx"):
+        (units / (name if name.endswith(".d") else f"{name}.service")).touch()
+        (units / f"sparkmatrix-{name}.service").touch()
+    return str(tmp_path)
+
+
+def bring(node, kind, state, **options):
+    recorded = Recorded()
+    outcome = engine_units.bring(kind, state, root=node, runner=runner, service=recorded, **options)
+    return outcome, recorded.asked
+
+
+def test_what_is_installed_or_still_runs(node):
+    keepers = ["sparkmatrix-keeper-chat.service", "sparkmatrix-keeper-old.service", "sparkmatrix-keeper.service"]
+    assert engine_units.found("keeper", runner, node) == keepers
+    assert engine_units.found("engine", runner, node) == ["sparkmatrix-engine-chat.service"]
+
+
+def test_start_what_is_installed(node):
+    outcome, asked = bring(node, "keeper", "started")
+    assert asked == [
+        ("sparkmatrix-keeper-chat.service", "started", True),
+        ("sparkmatrix-keeper.service", "started", True),
+    ]
+    assert engine_units.descriptions(outcome.units) == [
+        "/etc/sparkmatrix/engine-chat.json",
+        "/etc/sparkmatrix/engine.json",
+    ]
+
+
+def test_one_of_several(node):
+    assert bring(node, "keeper", "stopped", only="chat")[1] == [("sparkmatrix-keeper-chat.service", "stopped", False)]
+    assert bring(node, "keeper", "started", only="other")[1] == []
+
+
+def test_whose_ranks_are_in_ray(tmp_path):
+    assert not engine_units.over_ray(root=str(tmp_path))
+    directory = tmp_path / "etc/sparkmatrix"
+    directory.mkdir(parents=True)
+    for name, units in (("chat", [engine_names.RAY_UNIT]), ("small", ["sparkmatrix-engine-small.service"])):
+        (directory / f"engine-{name}.json").write_text(json.dumps({"units": units}))
+    (directory / "engine-torn.json").write_text("{")
+    assert engine_units.over_ray(root=str(tmp_path))
+    assert [engine_units.over_ray(name, str(tmp_path)) for name in ("chat", "small", "torn", "none")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_stop_ranks(node):
+    assert bring(node, "engine", "stopped")[1] == [("sparkmatrix-engine-chat.service", "stopped", None)]
+
+
+def test_take_away_all_but_those_that_are_planned(node):
+    for instance in ("", "chat", "old"):
+        Store(node, instance).write({"phase": "serving"}, print)
+    outcome, asked = bring(node, "keeper", "absent", keep=["sparkmatrix-keeper-chat.service"], check_mode=True)
+    assert Store(node).read()
+    outcome, asked = bring(node, "keeper", "absent", keep=["sparkmatrix-keeper-chat.service"])
+    assert [name for name, _state, _enabled in asked] == outcome.units
+    assert outcome.units == ["sparkmatrix-keeper-old.service", "sparkmatrix-keeper.service"]
+    assert outcome.changed
+    assert set(outcome.before) == set(outcome.units)
+    assert not Store(node).read()
+    assert not Store(node, "old").read()
+    assert Store(node, "chat").read()
+
+
+def test_nothing_to_do(tmp_path):
+    outcome = engine_units.bring("engine", "absent", root=str(tmp_path), runner=runner)
+    assert (outcome.changed, outcome.units) == (False, [])
+
+
+def test_names():
+    assert Names().kept == "/var/lib/sparkmatrix/keeper"
+    assert Names("chat").kept == "/var/lib/sparkmatrix/keeper/chat"
+    assert Names("chat").environment == "/etc/sparkmatrix/engine-chat.env"
+    parser = argparse.ArgumentParser()
+    engine_names.choose(parser)
+    assert parser.parse_args(["--service", "chat"]).service == "chat"
+
+
+def test_peers_ask_for_the_service_that_spans_nodes(tmp_path):
+    directory = tmp_path / "etc/sparkmatrix"
+    directory.mkdir(parents=True)
+    root = str(tmp_path)
+    assert engine_rank.config(root) == engine_rank.CONFIG
+    (directory / "engine-a.json").write_text(json.dumps({"nodes": 1}))
+    (directory / "engine-b.json").write_text("{torn")
+    (directory / "engine-c.json").write_text(json.dumps({"nodes": 2}))
+    (directory / "engine-key.env").touch()
+    assert engine_names.instances(root) == ["a", "b", "c"]
+    assert engine_rank.config(root) == "/etc/sparkmatrix/engine-c.json"
+    (directory / "engine.json").write_text(json.dumps({"nodes": 1}))
+    assert engine_rank.config(root) == engine_rank.CONFIG

@@ -1,0 +1,559 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import interfaces, netplan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import (
+    SYSCTL_FILE,
+    Wanted,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
+    MEMORY,
+    Memory,
+    parse_effective,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes, plan
+from fabric_change import BEGIN, END, NICS, NOTHING, OTHER, A, B, apply, seal, wanted
+from fabric_inputs import spark
+from fake_node import FakeNode, Killed
+from hypothesis import given
+from hypothesis import strategies as st
+from root_or_not import root_or_not
+from sysfs_tree import SysfsTree
+
+assert root_or_not  # a fixture
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNode:
+    return FakeNode(tmp_path / "root", NICS)
+
+
+# --- a change --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pristine_node(node: FakeNode) -> None:
+    want = wanted()
+    outcome = apply(node, want)
+    assert outcome.changed and not outcome.fact_applied
+    assert node.state()[A] == (9000, True, ["192.168.100.10/24"])
+    assert node.state()[B] == (9000, True, ["192.168.101.10/24"])
+    assert node.state()["enP7s7"] == (1500, True, ["10.0.0.1/24"])
+    assert node.path(netplan.FILE).stat().st_mode & 0o777 == 0o600
+    assert json.loads(node.read(FACT_PATH))["state"] == "applying"
+    assert f"net.ipv4.conf.{A}.arp_ignore = 1\n" in node.read(SYSCTL_FILE)
+    assert node.read(f"/proc/sys/net/ipv4/conf/{B}/arp_announce").strip() == "2"
+    assert node.read("/etc/hosts") == (
+        f"127.0.0.1 localhost\n{BEGIN}\n192.168.100.10 spark1-fabric spark1-fabric0\n"
+        "192.168.101.10 spark1-fabric1\n192.168.100.11 spark2-fabric spark2-fabric0\n192.168.101.11 spark2-fabric1\n"
+        f"{END}\n"
+    )
+    assert node.nm_managed == set(OTHER)
+    assert f"networkctl reconfigure {A} {B}" in node.log
+    assert not any("apply" in line or "try" in line for line in node.log)
+
+
+def test_the_second_time_nothing_is_done(node: FakeNode) -> None:
+    want = wanted()
+    apply(node, want)
+    seal(node, want)
+    before, node.log = node.tree(), []
+    outcome = apply(node, want)
+    assert not outcome.changed and not outcome.diff and not outcome.changes
+    assert outcome.fact_applied and outcome.fact and outcome.fact["state"] == "applied"
+    assert node.log == []
+    assert node.tree() == before
+
+
+def test_check_mode_says_what_will_happen_and_does_nothing(node: FakeNode) -> None:
+    before, state = node.tree(), node.state()
+    outcome = apply(node, wanted(), check=True)
+    assert outcome.changed and not outcome.fact_applied and outcome.fact is None
+    assert (node.tree(), node.state()) == (before, state)
+    assert not any(line.startswith(("networkctl", "systemctl start", "nmcli device set")) for line in node.log)
+    real = apply(node, wanted())
+    assert real.changes == outcome.changes
+    assert real.diff == outcome.diff
+    effective = outcome.diff[0]
+    assert effective["before"].splitlines()[0] == f"{A}: up, MTU 1500, no IPv4 address"
+    assert effective["after"].splitlines()[1] == f"{B}: up, MTU 9000, 192.168.101.10/24"
+    assert not any(MEMORY in json.dumps(entry) for entry in outcome.diff)
+
+
+def test_a_lost_manifest_does_not_make_our_files_originals(node: FakeNode) -> None:
+    before, state = node.tree(), node.state()
+    apply(node, wanted())
+    node.path(f"{managed_files.STATE_DIR}/fabric.json").unlink()
+    apply(node, NOTHING)
+    assert not node.path(netplan.FILE).exists() and not node.path(SYSCTL_FILE).exists()
+    assert (node.tree(), node.state()) == (before, state)
+
+
+def test_what_is_in_force_counts_not_the_file(node: FakeNode) -> None:
+    want = wanted()
+    apply(node, want)
+    seal(node, want)
+    node.nics[A].mtu = 1500
+    outcome = apply(node, want)
+    assert outcome.changes == [f"{A}: up, MTU 9000, 192.168.100.10/24", FACT_PATH]
+    assert node.state()[A][0] == 9000
+    assert json.loads(node.read(FACT_PATH))["state"] == "applying"
+
+
+def test_sysctls_that_somebody_else_sets_are_left_to_them(node: FakeNode) -> None:
+    node.write("/proc/sys/net/ipv4/conf/all/arp_announce", "2\n")
+    node.write(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore", "1\n")
+    apply(node, wanted())
+    lines = [line for line in node.read(SYSCTL_FILE).splitlines() if not line.startswith("#")]
+    ipv6 = [f"net.ipv6.conf.{netdev}.disable_ipv6 = 1" for netdev in (B, A)]
+    assert lines == [f"net.ipv4.conf.{B}.arp_ignore = 1", *ipv6]
+    assert not apply(node, wanted()).changed
+
+
+def test_a_sysctl_that_was_right_only_until_the_reboot_is_set_for_good(node: FakeNode) -> None:
+    ipv6 = f"/proc/sys/net/ipv6/conf/{A}/disable_ipv6"
+    line = f"net.ipv6.conf.{A}.disable_ipv6 = 1\n"
+    node.write(ipv6, "1\n")  # a profile of NetworkManager that has been deleted, or by hand
+    apply(node, wanted())
+    assert line not in node.read(SYSCTL_FILE)
+    node.write(ipv6, "0\n")  # the machine was started again
+    outcome = apply(node, wanted())
+    assert f"{A}: disable_ipv6 1" in outcome.changes and SYSCTL_FILE in outcome.changes
+    assert line in node.read(SYSCTL_FILE)
+    assert node.read(ipv6).strip() == "1"
+    assert not apply(node, wanted()).changed
+    apply(node, NOTHING)
+    assert node.read(ipv6).strip() == "0"
+
+
+def test_no_sysctl_file_where_none_is_needed(node: FakeNode) -> None:
+    for key, value in interfaces.ARP.items():
+        node.write(f"/proc/sys/net/ipv4/conf/all/{key}", f"{value}\n")
+    apply(node, replace(wanted(), ipv6=True))
+    assert "link-local: [ipv6]" in node.read(netplan.FILE)
+    assert not node.path(SYSCTL_FILE).exists()
+
+
+def test_a_lost_sysctl_is_set_again(node: FakeNode) -> None:
+    apply(node, wanted())
+    node.write(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore", "0\n")
+    outcome = apply(node, wanted())
+    assert outcome.changes == [f"{A}: arp_ignore 1", FACT_PATH]
+    assert node.read(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore").strip() == "1"
+    assert not apply(node, wanted()).changed
+
+
+def test_a_half_that_is_down_is_brought_up(node: FakeNode) -> None:
+    node.nics[B].up = False
+    outcome = apply(node, wanted(), check=True)
+    assert f"{B}: down, MTU 1500" in outcome.diff[0]["before"]
+    apply(node, wanted())
+    assert node.nics[B].up
+    apply(node, NOTHING)
+    assert not node.nics[B].up
+
+
+def test_the_cable_moves_to_the_other_cage(node: FakeNode) -> None:
+    apply(node, wanted())
+    outcome = apply(node, wanted(cage=1))
+    assert outcome.changed
+    assert f"{A}: up, MTU 1500, no IPv4 address (given back)" in outcome.changes
+    assert node.state()[A] == (1500, True, [])
+    assert node.state()[OTHER[0]] == (9000, True, ["192.168.100.10/24"])
+    assert node.read(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore").strip() == "0"
+    assert set(json.loads(node.read(MEMORY))["interfaces"]) == set(OTHER)
+    assert not apply(node, wanted(cage=1)).changed
+    assert node.nm_managed == {A, B}
+
+
+def test_the_subnets_change(node: FakeNode) -> None:
+    apply(node, wanted())
+    other = wanted(subnets=["10.40.0.0/24", "10.41.0.0/24"])
+    apply(node, other)
+    assert node.state()[A][2] == ["10.40.0.10/24"]
+    assert "10.40.0.10 spark1-fabric" in node.read("/etc/hosts")
+    assert not apply(node, other).changed
+
+
+def test_dhcp_and_link_local_addresses_give_way(node: FakeNode) -> None:
+    node.nics[A].addresses = ["192.168.7.9/24", "169.254.3.4/16"]
+    node.nics[A].dynamic = ["192.168.7.9/24"]
+    apply(node, wanted())
+    assert node.state()[A][2] == ["192.168.100.10/24"]
+
+
+def test_one_node_needs_no_network(node: FakeNode) -> None:
+    fact = plan({"spark1": spark(0, ())}, Wishes()).facts["spark1"]
+    outcome = apply(node, Wanted(fact))
+    assert outcome.changes == [FACT_PATH]
+    assert node.log == []
+    seal(node, Wanted(fact))
+    assert not apply(node, Wanted(fact)).changed
+
+
+def test_from_four_nodes_to_one(node: FakeNode) -> None:
+    before = node.tree()
+    apply(node, wanted())
+    fact = plan({"spark1": spark(0, ())}, Wishes()).facts["spark1"]
+    apply(node, Wanted(fact))
+    assert node.state()[A] == (1500, True, [])
+    left = {name: content for name, content in node.tree().items() if "sparkmatrix/managed" not in name}
+    del left[FACT_PATH.lstrip("/")]
+    assert left == before
+    assert not apply(node, Wanted(fact)).changed
+
+
+def test_waits_for_the_gids(node: FakeNode, tmp_path: Path) -> None:
+    tree = SysfsTree(tmp_path / "sys").spark(cabled={0})
+    start = node.now
+    apply(node, wanted(), sysfs=tree.root)
+    assert node.now - start > 3  # they never came: the seal says so
+    tree.gid("rocep1s0f0", 3, "192.168.100.10", "v2")
+    tree.gid("roceP2p1s0f0", 3, "192.168.101.10", "v2")
+    node.nics[A].mtu, start = 1500, node.now
+    apply(node, wanted(), sysfs=tree.root)
+    assert node.now - start < 2
+
+
+# --- undo ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("networkd", [False, True])
+def test_everything_is_given_back(node: FakeNode, networkd: bool) -> None:
+    node.networkd = networkd
+    node.nics[B].mtu = 4200
+    before, state, managed = node.tree(), node.state(), set(node.nm_managed)
+    want = wanted()
+    apply(node, want)
+    seal(node, want)
+    outcome = apply(node, NOTHING, check=True)
+    assert outcome.changed and f"{B}: up, MTU 4200, no IPv4 address (given back)" in outcome.changes
+    assert FACT_PATH in outcome.changes
+    assert apply(node, NOTHING).changes == outcome.changes
+    assert (node.tree(), node.state(), node.nm_managed) == (before, state, managed)
+    assert node.networkd == networkd
+    assert not apply(node, NOTHING).changed
+
+
+def test_nothing_to_give_back_on_a_pristine_node(node: FakeNode) -> None:
+    assert not apply(node, NOTHING).changed
+    assert node.log == []
+
+
+def test_an_interface_that_left_the_machine_needs_nothing(node: FakeNode) -> None:
+    apply(node, wanted())
+    del node.nics[B]
+    apply(node, NOTHING)
+    assert node.state()[A] == (1500, True, [])
+    assert not node.path(MEMORY).exists()
+
+
+def test_the_configuration_of_another_file_comes_back(node: FakeNode) -> None:
+    node.networkd = True
+    text = f"network:\n  ethernets:\n    {A}:\n      addresses: [192.168.100.10/24]\n"
+    node.write("/etc/netplan/40-cx7.yaml", text)
+    apply(node, wanted())
+    apply(node, NOTHING)
+    assert node.read("/etc/netplan/40-cx7.yaml") == text
+    assert f"networkctl reconfigure {A}" in node.log
+    assert node.state()[A] == (9000, True, ["192.168.100.10/24"])  # the MTU is that file's business
+
+
+def test_addresses_that_do_not_go_are_named(node: FakeNode) -> None:
+    apply(node, wanted())
+    node.fail = {"ip addr del": "Operation not permitted"}
+    with pytest.raises(SparkError, match=r"cannot remove 192\.168\.10[01]\.10/24"):
+        apply(node, NOTHING)
+    node.fail = {}
+    apply(node, NOTHING)
+    assert node.state()[A] == (1500, True, [])
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def untouched(node: FakeNode, want: Wanted, match: str) -> None:
+    before, state = node.tree(), node.state()
+    for check in (True, False):
+        with pytest.raises(SparkError) as raised:
+            apply(node, want, check=check)
+        assert match in str(raised.value)
+        assert (node.tree(), node.state()) == (before, state)
+
+
+def test_the_connections_interface_is_not_touched(node: FakeNode) -> None:
+    untouched(node, replace(wanted(), connection_interface=A), f"{A}: this interface carries Ansible's connection")
+
+
+def test_a_missing_interface(node: FakeNode) -> None:
+    del node.nics[B]
+    untouched(node, wanted(), f"{B}: the interface is gone")
+
+
+def test_a_foreign_address(node: FakeNode) -> None:
+    node.nics[A].addresses = ["10.77.0.1/24"]
+    untouched(node, wanted(), f"{A}: has the address 10.77.0.1/24, which this collection did not place")
+    untouched(node, wanted(), f"Remove it: ip addr del 10.77.0.1/24 dev {A}")
+
+
+def test_a_foreign_netplan_file_is_named(node: FakeNode) -> None:
+    node.write("/etc/netplan/40-cx7.yaml", f"network:\n  ethernets:\n    {A}:\n      addresses: [10.77.0.1/24]\n")
+    node.nics[A].addresses = ["10.77.0.1/24"]
+    untouched(node, wanted(), f"{A}: /etc/netplan/40-cx7.yaml: it gives {A} the address 10.77.0.1/24, which netplan")
+
+
+def test_a_networkmanager_profile_is_named(node: FakeNode) -> None:
+    path = f"{netplan.KEYFILES}/cx7.nmconnection"
+    text = f"[connection]\nid=cx7\ninterface-name={B}\n[ipv4]\nmethod=manual\naddress1=10.77.0.1/24\n"
+    node.write(path, text)
+    choice = "Set fabric_foreign: adopt to have it put out of force until a reset. Or by hand. Delete it: nmcli"
+    untouched(node, wanted(), f"{B}: {path}: NetworkManager's connection 'cx7' gives {B} 10.77.0.1/24. {choice}")
+
+
+def test_netplan_does_not_accept_it(node: FakeNode) -> None:
+    node.write("/etc/netplan/30-broken.yaml", "network: [")
+    untouched(node, wanted(), "validating the netplan configuration failed: netplan generate --root-dir")
+
+
+def test_netplan_is_missing(node: FakeNode) -> None:
+    node.fail = {"netplan": "netplan: No such file or directory"}
+    untouched(node, wanted(), "Install netplan.io, or correct the file that it names; nothing was changed")
+
+
+def test_netplan_makes_something_else_of_it(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netplan, "render", lambda *_x: "network:\n  version: 2\n")
+    untouched(node, wanted(), f"{A}: netplan accepts {netplan.FILE} but configures no 192.168.100.10/24 from it")
+
+
+def test_a_waiting_edit_of_the_management_network_is_not_made_effective(node: FakeNode) -> None:
+    node.networkd = True
+    edit = "network:\n  ethernets:\n    enP7s7:\n      renderer: networkd\n      addresses: [{}/24]\n"
+    node.write("/etc/netplan/10-management.yaml", edit.format("10.0.0.1"))
+    node.run(["netplan", "generate"])
+    apply(node, wanted())
+    apply(node, NOTHING)
+    node.write("/etc/netplan/10-management.yaml", edit.format("10.0.0.9"))
+    untouched(node, wanted(), "enP7s7: its netplan configuration was edited and not applied yet")
+    assert apply(node, replace(wanted(), connection_interface="")).changed
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_that_does_not_take_is_taken_back(node: FakeNode) -> None:
+    node.nics[B].carrier = False
+    before, state = node.tree(), node.state()
+    with pytest.raises(SparkError) as raised:
+        apply(node, wanted())
+    text = str(raised.value)
+    assert f"{B}: waiting 5 s for the interfaces failed: {B}: up, MTU 9000, no IPv4 address (no link: check" in text
+    assert "The previous configuration is in force again" in text
+    assert f"networkctl status {B}" in text
+    assert (node.tree(), node.state()) == (before, state)
+    assert not node.timers
+    assert not node.networkd
+    node.nics[B].carrier = True
+    assert apply(node, wanted()).changed
+
+
+def test_the_configuration_before_is_in_force_again(node: FakeNode) -> None:
+    apply(node, wanted())
+    text = node.read(netplan.FILE)
+    node.nics[B].carrier = False
+    with pytest.raises(SparkError, match="previous configuration is in force again"):
+        apply(node, wanted(mtu=4200))
+    assert node.read(netplan.FILE) == text
+    node.nics[B].carrier = True
+    node.delay = 0
+    apply(node, wanted())
+    assert node.state()[A][0] == 9000
+
+
+STEPS = [
+    ("netplan generate", "generating the network configuration failed"),
+    ("nmcli device set", "telling NetworkManager failed"),
+    ("systemctl start", "starting systemd-networkd failed"),
+    ("networkctl reload", "reloading systemd-networkd failed"),
+    ("networkctl reconfigure", "configuring the interfaces failed"),
+]
+
+
+@pytest.mark.parametrize(("command", "step"), STEPS)
+def test_the_step_that_failed_is_named(node: FakeNode, command: str, step: str) -> None:
+    run, seen = node.run, []
+
+    def once(argv: Any) -> Any:
+        line = " ".join(argv)
+        if line.startswith(command) and "--root-dir" not in line and not seen:
+            seen.append(line)
+            return Completed(1, "", "no luck")
+        return run(argv)
+
+    node.run = once  # type: ignore[method-assign]
+    state = node.state()
+    with pytest.raises(SparkError) as raised:
+        apply(node, wanted())
+    assert f"{step}: {seen[0]}: no luck" in str(raised.value)
+    assert node.state() == state
+    node.run = run  # type: ignore[method-assign]
+    assert apply(node, wanted()).changed
+    assert node.state()[A][2] == ["192.168.100.10/24"]
+
+
+def test_a_failure_on_the_way_back_is_told_too(node: FakeNode) -> None:
+    node.fail = {"networkctl": "Access denied"}
+    with pytest.raises(
+        SparkError, match=r"reloading systemd.*Going back failed as well, the node tries again by itself: reloading"
+    ):
+        apply(node, wanted())
+    node.fail = {}
+    apply(node, wanted())
+    apply(node, NOTHING)
+    assert node.state()[A] == (1500, True, [])
+
+
+def test_a_run_that_dies_anywhere_is_completed_by_the_next(tmp_path: Path) -> None:
+    reference = FakeNode(tmp_path / "reference", NICS)
+    pristine = (reference.tree(), reference.state())
+    apply(reference, wanted())
+    steps = reference.changing
+    assert steps > 5
+    expected = (reference.tree(), reference.state())
+    for step in range(steps + 1):
+        node = FakeNode(tmp_path / f"node{step}", NICS)
+        node.kill_at = step
+        try:
+            apply(node, wanted())
+        except Killed:
+            if node.path(FACT_PATH).exists():
+                assert json.loads(node.read(FACT_PATH))["state"] == "applying"
+        node.kill_at = None
+        apply(node, wanted())
+        assert (node.tree(), node.state()) == expected, step
+        # And an undo that dies.
+        node.kill_at = node.changing + step
+        with contextlib.suppress(Killed):
+            apply(node, NOTHING)
+        node.kill_at = None
+        apply(node, NOTHING)
+        assert (node.tree(), node.state()) == pristine, step
+
+
+def test_one_run_at_a_time(node: FakeNode) -> None:
+    apply(node, wanted())
+    with node.path(interfaces.LOCK).open("r+") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert not apply(node, wanted(), check=True).changed
+        with pytest.raises(SparkError, match="another run has been changing the fabric of this node for 90 s"):
+            apply(node, wanted())
+    assert not apply(node, wanted()).changed
+
+
+# --- pure parts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '[{"ifname": "a", "addr_info": [{"family": "inet"}]}]', "7"])
+def test_unreadable_addresses(text: str) -> None:
+    with pytest.raises(SparkError, match="Update iproute2"):
+        parse_effective(text)
+
+
+def test_readable_addresses() -> None:
+    assert parse_effective("") == {}
+    assert parse_effective('[{}, {"ifname": "lo"}]')["lo"].line("lo") == "lo: down, MTU 0, no IPv4 address"
+    assert interfaces.Effective().line("x") == "x: absent"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 2}', '{"schema": 1, "interfaces": {"a": {}}}', "[]"])
+def test_a_damaged_memory_is_named(text: str) -> None:
+    with pytest.raises(SparkError, match=MEMORY):
+        Memory.parse(text)
+
+
+hosts_text = st.lists(st.sampled_from(["127.0.0.1 localhost", "", "# note", "10.0.0.9 x"])).map(
+    lambda lines: "".join(line + "\n" for line in lines)
+)
+block_lines = st.lists(st.sampled_from(["1.2.3.4 a-fabric", "1.2.3.5 b-fabric"]), min_size=1)
+
+
+@given(hosts_text, hosts_text, block_lines, block_lines)
+def test_the_block_in_hosts_comes_and_goes(before: str, after: str, lines: list[str], others: list[str]) -> None:
+    text = etc_hosts.with_block(before, lines, "fabric")
+    assert etc_hosts.with_block(text, lines, "fabric") == text
+    assert etc_hosts.with_block(text, [], "fabric") == before
+    # What people add around it stays.
+    assert (
+        etc_hosts.with_block(text + after, others, "fabric") == etc_hosts.with_block(before, others, "fabric") + after
+    )
+    assert etc_hosts.with_block(text + after, [], "fabric") == before + after
+
+
+def test_hosts_without_a_last_newline() -> None:
+    assert (
+        etc_hosts.with_block("127.0.0.1 localhost", ["1.2.3.4 a"], "fabric")
+        == f"127.0.0.1 localhost\n{BEGIN}\n1.2.3.4 a\n{END}\n"
+    )
+    assert etc_hosts.with_block("", [], "fabric") == ""
+
+
+def test_a_torn_block_is_named() -> None:
+    with pytest.raises(SparkError, match="has no end"):
+        etc_hosts.with_block(f"{BEGIN}\n1.2.3.4 a\n", ["1.2.3.4 a"], "fabric")
+
+
+def test_hosts_that_is_a_mount_point_is_written_in_place(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = os.rename
+
+    def busy(source: str, target: str) -> None:
+        if target.endswith("/etc/hosts"):
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", busy)
+    node.path("/etc/hosts").chmod(0o664)
+    apply(node, wanted())
+    assert "spark2-fabric" in node.read("/etc/hosts")
+    apply(node, NOTHING)
+    assert node.read("/etc/hosts") == "127.0.0.1 localhost\n"
+    assert node.path("/etc/hosts").stat().st_mode & 0o777 == 0o664
+    assert sorted(path.name for path in node.path("/etc").iterdir()) == ["hosts", "netplan"]
+
+
+def test_hosts_that_cannot_be_written(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_source: str, _target: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    machine = Machine(str(node.root), node.run)
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(SparkError, match=r"/etc/hosts: cannot be written \(Read-only file system\)"):
+        etc_hosts.write(machine, "x")
+
+
+def test_what_root_cannot_read_is_named(node: FakeNode) -> None:
+    with pytest.raises(SparkError, match="cannot be read"):
+        Machine(str(node.root)).read("/etc")
+
+
+def test_a_sysctl_that_cannot_be_set_is_named(node: FakeNode) -> None:
+    write, machine = node.path(f"/proc/sys/net/ipv4/conf/{A}/arp_ignore"), Machine(str(node.root))
+    write.unlink()
+    with pytest.raises(SparkError, match=r"arp_ignore: cannot be set to 1"):
+        interfaces.write_sysctl(machine, A, "arp_ignore", 1)

@@ -1,0 +1,187 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
+    Cable,
+    FabricFact,
+    Rail,
+    Route,
+    dump,
+    load,
+    require_applied,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+names = st.text("abcdefghijklmnop0123456789", min_size=1, max_size=8)
+addresses = st.ip_addresses(v=4).map(str)
+rails = st.builds(
+    Rail,
+    index=st.integers(0, 3),
+    cage=st.integers(0, 1),
+    pcie_path=st.sampled_from(["0000", "0002"]),
+    netdev=names,
+    rdma_device=names,
+    rdma_port=st.integers(1, 2),
+    address=addresses,
+    prefix=st.integers(8, 30),
+    mtu=st.integers(1280, 9978),
+    link_gbps=st.sampled_from([0.0, 100.0, 200.0]),
+    segment=st.text(max_size=5),
+    neighbor=st.text(max_size=5),
+    edge=st.text(max_size=5),
+    gid_index=st.none() | st.integers(0, 255),
+    gid=st.text(max_size=5),
+)
+cables = st.builds(
+    Cable,
+    cage=st.integers(0, 1),
+    source=st.sampled_from(["lldp", "probe"]),
+    far_host=names,
+    far_cage=st.sampled_from([0, 1, None]),
+) | st.builds(Cable, cage=st.integers(0, 1), source=st.sampled_from(["declared", "assumed"]), switch=names)
+routes = st.builds(Route, destination=st.ip_addresses(v=4).map(lambda ip: f"{ip}/32"), via=addresses, netdev=names)
+facts = st.builds(
+    FabricFact,
+    host=names,
+    state=st.sampled_from(["planned", "applying", "applied"]),
+    topology=st.sampled_from(["single", "direct", "ring", "switch", "mixed"]),
+    transport=st.sampled_from(["rdma", "socket"]),
+    rank=st.integers(0, 3),
+    nodes=st.integers(4, 9),
+    management_address=addresses,
+    cluster_address=addresses,
+    cluster_interface=names,
+    rails=st.lists(rails, max_size=4, unique_by=lambda rail: rail.index).map(tuple),
+    cables=st.lists(cables, max_size=2).map(tuple),
+    routes=st.lists(routes, max_size=2).map(tuple),
+    forwarding=st.booleans(),
+    qos=st.sampled_from(["none", "roce"]),
+    environment=st.dictionaries(names, st.text(max_size=8), max_size=4),
+).map(FabricFact.with_hash)
+
+RAIL = Rail(0, 0, "0000", "enp1s0f0np0", "rocep1s0f0", 1, "192.168.100.10", 24, 9000, 200.0, "rail0")
+FACT = FabricFact(
+    host="spark1",
+    state="applied",
+    topology="switch",
+    transport="rdma",
+    rank=0,
+    nodes=2,
+    management_address="10.0.0.1",
+    cluster_address="192.168.100.10",
+    cluster_interface="enp1s0f0np0",
+    rails=(RAIL,),
+    environment={"NCCL_DEBUG": "WARN"},
+).with_hash()
+
+
+@given(facts)
+def test_what_is_dumped_is_loaded(fact: FabricFact) -> None:
+    text = dump(fact)
+    assert load(json.loads(text), fact.host) == fact
+    assert dump(load(json.loads(text), fact.host)) == text
+    assert load(fact.as_dict(), fact.host) == fact
+
+
+@settings(max_examples=50)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+)
+def test_garbage_is_one_clear_error(document: Any) -> None:
+    with pytest.raises(SparkError, match=r"spark1 .*sparkmatrix\.fact: .*--tags fabric"):
+        load(document, "spark1")
+
+
+@given(st.sampled_from(sorted(FACT.as_dict())), st.none() | st.integers() | st.text() | st.lists(st.integers()))
+def test_one_damaged_value_never_gives_a_traceback(name: str, value: Any) -> None:
+    document = {**json.loads(dump(FACT)), name: value}
+    try:
+        loaded = load(document, "spark1")
+    except SparkError:
+        return
+    assert isinstance(loaded, FabricFact)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"schema": 1}, "has schema 1, this release reads 2"),
+        ({"qos": "some"}, "qos is 'some', expected one of none, roce"),
+        ({"forwarding": 1}, "FabricFact.forwarding is 1, expected bool"),
+        ({"rails": [asdict(RAIL), asdict(RAIL)]}, "the rails have the indices [0, 0], and each needs its own"),
+        ({"cables": [asdict(Cable(0, "guessed", "spark2"))]}, "cable source is 'guessed', expected one of lldp"),
+        ({"cables": [asdict(Cable(0, "probe"))]}, "cage 0 leads to neither node nor switch"),
+        ({"cables": [asdict(Cable(1, "probe", "spark2", 0, "sw"))]}, "the cable of cage 1 leads to spark2"),
+        ({"routes": [asdict(Route("192.168.1.1/24", "10.0.0.1", "a"))]}, "192.168.1.1/24 has host bits set"),
+        ({"routes": [asdict(Route("192.168.1.1/32", "here", "a"))]}, "Expected 4 octets in 'here'"),
+        ({"routes": [{"via": 1}]}, "Route.via is 1, expected str"),
+        ({"state": "done"}, "state is 'done', expected one of planned, applying, applied"),
+        ({"rank": -1}, "rank -1 of 2 nodes"),
+        ({"nodes": 0}, "rank 0 of 0 nodes"),
+        ({"rank": True}, "FabricFact.rank is True, expected int"),
+        ({"cluster_address": "here"}, "'here' does not appear to be an IPv4"),
+        ({"environment": {"A": 1}}, "environment is not a mapping of strings"),
+        ({"environment": None}, "environment is not a mapping of strings"),
+        ({"rails": ["x"]}, "Rail is a str, not a mapping"),
+        ({"rails": None}, "damaged"),
+        ({"extra": 1}, "unknown keys in FabricFact: extra"),
+        ({"rails": [{"mtu": "9000"}]}, "Rail.mtu is '9000', expected int"),
+    ],
+)
+def test_the_damage_is_named(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(SparkError, match="fabric layer again") as raised:
+        load({**json.loads(dump(FACT)), **change}, "spark1")
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["rails", "cables", "routes"])
+def test_a_missing_key_is_damage(name: str) -> None:
+    document = json.loads(dump(FACT))
+    del document[name]
+    with pytest.raises(SparkError, match="damaged"):
+        load(document, "spark1")
+
+
+@pytest.mark.parametrize("document", [None, "", {}])
+def test_no_fact_says_so(document: Any) -> None:
+    with pytest.raises(SparkError, match="the fabric layer has not run on this node"):
+        load(document, "spark1")
+
+
+def test_a_torn_file_says_so() -> None:
+    # Ansible hands over the text of a file that is not JSON.
+    with pytest.raises(SparkError, match="not valid JSON"):
+        load(dump(FACT)[:-20], "spark1")
+
+
+def test_the_hash_is_of_the_plan_not_of_the_measurement() -> None:
+    rail = replace(RAIL, gid_index=5, gid="x", link_gbps=100.0)
+    cable = Cable(0, "probe", switch="sw1")
+    assert replace(FACT, state="planned", rails=(rail,), cables=(cable,)).with_hash().plan_hash == FACT.plan_hash
+    for other in (
+        replace(FACT, rails=(replace(RAIL, address="192.168.100.11"),)),
+        replace(FACT, environment={}),
+        replace(FACT, nodes=3),
+        replace(FACT, qos="roce"),
+        replace(FACT, routes=(Route("192.168.1.1/32", "192.168.100.11", RAIL.netdev),)),
+    ):
+        assert other.with_hash().plan_hash != FACT.plan_hash
+
+
+def test_only_an_applied_fabric_is_accepted() -> None:
+    assert require_applied(FACT) is FACT
+    for state in ("planned", "applying"):
+        with pytest.raises(SparkError, match=f"state '{state}', not 'applied'"):
+            require_applied(replace(FACT, state=state))

@@ -1,0 +1,802 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import (
+    Cage,
+    PciFunction,
+    RdmaPort,
+    cages,
+    explain_absence,
+    parse,
+    read,
+    select,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from sysfs_tree import SysfsTree
+
+GUID = "4cbb:4703:002e:104f"
+
+
+def by_name(ports: list[RdmaPort]) -> dict[str, RdmaPort]:
+    return {port.rdma_device: port for port in ports}
+
+
+# --- sysfs -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_value_of_a_cabled_half(sysfs: SysfsTree) -> None:
+    ports = read(sysfs.spark(cabled={1}).root)
+    assert [port.rdma_device for port in ports] == ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1"]
+    assert ports[3] == RdmaPort(
+        rdma_device="roceP2p1s0f1",
+        port=1,
+        driver="mlx5_core",
+        link_layer="Ethernet",
+        rdma_state="ACTIVE",
+        phys_state="LinkUp",
+        rate_gbps=200.0,
+        netdev="enP2p1s0f1np1",
+        netdev_source="gid",
+        carrier=True,
+        admin_up=True,
+        operstate="up",
+        speed_gbps=200.0,
+        mtu=9000,
+        mac="4c:bb:47:2e:10:54",
+        phys_port_name="p1",
+        phys_switch_id="4f102e0047bb4c",
+        firmware="28.45.4028",
+        board_id="NVD0000000087",
+        hca_type="MT4129",
+        node_guid="4cbb:4703:002e:1054",
+        sys_image_guid=GUID,
+        part_id=None,
+        description=None,
+        pci=PciFunction("0002:01:00.1", "0x15b3", "0x1021", None, 32.0, 4, 32.0, 4),
+    )
+
+
+def test_a_down_port_has_no_rate(sysfs: SysfsTree) -> None:
+    """The driver claims 40 Gb/s for it."""
+    down = by_name(read(sysfs.spark(cabled={1}).root))["rocep1s0f0"]
+    assert sysfs.path("class/infiniband/rocep1s0f0/ports/1/rate").read_text() == "40 Gb/sec (4X QDR)\n"
+    assert (down.rdma_state, down.phys_state, down.rate_gbps) == ("DOWN", "Disabled", None)
+    assert (down.carrier, down.admin_up, down.operstate, down.speed_gbps, down.mtu) == (False, True, "down", None, 1500)
+    assert not down.active
+
+
+@pytest.mark.parametrize(
+    ("cabled", "expected"),
+    [((), [False, False]), ((0,), [True, False]), ((1,), [False, True]), ((0, 1), [True, True])],
+)
+def test_cages(sysfs: SysfsTree, cabled: tuple[int, ...], expected: list[bool]) -> None:
+    found = cages(read(sysfs.spark(cabled=cabled).root))
+    assert [cage.cage for cage in found] == [0, 1]
+    assert [cage.port_name for cage in found] == ["p0", "p1"]
+    assert [cage.cabled for cage in found] == expected
+    assert [cage.admin_down for cage in found] == [False, False]
+    assert [[half.netdev for half in cage.halves] for cage in found] == [
+        ["enp1s0f0np0", "enP2p1s0f0np0"],
+        ["enp1s0f1np1", "enP2p1s0f1np1"],
+    ]
+    assert [[half.pci.path for half in cage.halves if half.pci] for cage in found] == [["0000", "0002"]] * 2
+    assert {cage.sys_image_guid for cage in found} == {GUID}
+
+
+def test_names_that_mislead(sysfs: SysfsTree) -> None:
+    """Numbered device names, and netdev names that pair the wrong ports: only the hardware counts."""
+    names = {
+        "0000:01:00.0": ("mlx5_0", "enp1s0f1np1"),
+        "0000:01:00.1": ("mlx5_1", "enp1s0f0np0"),
+        "0002:01:00.0": ("mlx5_10", "eth0"),
+        "0002:01:00.1": ("mlx5_2", "eth1"),
+    }
+    ports = read(sysfs.spark(cabled={0}, names=names).root)
+    assert [port.rdma_device for port in ports] == ["mlx5_0", "mlx5_1", "mlx5_10", "mlx5_2"], "PCI order"
+    assert [[(h.rdma_device, h.netdev) for h in cage.halves] for cage in cages(ports)] == [
+        [("mlx5_0", "enp1s0f1np1"), ("mlx5_10", "eth0")],
+        [("mlx5_1", "enp1s0f0np0"), ("mlx5_2", "eth1")],
+    ]
+    assert [cage.cabled for cage in cages(ports)] == [True, False]
+
+
+def test_two_adapters_have_their_own_cages(sysfs: SysfsTree) -> None:
+    sysfs.mlx5("0001:01:00.0", "mlx5_0", "eth0", "p0", 0x10, adapter=0x10)
+    sysfs.mlx5("0003:01:00.0", "mlx5_1", "eth1", "p0", 0x20, adapter=0x20)
+    sysfs.mlx5("0003:01:00.1", "mlx5_2", "eth2", "p10", 0x21, adapter=0x20, up=False)
+    found = cages(read(sysfs.root))
+    assert [(cage.sys_image_guid, cage.cage, len(cage.halves)) for cage in found] == [
+        ("4cbb:4703:002e:1010", 0, 1),
+        ("4cbb:4703:002e:1020", 0, 1),
+        ("4cbb:4703:002e:1020", 10, 1),
+    ]
+    assert found[2].port_name == "p10"
+
+
+@pytest.mark.parametrize("port_name", [None, "pf0vf1", "p0s1", "p", "xp0", "P0", "p1234"])
+def test_ports_without_a_cage(sysfs: SysfsTree, port_name: str | None) -> None:
+    """Virtual functions, representors and split ports."""
+    sysfs.mlx5("0000:01:00.2", "mlx5_4", "eth4", port_name, 0x60)
+    ports = read(sysfs.root)
+    assert [port.phys_port_name for port in ports] == [port_name]
+    assert cages(ports) == []
+
+
+@pytest.mark.parametrize("guid", [None, "", "0000:0000:0000:0000"])
+def test_no_cage_without_an_adapter_guid(guid: str | None) -> None:
+    assert cages([RdmaPort("mlx5_0", 1, phys_port_name="p0", sys_image_guid=guid)]) == []
+
+
+def test_one_half_down_leaves_the_cage_cabled(sysfs: SysfsTree) -> None:
+    sysfs.spark(cabled={0})
+    sysfs.write("class/infiniband/roceP2p1s0f0/ports/1/state", "1: DOWN")
+    sysfs.write("class/net/enP2p1s0f0np0/carrier", "0")
+    cage = cages(read(sysfs.root))[0]
+    assert cage.cabled
+    assert [(half.active, half.carrier) for half in cage.halves] == [(True, True), (False, False)]
+
+
+@pytest.mark.parametrize(
+    ("state", "carrier", "cabled"), [("ACTIVE", False, True), ("DOWN", True, True), (None, None, False)]
+)
+def test_carrier_or_rdma_state_prove_a_cable(state: str | None, carrier: bool | None, cabled: bool) -> None:
+    half = RdmaPort("d", 1, rdma_state=state, carrier=carrier)
+    assert Cage(0, "p0", GUID, (half,)).cabled is cabled
+
+
+def test_administratively_down(sysfs: SysfsTree) -> None:
+    """The carrier of such a netdev cannot be read (EINVAL)."""
+    sysfs.spark(cabled=())
+    for netdev in ("enp1s0f0np0", "enP2p1s0f0np0"):
+        sysfs.remove(f"class/net/{netdev}/carrier")
+        sysfs.write(f"class/net/{netdev}/flags", "0x1002")
+    first, second = cages(read(sysfs.root))
+    assert [(half.carrier, half.admin_up) for half in first.halves] == [(False, False)] * 2
+    assert (first.admin_down, first.cabled) == (True, False)
+    assert second.admin_down is False
+    sysfs.write("class/net/enp1s0f0np0/flags", "0x1003")
+    assert cages(read(sysfs.root))[0].admin_down is False
+
+
+def test_unknown_flags_do_not_count_as_down(sysfs: SysfsTree) -> None:
+    sysfs.spark()
+    for netdev in ("enp1s0f0np0", "enP2p1s0f0np0"):
+        sysfs.remove(f"class/net/{netdev}/flags")
+    cage = cages(read(sysfs.root))[0]
+    assert [half.admin_up for half in cage.halves] == [None, None]
+    assert cage.admin_down is False
+
+
+def test_soft_roce(sysfs: SysfsTree) -> None:
+    (port,) = read(sysfs.rxe("rxe0", "eth1").root)
+    assert port == RdmaPort(
+        rdma_device="rxe0",
+        port=1,
+        driver="rdma_rxe",
+        link_layer="Ethernet",
+        rdma_state="ACTIVE",
+        phys_state="LinkUp",
+        rate_gbps=2.5,
+        netdev="eth1",
+        netdev_source="gid",
+        carrier=True,
+        admin_up=True,
+        operstate="up",
+        mtu=1500,
+        mac="4c:bb:47:2e:10:07",
+        node_guid="4ebb:47ff:fe2e:1007",
+        sys_image_guid="4ebb:47ff:fe2e:1007",
+    )
+    assert cages([port]) == []
+
+
+def test_soft_roce_without_a_gid_uses_its_parent(sysfs: SysfsTree) -> None:
+    sysfs.rxe("rxe0", "eth1").remove("class/infiniband/rxe0/ports/1/gid_attrs")
+    (port,) = read(sysfs.root)
+    assert (port.netdev, port.netdev_source, port.mtu) == ("eth1", "parent", 1500)
+
+
+def test_soft_iwarp(sysfs: SysfsTree) -> None:
+    sysfs.netdev("eth3")
+    sysfs.rdma("siw0", "devices/virtual")
+    sysfs.write("class/infiniband/siw0/node_desc", "Software iWARP stack")
+    sysfs.rdma("siw1", "devices/virtual")
+    sysfs.write("class/infiniband/siw1/node_type", "4: RNIC")
+    # Older kernels hang the device below the PCI function of its netdev, whose driver is not the RDMA driver.
+    sysfs.rdma("siw2", "devices/virtual")
+    sysfs.write("class/infiniband/siw2/node_desc", "Software iWARP stack")
+    sysfs.link("class/infiniband/siw2/device", sysfs.pci("0005:00:00.0", "0x1af4", driver="virtio-pci"))
+    sysfs.netdev("eth5", "devices/pci0005:00/0005:00:00.0/0005:00:00.0")
+    ports = by_name(read(sysfs.root))
+    assert {name: port.driver for name, port in ports.items()} == {"siw0": "siw", "siw1": "siw", "siw2": "siw"}
+    assert (ports["siw0"].netdev, ports["siw0"].netdev_source, ports["siw0"].carrier) == (None, None, None)
+    assert (ports["siw2"].netdev, ports["siw2"].netdev_source) == ("eth5", "pci")
+
+
+def test_a_device_without_a_driver(sysfs: SysfsTree) -> None:
+    sysfs.rdma("sim0", "devices/virtual")
+    assert [port.driver for port in read(sysfs.root)] == [None]
+
+
+def test_the_driver_without_its_link(sysfs: SysfsTree) -> None:
+    sysfs.spark().remove("class/infiniband/rocep1s0f0/device/driver")
+    assert by_name(read(sysfs.root))["rocep1s0f0"].driver == "mlx5_core"
+
+
+def test_the_pci_address_without_uevent(sysfs: SysfsTree) -> None:
+    sysfs.spark().remove("class/infiniband/rocep1s0f0/device/uevent")
+    pci = by_name(read(sysfs.root))["rocep1s0f0"].pci
+    assert pci and pci.address == "0000:01:00.0"
+
+
+def test_a_device_that_is_not_on_pci(sysfs: SysfsTree) -> None:
+    sysfs.rdma("hns_0", "devices/platform/HISI00D1:00")
+    sysfs.link("class/infiniband/hns_0/device", "devices/platform/HISI00D1:00")
+    sysfs.write("devices/platform/HISI00D1:00/uevent", "DRIVER=hns_roce\nMODALIAS=acpi:HISI00D1:")
+    (port,) = read(sysfs.root)
+    assert (port.pci, port.driver) == (None, "hns_roce")
+    assert (port.as_dict()["pci"], port.as_dict()["pci_address"], port.as_dict()["pcie_path"]) == (None, None, None)
+
+
+def test_a_bond(sysfs: SysfsTree) -> None:
+    """Entry 0 names the bond; what the hardware knows still comes from the port's own netdev."""
+    sysfs.spark(cabled={0})
+    sysfs.netdev("bond0", address="4c:bb:47:00:00:99", speed=400000, mtu=4200, operstate="dormant", carrier=0)
+    sysfs.write("class/infiniband/rocep1s0f0/ports/1/gid_attrs/ndevs/0", "bond0")
+    port = by_name(read(sysfs.root))["rocep1s0f0"]
+    assert (port.netdev, port.netdev_source) == ("bond0", "gid")
+    assert (port.mac, port.mtu, port.operstate, port.carrier) == ("4c:bb:47:00:00:99", 4200, "dormant", False)
+    assert (port.phys_port_name, port.phys_switch_id, port.speed_gbps) == ("p0", "4f102e0047bb4c", 200.0)
+    assert len(cages(read(sysfs.root))[0].halves) == 2
+
+
+def test_live_values_come_from_the_class_and_hardware_from_the_function(sysfs: SysfsTree) -> None:
+    """In a container the two places differ: the class shows the real netdev, the function what it stands for."""
+    sysfs.spark(cabled={0})
+    sysfs.remove("class/net/enp1s0f0np0")
+    sysfs.netdev(
+        "enp1s0f0np0",
+        speed=10000,
+        mtu=4000,
+        address="02:00:00:00:00:01",
+        operstate="dormant",
+        flags="0x1002",
+        carrier=0,
+    )
+    sysfs.write("class/net/enp1s0f0np0/phys_switch_id", "ff")
+    port = by_name(read(sysfs.root))["rocep1s0f0"]
+    assert (port.speed_gbps, port.phys_port_name, port.phys_switch_id) == (200.0, "p0", "4f102e0047bb4c")
+    assert (port.mtu, port.mac, port.operstate) == (4000, "02:00:00:00:00:01", "dormant")
+    assert (port.carrier, port.admin_up) == (False, False)
+    sysfs.remove("class/infiniband/rocep1s0f0/device/net/enp1s0f0np0/speed")
+    sysfs.remove("class/infiniband/rocep1s0f0/device/net/enp1s0f0np0/phys_switch_id")
+    port = by_name(read(sysfs.root))["rocep1s0f0"]
+    assert (port.speed_gbps, port.phys_switch_id) == (10.0, "ff")
+
+
+def test_a_netdev_in_another_network_namespace(sysfs: SysfsTree) -> None:
+    sysfs.spark(cabled={0})
+    sysfs.remove("class/net/enp1s0f0np0")
+    sysfs.remove("class/infiniband/rocep1s0f0/device/net")
+    port = by_name(read(sysfs.root))["rocep1s0f0"]
+    assert (port.netdev, port.carrier, port.mtu, port.rdma_state) == ("enp1s0f0np0", None, None, "ACTIVE")
+
+
+def test_a_netdev_that_only_the_function_shows(sysfs: SysfsTree) -> None:
+    sysfs.spark(cabled={0}).remove("class/net/enp1s0f0np0")
+    port = by_name(read(sysfs.root))["rocep1s0f0"]
+    assert (port.carrier, port.mtu, port.mac) == (True, 9000, "4c:bb:47:2e:10:4f")
+
+
+def test_an_empty_entry_0_falls_back_to_the_function(sysfs: SysfsTree) -> None:
+    sysfs.spark().remove("class/infiniband/rocep1s0f0/ports/1/gid_attrs/ndevs/0")
+    port = by_name(read(sysfs.root))["rocep1s0f0"]
+    assert (port.netdev, port.netdev_source, port.mtu) == ("enp1s0f0np0", "pci", 9000)
+
+
+def test_a_two_port_device(sysfs: SysfsTree) -> None:
+    """ConnectX-3: one function, two RDMA ports, two netdevs that differ in dev_port."""
+    pci = sysfs.pci("0000:03:00.0", driver="mlx4_core")
+    directory = sysfs.rdma("mlx4_0", pci)
+    sysfs.rdma_port("mlx4_0", directory, 2, up=False)
+    sysfs.link(f"{directory}/device", pci)
+    sysfs.netdev("eth4", pci, dev_port=0, mtu=1501)
+    sysfs.netdev("eth5", pci, dev_port=1, mtu=1502)
+    sysfs.write(f"{directory}/ports/2/link_layer", "InfiniBand")
+    assert [(p.port, p.netdev, p.mtu, p.link_layer, p.active) for p in read(sysfs.root)] == [
+        (1, "eth4", 1501, "Ethernet", True),
+        (2, "eth5", 1502, "InfiniBand", False),
+    ]
+
+
+def test_representors_beside_the_physical_port(sysfs: SysfsTree) -> None:
+    sysfs.mlx5("0000:01:00.0", "mlx5_0", "eth0", "p0", 1)
+    sysfs.remove("class/infiniband/mlx5_0/ports/1/gid_attrs")
+    pci = "devices/pci0000:01/0000:00:00.0/0000:01:00.0"
+    sysfs.netdev("eth0_rep", pci, phys_port_name="pf0vf0")
+    assert [(p.netdev, p.phys_port_name) for p in read(sysfs.root)] == [("eth0", "p0")]
+    sysfs.write(f"{pci}/net/eth0_rep/phys_port_name", "p0")
+    assert [(p.netdev, p.phys_port_name) for p in read(sysfs.root)] == [(None, None)], "two that look alike: none"
+
+
+def test_a_netdev_without_dev_port(sysfs: SysfsTree) -> None:
+    sysfs.spark().remove("class/infiniband/rocep1s0f0/ports/1/gid_attrs")
+    sysfs.remove("class/net/enp1s0f0np0/dev_port")
+    assert by_name(read(sysfs.root))["rocep1s0f0"].netdev == "enp1s0f0np0"
+    sysfs.write("class/net/enp1s0f0np0/dev_port", "1")
+    assert by_name(read(sysfs.root))["rocep1s0f0"].netdev is None
+
+
+@pytest.mark.parametrize(
+    ("attribute", "content", "field", "value"),
+    [
+        ("ports/1/state", "2: INIT", "rdma_state", "INIT"),
+        ("ports/1/state", "5: ACTIVE_DEFER", "rdma_state", "ACTIVE_DEFER"),
+        ("ports/1/state", "ARMED", "rdma_state", "ARMED"),
+        ("ports/1/state", "", "rdma_state", None),
+        ("ports/1/phys_state", "2: Polling", "phys_state", "Polling"),
+        ("ports/1/rate", "100 Gb/sec (4X EDR)", "rate_gbps", 100.0),
+        ("ports/1/rate", "2.5 Gb/sec (1X SDR)", "rate_gbps", 2.5),
+        ("ports/1/rate", "unknown", "rate_gbps", None),
+        ("ports/1/rate", "", "rate_gbps", None),
+        ("ports/1/link_layer", "Unknown", "link_layer", "Unknown"),
+        ("ports/1/link_layer", "", "link_layer", None),
+        ("fw_ver", "", "firmware", None),
+        ("board_id", "", "board_id", None),
+        ("device/net/enp1s0f0np0/speed", "-1", "speed_gbps", None),
+        ("device/net/enp1s0f0np0/speed", "0", "speed_gbps", None),
+        ("device/net/enp1s0f0np0/speed", "4294967295", "speed_gbps", None),
+        ("device/net/enp1s0f0np0/speed", "4294967294", "speed_gbps", 4294967.294),
+        ("device/net/enp1s0f0np0/speed", "2500", "speed_gbps", 2.5),
+        ("device/net/enp1s0f0np0/speed", "1", "speed_gbps", 0.001),
+        ("device/net/enp1s0f0np0/carrier", "2", "carrier", False),
+    ],
+)
+def test_values_of_one_attribute(sysfs: SysfsTree, attribute: str, content: str, field: str, value: object) -> None:
+    sysfs.spark()
+    sysfs.write(f"class/infiniband/rocep1s0f0/{attribute}", content)
+    assert getattr(by_name(read(sysfs.root))["rocep1s0f0"], field) == value
+
+
+@pytest.mark.parametrize(
+    ("attribute", "content", "field", "value"),
+    [
+        ("numa_node", "0", "numa_node", 0),
+        ("numa_node", "1", "numa_node", 1),
+        ("numa_node", "-1", "numa_node", None),
+        ("current_link_speed", "16.0 GT/s PCIe", "link_speed_gts", 16.0),
+        ("current_link_speed", "8 GT/s", "link_speed_gts", 8.0),
+        ("current_link_speed", "Unknown", "link_speed_gts", None),
+        ("current_link_speed", "Unknown speed", "link_speed_gts", None),
+        ("current_link_width", "1", "link_width", 1),
+        ("current_link_width", "0", "link_width", None),
+        ("current_link_width", "255", "link_width", None),
+        ("current_link_width", "254", "link_width", 254),
+        ("max_link_speed", "64.0 GT/s PCIe", "max_link_speed_gts", 64.0),
+        ("max_link_width", "16", "max_link_width", 16),
+        ("vendor", "0x1d0f", "vendor", "0x1d0f"),
+        ("device", "0xa2dc", "device", "0xa2dc"),
+    ],
+)
+def test_values_of_the_pci_function(sysfs: SysfsTree, attribute: str, content: str, field: str, value: object) -> None:
+    sysfs.spark()
+    sysfs.write(f"class/infiniband/rocep1s0f0/device/{attribute}", content)
+    assert getattr(by_name(read(sysfs.root))["rocep1s0f0"].pci, field) == value
+
+
+@pytest.mark.parametrize(
+    ("speed", "width", "gbps"),
+    [
+        (32.0, 4, 126.0),
+        (32.0, 1, 31.5),
+        (16.0, 16, 252.1),
+        (8.0, 4, 31.5),
+        (5.0, 4, 16.0),
+        (2.5, 1, 2.0),
+        (None, 4, None),
+        (32.0, None, None),
+    ],
+)
+def test_bandwidth_of_a_pcie_link(speed: float | None, width: int | None, gbps: float | None) -> None:
+    function = PciFunction("000f:01:00.0", link_speed_gts=speed, link_width=width)
+    assert function.bandwidth_gbps == gbps
+    assert function.as_dict() == {
+        "address": "000f:01:00.0",
+        "vendor": None,
+        "device": None,
+        "numa_node": None,
+        "link_speed_gts": speed,
+        "link_width": width,
+        "max_link_speed_gts": None,
+        "max_link_width": None,
+        "bandwidth_gbps": gbps,
+    }
+    assert function.path == "000f"
+
+
+def test_the_function_leaves_while_it_is_read(sysfs: SysfsTree) -> None:
+    """Hot-plug: the class still has the link, the directory is gone."""
+    sysfs.spark()
+    sysfs.remove("devices/pci0000:01")
+    assert [port.rdma_device for port in read(sysfs.root)] == ["roceP2p1s0f0", "roceP2p1s0f1"]
+
+
+def test_odd_entries_are_no_ports(sysfs: SysfsTree) -> None:
+    sysfs.spark()
+    sysfs.write("class/infiniband/rocep1s0f0/ports/1/gids/0", b"\xff\xfe")
+    sysfs.write("class/infiniband/rocep1s0f0/ports/readme", "x")
+    sysfs.write("class/infiniband/rocep1s0f0/node_desc", b"spark\xff")
+    assert [port.port for port in read(sysfs.root)] == [1, 1, 1, 1]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["ports/1/state", "ports/1/rate", "ports/1/gid_attrs/ndevs/0", "sys_image_guid", "parent", "node_desc",
+             "device/uevent", "device/net/n/speed", "device/net/n/mtu", "device/net/n/phys_port_name",
+             "device/net/n/flags", "device/numa_node", "device/current_link_speed"]
+        ),
+        st.binary(max_size=20),
+    )
+)  # fmt: skip
+def test_any_content_gives_a_result(tmp_path_factory: pytest.TempPathFactory, content: dict[str, bytes]) -> None:
+    tree = SysfsTree(tmp_path_factory.mktemp("sys"))
+    for name, data in content.items():
+        tree.write(f"class/infiniband/d/{name}", data)
+    tree.write("class/infiniband/d/ports/1/lid", "0")
+    (port,) = read(tree.root)
+    port.as_dict()
+    cages([port])
+
+
+# --- nothing there ---------------------------------------------------------------------------------------------------
+
+
+def test_no_rdma_at_all(sysfs: SysfsTree) -> None:
+    sysfs.pci("0007:01:00.0", vendor="0x10ec", driver="r8127")
+    assert read(sysfs.root) == []
+    absence = explain_absence(sysfs.root)
+    assert absence.reason == "class_missing"
+    assert str(sysfs.path("class/infiniband")) in absence.message
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        "module/mlx5_core/refcnt",
+        "bus/platform/drivers/cx7-pcie-hotplug/uevent",
+        "../etc/udev/rules.d/90-mtk-hotplug.rules",
+        "../lib/udev/rules.d/90-mtk-hotplug.rules",
+        "../usr/lib/udev/rules.d/90-mtk-hotplug.rules",
+        "../etc/dgx-release",
+        "class/infiniband/.keep",
+    ],
+)
+def test_the_nic_was_removed(sysfs: SysfsTree, sign: str) -> None:
+    sysfs.write(sign, "")
+    sysfs.pci("0007:01:00.0", vendor="0x10ec", driver="r8127")
+    assert read(sysfs.root) == []
+    absence = explain_absence(sysfs.root)
+    assert absence.reason == "nic_removed"
+    assert "no QSFP cable is plugged" in absence.message
+    assert "power-cycle" in absence.message
+
+
+def test_the_driver_is_not_loaded(sysfs: SysfsTree) -> None:
+    sysfs.pci("0002:01:00.0", driver="")
+    sysfs.pci("0000:01:00.1", driver="")
+    sysfs.pci("0007:01:00.0", vendor="0x10ec", driver="r8127")
+    for there in (False, True):
+        assert read(sysfs.root) == []
+        absence = explain_absence(sysfs.root)
+        assert absence.reason == "driver_not_loaded"
+        assert "0000:01:00.1, 0002:01:00.0 are on the PCI bus" in absence.message
+        assert "modprobe mlx5_ib" in absence.message
+        if not there:
+            sysfs.path("class/infiniband").mkdir(parents=True)
+
+
+def test_the_tool_is_silent_about_what_the_kernel_has(sysfs: SysfsTree) -> None:
+    sysfs.rxe("rxe10", "eth1").rxe("rxe2", "eth2")
+    absence = explain_absence(sysfs.root)
+    assert absence.reason == "not_listed"
+    assert "rxe2, rxe10" in absence.message
+    assert "source: sysfs" in absence.message
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("criteria", "expected"),
+    [
+        ({}, ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1", "rxe0"]),
+        ({"driver": "mlx5_core"}, ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1"]),
+        ({"driver": "rdma_rxe"}, ["rxe0"]),
+        ({"driver": "mlx"}, []),
+        ({"state": "active"}, ["rocep1s0f1", "roceP2p1s0f1", "rxe0"]),
+        ({"state": "down"}, ["rocep1s0f0", "roceP2p1s0f0"]),
+        ({"name": "rocep*"}, ["rocep1s0f0", "rocep1s0f1"]),
+        ({"name": "enP2p1s0f?np1"}, ["roceP2p1s0f1"]),
+        ({"name": "ROCEP1*"}, []),
+        ({"name": "eth1"}, ["rxe0"]),
+        ({"name": "eth1", "state": "down"}, []),
+        ({"driver": "mlx5_core", "state": "active", "name": "*np1"}, ["rocep1s0f1", "roceP2p1s0f1"]),
+    ],
+)
+def test_filters(sysfs: SysfsTree, criteria: dict[str, str], expected: list[str]) -> None:
+    sysfs.spark(cabled={1}).rxe("rxe0", "eth1")
+    assert [port.rdma_device for port in select(read(sysfs.root), **criteria)] == expected
+
+
+def test_filter_on_text_without_rdma_states() -> None:
+    ports = parse("a port 1 ==> eth0 (Up)\nb port 1 ==> eth1 (Down)\nc port 1 ==> (NA)\n")
+    assert [port.rdma_device for port in select(ports, state="active")] == ["a"]
+    assert [port.rdma_device for port in select(ports, state="down")] == ["b", "c"]
+    assert [port.rdma_device for port in select(ports, name="*")] == ["a", "b", "c"]
+
+
+# --- the tool's text -------------------------------------------------------------------------------------------------
+
+
+def row(device: str, netdev: str | None, carrier: bool | None, port: int = 1, **more: object) -> RdmaPort:
+    values = {"netdev": netdev, "netdev_source": "tool" if netdev else None, "carrier": carrier, **more}
+    return replace(RdmaPort(device, port), **values)  # type: ignore[arg-type]
+
+
+FW = "28.45.1020"
+DIALECTS = {
+    "plain.txt": [
+        row("roceP2p1s0f0", "enP2p1s0f0np0", False),
+        row("roceP2p1s0f1", "enP2p1s0f1np1", True),
+        row("rocep1s0f0", "enp1s0f0np0", False),
+        row("rocep1s0f1", "enp1s0f1np1", True),
+    ],
+    "crlf_tabs.txt": [row("rocep1s0f0", "enp1s0f0np0", True), row("rocep1s0f1", "enp1s0f1np1", False)],
+    "column_annotated.txt": [
+        row("rocep1s0f0", "enp1s0f0np0", True),
+        row("rocep1s0f1", "enp1s0f1np1", False),
+        row("roceP2p1s0f0", "enP2p1s0f0np0", True),
+    ],
+    "prompt_and_trailer.txt": [row("mlx5_0", "enp1s0f0np0", True), row("mlx5_1", "enp1s0f1np1", False)],
+    "one_line.txt": [row("mlx5_0", "ens4f0", True), row("mlx5_1", "ens4f1", False)],
+    "infiniband.txt": [
+        row("mlx5_0", "ib0", True),
+        row("mlx5_1", "ib1", False),
+        row("mlx5_1", "ens9", None, 2),
+        row("mlx5_bond_0", "bond0", None),
+        row("mlx5_4", None, False),
+    ],
+    "old_style.txt": [row("mlx4_0", "eth2", None), row("mlx4_0", "ib0", None, 2)],
+    "verbose.txt": [
+        row("rocep1s0f0", "enp1s0f0np0", True, rdma_state="ACTIVE", firmware=FW, hca_type="MT4129", part_id="GX7-55A",
+            description="Acme ConnectX-7, 2-port 200GbE (QSFP112), PCIe 5.0, x4", pci=PciFunction("0000:01:00.0")),
+        row("rocep1s0f1", "enp1s0f1np1", False, rdma_state="DOWN", firmware=FW, hca_type="MT4129", part_id="GX7-55A",
+            description="Acme ConnectX-7, 2-port 200GbE (QSFP112), PCIe 5.0, x4", pci=PciFunction("0000:01:00.1")),
+        row("roceP2p1s0f0", "enP2p1s0f0np0", False, rdma_state="INIT", firmware=FW, hca_type="MT4130",
+            pci=PciFunction("0002:01:00.0")),
+        row("rocesim0", "veth0", None),
+        row("mlx5_6", "ib0", True, 2, rdma_state="ACTIVE", hca_type="MT4123", part_id="MCX6", description="CX6",
+            pci=PciFunction("0000:02:00.0")),
+    ],
+    "verbose_mail.txt": [
+        row("rocep1s0f0", "enp1s0f0np0", True, rdma_state="ACTIVE", firmware=FW, hca_type="MT4129", part_id="GX7-55A",
+            description="Acme ConnectX-7, 2-port 200GbE (QSFP112), PCIe 5.0", pci=PciFunction("0000:01:00.0")),
+        row("rocep1s0f1", "enp1s0f1np1", False, rdma_state="DOWN", firmware=FW, hca_type="MT4129", part_id="GX7-55A",
+            description="Acme ConnectX-7", pci=PciFunction("0000:01:00.1")),
+    ],
+    "plain_and_verbose.txt": [
+        row("rocep1s0f0", "enp1s0f0np0", True, rdma_state="ACTIVE", firmware=FW, hca_type="MT4129",
+            pci=PciFunction("0000:01:00.0")),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dialects(fixtures: Path, name: str) -> None:
+    text = (fixtures / "ibdev2netdev" / name).read_bytes().decode()
+    assert parse(text) == DIALECTS[name]
+    assert cages(parse(text)) == [], "text does not tell the cage"
+
+
+def test_every_fixture_is_in_the_table(fixtures: Path) -> None:
+    assert sorted(path.name for path in (fixtures / "ibdev2netdev").iterdir()) == sorted(DIALECTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n \t\n",
+        "ops@spark-7:~$ ibdev2netdev\n",
+        "ops@spark-7:~$ sudo /usr/sbin/ibdev2netdev -v\n",
+        "# ibdev2netdev\n",
+        "ibdev2netdev -v",
+        "# captured on a machine without a cable\n",
+    ],
+)
+def test_silence(text: str) -> None:
+    assert parse(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("bash: ibdev2netdev: command not found", "it says 'bash: ibdev2netdev: command not found'"),
+        ("ibdev2netdev <options>\n-v, --verbose   print more info", "it says 'ibdev2netdev <options>'"),
+        ("\n  garbage \n", "it says 'garbage'"),
+        ("x" * 500, f"it says '{'x' * 160}'"),
+        ("mlx5_0 port 1 ==> eth0", "cannot read the row 'mlx5_0 port 1 ==> eth0'"),
+        ("mlx5_0 port 1 ==> eth0 (Sideways)", "cannot read the row"),
+        ("mlx5_0 port one ==> eth0 (Up)", "cannot read the row"),
+        ("mlx5_0 port 1 ==>\nmlx5_1 port 1 ==> eth1 (Up)", "cannot read the row 'mlx5_0 port 1 ==>'"),
+        ("mlx5_1 port 1 ==> eth1 (Up)\nx\nmlx5_0 ==> eth0\ny", "cannot read the row 'mlx5_0 ==> eth0'"),
+        ("0000:01:00.0 mlx5_0 (MT4129) CX7 fw 1.2 port 1 (ACTIVE) ==> eth0 (Up)", "cannot read the row '0000:01"),
+        ("mlx5_0 port 1 <===>", "cannot read the row"),
+        ("mlx5_0 port 1 ==> eth0 (Up)\nmlx5_0 port 1 ==> eth1 (Up)", "port 1 of mlx5_0 is listed twice"),
+        (
+            "0000:01:00.0 mlx5_0 (NA - NA)  fw 1 port 1 (DOWN) ==> eth0 (Up)\n"
+            "0000:02:00.0 mlx5_0 (NA - NA)  fw 1 port 1 (DOWN) ==> eth0 (Up)",
+            "different values of pci",
+        ),
+    ],
+)  # fmt: skip
+def test_text_that_cannot_be_read(text: str, found: str) -> None:
+    with pytest.raises(SparkError) as raised:
+        parse(text)
+    assert found in str(raised.value)
+    assert raised.value.where == "output of ibdev2netdev"
+    assert raised.value.remedy
+
+
+def test_the_later_state_counts() -> None:
+    assert parse("a port 1 ==> eth0 (Up)\na port 1 ==> eth0 (Down)") == [row("a", "eth0", False)]
+    assert parse("a port 1 ==> eth0 (Down)\na port 1 ==> (NA)") == [row("a", "eth0", False)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\x1b[32mmlx5_0\x1b[0m port 1 ==> eth0 (\x1b[1mUp\x1b[0m)", row("mlx5_0", "eth0", True)),
+        ("mlx5_0\xa0port\xa01\xa0==>\xa0eth0 (Up)", row("mlx5_0", "eth0", True)),
+        ("mlx5_0 port 1 ==&gt; eth0 (Up)", row("mlx5_0", "eth0", True)),
+        ("mlx4_0 port 1 &lt;===&gt; eth0", row("mlx4_0", "eth0", None)),
+        ("mlx5_0 port 1 ==> eth0 (Up)\rmore", row("mlx5_0", "eth0", True)),
+        ("| * > mlx5_0 port 1 ==> eth0 (Up)", row("mlx5_0", "eth0", True)),
+        ("mlx5_0 port 128 ==> eth0.100@x (Up)", row("mlx5_0", "eth0.100@x", True, 128)),
+        ("ibdev2netdev port 1 ==> eth0 (Up)", row("ibdev2netdev", "eth0", True)),
+        ("<b>mlx5_0 port 1 ==> eth0 (Up)</b>", row("mlx5_0", "eth0", True)),
+    ],
+)
+def test_pasted_text(text: str, expected: RdmaPort) -> None:
+    assert parse(text) == [expected]
+
+
+def render(port: RdmaPort, verbose: bool) -> str:
+    """The tool's row, from the script's format strings."""
+    state = {True: "Up", False: "Down", None: "NA"}[port.carrier]
+    tail = f"port {port.port} %s==> {port.netdev or ''} ({state})"
+    if not verbose:
+        return f"{port.rdma_device} {tail % ''}"
+    return (
+        f"{port.pci.address if port.pci else ''} {port.rdma_device} ({port.hca_type or 'NA'} - "
+        f"{(port.part_id or 'NA').ljust(11)}) {(port.description or '').ljust(15)} fw {port.firmware or 'NA'} "
+        + tail
+        % f"({(port.rdma_state or 'NA').ljust(6)}) "
+    )
+
+
+NAMES = st.from_regex(r"[a-z][a-zA-Z0-9_]{0,12}[0-9]", fullmatch=True)
+WORDS = st.lists(st.sampled_from(["ConnectX-7,", "2-port", "port", "100GbE", "(x16)", "fw", "A,B", "QSFP"]), max_size=6)
+PORTS = st.builds(
+    RdmaPort,
+    rdma_device=NAMES,
+    port=st.integers(1, 255),
+    netdev=st.one_of(st.none(), NAMES),
+    carrier=st.sampled_from([True, False, None]),
+)
+VERBOSE = st.builds(
+    replace,
+    PORTS,
+    firmware=st.sampled_from(["28.45.4028", "0.0.0", None]),
+    hca_type=st.sampled_from(["MT4129", "MT41692", None]),
+    rdma_state=st.sampled_from(["ACTIVE", "DOWN", "INIT", None]),
+    part_id=st.sampled_from(["MCX755106AS-HEAT", "P3740-0002", None]),
+    description=WORDS.map(lambda words: " ".join(words) or None),
+    pci=st.one_of(st.none(), st.integers(0, 7).map(lambda f: PciFunction(f"000a:b1:00.{f}"))),
+)
+LAYOUTS = st.sampled_from(
+    [
+        lambda text: text,
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace(" ", "\t"),
+        lambda text: text.replace(" ", "   "),
+        lambda text: "".join(f"> {line}\n" for line in text.splitlines()),
+        lambda text: f"ops@spark-7:~$ ibdev2netdev\n{text}ops@spark-7:~$",
+        lambda text: text.replace("\n", " <- a note\n"),
+        lambda text: text.replace(" ==>", "\n==>"),
+    ]
+)
+
+
+@given(st.lists(PORTS, max_size=6, unique_by=lambda p: (p.rdma_device, p.port)), LAYOUTS)
+def test_plain_round_trip(ports: list[RdmaPort], layout: object) -> None:
+    text = "".join(render(port, False) + "\n" for port in ports)
+    expected = [replace(port, netdev_source="tool" if port.netdev else None) for port in ports]
+    assert parse(layout(text)) == (expected if ports else parse(""))  # type: ignore[operator]
+
+
+@given(st.lists(VERBOSE, min_size=1, max_size=6, unique_by=lambda p: (p.rdma_device, p.port)), LAYOUTS)
+def test_verbose_round_trip(ports: list[RdmaPort], layout: object) -> None:
+    text = "".join(render(port, True) + "\n" for port in ports)
+    expected = [replace(port, netdev_source="tool" if port.netdev else None) for port in ports]
+    assert parse(layout(text)) == expected  # type: ignore[operator]
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        "mlx5_0",
+        "port",
+        "1",
+        "==>",
+        "<===>",
+        "eth0",
+        "(Up)",
+        "(Down)",
+        "()",
+        "(MT4129",
+        "-",
+        "NA)",
+        "fw",
+        "28.1",
+        "(ACTIVE)",
+        "0000:01:00.0",
+        ">",
+        "#",
+        "(",
+        ")",
+        "\n",
+        " ",
+        "\t",
+        "\r\n",
+    ]
+)
+FRAGMENT_LISTS = st.lists(FRAGMENTS, max_size=40)
+
+
+@given(st.one_of(st.text(), FRAGMENT_LISTS.map(" ".join), FRAGMENT_LISTS.map("".join)))
+def test_any_text_gives_a_result_or_one_clear_error(text: str) -> None:
+    try:
+        assert all(isinstance(port, RdmaPort) for port in parse(text))
+    except SparkError as exc:
+        assert exc.found and exc.where and exc.remedy
+
+
+@given(st.binary())
+def test_any_bytes_give_a_result_or_one_clear_error(data: bytes) -> None:
+    try:
+        parse(data.decode("utf-8", "surrogateescape"))
+    except SparkError as exc:
+        assert exc.found
+
+
+GARBAGE = ("(MT1 - ", "a ", "$ ", "$", "mlx5_0 (MT1 - x) ", "\n", "a port 1 ", "0000:01:00.0 ", "\x1b[")
+
+
+@pytest.mark.parametrize("part", GARBAGE)
+def test_long_garbage_does_not_take_long(part: str) -> None:
+    start = time.process_time()
+    with contextlib.suppress(SparkError):
+        parse(part * (20000 // len(part)))
+    assert time.process_time() - start < 2

@@ -1,0 +1,199 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Interface
+from hypothesis import given
+from hypothesis import strategies as st
+
+IF = "enp1s0f0np0"
+OURS = Interface(IF, "192.168.100.10/24", 9000)
+TWIN = Interface("enP2p1s0f0np0", "192.168.101.10/24", 9000)
+
+
+def test_our_file_is_valid_yaml_and_says_what_we_mean() -> None:
+    document = yaml.safe_load(netplan.render([OURS, TWIN]))["network"]
+    assert document["version"] == 2
+    assert list(document["ethernets"]) == [IF, "enP2p1s0f0np0"]
+    assert document["ethernets"][IF] == {
+        "renderer": "networkd",
+        "optional": True,
+        "dhcp4": False,
+        "dhcp6": False,
+        "accept-ra": False,
+        "link-local": [],
+        "mtu": 9000,
+        "addresses": ["192.168.100.10/24"],
+    }
+
+
+NVIDIA = """\
+network:
+  version: 2
+  ethernets:
+    enp1s0f0np0:
+      addresses: [192.168.200.12/24]
+      dhcp4: no
+    enP2p1s0f0np0:   # the twin
+      addresses:
+        - 192.168.101.10/24
+      dhcp4: no
+"""
+LINK_LOCAL = """\
+network:
+    version: 2
+    ethernets:
+        enp1s0f0np0:
+            link-local: [ ipv4 ]
+        enP2p1s0f0np0:
+            link-local: [ ipv4 ]
+"""
+NM = """\
+network:
+  version: 2
+  ethernets:
+    NM-7e3b6cd2-1f0a-4f0e-9f0d-0a1b2c3d4e5f:
+      renderer: NetworkManager
+      match:
+        name: "enp1s0f0np0"
+      dhcp4: true
+      networkmanager:
+        uuid: "7e3b6cd2-1f0a-4f0e-9f0d-0a1b2c3d4e5f"
+        name: "Wired connection 2"
+"""
+PATTERN = """\
+network:
+  ethernets:
+    all-en:
+      match: {name: "en*"}
+      dhcp4: true
+"""
+BOND = """\
+network:
+  version: 2
+  bonds:
+    bond0:
+      interfaces: [enp1s0f0np0, enP2p1s0f0np0]
+      addresses: [10.5.0.1/24]
+"""
+RENAMED = """\
+network:
+  ethernets:
+    enp1s0f0np0:
+      match: {macaddress: "4c:bb:47:00:00:01"}
+      addresses: [192.168.100.10/24]
+      routes:
+        - to: 192.168.100.10/32
+          scope: link
+"""
+MANAGEMENT = """\
+# enp1s0f0np0 is the fabric
+network:
+  version: 2
+  renderer: NetworkManager
+  ethernets:
+    enP7s7: {dhcp4: true}
+    enp1s0f0np01: {dhcp4: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found", "remedy"),
+    [
+        ("/etc/netplan/40-cx7.yaml", NVIDIA, "it gives enp1s0f0np0 the address 192.168.200.12/24", "mv /etc/netplan/"),
+        ("/etc/netplan/90-NM-x.yaml", NM, "also matches enp1s0f0np0", "nmcli connection delete 7e3b6cd2-1f0a-4f"),
+        ("/etc/netplan/01-all.yaml", PATTERN, "its definition 'all-en' also matches enp1s0f0np0", "Take the interface"),
+        ("/etc/netplan/50-bond.yaml", BOND, "in a bond, a bridge", "Take the interface out"),
+        ("/etc/netplan/50-r.yaml", RENAMED, "it has addresses or routes of its own", "Take the interface out"),
+        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}:\n      dhcp4: yes\n", "turns DHCP", "mv /etc"),
+        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}: {{mtu: 1500}}\n", "it sets MTU 1500", "mv /etc"),
+        ("/run/netplan/70-x.yaml", f"network: {{ethernets: {{{IF}: {{mtu: 1500}}}}}}\n", "not understood", "mv /run"),
+    ],
+)  # fmt: skip
+def test_conflicts(path: str, text: str, found: str, remedy: str) -> None:
+    conflicts = netplan.conflicts({path: text}, [OURS])
+    assert [conflict.file for conflict in conflicts] == [path]
+    assert conflicts[0].netdev == IF
+    assert found in conflicts[0].found
+    assert remedy in conflicts[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/etc/netplan/40-cx7.yaml", LINK_LOCAL),
+        ("/etc/netplan/01-nm.yaml", MANAGEMENT),
+        ("/etc/netplan/40-x.yaml", f'network:\n  ethernets:\n    "{IF}":\n      dhcp4: true\n      mtu: 1500\n'),
+        ("/etc/netplan/40-x.yaml", NVIDIA.replace("192.168.200.12/24", "192.168.100.10/24")),
+        (netplan.FILE, NVIDIA),
+        ("/etc/netplan/70-x.yaml", ""),
+        ("/etc/netplan/7.yaml", f"network:\n  ethernets:\n    o:\n      match: {{name: x*}}\n      set-name: {IF}x\n"),
+    ],
+)  # fmt: skip
+def test_no_conflict(path: str, text: str) -> None:
+    assert netplan.conflicts({path: text}, [OURS, TWIN]) == []
+
+
+def test_the_file_that_is_read_later_wins_whatever_its_directory() -> None:
+    text = f"network:\n  ethernets:\n    {IF}:\n      mtu: 1500\n"
+    assert not netplan.conflicts({"/run/netplan/10-x.yaml": text}, [OURS])
+    assert netplan.conflicts({"/lib/netplan/99-x.yaml": text}, [OURS])
+
+
+def test_every_file_and_interface_is_reported() -> None:
+    found = netplan.conflicts({"/etc/netplan/50-b.yaml": BOND, "/etc/netplan/40-n.yaml": NVIDIA}, [OURS, TWIN])
+    assert [(c.netdev, c.file) for c in found] == [
+        (IF, "/etc/netplan/40-n.yaml"),
+        (IF, "/etc/netplan/50-b.yaml"),
+        ("enP2p1s0f0np0", "/etc/netplan/50-b.yaml"),
+    ]
+
+
+def test_bad_addresses_are_foreign() -> None:
+    text = f"network:\n  ethernets:\n    {IF}:\n      addresses: [300.1.1.1/24]\n"
+    assert "300.1.1.1/24" in netplan.conflicts({"/etc/netplan/1.yaml": text}, [OURS])[0].found
+
+
+@given(st.text(alphabet="ab: -[]{}#\n\"'" + IF, max_size=200))
+def test_any_text_is_read(text: str) -> None:
+    netplan.conflicts({"/etc/netplan/x.yaml": text}, [OURS])
+    netplan.keyfile_conflicts({"x": text}, [OURS])
+
+
+KEYFILE = """\
+# NetworkManager
+[connection]
+id=cx7-a
+type=ethernet
+interface-name={netdev}
+{more}
+
+[ipv4]
+{ipv4}
+may-fail=false
+"""
+
+
+@pytest.mark.parametrize(
+    ("netdev", "more", "ipv4", "found"),
+    [
+        (IF, "", "method=manual\naddress1=10.5.0.1/24,10.5.0.254", "'cx7-a' gives enp1s0f0np0 10.5.0.1/24"),
+        (IF, "controller=bond0", "method=auto", "makes enp1s0f0np0 a member of bond0"),
+        (IF, "master=bond0", "", "a member of bond0"),
+        (IF, "", "method=auto", None),
+        (IF, "", "method=manual\naddress1=192.168.100.10/24", None),
+        ("enP7s7", "", "method=manual\naddress1=10.5.0.1/24", None),
+    ],
+)
+def test_networkmanager_profiles(netdev: str, more: str, ipv4: str, found: str | None) -> None:
+    text = KEYFILE.format(netdev=netdev, more=more, ipv4=ipv4)
+    conflicts = netplan.keyfile_conflicts({"/etc/NetworkManager/system-connections/a.nmconnection": text}, [OURS])
+    assert bool(conflicts) == bool(found)
+    if found:
+        assert found in conflicts[0].found
+        assert conflicts[0].remedy == "Delete it: nmcli connection delete 'cx7-a'"

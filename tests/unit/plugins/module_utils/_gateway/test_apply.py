@@ -1,0 +1,652 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The door on a node: what is written, when it is reloaded, and the way back when it does not come up."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import json
+import re
+import shutil
+import socket
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import acme, nginx
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import certificate as gateway_certificate
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
+from ansible_collections.sparkmatrix.cluster.plugins.modules import gateway
+from module_runner import run_module
+from root_or_not import root_or_not
+
+assert root_or_not  # a fixture
+
+DOOR = nginx.Door(("enP7s7",), (nginx.Engine("chat", "tiny"),), {"alice": ""})
+SEVERAL = (*DOOR.engines, nginx.Engine("embedding", "bge", "10.10.0.2", 8001, "/etc/sparkmatrix/other-key.env"))
+CONF = f"{nginx.ETC}/nginx.conf"
+UNIT = f"/etc/systemd/system/{nginx.UNIT}"
+LINKS = [{"ifname": "enP7s7", "addr_info": [{"local": "192.0.2.1", "scope": "global"}]}]
+
+
+class Fake:
+    """A node whose nginx reads its files when it is started or reloaded, as the real one."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.active = False
+        self.enabled = False
+        self.watching = False
+        self.covers = "DNS:www.lab, DNS:api.lab"
+        self.title = ""
+        self.running = ""
+        self.deaf = False  # nginx keeps what it has, as when it cannot bind
+        self.refuse: dict[str, str] = {}
+        self.refuse_signed: dict[str, str] = {}  # from the next certificate on
+        self.log: list[str] = []
+        self.taken: list[dict[str, Any]] = []
+        self.now = 0.0
+        self.names = {"api.lab": ["192.0.2.1"]}
+        self.renewing = False
+        self.authority = "agrees"  # refuses, hangs
+        self.failed = False
+        self.issued = 0
+        self.write(nginx.NGINX, "")
+        self.write(nginx.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
+
+    def path(self, name: str) -> Path:
+        return self.root / name.lstrip("/")
+
+    def write(self, name: str, text: str) -> None:
+        self.path(name).parent.mkdir(parents=True, exist_ok=True)
+        self.path(name).write_text(text)
+
+    def read(self, name: str) -> str:
+        return self.path(name).read_text()
+
+    def load(self) -> None:
+        if not self.deaf:
+            found = re.search(r"return 200 (\w+);", self.read(CONF))
+            self.running = found[1] if found else ""
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def __call__(self, argv: Sequence[str]) -> Completed:
+        line = " ".join(argv)
+        self.log.append(line)
+        for part, message in self.refuse.items():
+            if part in line:
+                return Completed(1, "", message)
+        if argv[0] == "ip":
+            return Completed(0, json.dumps(LINKS))
+        if argv[0] == "openssl":
+            return self.openssl(list(argv))
+        if line.endswith((acme.SERVICE, acme.TIMER)):
+            return self.certbot(line)
+        if argv[0] == "journalctl" and argv[1].startswith("_SYSTEMD"):
+            return Completed(0, "  Domain: api.lab\n  Type:   connection\n  Detail: refused\n")
+        if line.endswith(gateway_apply.WATCH):
+            if argv[1] != "show":
+                self.watching = argv[1] != "disable"
+            load = "loaded" if self.path(f"/etc/systemd/system/{gateway_apply.WATCH}").exists() else "not-found"
+            on = ("active", "enabled") if self.watching else ("inactive", "disabled")
+            return Completed(0, f"LoadState={load}\nActiveState={on[0]}\nUnitFileState={on[1]}\n")
+        if argv[:2] == ["systemctl", "show"] or line.startswith("systemctl show"):
+            state = "active" if self.active else "inactive"
+            load = "loaded" if self.path(UNIT).exists() else "not-found"
+            pid = 77 if self.active else 0
+            file = "enabled" if self.enabled else "disabled"
+            return Completed(0, f"LoadState={load}\nActiveState={state}\nMainPID={pid}\nUnitFileState={file}\n")
+        if line == f"systemctl reload {nginx.UNIT}":
+            self.load()
+        if line == f"systemctl disable --now {nginx.UNIT}":
+            self.active = self.enabled = False
+            self.running = ""
+        return Completed(0)
+
+    def certbot(self, line: str) -> Completed:
+        if line.startswith("systemctl show"):
+            if line.endswith(acme.TIMER):
+                on = ("active", "enabled") if self.renewing else ("inactive", "disabled")
+                return Completed(0, f"ActiveState={on[0]}\nUnitFileState={on[1]}\n")
+            job = "7" if self.authority == "hangs" else ""
+            return Completed(0, f"ActiveState={'failed' if self.failed else 'inactive'}\nInvocationID=ab\nJob={job}\n")
+        if "start --no-block" in line:
+            self.failed = self.authority == "refuses"
+            if not self.failed:
+                place = re.search(r"--config-dir (\S+)", self.read(f"/etc/systemd/system/{acme.SERVICE}"))
+                assert place
+                self.issued += 1
+                self.covers = "DNS:www.lab, DNS:api.lab"
+                self.refuse = {**self.refuse, **self.refuse_signed}
+                for name in ("fullchain", "privkey"):
+                    self.write(f"{place[1]}/live/door/{name}.pem", f"{name} {self.issued}\n")
+        if "reset-failed" in line:
+            self.failed = False
+        if "able --now" in line:
+            self.renewing = "enable --now" in line
+        if line in (f"systemctl disable {acme.TIMER}", f"systemctl stop {acme.TIMER}"):
+            self.renewing = False
+        return Completed(0)
+
+    def openssl(self, argv: list[str]) -> Completed:
+        if "-out" in argv:
+            Path(argv[argv.index("-out") + 1]).write_text("certificate\n")
+            Path(argv[argv.index("-keyout") + 1]).write_text("private key\n")
+        if "subjectAltName" in argv:
+            return Completed(0, f"X509v3 Subject Alternative Name: \n    {self.covers}\n")
+        return Completed(0)
+
+    def service(self, wanted: Any) -> Any:
+        fake = self
+
+        class Runs:
+            def run(self) -> None:
+                fake.log.append(f"service {wanted.state}")
+                if wanted.state == "stopped":
+                    fake.active, fake.running = False, ""
+                    return
+                if "start" in fake.refuse:
+                    raise SparkError(fake.refuse["start"], nginx.UNIT)
+                fake.active = fake.enabled = True
+                mark = nginx.unit_mark(fake.read(UNIT))
+                fake.write("/proc/77/cmdline", f"nginx: master process SPARKMATRIX_UNIT={mark}")
+                fake.load()
+
+        return Runs()
+
+    def node(self) -> gateway_apply.Node:
+        machine = Machine(str(self.root), self, self.sleep, lambda: self.now)
+        return gateway_apply.Node(
+            machine, lambda _path: self.running, self.service, lambda _ports: self.taken, self.resolve
+        )
+
+    def resolve(self, name: str) -> list[str]:
+        return self.names.get(name, [])
+
+    def apply(self, check: bool = False, **changes: Any) -> gateway_apply.Outcome:
+        return gateway_apply.apply(self.node(), dataclasses.replace(DOOR, **changes), check_mode=check)
+
+    def tree(self) -> dict[str, str]:
+        found = (path for path in self.root.rglob("*") if path.is_file())
+        names = {str(path.relative_to(self.root)): path for path in found}
+        return {name: path.read_text() for name, path in names.items() if name.startswith("etc/")}
+
+    def places(self) -> set[str]:
+        return {str(path.relative_to(self.root)) for path in self.path("etc/sparkmatrix").rglob("*") if path.is_dir()}
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    monkeypatch.setattr(nginx, "USER", getpass.getuser())
+    return Fake(tmp_path / "root")
+
+
+def test_from_nothing_to_a_door_and_back(fake: Fake) -> None:
+    before = fake.tree()
+    told = fake.apply(check=True)
+    assert told.changed and told.action == "started" and fake.tree() == before
+    done = fake.apply()
+    assert done.action == "started" and done.endpoints == ["http://192.0.2.1:8443/v1"]
+    assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp"] and "without TLS" in done.warnings[0]
+    key = fake.read(f"{nginx.ETC}/keys/alice.key").strip()
+    assert len(key) >= 32 and key in fake.read(f"{nginx.ETC}/keys.conf")
+    assert "key-of-the-engine-123" in fake.read(f"{nginx.ETC}/engine-key-chat.conf")
+    assert fake.path(f"{nginx.ETC}/keys/alice.key").stat().st_mode & 0o777 == 0o600
+    assert key not in str(done.diff) and "key-of-the-engine" not in str(done.diff)
+    again = fake.apply()
+    assert not again.changed and again.action == "none" and not again.diff
+    assert not fake.apply(check=True).changed
+    assert gateway_apply.remove(fake.node(), check_mode=True).changed
+    assert gateway_apply.remove(fake.node()).action == "stopped"
+    assert fake.tree() == before and not fake.active
+    assert not gateway_apply.remove(fake.node()).changed
+
+
+def test_keys_come_and_go_with_a_reload(fake: Fake) -> None:
+    fake.apply()
+    alice = fake.read(f"{nginx.ETC}/keys/alice.key")
+    done = fake.apply(keys={"alice": "", "bob": "key-that-bob-gave"})
+    assert done.action == "reloaded" and fake.read(f"{nginx.ETC}/keys/alice.key") == alice
+    assert fake.apply(keys={"bob": "key-that-bob-gave"}).action == "reloaded"
+    assert not fake.path(f"{nginx.ETC}/keys/alice.key").exists()
+    assert alice.strip() not in fake.read(f"{nginx.ETC}/keys.conf")
+    with pytest.raises(SparkError, match="the one that another name has already"):
+        fake.apply(keys={"bob": "key-that-bob-gave", "eve": fake.read(f"{nginx.ETC}/keys/probe.key").strip()})
+
+
+def test_a_run_that_died_before_the_reload_heals(fake: Fake) -> None:
+    fake.apply()
+    fake.running = "older"
+    assert fake.apply().action == "reloaded"
+
+
+def test_a_changed_unit_needs_a_restart(fake: Fake) -> None:
+    fake.apply()
+    assert fake.apply(limit_nofile=9999).action == "restarted"
+    assert fake.log.count("service stopped") == 1
+    assert fake.apply(limit_nofile=9999).action == "none"
+
+
+def test_a_new_key_of_the_engine_is_taken_up(fake: Fake) -> None:
+    fake.apply()
+    fake.write(nginx.ENGINE_KEY, 'VLLM_API_KEY="another-key-of-the-engine"\n')
+    assert fake.apply().action == "reloaded"
+
+
+def test_a_second_engine_comes_and_goes(fake: Fake) -> None:
+    fake.apply()
+    one = fake.tree()
+    with pytest.raises(SparkError, match="libnginx-mod-http-js"):
+        fake.apply(engines=SEVERAL)
+    fake.write(nginx.NJS, "")
+    with pytest.raises(SparkError, match=r"other-key\.env"):
+        fake.apply(engines=SEVERAL)
+    assert fake.tree() == one
+    fake.write(SEVERAL[1].key_file, 'VLLM_API_KEY="key-of-the-other-engine"\n')
+    assert fake.apply(engines=SEVERAL).action == "reloaded"
+    assert "key-of-the-other-engine" in fake.read(f"{nginx.ETC}/engine-key-embedding.conf")
+    assert '["tiny", "bge"]' in fake.read(nginx.ROUTE)
+    assert not fake.apply(engines=SEVERAL).changed
+    renamed = (DOOR.engines[0], dataclasses.replace(SEVERAL[1], model="bge-2"))
+    assert fake.apply(engines=renamed).action == "reloaded"  # only the script changes
+    assert fake.apply().action == "reloaded"
+    fake.path(SEVERAL[1].key_file).unlink()
+    assert fake.tree() == one
+
+
+def test_an_engine_that_asks_for_no_key(fake: Fake) -> None:
+    fake.path(nginx.ENGINE_KEY).unlink()
+    fake.apply(engines=(nginx.Engine("chat", "tiny", key_file=""),))
+    assert 'Authorization "";' in fake.read(f"{nginx.ETC}/engine-key-chat.conf")
+
+
+def test_settings_that_cannot_work_change_nothing(fake: Fake) -> None:
+    before = fake.tree()
+    with pytest.raises(SparkError) as caught:
+        fake.apply(port=0, paths=("/metrics",))
+    assert "gateway_port is 0" in str(caught.value) and "/metrics" in str(caught.value)
+    assert fake.tree() == before
+
+
+def test_what_is_missing_is_named(fake: Fake) -> None:
+    fake.path(nginx.ENGINE_KEY).unlink()
+    assert fake.apply(check=True).changed
+    with pytest.raises(SparkError, match="Run the engine layer"):
+        fake.apply()
+    fake.path(nginx.NGINX).unlink()
+    with pytest.raises(SparkError, match="nginx is not installed"):
+        fake.apply()
+
+
+@pytest.mark.parametrize(
+    ("listener", "refused"),
+    [
+        ({"port": 8443, "address": "0.0.0.0", "process": "caddy", "unit": "caddy.service"}, True),
+        ({"port": 8081, "address": "127.0.0.1", "process": None, "unit": None}, True),
+        ({"port": 8443, "address": "192.0.2.7", "process": "caddy", "unit": None}, False),
+        ({"port": 8443, "address": "0.0.0.0", "process": "nginx", "unit": nginx.UNIT}, False),
+        ({"port": 8443, "address": "127.0.0.1", "process": "caddy", "unit": None}, False),
+        ({"port": 8081, "address": "192.0.2.1", "process": "caddy", "unit": None}, False),
+        ({"port": 8443, "address": "::", "process": "caddy", "unit": "caddy.service"}, True),
+        ({"port": 8443, "address": "192.0.2.1", "process": "caddy", "unit": "caddy.service"}, True),
+        ({"port": 443, "address": "0.0.0.0", "process": "caddy", "unit": None}, False),
+    ],
+)
+def test_a_port_of_somebody_else(fake: Fake, listener: dict[str, Any], refused: bool) -> None:
+    fake.taken = [listener]
+    if not refused:
+        assert fake.apply().changed
+        return
+    with pytest.raises(SparkError, match=r"is taken by (caddy of caddy\.service|an unknown process)"):
+        fake.apply()
+    assert not fake.active
+
+
+def test_a_configuration_that_nginx_does_not_accept(fake: Fake) -> None:
+    fake.apply()
+    before = fake.tree()
+    fake.refuse = {"/usr/sbin/nginx -t": "emerg: no"}
+    with pytest.raises(SparkError, match="nginx does not accept the configuration: emerg: no"):
+        fake.apply(burst=7)
+    assert fake.tree() == before
+
+
+def test_a_configuration_that_does_not_come_up_is_taken_back(fake: Fake) -> None:
+    fake.apply()
+    before = fake.tree()
+    fake.deaf = True
+    with pytest.raises(SparkError, match="what was there before is back"):
+        fake.apply(burst=7)
+    assert fake.tree() == before and fake.log[-1] == f"systemctl reload-or-restart {nginx.UNIT}"
+
+
+def test_a_first_start_that_fails_leaves_nothing(fake: Fake) -> None:
+    before = fake.tree()
+    fake.refuse = {"start": "it died"}
+    with pytest.raises(SparkError, match="it died"):
+        fake.apply()
+    assert fake.tree() == before
+
+
+def test_addresses_that_cannot_be_read(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "dumps", lambda _value: "no json")
+    with pytest.raises(SparkError, match="printed no JSON"):
+        fake.apply()
+
+
+def test_an_authority_of_our_own(fake: Fake) -> None:
+    assert fake.apply(check=True, tls="own_ca").changed
+    done = fake.apply(tls="own_ca", tls_names=("api.lab",))
+    assert done.endpoints == ["https://192.0.2.1:8443/v1"] and not done.warnings
+    assert "api.lab" in fake.read(f"{nginx.ETC}/tls/names").split()
+    assert fake.path(f"{nginx.ETC}/tls/ca.key").stat().st_mode & 0o777 == 0o600
+    made = [line for line in fake.log if line.startswith("openssl req")]
+    assert len(made) == 2
+    assert not fake.apply(tls="own_ca", tls_names=("api.lab",)).changed
+    # Another name: a new certificate of the same authority.
+    assert fake.apply(tls="own_ca", tls_names=("other.lab",)).action == "reloaded"
+    assert len([line for line in fake.log if line.startswith("openssl req")]) == 3
+    fake.refuse = {"-checkend": "it expires"}
+    assert fake.apply(check=True, tls="own_ca", tls_names=("other.lab",)).changed
+    fake.apply(tls="own_ca", tls_names=("other.lab",))
+    assert len([line for line in fake.log if line.startswith("openssl req")]) == 4
+
+
+def test_a_certificate_of_somebody_else_is_watched(fake: Fake) -> None:
+    files = {"tls": "files", "certificate": "/etc/x/c.pem", "certificate_key": "/etc/x/k.pem"}
+    with pytest.raises(SparkError, match=r"/etc/x/c\.pem: the certificate is not there"):
+        fake.apply(**files)
+    fake.write("/etc/x/c.pem", "c")
+    fake.write("/etc/x/k.pem", "k")
+    fake.apply(**files)
+    assert f"systemctl enable --now {nginx.WATCH}.path" in fake.log
+    fake.apply()
+    assert f"systemctl disable --now {nginx.WATCH}.path" in fake.log
+    assert not fake.path(f"/etc/systemd/system/{nginx.WATCH}.path").exists()
+
+
+def test_a_certificate_that_nobody_watches_any_more(fake: Fake) -> None:
+    files = {"tls": "files", "certificate": "/etc/x/c.pem", "certificate_key": "/etc/x/k.pem"}
+    fake.write("/etc/x/c.pem", "c")
+    fake.write("/etc/x/k.pem", "k")
+    fake.apply(**files)
+    assert fake.watching and not fake.apply(**files).changed
+    # A run that was cut off, or somebody who stopped it: what was renewed meanwhile is loaded now.
+    fake.watching = False
+    assert fake.apply(check=True, **files).action == "reloaded" and not fake.watching
+    assert fake.apply(**files).action == "reloaded" and fake.watching
+    # Another kind of certificate that does not come up: the old one is watched again.
+    fake.deaf = True
+    with pytest.raises(SparkError, match="what was there before is back"):
+        fake.apply(tls="own_ca")
+    assert fake.watching
+
+
+SIGNED: dict[str, Any] = {"tls": "acme", "tls_names": ("api.lab",), "acme": acme.Acme(agree_tos=True)}
+RENEWING = f"/etc/systemd/system/{acme.TIMER}"
+
+
+def test_a_certificate_of_an_authority(fake: Fake) -> None:
+    before = fake.tree()
+    with pytest.raises(SparkError, match="needs certbot, which is not installed"):
+        fake.apply(**SIGNED)
+    fake.write(acme.CERTBOT, "")
+    told = fake.apply(check=True, **SIGNED)
+    assert told.changed and told.action == "started" and fake.tree() == before and not fake.issued
+    done = fake.apply(**SIGNED)
+    assert done.action == "started" and fake.renewing and fake.issued == 1
+    assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp", "allow to 192.0.2.1 port 80 proto tcp"]
+    assert fake.path(acme.PLACE).stat().st_mode & 0o777 == 0o700
+    assert f"systemctl enable --now {nginx.WATCH}.path" in fake.log
+    assert not fake.apply(**SIGNED).changed and not fake.apply(check=True, **SIGNED).changed
+    # Somebody stopped the timer, or the last renewal has failed.
+    fake.renewing = False
+    assert fake.apply(**SIGNED).action == "reloaded" and fake.renewing and fake.issued == 2
+    fake.failed = True
+    assert fake.apply(**SIGNED).changed and fake.issued == 3
+    assert gateway_apply.remove(fake.node(), check_mode=True).changed and fake.renewing
+    gateway_apply.remove(fake.node())
+    assert fake.tree() == before and not fake.renewing and not fake.path(acme.PLACE).exists()
+
+
+def test_another_authority_and_none(fake: Fake) -> None:
+    fake.write(acme.CERTBOT, "")
+    fake.apply(**SIGNED)
+    other = acme.Acme("https://ca.lab/directory", agree_tos=True)
+    assert fake.apply(**{**SIGNED, "acme": other}).action == "restarted"
+    assert [str(fake.path(other.place))] == [str(one) for one in fake.path(acme.PLACE).iterdir()]
+    fake.deaf = True
+    with pytest.raises(SparkError, match="what was there before is back"):
+        fake.apply(burst=7)
+    assert fake.path(other.place).exists()
+    fake.deaf = False
+    fake.apply()
+    assert not fake.path(acme.PLACE).exists() and not fake.path(RENEWING).exists() and not fake.renewing
+
+
+@pytest.mark.parametrize("gone", [[], [RENEWING], [RENEWING, acme.SERVICE, acme.PLACE]])
+@pytest.mark.parametrize("absent", [False, True])
+def test_a_removal_that_was_cut_off(fake: Fake, gone: list[str], absent: bool) -> None:
+    fake.write(acme.CERTBOT, "")
+    fake.apply()
+    before = fake.tree()
+    fake.apply(**SIGNED)
+    for name in gone:
+        path = fake.path(name if name.startswith("/") else f"/etc/systemd/system/{name}")
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        fake.refuse = {f"disable --now {acme.TIMER}": "Unit file does not exist"}
+    if absent:
+        assert gateway_apply.remove(fake.node()).changed
+        assert not gateway_apply.remove(fake.node()).changed
+    else:
+        assert fake.apply().changed and fake.tree() == before
+        assert not fake.apply().changed
+    assert not fake.path("/var/lib/sparkmatrix/managed/gateway_acme.json").exists()
+
+
+def test_what_a_cut_off_removal_has_left_is_not_forgotten(fake: Fake) -> None:
+    fake.write(acme.CERTBOT, "")
+    fake.apply(**SIGNED)
+    manifest = fake.path("/var/lib/sparkmatrix/managed/gateway_acme.json")
+    kept = manifest.read_text()
+    fake.apply()
+    assert not manifest.exists() and not fake.apply().changed
+    manifest.write_text(kept)
+    assert fake.apply(check=True).changed and manifest.exists()
+    assert fake.apply().changed and not manifest.exists() and not fake.apply().changed
+
+
+def test_an_authority_that_refuses(fake: Fake) -> None:
+    fake.write(acme.CERTBOT, "")
+    fake.apply()
+    before = fake.tree()
+    fake.authority = "refuses"
+    with pytest.raises(SparkError, match=r"api\.lab: refused \(connection\)"):
+        fake.apply(**SIGNED)
+    assert fake.tree() == before and not fake.renewing and fake.active
+    fake.authority = "hangs"
+    with pytest.raises(SparkError, match="has not ended after 300 s"):
+        fake.apply(**SIGNED)
+    assert fake.tree() == before
+    fake.authority = "agrees"
+    fake.apply(**SIGNED)
+    fake.authority, fake.failed = "refuses", True
+    done = fake.apply(**SIGNED)
+    assert "the old one still counts" in " ".join(done.warnings) and not done.changed
+    # Other units and a certificate that counts: they stay, and the door goes on.
+    mail = {**SIGNED, "acme": dataclasses.replace(SIGNED["acme"], email="ops@lab.test")}
+    done = fake.apply(**mail)
+    assert done.changed and "the old one still counts" in " ".join(done.warnings)
+    assert acme.SERVICE in str(done.diff) and "ops@lab.test" in str(done.diff)
+    assert not fake.apply(**mail).changed
+    fake.covers = "DNS:www.lab"
+    with pytest.raises(SparkError, match="no certificate from"):
+        fake.apply(**mail)
+    fake.covers = "DNS:api.lab"
+    fake.refuse = {"-checkend": "it has run out"}
+    with pytest.raises(SparkError, match="no certificate from"):
+        fake.apply(**SIGNED)
+
+
+BROKEN: dict[str, dict[str, Any]] = {
+    "a configuration that nginx does not accept": {"refuse": {"/usr/sbin/nginx -t": "emerg: no"}},
+    "a certificate that nginx does not accept": {"refuse_signed": {"/usr/sbin/nginx -t": "emerg: no"}},
+    "nginx that does not take it up": {"deaf": True},
+    "a watch that does not start": {"refuse": {f"systemctl restart {gateway_apply.WATCH}": "no"}},
+    "an authority that refuses": {"authority": "refuses"},
+    "a timer that does not start": {"refuse": {f"systemctl enable --now {acme.TIMER}": "no"}},
+}
+STANDING: dict[str, dict[str, Any] | None] = {
+    "nothing": None,
+    "a plain door": {},
+    "a door of the same authority": {**SIGNED, "tls_names": ("www.lab",)},
+    "a door of another authority": {**SIGNED, "acme": acme.Acme("https://ca.lab/directory", agree_tos=True)},
+}
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("standing", STANDING)
+def test_what_is_refused_leaves_nothing_of_an_authority(fake: Fake, standing: str, broken: str, stopped: bool) -> None:
+    fake.write(acme.CERTBOT, "")
+    fake.names["www.lab"] = ["192.0.2.1"]
+    before = STANDING[standing]
+    if before is not None:
+        fake.apply(**before)
+    if stopped:
+        fake.renewing = False
+    fake.covers = "DNS:www.lab"  # until the next one is there
+    was = fake.tree(), fake.places(), fake.renewing, fake.active, fake.issued
+    for name, value in BROKEN[broken].items():
+        setattr(fake, name, value)
+    with pytest.raises(SparkError):
+        fake.apply(**SIGNED, burst=7)
+    assert (fake.tree(), fake.places(), fake.renewing, fake.active) == was[:4]
+    # What nginx does not accept whatever the certificate is costs none of the few that an authority gives.
+    unasked = "configuration" in broken or "authority" in broken
+    assert fake.issued == was[4] + (not unasked)
+    if broken == "a certificate that nginx does not accept" and before is not None:
+        assert fake.log[-1] == f"systemctl reload {nginx.UNIT}"
+
+
+def test_a_copy_of_what_was_there_is_kept_while_it_is_needed(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.write(acme.CERTBOT, "")
+    fake.apply(**SIGNED)
+    place = SIGNED["acme"].place
+    fake.authority, fake.failed = "refuses", True
+    assert not fake.apply(**SIGNED).changed and not fake.path(f"{place}.before").exists()
+    # What an interruption has left is no account.
+    fake.authority = "agrees"
+    fake.write(f"{place}.before/live", "")
+    assert fake.apply(check=True, **SIGNED).changed
+    assert fake.apply(**SIGNED).changed and not fake.path(f"{place}.before").exists()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = fake.tree()
+    fake.renewing = False
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copytree", full)
+        with pytest.raises(SparkError, match="no copy can be kept of what is there"):
+            fake.apply(**SIGNED)
+    assert fake.tree() == before
+    certificate = gateway_certificate.Certificate(fake.node().machine, SIGNED["acme"], SIGNED["tls_names"], "")
+    assert certificate.obtain()
+    monkeypatch.setattr("os.rename", full)
+    with pytest.raises(SparkError, match=r"cannot be put back .*\.before: move them there"):
+        certificate.take_back()
+
+
+def test_names_that_lead_elsewhere(fake: Fake) -> None:
+    trust = acme.Acme(agree_tos=True, ca_certificate="/etc/none.pem")
+    with pytest.raises(SparkError) as caught:
+        fake.apply(tls="acme", tls_names=("api.lab", "none.lab"), acme=trust)
+    assert "none.lab of gateway_tls_names does not resolve" in str(caught.value)
+    assert "/etc/none.pem is not on this node" in str(caught.value)
+    fake.taken = [{"port": 80, "address": "0.0.0.0", "process": "nginx", "unit": "nginx.service"}]
+    with pytest.raises(SparkError, match=r"192\.0\.2\.1:80 is taken by nginx of nginx\.service"):
+        fake.apply(check=True, **SIGNED)
+
+
+def test_a_challenge_where_something_listens(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.write(acme.CERTBOT, "")
+    ours = {"port": 80, "address": "192.0.2.1", "process": "nginx", "unit": nginx.UNIT}
+    fake.taken = [ours]
+    with pytest.raises(SparkError, match=r"held by the running door at 192\.0\.2\.1.*the old gateway_tls"):
+        fake.apply(**SIGNED)
+    # The door moves there, or a challenge is being answered.
+    assert fake.apply(check=True, port=80).changed
+    fake.taken = [{**ours, "unit": acme.SERVICE}]
+    assert fake.apply(check=True, **SIGNED).changed
+    fake.taken = [{**ours, "address": "127.0.0.1", "process": "caddy", "unit": None}]
+    assert fake.apply(check=True, **SIGNED).changed
+    # Two addresses fit: certbot answers at all.
+    addresses = ["192.0.2.1", "192.0.2.2"]
+    monkeypatch.setitem(LINKS[0], "addr_info", [{"local": one, "scope": "global"} for one in addresses])
+    fake.names = {"api.lab": addresses}
+    with pytest.raises(SparkError, match=r"0\.0\.0\.0:80 is taken by caddy at 127\.0\.0\.1"):
+        fake.apply(**SIGNED)
+
+
+def test_names_are_looked_up_as_this_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lookup(name: str, _port: None, **_kind: object) -> list[Any]:
+        if name == "none":
+            raise socket.gaierror("no")
+        return [(0, 0, 0, "", ("fe80::1%eth0", 0)), (0, 0, 0, "", ("10.0.0.1", 0)), (0, 0, 0, "", ("10.0.0.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    assert gateway_certificate.resolve("none") == []
+    assert gateway_certificate.resolve("n") == ["10.0.0.1", "fe80::1"]
+
+
+def test_the_running_configuration_is_asked_over_its_socket(tmp_path: Path) -> None:
+    place = str(tmp_path / "s")
+    assert gateway_status.configuration(place) == ""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(place)
+        server.listen(1)
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc123")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert gateway_status.configuration(place) == "abc123"
+        thread.join()
+
+
+def test_listening_reads_this_machine() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        port = server.getsockname()[1]
+        found = gateway_apply.listening([port])
+    assert found and any(one["port"] == port for one in found)
+
+
+def test_the_module(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = fake.node()
+    monkeypatch.setattr(gateway_apply, "Node", lambda: node)
+    result, failed = run_module(gateway, {"listen": ["enP7s7"], "engines": [{"name": "chat", "model": "tiny"}]})
+    assert not failed and result["changed"] and result["action"] == "started"
+    result, failed = run_module(
+        gateway, {"listen": ["eth7"], "engines": [{"name": "chat", "model": "tiny"}]}, check=True
+    )
+    assert failed and "interface eth7 is not there" in result["msg"]
+    result, failed = run_module(gateway, {"state": "absent"})
+    assert not failed and result["action"] == "stopped"

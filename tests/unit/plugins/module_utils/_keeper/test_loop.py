@@ -1,0 +1,896 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
+    Answer,
+    ProbeError,
+    Question,
+    Target,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import loop as keeper_loop
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import KEPT, Store
+
+RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
+SETTINGS = Settings(ready_s=100, memory_wait_s=30, hang_s=120, start_limit=3)
+
+
+class EndOfTest(Exception):
+    pass
+
+
+class Node:
+    """A node with its units. ``fate`` is what its units become after a start."""
+
+    def __init__(self, cluster, host, units):
+        self.cluster, self.host = cluster, host
+        self.units = dict.fromkeys(units, "inactive")
+        self.seen, self.available, self.watchdog, self.fate, self.refuses = True, 100, None, "active", ""
+        self.hashes = {}
+        self.figures = {}
+        self.invocation = 0
+
+    def latest(self):
+        units = {
+            name: {"active": active, "invocation": str(self.invocation), "hash": self.hashes.get(name), "wanted": "h"}
+            for name, active in self.units.items()
+        }
+        for unit in units.values():
+            unit.update(self.figures)
+        report = {"units": units, "available": self.available, "watchdog": self.watchdog}
+        return self.seen, report, "" if self.seen else "off"
+
+    def act(self, action):
+        self.cluster.did.append(f"{action} {self.host}")
+        if self.refuses:
+            return self.refuses
+        if action == "start":
+            self.invocation += 1
+        for name in self.units:
+            self.units[name] = self.fate if action == "start" else "inactive"
+            self.hashes[name] = "h"
+        return ""
+
+
+class Cluster:
+    """Two nodes and a clock. ``plan``: what happens at which second; the test ends with ``until``."""
+
+    def __init__(self, tmp_path, ray=True, budget=0):
+        self.now, self.did, self.said, self.plan = 0.0, [], [], {}
+        self.head = Node(self, "spark1", [RAY, ENGINE] if ray else [ENGINE])
+        self.worker = Node(self, "spark2", [RAY] if ray else [ENGINE])
+        self.door = ""
+        self.pings, self.answers, self.counters = True, True, "vllm:generation_tokens_total 1"
+        self.ray_problem = ""
+        self.store = Store(str(tmp_path))
+        self.prober = keeper_loop.Prober(self.ask, 30.0, lambda: self.now)
+        self.parts = keeper_loop.Parts(
+            nodes=[self.head, self.worker],
+            addresses={"spark1": "a", "spark2": "b"},
+            prober=self.prober,
+            metrics=lambda: self.counters,
+            ping=lambda _address: self.pings,
+            ray=lambda: self.ray_problem,
+            start_ray=(lambda: self.did.append("ray spark1") or "") if ray else None,
+            explain=lambda unit, _invocation: f"journal of {unit}",
+            store=self.store,
+            boot="boot",
+            shutting_down=lambda: False,
+            sleep=self.sleep,
+            clock=lambda: self.now,
+            wall=lambda: 1e9 + self.now,
+            say=self.said.append,
+            budget=budget,
+        )
+        self.until = 60.0
+
+    def ask(self):
+        if self.head.units[ENGINE] != "active":
+            raise ProbeError("refused", "nothing listens there", "x")
+        if not self.answers:
+            raise ProbeError("timeout", "no complete answer", "x")
+        return self.door
+
+    def sleep(self, seconds):
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(self.now + 1.0, end)
+            for moment in sorted(self.plan):
+                if moment <= self.now:
+                    self.plan.pop(moment)()
+            if not self.prober.paused and int(self.now) % 3 == 0:
+                self.prober.once()
+        if self.now > self.until:
+            raise EndOfTest
+
+    def keep(self, settings=SETTINGS, until=60.0):
+        self.until = self.now + until
+        keeper = keeper_loop.Keeper(settings, self.parts)
+        try:
+            return keeper.run()
+        except EndOfTest:
+            return None
+
+    @property
+    def events(self):
+        return [entry["event"] for entry in self.store.history()]
+
+    @property
+    def phase(self):
+        return self.store.read()["phase"]
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(tmp_path)
+
+
+def set_to(target, name, value):
+    return lambda: setattr(target, name, value)
+
+
+def test_a_cold_start_goes_in_order(cluster):
+    assert cluster.keep() is None
+    assert cluster.did == ["ray spark1", "start spark2", "start spark1"]
+    assert cluster.phase == "proving"
+    assert cluster.events == []
+
+
+def test_without_ray_all_ranks_start(tmp_path):
+    cluster = Cluster(tmp_path, ray=False)
+    cluster.keep()
+    assert sorted(cluster.did) == ["start spark1", "start spark2"]
+
+
+def test_long_serving_is_noticed(cluster):
+    cluster.keep(replace(SETTINGS, stable_s=20))
+    assert cluster.phase == "serving"
+
+
+def test_running_ranks_are_adopted(cluster):
+    for node in (cluster.head, cluster.worker):
+        node.act("start")
+    cluster.did.clear()
+    cluster.keep()
+    assert cluster.did == []
+    assert cluster.phase == "proving"
+
+
+def test_ranks_with_an_earlier_configuration_are_replaced_gently(cluster):
+    for node in (cluster.head, cluster.worker):
+        node.act("start")
+    cluster.head.hashes[ENGINE] = "old"
+    cluster.did.clear()
+    cluster.keep()
+    assert cluster.did[:2] == ["stop spark1", "kill spark2"]
+    assert cluster.events == ["configuration"]
+    assert cluster.store.read()["failures"] == 0
+
+
+def test_a_configuration_that_changes_while_it_serves(cluster):
+    cluster.plan[20.0] = lambda: cluster.head.hashes.update({ENGINE: "old"})
+    cluster.keep(until=60)
+    assert "stop spark1" in cluster.did
+    assert cluster.store.read()["failures"] == 0
+
+
+def test_a_node_that_is_off_burns_no_start(cluster):
+    cluster.worker.seen = False
+    cluster.plan[300.0] = set_to(cluster.worker, "seen", True)
+    cluster.pings = False
+    cluster.plan[400.0] = set_to(cluster, "pings", True)
+    cluster.keep(until=450)
+    assert cluster.did == ["ray spark1", "start spark2", "start spark1"]
+    assert cluster.store.read()["failures"] == 0
+
+
+def test_a_dead_rank_restarts_all_of_them(cluster):
+    cluster.plan[20.0] = lambda: cluster.worker.units.update({RAY: "failed"})
+    cluster.keep()
+    assert cluster.did[3:] == ["kill spark1", "ray spark1", "start spark2", "start spark1"]
+    assert cluster.events == ["dead"]
+    entry = cluster.store.history()[0]
+    assert entry["host"] == "spark2"
+    assert entry["back_after_s"] < 20
+    assert cluster.store.read()["failures"] == 1
+
+
+def test_what_broke_does_not_serve_any_more(cluster):
+    phases = []
+    cluster.store.add = lambda entry, _say: phases.append((entry["event"], cluster.phase))
+    cluster.plan[20.0] = lambda: cluster.worker.units.update({RAY: "failed"})
+    cluster.keep()
+    assert phases == [("dead", "stopping")]
+
+
+def test_a_dead_engine_is_explained(cluster):
+    cluster.head.fate = "failed"
+    assert cluster.keep(until=500) == keeper_loop.GAVE_UP
+    assert cluster.events == ["start", "start", "start", "gave_up"]
+    assert "journal of" in cluster.store.history()[0]["reason"]
+    assert cluster.store.read()["end"] == "gave_up"
+    assert "systemctl restart sparkmatrix-keeper" in cluster.said[-1]
+    # Begun anew by hand; after a boot it stays where it was.
+    again = keeper_loop.Keeper(SETTINGS, replace(cluster.parts, boot="next"))
+    assert again.run() == keeper_loop.GAVE_UP
+    cluster.head.fate = "active"
+    cluster.parts.boot = "next"
+    assert cluster.keep(until=50) is None
+
+
+def test_a_dead_rank_of_another_node_is_named(cluster):
+    cluster.worker.fate = "failed"
+    cluster.keep(until=15)
+    assert "there" in cluster.store.history()[0]["reason"]
+
+
+def test_a_hang_restarts_only_after_its_time(cluster):
+    cluster.plan[20.0] = set_to(cluster, "answers", False)
+    cluster.keep(until=100)
+    assert cluster.events == []
+    cluster.plan[cluster.now + 60] = set_to(cluster, "answers", True)
+    cluster.keep(until=200)
+    assert "hang" not in cluster.events
+
+
+def test_a_hang(cluster):
+    cluster.plan[20.0] = set_to(cluster, "answers", False)
+    cluster.plan[160.0] = set_to(cluster, "answers", True)
+    cluster.keep(until=200)
+    assert cluster.events == ["hang"]
+
+
+def test_a_busy_engine_is_left_alone(cluster):
+    cluster.plan[20.0] = set_to(cluster, "answers", False)
+    for moment in range(25, 900, 25):
+        cluster.plan[float(moment)] = set_to(cluster, "counters", f"vllm:kv_cache_usage_perc {moment}")
+    cluster.keep(until=880)
+    assert cluster.events == []
+    assert "busy" in cluster.store.read()["detail"]
+
+
+def test_a_hang_of_an_engine_that_lists_its_iterations(cluster):
+    cluster.counters = '[{"iter": 7}]'
+    cluster.plan[15.0] = set_to(cluster, "counters", "[]")
+    cluster.plan[20.0] = set_to(cluster, "answers", False)
+    cluster.plan[160.0] = set_to(cluster, "answers", True)
+    cluster.keep(until=200)
+    assert cluster.events == ["hang"]
+
+
+def test_an_engine_whose_iterations_go_on_is_left_alone(cluster):
+    cluster.plan[20.0] = set_to(cluster, "answers", False)
+    for moment in range(25, 900, 25):
+        cluster.plan[float(moment)] = set_to(cluster, "counters", f'[{{"iter": {moment}}}]')
+        cluster.plan[float(moment) + 6] = set_to(cluster, "counters", "[]")
+    cluster.keep(until=880)
+    assert cluster.events == []
+
+
+def test_an_engine_without_counters_says_so(cluster):
+    cluster.counters = ""
+    cluster.plan[20.0] = set_to(cluster, "answers", False)
+    cluster.keep(until=500)
+    assert cluster.events == []
+    assert "no counters" in cluster.store.read()["detail"]
+
+
+def test_a_node_that_loses_its_power(cluster):
+    def off():
+        cluster.worker.seen, cluster.pings, cluster.answers = False, False, False
+
+    def on():
+        cluster.worker.seen, cluster.pings, cluster.answers = True, True, True
+        cluster.worker.units[RAY] = "inactive"
+
+    cluster.plan = {20.0: off, 200.0: on}
+    cluster.keep(until=300)
+    assert cluster.events == ["lost"]
+    assert cluster.store.read()["failures"] == 1
+    assert cluster.phase == "proving"
+
+
+def test_a_node_that_goes_away_while_it_loads_does_not_count(cluster):
+    cluster.answers = False
+
+    def off():
+        cluster.worker.seen, cluster.pings = False, False
+
+    cluster.plan = {10.0: off}
+    cluster.keep(until=60)
+    assert cluster.events == ["lost"]
+    assert cluster.phase == "waiting"
+
+
+def test_memory_gate(tmp_path):
+    cluster = Cluster(tmp_path, budget=200)
+    cluster.plan[10.0] = lambda: (setattr(cluster.head, "available", 300), setattr(cluster.worker, "available", 300))
+    cluster.keep()
+    assert cluster.phase == "proving"
+
+
+def test_memory_that_does_not_come_back(tmp_path):
+    cluster = Cluster(tmp_path, budget=200 * 2**30)
+    assert cluster.keep() == keeper_loop.GAVE_UP
+    assert cluster.did == []
+    assert "would not fit" in cluster.store.read()["reason"]
+
+
+def test_the_memory_watchdog_counts_and_waits_longer(cluster):
+    def stopped():
+        cluster.head.units[ENGINE] = "inactive"
+        cluster.head.watchdog = {"time": "2096-01-01T00:00:00+00:00", "reason": "low"}
+
+    cluster.plan[20.0] = stopped
+    cluster.keep(until=50)
+    assert cluster.events == ["watchdog"]
+    assert cluster.phase == "backoff"
+
+
+def test_a_reason_of_another_time_is_not_this_one(cluster):
+    cluster.head.watchdog = {"time": "1996-01-01T00:00:00+00:00", "reason": "low"}
+    cluster.plan[20.0] = lambda: cluster.head.units.update({ENGINE: "failed"})
+    cluster.keep(until=50)
+    assert cluster.events == ["dead"]
+
+
+def test_a_rank_that_dies_under_an_engine_that_goes_on(cluster):
+    cluster.worker.figures = {"ranks": {"10-5": "ray::RayWorkerProc"}}
+    cluster.plan[20.0] = lambda: cluster.worker.figures.update(ranks={})
+    cluster.keep(until=90)
+    # Once: the next start has other processes, and those of before are not missed.
+    assert cluster.events == ["dead"]
+    assert "ray::RayWorkerProc (sparkmatrix-ray.service) on spark2" in cluster.store.history()[0]["reason"]
+
+
+def test_a_rank_that_dies_while_the_engine_loads(cluster):
+    cluster.answers = False
+    cluster.worker.figures = {"ranks": {"10-5": "ray::RayWorkerProc"}}
+    cluster.plan[20.0] = lambda: cluster.worker.figures.update(ranks={})
+    cluster.keep(until=90)
+    assert cluster.events == ["start"]
+    assert "has been gone for 60 s: ray::RayWorkerProc" in cluster.store.history()[0]["reason"]
+
+
+def test_a_damaged_reason_is_none(cluster):
+    cluster.head.watchdog = {"time": "nonsense", "reason": "low"}
+    cluster.plan[20.0] = lambda: cluster.head.units.update({ENGINE: "failed"})
+    cluster.keep(until=50)
+    assert cluster.events == ["dead"]
+
+
+def test_ray_that_is_not_complete_is_a_failed_start(cluster):
+    cluster.ray_problem = "missing: spark2"
+    cluster.keep(until=20)
+    assert cluster.events[0] == "start"
+
+
+def test_what_cannot_be_stopped_is_a_failed_start(cluster):
+    for node in (cluster.head, cluster.worker):
+        node.act("start")
+    cluster.head.hashes[ENGINE] = "old"
+    cluster.head.refuses = "hangs in the kernel"
+    cluster.keep(until=20)
+    assert cluster.store.history()[1]["reason"] == "hangs in the kernel"
+
+
+def test_no_token_in_time(cluster):
+    cluster.answers = False
+    cluster.keep(until=130)
+    assert (
+        "the time limit of 100 s (engine_ready_timeout_s) ended the start: the ranks run"
+        in (cluster.store.history()[0]["reason"])
+    )
+
+
+def test_how_far_a_load_is(cluster):
+    gib = 2**30
+    cluster.answers, cluster.parts.weights = False, 58 * gib
+    for second in range(1, 100):
+        reading = {"read": second * gib, "written": 0}
+        cluster.plan[float(second)] = lambda figures=reading: cluster.worker.figures.update(figures)
+    details = {}
+    for second in (30, 40, 90):
+        cluster.plan[second + 0.5] = lambda: details.update({int(cluster.now): dict(cluster.store.read())})
+    cluster.keep(until=130)
+    texts = [state["detail"].split(";")[0] for state in details.values()]
+    assert texts[0].startswith("spark2 2") and texts[0].endswith(" of about 58.0 GiB read")
+    assert texts[1].startswith("spark2 3")
+    assert texts[2].endswith("of about 58.0 GiB read, warms up")
+    assert details[41]["progress"][0]["weights"] == 58 * gib
+    assert details[41]["since"] == details[31]["since"]
+    assert [text[:10] for text in cluster.said if "s: spark2 " in text] == ["loading fo"]
+    reason = cluster.store.history()[0]["reason"]
+    assert reason.startswith(
+        "no token: the time limit of 100 s (engine_ready_timeout_s) ended the start in the warm-up, after all weights"
+        " were read: spark2 9"
+    )
+    assert reason.endswith("last probe: x: no complete answer.")
+
+
+def test_a_freeze_while_it_started_counts(cluster):
+    cluster.store.write({"boot": "before", "phase": "loading", "end": "", "failures": 1}, print)
+    cluster.keep(until=60)
+    assert cluster.events == ["wedge"]
+    cluster.store.write({"boot": "before", "phase": "loading", "end": "", "failures": 2}, print)
+    assert cluster.keep() == keeper_loop.GAVE_UP
+
+
+def test_sigterm_leaves_the_ranks_alone(cluster):
+    def stop():
+        raise keeper_loop.StopError
+
+    cluster.plan[20.0] = stop
+    assert cluster.keep() == 0
+    assert cluster.store.read()["end"] == "stopped"
+    assert cluster.head.units[ENGINE] == "active"
+    cluster.parts.shutting_down = lambda: True
+    cluster.plan[cluster.now + 5] = stop
+    cluster.keep()
+    assert cluster.store.read()["end"] == "shutdown"
+
+
+# -- the door
+
+
+def test_a_door_that_fails_restarts_nothing(cluster):
+    cluster.counters = ""
+    cluster.plan[20.0] = set_to(cluster, "door", "sparkmatrix-gateway.service: it is failed")
+    cluster.keep(until=900)
+    assert cluster.did == ["ray spark1", "start spark2", "start spark1"] and cluster.events == []
+    assert cluster.store.read()["detail"] == (
+        "it serves, but nobody comes in through the door: sparkmatrix-gateway.service: it is failed"
+    )
+    cluster.door = ""
+    cluster.keep(until=30)
+    assert cluster.store.read()["detail"] == "it serves"
+
+
+def test_a_door_that_is_reloaded_is_not_worth_a_word(cluster):
+    cluster.plan[20.0] = set_to(cluster, "door", "it restarts")
+    cluster.plan[26.0] = set_to(cluster, "door", "")
+    details = set()
+    for second in range(40):
+        cluster.plan[second + 0.5] = lambda: details.add(cluster.store.read().get("detail"))
+    cluster.keep()
+    assert details and not any("door" in str(detail) for detail in details)
+
+
+# -- prober, store, peers
+
+
+def test_the_prober_runs_beside(tmp_path):
+    asked = threading.Event()
+    prober = keeper_loop.Prober(asked.set, 30.0)
+    prober.reset(paused=False)
+    prober.begin()
+    assert asked.wait(5)
+
+
+def test_the_prober_remembers_since_when():
+    now = [0.0]
+    prober = keeper_loop.Prober(lambda: None, 30.0, lambda: now[0])
+
+    def fail():
+        assert prober.silent_since is not None
+        raise ProbeError("timeout", "no", "x")
+
+    prober.ask = fail
+    prober.once()
+    now[0] = 9.0
+    prober.once()
+    assert (prober.silent_since, prober.kind) == (0.0, "timeout")
+    prober.ask = lambda: None
+    prober.once()
+    assert (prober.silent_since, prober.ok_at) == (None, 9.0)
+
+
+def test_the_store_is_bounded_and_a_full_disk_ends_nothing(tmp_path):
+    store = Store(str(tmp_path))
+    store.recovered(1.0)
+    for number in range(KEPT + 5):
+        store.add({"event": number}, print)
+    store.recovered(2.04)
+    assert len(Store(str(tmp_path)).history()) == KEPT
+    assert Store(str(tmp_path)).history()[-1] == {"event": KEPT + 4, "back_after_s": 2.0}
+    (tmp_path / "file").write_text("")
+    said = []
+    Store(str(tmp_path / "file")).write({}, said.append)
+    assert "Not kept" in said[0]
+    assert Store(str(tmp_path / "file")).read() == {}
+
+
+class Ssh:
+    def __init__(self, lines):
+        self.stdout = lines
+
+    def wait(self):
+        return 0
+
+
+def test_another_node_reports_over_one_connection():
+    now = [0.0]
+    lines = ["motd\n", json.dumps({"units": {}}) + "\n"]
+    there = keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines), clock=lambda: now[0], sleep=lambda _s: None)
+    assert there.latest()[0] is False
+    there.follow(1)
+    assert there.latest()[:2] == (True, {"units": {}})
+    assert there.problem == "motd"
+    now[0] = keeper_peers.FRESH_S + 1
+    assert there.latest()[::2] == (False, "motd")
+
+    def none(*_a, **_k):
+        raise FileNotFoundError(2, "No such file")
+
+    there.popen = none
+    there.follow(1)
+    assert "No such file" in there.problem
+
+
+def test_another_node_is_told_by_one_word():
+    answers = [Completed(0), Completed(1, "", "x: no"), Completed(124, "", "")]
+    asked = []
+    there = keeper_peers.There("b", runner=lambda argv, _t: asked.append(argv[-2:]) or answers.pop(0))
+    assert [there.act("kill") for _ in range(3)] == ["", "b: x: no", "b: no answer to rank-kill within 240 s"]
+    assert asked[0] == ["b", "rank-kill"]
+
+
+def test_this_node_is_told_directly():
+    class Own:
+        def report(self):
+            return {"units": {}}
+
+        def start(self):
+            raise SparkError("no", "here")
+
+        def stop(self):
+            self.report = self.start
+
+        kill = stop
+
+    here = keeper_peers.Here("a", Own())
+    assert here.latest() == (True, {"units": {}}, "")
+    assert here.act("start") == "here: no."
+    assert here.act("stop") == ""
+    assert here.latest()[0] is False
+
+
+def test_check_says_which_node_does_not_let_it_in():
+    good = Completed(0, json.dumps({"units": {}}))
+    keeper_peers.check(["a"], lambda _argv, _t: good)
+    with pytest.raises(SparkError, match=r"b \(Not allowed.\).*--tags access"):
+        keeper_peers.check(["a", "b"], lambda argv, _t: good if argv[-2] == "a" else Completed(126, "", "Not allowed."))
+
+
+@pytest.mark.parametrize(("rc", "expected"), [(0, True), (1, False), (127, None)])
+def test_ping(rc, expected):
+    assert keeper_peers.pings("192.0.2.1", lambda _argv, _t: Completed(rc)) is expected
+
+
+# -- commands
+
+
+def config(tmp_path, engine=None, **changes):
+    key = tmp_path / "key"
+    key.write_text('VLLM_API_KEY="k"\n')
+    return {
+        "host": "127.0.0.1",
+        "port": engine.port if engine else 1,
+        "model": "m",
+        "key_file": str(key),
+        "units": [RAY, ENGINE],
+        "unit": ENGINE,
+        "backend": "ray",
+        "members": [
+            {"host": "spark1", "rank": 0, "address": "a", "ranks": True},
+            {"host": "spark2", "rank": 1, "address": "b", "ranks": False},
+        ],
+        **changes,
+    }
+
+
+def test_make_reads_the_description(tmp_path, monkeypatch):
+    def systemctl(argv):
+        return Completed(
+            0, "LoadState=loaded\nActiveState=active\nSubState=running\n" if "show" in argv else "stopping"
+        )
+
+    keeper = keeper_loop.make(config(tmp_path, keeper={"hang_s": 77}, budget_bytes=5), systemctl)
+    parts = keeper.parts
+    assert keeper.settings.hang_s == 77
+    assert parts.budget == 5
+    assert [node.host for node in parts.nodes] == ["spark1"]
+    assert parts.shutting_down()
+    assert parts.start_ray() == ""
+    assert parts.ray() == ""
+    assert parts.metrics() == ""
+    assert "journal" in parts.explain(ENGINE, "")
+    with pytest.raises(ProbeError):
+        parts.prober.ask()
+    assert keeper_loop._key({"key_file": str(tmp_path / "none")}) == ""
+    assert keeper_loop.make(config(tmp_path, backend="native"), systemctl).parts.start_ray is None
+
+
+def test_ray_is_asked_for_every_member(tmp_path, monkeypatch):
+    ray = {"python": "/p", "address": "a:1", "environment": {}, "user": "u"}
+    queries = []
+
+    class Verdict:
+        complete = False
+
+        def sentence(self, names):
+            return f"missing {names['b']}"
+
+    monkeypatch.setattr(keeper_loop.ray_cluster, "read", lambda query: queries.append(query) or Verdict())
+    assert keeper_loop._ray(config(tmp_path, ray=ray)) == "Ray is not complete: missing spark2"
+    assert queries[0].addresses == ("a", "b")
+
+    def no(_query):
+        raise SparkError("no python", "/p")
+
+    monkeypatch.setattr(keeper_loop.ray_cluster, "read", no)
+    assert "no python" in keeper_loop._ray(config(tmp_path, ray=ray))
+
+
+def test_start_of_ray_says_what_went_wrong(tmp_path):
+    node = keeper_loop.engine_rank.Node(
+        keeper_loop.engine_rank.Ranks((RAY, ENGINE), ENGINE), runner=lambda _argv: Completed(1, "", "no bus")
+    )
+    assert "no bus" in keeper_loop._start_ray(node)
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "engine.json"
+    parser = argparse.ArgumentParser()
+    keeper_loop.configure(parser)
+    assert keeper_loop.run(parser.parse_args(["--config", str(path)])) == 1
+    assert "no engine" in capsys.readouterr().err
+    path.write_text(json.dumps(config(tmp_path)))
+    checked = []
+    monkeypatch.setattr(keeper_loop.keeper_peers, "check", checked.append)
+    assert keeper_loop.run(parser.parse_args(["--check", "--config", str(path)])) == 0
+    assert checked == [[]]
+    handlers = []
+    monkeypatch.setattr(keeper_loop.signal, "signal", lambda number, handler: handlers.append(handler))
+
+    class Made:
+        def run(self):
+            with pytest.raises(keeper_loop.StopError):
+                handlers[0](15, None)
+            return 3
+
+    monkeypatch.setattr(keeper_loop, "make", lambda _config: Made())
+    assert keeper_loop.run(parser.parse_args(["--config", str(path)])) == 3
+
+
+def test_metrics_are_read_with_the_key():
+    class Response:
+        status = 200
+
+        def read(self, _size):
+            return b"vllm:x 1\n"
+
+    class Connection:
+        def __init__(self, *_args, **_kwargs):
+            pass
+
+        def request(self, _method, _path, headers):
+            assert headers == {"Authorization": "Bearer k"}
+
+        def getresponse(self):
+            return Response()
+
+        def close(self):
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keeper_loop.http.client, "HTTPConnection", Connection)
+        assert keeper_loop.metrics("h", 1, "k") == "vllm:x 1\n"
+
+
+# -- status and waiting
+
+
+def runner(rc=0, pid=0):
+    return lambda argv: Completed(rc, f"ActiveState=active\nMainPID={pid}\n") if "show" in argv else Completed(rc)
+
+
+def test_status(tmp_path, monkeypatch, capsys):
+    store = Store(str(tmp_path))
+    with pytest.raises(SparkError, match="no keeper"):
+        keeper_status.collect(store)
+    state = {"phase": "proving", "detail": "it serves", "since": "t", "failures": 1, "start_limit": 5, "end": ""}
+    store.write(state, print)
+    found = keeper_status.collect(store, runner())
+    assert found["serving"]
+    assert "No restart so far" in keeper_status.text(found)
+    store.add({"time": "t1", "event": "dead", "reason": "one\ntwo"}, print)
+    store.recovered(12.0)
+    text = keeper_status.text(keeper_status.collect(store, runner()))
+    assert "t1  dead: one (served again after 12 s)" in text
+    assert "nobody starts" in keeper_status.text(keeper_status.collect(store, runner(3)))
+    store.write({**state, "end": "gave_up"}, print)
+    assert "gave up" in keeper_status.text(keeper_status.collect(store, runner(3)))
+    parser = argparse.ArgumentParser()
+    keeper_status.configure(parser)
+    monkeypatch.setattr(keeper_status, "Store", lambda instance="": Store(str(tmp_path / "none")))
+    assert keeper_status.run(parser.parse_args([])) == 1
+    monkeypatch.setattr(keeper_status, "Store", lambda instance="": store)
+    assert keeper_status.run(parser.parse_args(["--json"])) == 1
+    assert json.loads(capsys.readouterr().out)["history"][0]["event"] == "dead"
+
+
+def test_status_of_several_services(tmp_path, monkeypatch, capsys):
+    state = {"phase": "serving", "detail": "it serves", "since": "t", "failures": 0, "start_limit": 5, "end": ""}
+    (tmp_path / "etc/sparkmatrix").mkdir(parents=True)
+    for name in ("chat", "small", "worker"):
+        (tmp_path / f"etc/sparkmatrix/engine-{name}.json").write_text("{}")
+    for name in ("chat", "small"):
+        Store(str(tmp_path), name).write(state, print)
+    assert keeper_status.kept(str(tmp_path)) == ["chat", "small"]
+    monkeypatch.setattr(keeper_status, "kept", lambda: ["chat", "small"])
+    monkeypatch.setattr(keeper_status, "Store", lambda instance="": Store(str(tmp_path), instance))
+    monkeypatch.setattr(keeper_status.collect, "__defaults__", (runner(), keeper_status.UNIT, lambda: 0.0))
+    parser = argparse.ArgumentParser()
+    keeper_status.configure(parser)
+    assert keeper_status.run(parser.parse_args([])) == 0
+    assert "small: serving: it serves" in capsys.readouterr().out
+    assert keeper_status.run(parser.parse_args(["--json"])) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["serving"]
+    assert found["services"]["chat"]["unit"] == "sparkmatrix-keeper-chat.service"
+    assert keeper_status.run(parser.parse_args(["--json", "--service", "chat"])) == 0
+    assert json.loads(capsys.readouterr().out)["phase"] == "serving"
+
+
+def test_status_tells_how_long(tmp_path, cluster):
+    def shown():
+        found = keeper_status.collect(cluster.store, runner(), wall=cluster.parts.wall)
+        return found["elapsed_s"], found["start_elapsed_s"], keeper_status.text(found).splitlines()[1]
+
+    cluster.answers = False
+    seen = []
+    for second in (20, 50):
+        cluster.plan[float(second)] = lambda: seen.append((cluster.phase, *shown()))
+    cluster.plan[60.0] = set_to(cluster, "answers", True)
+    cluster.keep(until=100)
+    # The detail changes while it loads, the phase does not; the start began with it.
+    assert seen[0][:3] == ("loading", 20, 20)
+    assert seen[1][:3] == ("loading", 50, 50)
+    assert seen[1][3] == (
+        "for 50 s, since 2001-09-09T01:46:40+00:00; this start for 50 s, at most 910 s; failures in a row: 0 of 3"
+    )
+    elapsed, start_elapsed, _text = shown()
+    assert start_elapsed is None and elapsed <= cluster.now - 60
+    assert "this start" not in shown()[2]
+    assert keeper_status.collect(cluster.store, runner(3))["elapsed_s"] is None
+
+
+class Waiting:
+    def __init__(self, tmp_path, monkeypatch, answers):
+        self.store, self.now, self.answers = Store(str(tmp_path)), 0.0, answers
+        monkeypatch.setattr(keeper_wait, "ask", self.ask)
+        self.states = []
+
+    def ask(self, *_args):
+        found = self.answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def sleep(self, seconds):
+        self.now += seconds
+        if self.states:
+            self.store.write(self.states.pop(0), print)
+
+    def wait(self, run=None, timeout=10.0, **how):
+        target = Target("h", 1, "m")
+        return keeper_wait.wait_ready(
+            lambda: target,
+            Question(),
+            timeout,
+            store=self.store,
+            runner=run or runner(),
+            sleep=self.sleep,
+            clock=lambda: self.now,
+            **how,
+        )
+
+
+ANSWER = Answer("m", "x", 1, 1.0, 1.0, 1.0)
+
+
+def test_waiting_ends_with_a_token_of_the_engine_that_the_keeper_is_content_with(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [ProbeError("refused", "no", "x"), ANSWER])
+    serving = {"phase": "proving", "pid": 7, "failures": 0}
+    waiting.store.write({"phase": "serving", "pid": 6}, print)  # of the keeper before
+    waiting.states = [{"phase": "loading", "pid": 7}, serving, serving]
+    assert waiting.wait(runner(pid=7)) is ANSWER
+    assert waiting.now == 3.0
+
+
+def test_waiting_ends_with_a_failure_and_its_reason(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [])
+    waiting.store.add({"event": "start", "reason": "no such model"}, print)
+    waiting.store.add({"event": "door", "reason": "it is frozen"}, print)
+    waiting.states = [{"phase": "backoff", "failures": 1}]
+    with pytest.raises(SparkError, match="no such model"):
+        waiting.wait()
+
+
+def test_waiting_ends_where_nobody_starts_it(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [])
+    waiting.store.write({"end": "gave_up", "detail": "why", "failures": 3}, print)
+    with pytest.raises(SparkError, match=r"does not run\. why"):
+        waiting.wait(runner(3))
+
+
+def test_waiting_ends_in_time_and_with_a_refusal(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [])
+    waiting.store.write({"phase": "waiting", "detail": "spark2 is off"}, print)
+    with pytest.raises(SparkError, match="no token within 70 s; last: the keeper says waiting: spark2 is off"):
+        waiting.wait()
+    waiting = Waiting(tmp_path, monkeypatch, [ProbeError("status", "HTTP 401", "x", 401)])
+    waiting.store.write({"phase": "serving", "pid": 0}, print)
+    with pytest.raises(SparkError, match="another key"):
+        waiting.wait()
+
+
+def test_the_keeper_has_more_time_than_whoever_waits_for_it(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [])
+    settings = replace(SETTINGS, ready_s=1000, memory_wait_s=50)
+    waiting.store.write({"phase": "loading", "detail": "x", "start_limit_s": settings.start_s}, print)
+    with pytest.raises(SparkError, match="no token within 1890 s; last: the keeper says loading: x"):
+        waiting.wait(timeout=100)
+    assert waiting.now > settings.start_s > settings.ready_s + settings.memory_wait_s
+
+
+def test_whoever_waits_is_told_of_a_node_that_stays_away(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [])
+    waiting.store.write({"phase": "waiting", "detail": "spark2 does not answer"}, print)
+    with pytest.raises(SparkError, match="waited 600 s for nodes, and goes on: spark2 does not answer"):
+        waiting.wait(timeout=7200)
+    assert waiting.now == keeper_wait.MISSING_S
+
+
+def test_a_wait_in_parts_is_one_wait(tmp_path, monkeypatch):
+    waiting = Waiting(tmp_path, monkeypatch, [])
+    waiting.store.write({"phase": "loading", "detail": "x", "since": "", "failures": 1}, print)
+    part = waiting.wait(part_s=20.0)
+    assert part == keeper_wait.Part("loading: x", 20.0, 0.0, 1)
+    waiting.store.write({"phase": "waiting", "detail": "spark2 is off", "since": "2001-01-01T00:00:00+00:00"}, print)
+    waiting.now += 3.0  # between two parts
+    part = waiting.wait(part_s=20.0, before=part)
+    assert part.words.startswith("waiting for ") and part.words.endswith(" s: spark2 is off")
+    assert (part.waited_s, part.missing_s, part.failures) == (40.0, 20.0, 1)
+    with pytest.raises(SparkError, match="no token within 70 s"):
+        waiting.wait(before=part)
+    # A failure in an earlier part, or between two, is one of this wait.
+    waiting.store.add({"event": "start", "reason": "no such model"}, print)
+    waiting.store.write({"phase": "backoff", "failures": 2}, print)
+    with pytest.raises(SparkError, match="no such model"):
+        waiting.wait(part_s=20.0, before=part)
+
+
+def test_a_door_that_was_killed_is_in_the_history(tmp_path):
+    store = Store(str(tmp_path))
+    store.add({"event": "rank lost", "reason": "x"}, print)
+    keeper_loop._door_killed(store, "it is frozen")
+    store.recovered(7.0)
+    lost, door = Store(str(tmp_path)).history()
+    assert lost["back_after_s"] == 7.0
+    assert (door["event"], door["reason"], "back_after_s" in door) == ("door", "it is frozen", False)

@@ -1,0 +1,73 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import progress as p
+from hypothesis import given
+from hypothesis import strategies as st
+
+GIB = p.GIB
+
+
+def rank(*looks, weights=58 * GIB):
+    """``looks``: (second, GiB read, GiB written)."""
+    made = p.Rank("spark2", weights)
+    for now, read, written in looks:
+        made.see(now, int(read * GIB), int(written * GIB))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("looks", "now", "expected"),
+    [
+        ([(0, 0.2, 0)], 2, "spark2 0.2 of about 58.0 GiB read"),
+        ([(0, 0.2, 0), (10, 31.4, 0)], 12, "spark2 31.4 of about 58.0 GiB read"),
+        ([(0, 0.2, 0), (10, 31.4, 0), (40, 31.41, 0)], 52, "spark2 31.4 of about 58.0 GiB read, no more for 42 s"),
+        ([(0, 0.2, 0), (10, 55, 0)], 99, "spark2 55.0 of about 58.0 GiB read, warms up"),
+        # A download is read from the network, and counts for nothing.
+        ([(0, 1, 0), (10, 21, 20), (20, 41, 40)], 20, "spark2 fetches the model, 40.0 GiB written"),
+        ([(0, 1, 0), (10, 21, 20)], 70, "spark2 fetches the model, 20.0 GiB written, no more for 60 s"),
+        ([(0, 1, 0), (10, 59, 58), (20, 66, 58)], 20, "spark2 7.0 of about 58.0 GiB read"),
+        # Compiled code that is written after all weights were read is no download.
+        ([(0, 1, 0), (10, 58, 0), (20, 58, 1)], 20, "spark2 58.0 of about 58.0 GiB read, warms up"),
+        # A process that reads anew: another one.
+        ([(0, 1, 0), (10, 58, 0), (20, 3, 0)], 20, "spark2 3.0 of about 58.0 GiB read"),
+    ],
+)
+def test_words(looks, now, expected):
+    assert rank(*looks).words(now) == expected
+
+
+def test_small_weights_are_not_compared_with_what_python_reads():
+    assert rank((0, 0.2, 0), (9, 1.3, 0), weights=GIB).words(9) == "spark2 1.3 GiB read"
+
+
+def test_all_ranks_together():
+    ranks = {host: p.Rank(host, 10 * GIB) for host in ("spark1", "spark2", "spark3")}
+    every = list(ranks.values())
+    assert (p.words(every, 0), p.stage(every), p.as_list(every)) == ("", "", [])
+    p.see(ranks, 0.0, {"spark1": {"r": {"read": 5, "written": 1}, "e": {"read": GIB, "written": 2}, "x": {}}})
+    p.see(ranks, 0.0, {"spark2": {"e": {"read": 9 * GIB}}, "spark3": {"e": {"active": "active"}}, "other": {}})
+    assert p.words(every, 0) == "spark1 1.0 of about 10.0 GiB read, spark2 9.0 of about 10.0 GiB read, warms up"
+    assert p.stage(every) == "while weights were read"
+    assert p.as_list(every)[0] == {
+        "host": "spark1", "stage": "read", "read": GIB, "written": 2, "weights": 10 * GIB
+    }  # fmt: skip
+    p.see(ranks, 9.0, {"spark1": {"e": {"read": 10 * GIB, "written": 2}}})
+    assert p.stage(every) == "in the warm-up, after all weights were read"
+    p.see(ranks, 9.0, {"spark3": {"e": {"read": 1, "written": 0}}})
+    p.see(ranks, 19.0, {"spark3": {"e": {"read": GIB, "written": GIB}}})
+    assert p.stage(every) == "while the model was fetched"
+
+
+@given(st.lists(st.tuples(st.integers(0, 9 * GIB), st.integers(0, 9 * GIB)), min_size=1), st.integers(0, 9 * GIB))
+def test_no_order_of_looks_gives_nonsense(looks, weights):
+    made = p.Rank("spark1", weights)
+    for now, (read, written) in enumerate(looks):
+        made.see(float(now), read, written)
+        assert 0 <= made.own <= read
+        assert made.stage in ("fetch", "read", "warm")
+        assert "spark1 " in made.words(float(now))

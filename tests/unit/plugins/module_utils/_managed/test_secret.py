@@ -1,0 +1,124 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as cs
+from hypothesis import given
+from hypothesis import strategies as st
+
+GIVEN = "a-secret-of-the-users-own"
+
+
+@pytest.fixture
+def wanted():
+    owner, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name
+
+    def make(**values):
+        return cs.Wanted(**{"name": "token", "path": "/etc/x/token", "owner": owner, "group": group, **values})
+
+    return make
+
+
+def test_made_once_and_kept(wanted, tmp_path):
+    first = cs.ensure(wanted(), root=str(tmp_path))
+    again = cs.ensure(wanted(), root=str(tmp_path))
+    path = tmp_path / "etc/x/token"
+    assert first.generated
+    assert first.result.changed
+    assert not again.generated
+    assert not again.result.changed
+    assert first.secret == again.secret == path.read_text().strip()
+    assert len(first.secret) >= 40
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert first.fingerprint == again.fingerprint
+    assert len(first.fingerprint) == 12
+
+
+def test_for_a_service_manager(wanted, tmp_path):
+    made = cs.ensure(wanted(variable="API_KEY"), root=str(tmp_path))
+    assert (tmp_path / "etc/x/token").read_text() == f'API_KEY="{made.secret}"\n'
+    assert not cs.ensure(wanted(variable="API_KEY"), root=str(tmp_path)).result.changed
+
+
+def test_the_given_one_wins(wanted, tmp_path):
+    cs.ensure(wanted(), root=str(tmp_path))
+    carried = cs.ensure(wanted(value=GIVEN, required=True), root=str(tmp_path))
+    assert carried.secret == GIVEN
+    assert carried.result.changed
+    assert GIVEN not in str(carried.result.diff)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "short\n", "two\nlines-of-some-length\n", "with space in the middle\n", "\ufffd" * 20]
+)
+def test_a_torn_file_is_replaced(wanted, tmp_path, text):
+    (tmp_path / "etc/x").mkdir(parents=True)
+    (tmp_path / "etc/x/token").write_text(text)
+    assert cs.ensure(wanted(), root=str(tmp_path)).generated
+
+
+def test_bytes_that_are_no_text(wanted, tmp_path):
+    (tmp_path / "etc/x").mkdir(parents=True)
+    (tmp_path / "etc/x/token").write_bytes(b"\xff\xfe" * 20)
+    assert cs.ensure(wanted(), root=str(tmp_path)).generated
+
+
+def test_a_directory_in_its_place(wanted, tmp_path):
+    (tmp_path / "etc/x/token").mkdir(parents=True)
+    with pytest.raises(SparkError, match="cannot be read"):
+        cs.ensure(wanted(), root=str(tmp_path))
+
+
+def test_check_mode_makes_nothing_and_tells_nothing(wanted, tmp_path):
+    planned = cs.ensure(wanted(), check_mode=True, root=str(tmp_path))
+    assert planned.result.changed
+    assert (planned.secret, planned.fingerprint) == ("", "")
+    assert not (tmp_path / "etc").exists()
+    assert cs.ensure(wanted(required=True), check_mode=True, root=str(tmp_path)).secret == ""
+
+
+def test_a_worker_invents_none(wanted, tmp_path):
+    with pytest.raises(SparkError, match="no secret to place"):
+        cs.ensure(wanted(required=True), root=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "values", [{"value": "tiny-0815"}, {"value": "with space in it, longer"}, {"value": 'a"' * 10}, {"variable": "A B"}]
+)
+def test_what_cannot_be_written_safely(wanted, tmp_path, values):
+    with pytest.raises(SparkError) as caught:
+        cs.ensure(wanted(**values), root=str(tmp_path))
+    assert values.get("value", "\0") not in str(caught.value)
+
+
+def test_remove_brings_back(wanted, tmp_path):
+    (tmp_path / "etc/x").mkdir(parents=True)
+    (tmp_path / "etc/x/token").write_text("before\n")
+    cs.ensure(wanted(), root=str(tmp_path))
+    assert cs.remove(wanted(), root=str(tmp_path)).result.changed
+    assert (tmp_path / "etc/x/token").read_text() == "before\n"
+    assert not cs.remove(wanted(), root=str(tmp_path)).result.changed
+
+
+def test_parse_wants_the_right_variable():
+    assert cs.parse(f'A="{GIVEN}"\n', "A") == GIVEN
+    assert cs.parse(f'B="{GIVEN}"\n', "A") == ""
+    assert cs.parse(GIVEN, "A") == ""
+
+
+@given(st.from_regex(r"\A[A-Za-z0-9._~+/=-]{16,60}\Z"), st.sampled_from(["", "NAME"]))
+def test_what_is_written_is_read(secret, variable):
+    assert cs.parse(cs.render(secret, variable), variable) == secret
+
+
+def test_no_fingerprint_of_nothing():
+    assert cs.fingerprint("") == ""
+    assert cs.fingerprint("a") != cs.fingerprint("b")

@@ -1,0 +1,316 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import functools
+import json
+import stat
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as os_settings
+from fake_os import FakeOs
+from hypothesis import given
+from hypothesis import strategies as st
+
+RECORD = "var/lib/sparkmatrix/settings/demo.json"
+
+
+class Machine:
+    """/proc/sys as files, and a systemd that reads ``configured`` when told to."""
+
+    def __init__(self, root):
+        self.root = root
+        self.effective = {"DefaultLimitMEMLOCK": "8388608:8388608", "DefaultLimitNOFILE": "1024:524288"}
+        self.configured = dict(self.effective)
+        self.reads_on = "daemon-reload"
+        self.calls = []
+        self.refuse = {}
+        self.set("vm.swappiness", "60")
+        self.set("net.core.rmem", "1\t2  3")
+
+    def set(self, key, value):
+        path = self.root / "proc/sys" / key.replace(".", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(value + "\n")
+
+    def get(self, key):
+        return (self.root / "proc/sys" / key.replace(".", "/")).read_text().strip()
+
+    def __call__(self, argv):
+        verb = argv[1]
+        if verb in self.refuse:
+            return Completed(1, "", self.refuse[verb])
+        if verb == "show":
+            names = argv[2].split("=")[1].split(",")
+            lines = []
+            for name in names:
+                soft, hard = self.effective.get(name.removesuffix("Soft"), ":").split(":")
+                if hard:
+                    lines.append(f"{name}={soft if name.endswith('Soft') else hard}\n")
+            return Completed(0, "".join(lines))
+        self.calls.append(verb)
+        if verb == self.reads_on:
+            self.effective = dict(self.configured)
+        return Completed(0)
+
+    def settings(self, check_mode=False):
+        return os_settings.Settings("demo", check_mode=check_mode, runner=self, root=str(self.root))
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def test_sysctl_and_back(machine):
+    result = machine.settings().apply({"vm.swappiness": 10}, {})
+    assert result.diff == {"before": {"vm.swappiness": "60"}, "after": {"vm.swappiness": "10"}}
+    assert result.actions == ["vm.swappiness: 60 -> 10"]
+    assert machine.get("vm.swappiness") == "10"
+    assert stat.S_IMODE((machine.root / RECORD).stat().st_mode) == 0o600
+    assert not machine.settings().apply({"vm.swappiness": 10}, {}).changed
+    machine.settings().apply({"vm.swappiness": 1}, {})
+    result = machine.settings().remove()
+    assert (machine.get("vm.swappiness"), result.after) == ("60", {"vm.swappiness": "60"})
+    assert not (machine.root / "var/lib/sparkmatrix").exists()
+    assert not machine.settings().remove().changed
+
+
+def test_a_value_that_was_right_already_is_remembered_too(machine):
+    assert not machine.settings().apply({"vm.swappiness": "60"}, {}).changed
+    machine.settings().apply({"vm.swappiness": "10"}, {})
+    machine.settings().remove()
+    assert machine.get("vm.swappiness") == "60"
+
+
+def test_blanks_do_not_differ(machine):
+    assert not machine.settings().apply({"net/core/rmem": "1 2 3"}, {}).changed
+
+
+def test_what_leaves_the_group_comes_back(machine):
+    machine.configured["DefaultLimitMEMLOCK"] = "infinity:infinity"
+    machine.settings().apply({"vm.swappiness": 10}, {"DefaultLimitMEMLOCK": "infinity"})
+    machine.configured["DefaultLimitMEMLOCK"] = "8388608:8388608"
+    result = machine.settings().apply({}, {"DefaultLimitNOFILE": "1024:524288"})
+    assert result.after == {"vm.swappiness": "60", "DefaultLimitMEMLOCK": "8388608:8388608"}
+    assert json.loads((machine.root / RECORD).read_text()) == {
+        "schema": 1,
+        "sysctl": {},
+        "limits": {"DefaultLimitNOFILE": "1024:524288"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("reads_on", "calls"), [("daemon-reload", ["daemon-reload"]), ("daemon-reexec", ["daemon-reload", "daemon-reexec"])]
+)
+def test_limits(machine, reads_on, calls):
+    machine.reads_on = reads_on
+    machine.configured["DefaultLimitMEMLOCK"] = "infinity:infinity"
+    told = machine.settings(check_mode=True).apply({}, {"DefaultLimitMEMLOCK": "unlimited"})
+    assert machine.calls == []
+    result = machine.settings().apply({}, {"DefaultLimitMEMLOCK": "unlimited"})
+    assert told.diff == result.diff
+    assert result.diff == {
+        "before": {"DefaultLimitMEMLOCK": "8388608:8388608"},
+        "after": {"DefaultLimitMEMLOCK": "infinity:infinity"},
+    }
+    assert machine.calls == calls
+    machine.calls.clear()
+    assert not machine.settings().apply({}, {"DefaultLimitMEMLOCK": "infinity"}).changed
+    assert machine.calls == []
+
+
+def test_a_limit_that_another_file_overrides(machine):
+    with pytest.raises(SparkError, match=r"still has 8388608:8388608, expected infinity.*cat-config"):
+        machine.settings().apply({}, {"DefaultLimitMEMLOCK": "infinity"})
+
+
+def test_an_old_limit_that_does_not_return_is_not_ours(machine):
+    machine.configured["DefaultLimitMEMLOCK"] = "infinity:infinity"
+    machine.settings().apply({}, {"DefaultLimitMEMLOCK": "infinity"})
+    assert machine.settings().remove().changed  # somebody else's file keeps it at infinity
+    assert not machine.settings().remove().changed
+
+
+def test_check_mode_touches_nothing(machine):
+    told = machine.settings(check_mode=True).apply({"vm.swappiness": 10}, {})
+    assert machine.get("vm.swappiness") == "60"
+    assert not (machine.root / "var").exists()
+    assert told.diff == machine.settings().apply({"vm.swappiness": 10}, {}).diff
+    assert machine.settings(check_mode=True).remove().changed
+    assert machine.get("vm.swappiness") == "10"
+
+
+def test_an_interruption_loses_no_original(machine, monkeypatch):
+    def cut(self, key, value):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os_settings.Settings, "_write", cut)
+        with pytest.raises(KeyboardInterrupt):
+            machine.settings().apply({"vm.swappiness": 10}, {})
+    machine.set("vm.swappiness", "10")  # as if it had been cut just after the write
+    machine.settings().apply({"vm.swappiness": 10}, {})
+    machine.settings().remove()
+    assert machine.get("vm.swappiness") == "60"
+
+
+@pytest.mark.parametrize(
+    ("sysctl", "limits", "message"),
+    [
+        ({"swappiness": 1}, {}, "is no sysctl"),
+        ({"vm../etc": 1}, {}, "is no sysctl"),
+        ({"vm.swappiness": True}, {}, "True is no value"),
+        ({"vm.swappiness": ""}, {}, "is no value"),
+        ({"vm.nothing": 1}, {}, "sysctl vm.nothing: this kernel has no such setting"),
+        ({}, {"LimitMEMLOCK": 1}, "is no limit of systemd"),
+        ({}, {"DefaultLimitMEMLOCK": "lots"}, "'lots' is no limit"),
+        ({}, {"DefaultLimitODD": 1}, "systemd does not know the limit"),
+    ],
+)
+def test_bad_input(machine, sysctl, limits, message):
+    with pytest.raises(SparkError, match=message):
+        machine.settings().apply(sysctl, limits)
+    assert not (machine.root / "var").exists()
+
+
+def test_bad_name(machine):
+    with pytest.raises(SparkError, match="no name"):
+        os_settings.Settings("../x")
+
+
+@pytest.mark.parametrize("verb", ["show", "daemon-reload"])
+def test_systemd_refuses(machine, verb):
+    machine.refuse[verb] = "System has not been booted with systemd"
+    with pytest.raises(SparkError, match="has not been booted"):
+        machine.settings().apply({}, {"DefaultLimitMEMLOCK": "infinity"})
+
+
+def test_a_kernel_that_refuses(machine, monkeypatch):
+    def refuse(self, *_args, **_kwargs):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os_settings.Path, "write_text", refuse)
+    with pytest.raises(SparkError, match=r"sysctl vm.swappiness: cannot set it to '10': Read-only file system"):
+        machine.settings().apply({"vm.swappiness": 10}, {})
+
+
+def test_a_kernel_that_rounds(machine, monkeypatch):
+    monkeypatch.setattr(os_settings.Path, "write_text", lambda self, *a, **k: 0)
+    with pytest.raises(SparkError, match=r"took '10' but shows '60'"):
+        machine.settings().apply({"vm.swappiness": 10}, {})
+
+
+def test_unreadable(machine, monkeypatch):
+    def refuse(self, *_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os_settings.Path, "read_text", refuse)
+    with pytest.raises(SparkError, match=r"settings/demo.json: cannot read: Permission denied.*become"):
+        machine.settings().apply({"vm.swappiness": 10}, {})
+    monkeypatch.setattr(os_settings.Settings, "_load", lambda self: os_settings.Record())
+    with pytest.raises(SparkError, match=r"sysctl vm.swappiness: cannot read"):
+        machine.settings().apply({"vm.swappiness": 10}, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"schema": 2}',
+        '{"schema": 1, "sysctl": {"x": 1}, "limits": {}}',
+        '{"schema": 1, "sysctl": [], "limits": {}}',
+        '{"schema": 1, "sysctl": {}, "limits": {"a": "b"}}',
+    ],
+)
+def test_damaged_record(machine, text):
+    (machine.root / RECORD).parent.mkdir(parents=True)
+    (machine.root / RECORD).write_text(text)
+    with pytest.raises(SparkError, match=r"record of the earlier settings is damaged.*delete it"):
+        machine.settings().remove()
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("infinity", "infinity:infinity"),
+        ("unlimited", "infinity:infinity"),
+        ("18446744073709551615", "infinity:infinity"),
+        ("8M", "8388608:8388608"),
+        ("1024:524288", "1024:524288"),
+        ("64K: infinity", "65536:infinity"),
+    ],
+)
+def test_parse_limit(text, limit):
+    assert os_settings.parse_limit(text) == limit
+    assert os_settings.parse_limit(limit) == limit
+
+
+@pytest.mark.parametrize("text", ["", "x", "1:2:3", "2:1", "infinity:1", "-1", "1.5", "8m", "٣"])
+def test_parse_limit_refuses(text):
+    with pytest.raises(ValueError, match="limit"):
+        os_settings.parse_limit(text)
+
+
+@given(st.text(max_size=12))
+def test_parse_limit_is_stable_or_refuses(text):
+    try:
+        once = os_settings.parse_limit(text)
+    except ValueError:
+        return
+    assert os_settings.parse_limit(once) == once
+
+
+def test_other_kinds_and_back(tmp_path):
+    node = FakeOs(tmp_path)
+    node.swap("/swap.img", priority=7)
+    node.holds = {"bash"}
+    before = node.state()
+    wanted = {"holds": {"bash": "hold", "nvidia-modprobe": "hold"}, "swaps": {"/swap.img": "off"}}
+    wanted |= {"units": {"ssh.socket": "active"}, "enabled": {"ssh.socket": "disabled"}}
+    demo = functools.partial(os_settings.Settings, "demo", runner=node.run, root=str(tmp_path))
+    assert demo().apply({}, {}, **wanted).after["/swap.img"] == "off"
+    assert not demo().apply({}, {}, **wanted).changed
+    demo().remove()
+    assert node.state() == before
+    assert "swapon -p 7 /swap.img" in node.calls
+    demo().apply({}, {}, **wanted)
+    (tmp_path / "swap.img").unlink()  # somebody removed it: it cannot come back, and is no reason to fail
+    demo().remove()
+    assert node.swaps == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"holds": {"a b": "hold"}}, "is no state for 'a b'"),
+        ({"holds": {"bash": "held"}}, "'held' is no state"),
+        ({"swaps": {"/nothing": "off"}}, "swaps /nothing: there is no such thing"),
+        ({"units": {"nothing.service": "active"}}, "there is no such thing"),
+    ],
+)
+def test_bad_values_of_other_kinds(tmp_path, wanted, message):
+    node = FakeOs(tmp_path)
+    with pytest.raises(SparkError, match=message):
+        os_settings.Settings("demo", runner=node.run, root=str(tmp_path)).apply({}, {}, **wanted)
+    assert node.calls == []
+
+
+def test_tools_that_refuse_or_lie(tmp_path):
+    node = FakeOs(tmp_path)
+    demo = os_settings.Settings("demo", runner=node.run, root=str(tmp_path))
+    node.fail["apt-mark hold"] = "Could not get lock"
+    with pytest.raises(SparkError, match=r"apt-mark failed \(Could not get lock\).*no other apt"):
+        demo.apply({}, {}, holds={"bash": "hold"})
+    node.fail.clear()
+    node._apt_mark = lambda argv: Completed(0)
+    with pytest.raises(SparkError, match="holds bash: it was told to be hold but is no"):
+        demo.apply({}, {}, holds={"bash": "hold"})
+    node.fail["env DEBIAN"] = "Unable to locate package"
+    with pytest.raises(SparkError, match=r"apt-get failed \(Unable to locate"):
+        demo.apply({}, {}, packages={"earlyoom": "installed"})

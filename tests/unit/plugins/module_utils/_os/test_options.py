@@ -1,0 +1,119 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import options as os_options
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.options import Options, parse
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROLE = Path(__file__).parents[5] / "roles/os_stabilization"
+# Read by the role's tasks, not by the module.
+TASKS_ONLY = {"state", "caches", "reboot", "reboot_timeout_s"}
+
+
+def role_defaults():
+    values = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    return {name.removeprefix("os_stabilization_"): value for name, value in values.items()}
+
+
+def test_defaults_are_those_of_the_role():
+    assert parse({name: value for name, value in role_defaults().items() if name not in TASKS_ONLY}) == Options()
+    assert parse({}) == Options()
+
+
+def test_every_variable_reaches_the_module():
+    assert set(role_defaults()) - TASKS_ONLY == set(os_options.NAMES) == set(os_options.CHECKS)
+    handed = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__os_stabilization_options"]
+    assert handed == {name: f"{{{{ os_stabilization_{name} }}}}" for name in os_options.NAMES}
+    specs = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+    defaults = {name.removeprefix("os_stabilization_"): option["default"] for name, option in specs.items()}
+    assert defaults == role_defaults()
+
+
+def test_every_variable_is_documented():
+    table = (ROLE / "README.md").read_text().partition("| Topic |")[2].partition("\n\n")[0]
+    assert [name for name in role_defaults() if f"`{name}`" not in table] == ["state"]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("swap_policy", False, "off"),  # YAML: off without quotes
+        ("earlyoom", "no", "off"),
+        ("upgrades", False, "off"),
+        ("limits", "yes", True),
+        ("limits", "0", False),
+        ("swappiness", "1", 1),
+        ("memlock", 8192, "8192"),
+        ("nofile", 16384, "16384"),
+        ("nofile", "1: 2", "1:2"),
+        ("watchdog_units", "x.service", ("x.service",)),
+        ("sysctl", {"vm.max_map_count": ">= 5", "kernel.x.y": 1}, {"vm.max_map_count": ">=5", "kernel.x.y": "1"}),
+        ("known_good", {"nvidia-*": "580.*"}, {"nvidia-*": ("580.*",)}),
+        ("memory_min_mib", {"user.slice": "0"}, {"user.slice": 0}),
+    ],
+)
+def test_values(name, given, expected):
+    assert getattr(parse({name: given}), name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("headless", "perhaps", "neither true nor false"),
+        ("headless_when", "later", "is none of boot, idle, now"),
+        ("headless_when", False, "is none of"),
+        ("swappiness", 201, "no number from 0 to 200"),
+        ("swappiness", True, "no number"),
+        ("memlock", "lots", "neither unlimited nor"),
+        ("nofile", "a", "no soft:hard"),
+        ("nofile", "2:1", "soft limit above the hard one"),
+        ("memory_min_mib", [], "is no mapping"),
+        ("memory_min_mib", {"ssh": 1}, "the key 'ssh', which is no service or slice"),
+        ("memory_min_mib", {"ssh.service": -1}, "has -1 for ssh.service, which is no number"),
+        ("watchdog_units", {}, "is no list"),
+        ("watchdog_units", ["a.timer"], "no service"),
+        ("watchdog_units", [], "watchdog_units is empty"),
+        ("hold_packages", ["a b"], "no name of packages"),
+        ("sysctl", {"net.x": 1}, "no sysctl below kernel. or vm."),
+        ("sysctl", {"vm.x": "<5"}, "neither a number nor"),
+        ("sysctl", {"vm.swappiness": 5}, "Set os_stabilization_swappiness instead"),
+        ("nothing", 1, "os_stabilization_nothing is no option"),
+    ],
+)
+def test_refusals(name, value, message):
+    with pytest.raises(SparkError, match=re.escape(message)):
+        parse({name: value})
+
+
+def test_all_refusals_at_once():
+    with pytest.raises(SparkError) as refused:
+        parse({"headless": "x", "swappiness": "y", "odd": 1})
+    assert len(str(refused.value).splitlines()) == 4
+
+
+@given(
+    st.dictionaries(st.sampled_from(os_options.NAMES), st.one_of(st.none(), st.text(), st.integers(), st.booleans()))
+)
+def test_anything_is_taken_or_refused(values):
+    try:
+        parse(values)
+    except SparkError as exc:
+        assert all(f"os_stabilization_{name}" in str(exc) or name in os_options.NAMES for name in values)
+
+
+def test_derived():
+    assert Options(memlock="8", nofile="5").memlock_bytes == 8192
+    assert Options(nofile="5").nofile_pair == ("5", "5")
+    assert Options().memlock_bytes is None
+    assert os.path.isdir(ROLE)

@@ -1,0 +1,377 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import sys
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
+from hypothesis import given
+from hypothesis import strategies as st
+
+ADDRESSES = [
+    {"ifname": "lo", "operstate": "UNKNOWN", "mtu": 65536, "addr_info": [{"family": "inet", "local": "127.0.0.1"}]},
+    {
+        "ifname": "enP7s7",
+        "address": "02:00:00:00:00:01",
+        "mtu": 1500,
+        "operstate": "UP",
+        "addr_info": [
+            {"family": "inet", "local": "198.51.100.11", "prefixlen": 24, "scope": "global"},
+            {"family": "inet6", "local": "fe80::1", "prefixlen": 64, "scope": "link"},
+        ],
+    },
+    {},
+    {"ifname": "enp1s0f0np0", "mtu": 9000, "operstate": "DOWN"},
+]
+ROUTES = [
+    {"dst": "default", "gateway": "198.51.100.1", "dev": "enP7s7", "flags": []},
+    {"dst": "198.51.100.0/24", "dev": "enP7s7", "flags": []},
+    {"type": "local", "dst": "198.51.100.11", "dev": "enP7s7", "table": "local"},
+    {"type": "multicast", "dst": "ff00::/8", "dev": "enP7s7", "table": "local"},
+    {"type": "blackhole", "dst": "203.0.113.0/24", "table": 77, "metric": 5},
+]
+
+
+class Machine(ni.Reader):
+    def __init__(self, root, outputs=None, environment=None, pid=100):
+        self.outputs = {
+            ("ip", "-j", "-d", "addr"): json.dumps(ADDRESSES),
+            ("ip", "-j", "route"): json.dumps(ROUTES),
+            **(outputs or {}),
+        }
+        super().__init__(root=root, runner=self.answer, environment=environment or {}, pid=pid, clock=lambda: 1000.0)
+
+    def answer(self, argv):
+        for start, text in self.outputs.items():
+            if tuple(argv[: len(start)]) == start:
+                return Completed(0, text) if text is not None else Completed(1, "", "no")
+        return Completed(127, "", "not found")
+
+    def write(self, path, content):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.fixture
+def node(tmp_path):
+    return Machine(tmp_path)
+
+
+def test_an_empty_machine_gives_nones(tmp_path):
+    empty = Machine(tmp_path, {("ip", "-j", "-d", "addr"): None, ("ip", "-j", "route"): None})
+    request = ni.Request(
+        ["/opt/x"], ["no-such-program"], ["a.service"], [8000], connection_host="spark1.local", controller_time=990.0
+    )
+    found = ni.gather(request, empty)
+    assert found["machine"] == {"vendor": None, "product": None, "gpu": None, "is_gb10": False, "evidence": None}
+    assert found["memory"]["total"] is None
+    assert found["network"] == {
+        "interfaces": None,
+        "routes": None,
+        "default_gateway": None,
+        "connection_address": None,
+        "connection_interface": None,
+        "connection_source": None,
+    }
+    assert found["listening"] is None
+    assert found["commands"] == {"no-such-program": None}
+    assert found["units"] == {"a.service": None}
+    assert found["paths"]["/opt/x"]["exists"] is False
+    assert found["paths"]["/opt/x"]["at"] == "/"
+    assert found["clock_offset"] == 10.0
+    assert (found["dgx"], found["nvidia_driver"], found["systemd"]) == (None, None, False)
+    json.dumps(found)
+
+
+def test_managed_sets(node):
+    node.write("var/lib/sparkmatrix/managed/gateway.json", "{}")
+    node.write("var/lib/sparkmatrix/managed/.lock", "")
+    assert ni.managed(node) == ["gateway"]
+
+
+def test_this_machine_can_be_read():
+    found = ni.gather(ni.Request(["/"], ["sh"], [], [1]))
+    assert found["commands"]["sh"]
+    assert found["paths"]["/"]["total"] > 0
+    assert found["clock_offset"] is None
+    json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("files", "smi", "expected"),
+    [
+        (
+            {"proc/driver/nvidia/gpus/000f:01:00.0/information": "Model: \t\t NVIDIA GB10\nIRQ: 1\n"},
+            None,
+            "GPU NVIDIA GB10",
+        ),
+        ({}, "NVIDIA GB10\n", "GPU NVIDIA GB10"),
+        ({"proc/driver/nvidia/gpus/0/information": "IRQ: 1"}, "No devices were found\n", None),
+        ({"sys/class/dmi/id/product_name": "NVIDIA_DGX_Spark\n"}, None, "DMI NVIDIA_DGX_Spark"),
+        ({"sys/class/dmi/id/product_name": "GX10\n"}, "", "DMI GX10"),
+        ({"sys/class/dmi/id/product_name": "HP ZGX Nano G1n AI Station"}, None, "DMI HP ZGX Nano G1n AI Station"),
+        ({"sys/class/dmi/id/product_family": "ThinkStation PGX"}, None, "DMI ThinkStation PGX"),
+        ({"sys/class/dmi/id/product_name": "GX1000"}, None, None),
+        # the GPU counts more than the board, and the host name counts for nothing
+        ({"sys/class/dmi/id/product_name": "GX10"}, "NVIDIA H100\n", None),
+        ({"proc/sys/kernel/hostname": "dgx-spark-gb10"}, None, None),
+    ],
+)
+def test_gb10(tmp_path, files, smi, expected):
+    node = Machine(tmp_path, {("nvidia-smi",): smi})
+    for path, content in files.items():
+        node.write(path, content)
+    found = ni.machine(node)
+    assert (found["evidence"], found["is_gb10"]) == (expected, expected is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build\nGCC version: 13\n",
+            "580.95.05",
+        ),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54", "535.54"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_driver_version(text, version):
+    assert ni.driver_version(text) == version
+
+
+def test_release():
+    assert ni.release("NAME=\"Ubuntu\"\nVERSION_ID=24.04\n# x\n\nDGX_OTA_VERSION='7.4'\n") == {
+        "name": "Ubuntu",
+        "version_id": "24.04",
+        "dgx_ota_version": "7.4",
+    }
+
+
+def test_disk_of_existing_path(node):
+    (node.root / "opt/a").mkdir(parents=True)
+    found = ni.disk(node, "/opt/a/b/c")
+    assert (found["exists"], found["at"], found["read_only"]) == (False, "/opt/a", False)
+    assert 0 < found["free"] <= found["total"]
+
+
+def test_disk_that_cannot_be_asked(node, monkeypatch):
+    def refuse(path):
+        raise OSError
+
+    monkeypatch.setattr(os, "statvfs", refuse)
+    assert ni.disk(node, "/")["free"] is None
+
+
+# -- network
+
+
+def test_network_over_ssh(tmp_path):
+    node = Machine(tmp_path, environment={"SSH_CONNECTION": "203.0.113.9 5000 198.51.100.11 22"})
+    found = ni.network(node)
+    assert found["connection_address"] == "198.51.100.11"
+    assert found["connection_interface"] == "enP7s7"
+    assert found["connection_source"] == "ssh"
+    assert found["default_gateway"] == {"address": "198.51.100.1", "interface": "enP7s7"}
+    assert [item["name"] for item in found["interfaces"]] == ["lo", "enP7s7", "enp1s0f0np0"]
+    assert found["interfaces"][1]["addresses"][0] == {
+        "address": "198.51.100.11",
+        "prefix": 24,
+        "family": "inet",
+        "scope": "global",
+    }
+    assert [(r["dst"], r["table"], r["type"]) for r in found["routes"]] == [
+        ("default", "main", "unicast"),
+        ("198.51.100.0/24", "main", "unicast"),
+        ("203.0.113.0/24", "77", "blackhole"),
+    ]
+
+
+def test_ssh_connection_is_found_above_sudo(tmp_path):
+    node = Machine(tmp_path, environment={"SUDO_USER": "dgx"}, pid=100)
+    node.write("proc/100/stat", "100 (python3) S 90 1")
+    node.write("proc/90/stat", "90 (sudo (odd) name) S 80 1")
+    node.write("proc/90/environ", b"A=1\0")
+    node.write("proc/80/environ", b"SSH_CONNECTION=::ffff:203.0.113.9 5000 ::ffff:198.51.100.11 22\0B=\0")
+    assert ni.connection_address(node, "", None) == ("198.51.100.11", "ssh")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("198.51.100.11", ("198.51.100.11", "host")),
+        ("fe80::1%enP7s7", ("fe80::1", "host")),
+        ("198.51.100.99", (None, None)),  # behind NAT: not an address of this machine
+        ("127.0.0.1", (None, None)),
+        ("spark1.local", (None, None)),
+        ("", (None, None)),
+    ],
+)
+def test_connection_host(tmp_path, host, expected):
+    node = Machine(tmp_path, pid=100)
+    node.write("proc/100/stat", "garbage")
+    interfaces = ni.parse_addresses(json.dumps(ADDRESSES))
+    assert ni.connection_address(node, host, interfaces) == expected
+
+
+def test_a_process_loop_ends(tmp_path):
+    node = Machine(tmp_path, pid=5)
+    node.write("proc/5/stat", "5 (a) S 6 1")
+    node.write("proc/6/stat", "6 (b) S 5 1")
+    assert ni.connection_address(node, "", None) == (None, None)
+
+
+def test_default_route_is_the_last_resort(node):
+    found = ni.network(node, "spark1.local")
+    assert found["connection_interface"] == "enP7s7"
+    assert found["connection_address"] == "198.51.100.11"
+    assert found["connection_source"] == "default_route"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[{}]", "\n"])
+def test_ip_prints_nothing(text):
+    assert ni.parse_addresses(text) == []
+    assert ni.parse_routes(text) == []
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", "3"])
+def test_ip_prints_garbage(text):
+    assert ni.parse_addresses(text) is None
+    assert ni.parse_routes(text) is None
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["ifname", "addr_info", "local", "dst", "table", "type"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(_JSON)
+def test_any_json_is_survived(value):
+    ni.parse_addresses(json.dumps(value))
+    ni.parse_routes(json.dumps(value))
+
+
+# -- who listens
+
+
+def encode(address, size):
+    packed = ipaddress.ip_address(address).packed
+    words = [packed[start : start + 4] for start in range(0, size // 2, 4)]
+    return b"".join(word[::-1] if sys.byteorder == "little" else word for word in words).hex().upper()
+
+
+def row(address, port, state, inode, size=8):
+    return (
+        f"   0: {encode(address, size)}:{port:04X} {'0' * size}:0000 {state} 00000000:00000000 00:00000000 00000000 "
+        f"    0        0 {inode} 1 0000000000000000 100 0 0 10 0\n"
+    )
+
+
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def test_parse_tcp():
+    text = HEAD + row("127.0.0.1", 8000, "0A", 77) + row("10.0.0.1", 22, "01", 78)
+    assert ni.parse_tcp(text, 8) == {(8000, "127.0.0.1"): "77"}
+    text = HEAD + row("::", 6379, "0A", 5, 32) + row("::ffff:10.0.0.1", 80, "0A", 6, 32)
+    assert ni.parse_tcp(text, 32) == {(6379, "::"): "5", (80, "10.0.0.1"): "6"}
+
+
+@given(st.text())
+def test_parse_tcp_garbage(text):
+    assert ni.parse_tcp(text, 8) == {}
+
+
+@given(st.ip_addresses(v=4), st.integers(0, 65535), st.integers(0, 2**32))
+def test_parse_tcp_round_trip(address, port, inode):
+    assert ni.parse_tcp(row(str(address), port, "0A", inode), 8) == {(port, str(address)): str(inode)}
+
+
+def test_listeners_are_traced_to_their_unit(node):
+    node.write("proc/net/tcp", HEAD + row("0.0.0.0", 8000, "0A", 77) + row("0.0.0.0", 22, "0A", 78))
+    node.write("proc/net/tcp6", HEAD)
+    node.write("proc/300/comm", "ray\n")
+    node.write("proc/300/cgroup", "12:cpu:/x\n0::/system.slice/sparkmatrix-ray.service/inner\n")
+    (node.root / "proc/300/fd").mkdir()
+    (node.root / "proc/300/fd/3").symlink_to("socket:[77]")
+    (node.root / "proc/300/fd/4").write_text("no link")
+    (node.root / "proc/400/fd").mkdir(parents=True)
+    found = ni.listening(node, [8000])
+    assert found == [
+        {"port": 22, "address": "0.0.0.0", "pid": None, "process": None, "unit": None},
+        {"port": 8000, "address": "0.0.0.0", "pid": 300, "process": "ray", "unit": "sparkmatrix-ray.service"},
+    ]
+
+
+def test_a_container_of_ours_is_known_by_its_slice(node):
+    node.write("proc/301/cgroup", "0::/sparkmatrix.slice/sparkmatrix-engine.slice/docker-0f1e.scope\n")
+    node.write("proc/302/cgroup", "0::/system.slice/docker-0f1e.scope\n")
+    assert ni.unit_of(node, 301) == "sparkmatrix-engine.slice"
+    assert ni.unit_of(node, 302) == "docker-0f1e.scope"
+
+
+def test_process_outside_any_unit(node):
+    node.write("proc/300/cgroup", "0::/init\n")
+    assert ni.unit_of(node, 300) is None
+
+
+# -- systemd, netplan
+
+
+def test_units(tmp_path):
+    text = (
+        "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\n\n"
+        "LoadState=not-found\nActiveState=inactive\nSubState=dead\nUnitFileState=\n"
+    )
+    node = Machine(tmp_path, {("systemctl", "show"): text})
+    assert ni.units(node, ["a.service", "b.service"]) == {
+        "a.service": {"load": "loaded", "active": "active", "sub": "running", "enabled": "enabled"},
+        "b.service": {"load": "not-found", "active": "inactive", "sub": "dead", "enabled": ""},
+    }
+    assert ni.units(node, ["a.service"]) == {"a.service": None}
+    assert ni.units(node, []) == {}
+
+
+def test_netplan_files(node):
+    node.write("etc/netplan/01-a.yaml", "")
+    node.write("etc/netplan/01-a.yaml.bak", "")
+    node.write("run/netplan/50-b.yaml", "")
+    assert ni.netplan_files(node) == ["/etc/netplan/01-a.yaml", "/run/netplan/50-b.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("memlock", "capabilities", "expected"),
+    [
+        (
+            "8388608              8388608              bytes",
+            "000001ffffffffff",
+            {"memlock": 8388608, "can_raise": True},
+        ),
+        ("unlimited            unlimited            bytes", "00000000feffffff", {"memlock": -1, "can_raise": False}),
+    ],
+)
+def test_limits(node, memlock, capabilities, expected):
+    node.write(
+        "proc/1/limits",
+        f"Limit Soft Hard Units\nMax open files   1024   16384   files \nMax locked memory   {memlock}\n",
+    )
+    node.write("proc/1/status", f"Name:\tsystemd\nCapBnd:\t{capabilities}\n")
+    assert ni.limits(node) == {"nofile": 16384, **expected}
+
+
+def test_unknown_limits(node):
+    assert ni.limits(node) == {"memlock": None, "nofile": None, "can_raise": None}

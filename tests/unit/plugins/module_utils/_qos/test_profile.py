@@ -1,0 +1,401 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The profile on two halves, driven through the lab's simulated mlnx_qos, and its subcommand."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import parser
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import profile as qos_profile
+from ansible_collections.sparkmatrix.cluster.plugins.modules import fabric_qos
+from hypothesis import given
+from hypothesis import strategies as st
+from module_runner import run_module
+
+TOOL = Path(__file__).parents[5] / "tests/lab/tools/mlnx_qos"
+HALVES = ["enP2p1s0f0np0", "enp1s0f0np0"]
+FACTORY = ("pcp", [0, 0, 0, 0, 0, 0, 0, 0])
+ROCE = ("dscp", [0, 0, 0, 1, 0, 0, 0, 0])
+
+
+class Spark(qos_profile.Node):
+    """Two halves with the simulated tool, and a systemd that knows what was there at the last daemon-reload."""
+
+    def __init__(self, root):
+        super().__init__(root=str(root / "node"), runner=self.program, find_tool=self.tool)
+        self.sim = root / "sim"
+        (root / "node").mkdir()
+        self.reloads = 0
+        self.known = ""
+        self.broken = ""
+        self.now = 0.0
+        self.clock = lambda: self.now
+        self.sleep = self.pass_time
+        for name in HALVES:
+            self.plug(name)
+
+    def pass_time(self, seconds):
+        self.now += seconds
+
+    def plug(self, name, carrier="1"):
+        (self.sim / "sys/class/net" / name).mkdir(parents=True, exist_ok=True)
+        (self.sim / "sys/class/net" / name / "carrier").write_text(carrier + "\n")
+
+    def unplug(self, name):
+        (self.sim / "sys/class/net" / name / "carrier").unlink()
+        (self.sim / "sys/class/net" / name).rmdir()
+        (self.sim / "qos" / f"{name}.json").unlink(missing_ok=True)
+
+    def tool(self, name):
+        return str(TOOL) if name == "mlnx_qos" else None
+
+    def program(self, argv):
+        if argv[0] == "systemctl":
+            if argv[1] == "show":
+                return Completed(0, self.known)
+            if self.broken:
+                return Completed(1, "", self.broken)
+            self.reloads += 1
+            self.known = "\n".join(
+                f"Wants={link.name}" for link in Path(self.root).rglob("*.device.wants/*") if link.is_symlink()
+            )
+            return Completed(0)
+        done = subprocess.run(
+            [sys.executable, *argv],
+            env={**os.environ, "SIM_ROOT": str(self.sim)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Completed(done.returncode, done.stdout, done.stderr)
+
+    def set(self, name, **values):
+        file = self.sim / "qos" / f"{name}.json"
+        state = json.loads(file.read_text()) if file.exists() else {}
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({**state, **values}))
+
+    def reboot(self):
+        for file in (self.sim / "qos").glob("*.json"):
+            file.unlink()
+
+    def state(self, name):
+        read = self.port(name).read()
+        return read.trust, list(read.pfc)
+
+    def tree(self):
+        root = Path(self.root)
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink())
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARKMATRIX_SYSFS_ROOT", str(tmp_path / "sim/sys"))
+    monkeypatch.setattr(qos_port, "PROC", tmp_path / "sim/proc")
+    monkeypatch.setattr(managed_files.os, "fchown", lambda *args: None)
+    monkeypatch.setattr(managed_files.os, "chown", lambda *args, **kwargs: None)
+    return Spark(tmp_path)
+
+
+def states(spark):
+    return [spark.state(name) for name in HALVES]
+
+
+def test_set_kept_and_given_back(spark):
+    told = qos_profile.reconcile(spark, "roce", HALVES, check_mode=True)
+    assert told.changed
+    assert told.bounces == HALVES
+    assert states(spark) == [FACTORY] * 2
+    assert spark.tree() == []
+    done = qos_profile.reconcile(spark, "roce", HALVES)
+    assert done.interfaces[HALVES[0]]["state"]["dscp2prio"]["26"] == 3
+    assert done.interfaces[HALVES[0]]["changes"] == ["trust", "pfc"]
+    assert states(spark) == [ROCE] * 2
+    assert spark.reloads == 1
+    again = qos_profile.reconcile(spark, "roce", HALVES)
+    assert (again.changed, again.bounces, again.diff, spark.reloads) == (False, [], [], 1)
+    back = qos_profile.reconcile(spark, "none", [])
+    assert back.changed
+    assert states(spark) == [FACTORY] * 2
+    assert spark.tree() == []
+    assert not qos_profile.reconcile(spark, "none", HALVES).changed
+
+
+def test_what_was_never_set_by_us_is_left_alone(spark):
+    spark.set(HALVES[0], pfc=[0, 0, 0, 0, 1, 0, 0, 0])
+    assert not qos_profile.reconcile(spark, "none", HALVES).changed
+    assert spark.state(HALVES[0])[1] == [0, 0, 0, 0, 1, 0, 0, 0]
+
+
+def test_settings_of_the_user_come_back(spark):
+    spark.set(HALVES[0], trust="dscp", dscp={"26": 5, "8": 1}, pfc=[0, 0, 0, 0, 0, 1, 0, 0])
+    qos_profile.reconcile(spark, "roce", HALVES)
+    assert spark.port(HALVES[0]).read().dscp2prio == {26: 3, 8: 1}
+    qos_profile.reconcile(spark, "none", [])
+    assert spark.port(HALVES[0]).read().dscp2prio == {26: 5, 8: 1}
+    assert spark.state(HALVES[0])[1] == [0, 0, 0, 0, 0, 1, 0, 0]
+
+
+def test_another_cage_gives_the_old_halves_back(spark):
+    qos_profile.reconcile(spark, "roce", HALVES)
+    spark.plug("enp1s0f1np1")
+    qos_profile.reconcile(spark, "roce", ["enp1s0f1np1"])
+    assert states(spark) == [FACTORY] * 2
+    assert spark.state("enp1s0f1np1") == ROCE
+    assert sum("device.wants" in path for path in spark.tree()) == 1
+    assert list(qos_profile.parse_record(spark.text(qos_profile.RECORD))) == ["enp1s0f1np1"]
+
+
+def test_a_removed_nic_does_not_stop_the_undo(spark):
+    qos_profile.reconcile(spark, "roce", HALVES)
+    spark.unplug(HALVES[0])
+    qos_profile.reconcile(spark, "none", [])
+    assert spark.state(HALVES[1]) == FACTORY
+    assert spark.tree() == []
+
+
+def test_a_half_that_refuses_leaves_none_with_the_profile(spark):
+    spark.set(HALVES[1], fail=["pfc"])
+    with pytest.raises(SparkError, match="taken back on every interface"):
+        qos_profile.reconcile(spark, "roce", HALVES)
+    assert spark.state(HALVES[0]) == FACTORY
+    assert not any("systemd" in path for path in spark.tree())
+    spark.set(HALVES[1], fail=[])
+    assert qos_profile.reconcile(spark, "roce", HALVES).changed
+    assert states(spark) == [ROCE] * 2
+
+
+def test_what_cannot_be_taken_back_is_named(spark):
+    spark.set(HALVES[1], fail=["pfc"], ignore=["trust"], trust="pcp")
+    with pytest.raises(SparkError, match="The change was"):
+        qos_profile.reconcile(spark, "roce", HALVES)
+    assert spark.state(HALVES[0]) == FACTORY
+
+
+@pytest.mark.parametrize(
+    ("values", "lldpad", "says"),
+    [
+        ({"dcbx": "firmware"}, False, "DCBX is firmware controlled"),
+        ({"supported": False}, False, "no DCB support"),
+        ({}, True, "lldpad is running"),
+    ],
+)
+def test_every_problem_is_found_before_anything_changes(spark, values, lldpad, says):
+    for name in HALVES:
+        spark.set(name, **values)
+    if lldpad:
+        (spark.sim / "lldpad").write_text("")
+    told = qos_profile.reconcile(spark, "roce", HALVES, check_mode=True)
+    assert [problem.where for problem in told.problems] == HALVES
+    with pytest.raises(SparkError) as raised:
+        qos_profile.reconcile(spark, "roce", HALVES)
+    assert all(name in str(raised.value) for name in HALVES)
+    assert says in str(raised.value)
+    assert spark.tree() == []
+
+
+def test_a_missing_half_is_a_problem(spark):
+    told = qos_profile.reconcile(spark, "roce", [*HALVES, "enp9s0f0np0"], check_mode=True)
+    assert [problem.where for problem in told.problems] == ["enp9s0f0np0"]
+    with pytest.raises(SparkError, match="no such interface"):
+        qos_profile.reconcile(spark, "roce", [*HALVES, "enp9s0f0np0"])
+    assert states(spark) == [FACTORY] * 2
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_run_that_dies_is_completed_by_the_next(spark, monkeypatch, number):
+    """Killed before each step: record, first half, second half, files, reload."""
+    steps = iter(range(100))
+
+    def mortal(function):
+        def call(*args, **kwargs):
+            if next(steps) == number:
+                raise KeyboardInterrupt
+            return function(*args, **kwargs)
+
+        return call
+
+    real = (qos_profile.apply_set, qos_profile.write_state, qos_port.apply, spark.runner)
+    monkeypatch.setattr(qos_profile, "apply_set", mortal(qos_profile.apply_set))
+    monkeypatch.setattr(qos_profile, "write_state", mortal(qos_profile.write_state))
+    monkeypatch.setattr(qos_port, "apply", mortal(qos_port.apply))
+    spark.runner = lambda argv: mortal(spark.program)(argv) if argv[0] == "systemctl" else spark.program(argv)
+    with contextlib.suppress(KeyboardInterrupt):
+        qos_profile.reconcile(spark, "roce", HALVES)
+    monkeypatch.setattr(qos_profile, "apply_set", real[0])
+    monkeypatch.setattr(qos_profile, "write_state", real[1])
+    monkeypatch.setattr(qos_port, "apply", real[2])
+    spark.runner = spark.program
+    qos_profile.reconcile(spark, "roce", HALVES)
+    assert states(spark) == [ROCE] * 2
+    assert all(qos_profile.service_unit(name) in spark.known for name in HALVES)
+    assert not qos_profile.reconcile(spark, "roce", HALVES).changed
+    qos_profile.reconcile(spark, "none", [])
+    assert states(spark) == [FACTORY] * 2
+    assert spark.tree() == []
+
+
+def test_systemd_that_does_not_reload_is_told(spark):
+    spark.broken = "Connection timed out"
+    with pytest.raises(SparkError, match="daemon-reload failed"):
+        qos_profile.reconcile(spark, "roce", HALVES)
+    spark.broken = ""
+    assert qos_profile.reconcile(spark, "roce", HALVES).changed
+    assert spark.reloads == 1
+
+
+def test_waiting_for_the_links(spark):
+    spark.plug(HALVES[0], "0")
+    assert qos_profile.wait_for_carrier(spark, HALVES, 5) == {HALVES[0]: False, HALVES[1]: True}
+    assert 5 <= spark.now < 6
+    spark.plug(HALVES[0])
+    assert all(qos_profile.wait_for_carrier(spark, HALVES, 5).values())
+    assert spark.now < 6
+
+
+def test_unknown_profile(spark):
+    with pytest.raises(SparkError, match="no profile 'fcoe'"):
+        qos_profile.reconcile(spark, "fcoe", HALVES)
+
+
+# -- the subcommand
+
+
+def apply_at_boot(spark, name):
+    return qos_profile.run(argparse.Namespace(interface=name), spark)
+
+
+def test_the_profile_comes_back_after_a_reboot(spark, capsys):
+    assert apply_at_boot(spark, HALVES[0]) == 0
+    assert "no QoS profile is wanted" in capsys.readouterr().out
+    qos_profile.reconcile(spark, "roce", HALVES)
+    spark.reboot()
+    assert states(spark) == [FACTORY] * 2
+    for name in HALVES:
+        assert apply_at_boot(spark, name) == 0
+    assert "changed: trust, pfc" in capsys.readouterr().out
+    assert states(spark) == [ROCE] * 2
+    assert apply_at_boot(spark, HALVES[0]) == 0
+    assert "changed: nothing" in capsys.readouterr().out
+    assert not qos_profile.reconcile(spark, "roce", HALVES).changed
+    # What there was before is what was recorded before the first change, not what the reboot left.
+    qos_profile.reconcile(spark, "none", [])
+    assert states(spark) == [FACTORY] * 2
+
+
+def test_the_subcommand_names_what_stands_in_the_way(spark, capsys):
+    qos_profile.reconcile(spark, "roce", HALVES)
+    (spark.sim / "lldpad").write_text("")
+    assert apply_at_boot(spark, HALVES[0]) == 0  # nothing to change: a warning
+    assert "lldpad" in capsys.readouterr().err
+    spark.reboot()
+    assert apply_at_boot(spark, HALVES[0]) == 1
+    assert "lldpad is running" in capsys.readouterr().err
+    Path(spark.root + qos_profile.WANTED).write_text("{")
+    assert apply_at_boot(spark, HALVES[0]) == 1
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_the_tool_has_the_subcommand():
+    arguments = parser().parse_args(["qos-apply", "enp1s0f0np0"])
+    assert arguments.run is qos_profile.run
+    assert arguments.interface == "enp1s0f0np0"
+
+
+# -- pure parts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"schema": 2, "profile": "roce", "interfaces": []}',
+        '{"schema": 1, "profile": "x", "interfaces": []}',
+        '{"schema": 1, "profile": "roce", "interfaces": ["../x"]}',
+        '{"schema": 1, "profile": "roce"}',
+    ],
+)
+def test_a_damaged_wanted_file(text):
+    with pytest.raises(SparkError, match="Run the fabric layer again"):
+        qos_profile.parse_wanted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"schema": 2, "interfaces": {}}',
+        '{"schema": 1, "interfaces": {"a b": {}}}',
+        '{"schema": 1, "interfaces": {"eth0": {"trust": "pcp", "pfc": [1], "dscp2prio": {}}}}',
+        '{"schema": 1, "interfaces": {"eth0": {"trust": "x", "pfc": [0,0,0,0,0,0,0,0], "dscp2prio": {}}}}',
+    ],
+)
+def test_a_damaged_record(text):
+    with pytest.raises(SparkError, match="Delete it"):
+        qos_profile.parse_record(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("enp1s0f0np0", "sys-subsystem-net-devices-enp1s0f0np0.device"),
+        ("a-b.c_d", "sys-subsystem-net-devices-a\\x2db.c_d.device"),
+        (".x", "sys-subsystem-net-devices-\\x2ex.device"),
+    ],
+)
+def test_device_unit(name, unit):
+    assert qos_profile.device_unit(name) == unit
+
+
+NAMES = st.text("abcABC012_.-", min_size=1, max_size=15).filter(lambda name: name not in (".", "..") and name[0] != "-")
+
+
+@given(st.lists(NAMES, unique=True, max_size=4))
+def test_wanted_text_comes_back(names):
+    assert qos_profile.parse_wanted(qos_profile.wanted_text("roce", names)) == ("roce", tuple(sorted(names)))
+    assert qos_profile.parse_wanted(None) == ("none", ())
+
+
+@given(NAMES, NAMES)
+def test_unit_names_are_unambiguous_and_plain(one, other):
+    assert (qos_profile.escape(one) == qos_profile.escape(other)) == (one == other)
+    assert "-" not in qos_profile.escape(one)
+    assert "/" not in qos_profile.escape(one)
+
+
+# -- the module
+
+
+def test_the_module(spark, monkeypatch):
+    monkeypatch.setattr(qos_profile, "Node", lambda: spark)
+    monkeypatch.setattr(fabric_qos.running_engines, "running", lambda: ["unit x is active"])
+    told, failed = run_module(fabric_qos, {"profile": "roce", "interfaces": HALVES}, check=True)
+    assert not failed
+    assert (told["differs"], told["engines"], told["problems"]) == (True, ["unit x is active"], [])
+    done, _ = run_module(fabric_qos, {"profile": "roce", "interfaces": HALVES, "wait_carrier": 1})
+    assert (done["changed"], done["engines"]) == (True, [])
+    assert done["interfaces"][HALVES[0]]["carrier"]
+    assert done["interfaces"][HALVES[0]]["bounces"]
+    spark.set(HALVES[0], dcbx="firmware", pfc=[0] * 8)
+    told, failed = run_module(fabric_qos, {"profile": "roce", "interfaces": HALVES}, check=True)
+    assert not failed
+    assert told["problems"][0]["device"] == HALVES[0]
+    refused, failed = run_module(fabric_qos, {"profile": "roce", "interfaces": HALVES})
+    assert failed
+    assert "firmware controlled" in refused["msg"]

@@ -1,0 +1,232 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""ssh between nodes and firewall rules: all nodes in, files and rules per node out."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.action.access_plan import ActionModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as ap
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes
+from fabric_inputs import wired
+from hypothesis import given
+from hypothesis import strategies as st
+
+SWITCH = ("spark1.0 spark2.0 spark3.0 @",)
+RING = ("spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark4.0", "spark4.1 spark1.0")
+USER = "sparkmatrix-peer"
+
+
+def facts(*lines: str) -> dict[str, FabricFact]:
+    made = fabric_plan.plan(wired(*lines), Wishes(allow_large_ring=True))
+    assert not made.refused, made.findings
+    return dict(made.facts)
+
+
+def node(rank: int, **changes: Any) -> ap.Node:
+    values = ap.Node(rank, f"10.0.0.{rank + 1}", f"ssh-ed25519 KEY{rank}", (f"ssh-ed25519 HOST{rank}",))
+    return replace(values, **changes)
+
+
+def cluster(*lines: str) -> dict[str, ap.Node]:
+    found = facts(*lines)
+    return {host: node(fact.rank, fact=fact) for host, fact in found.items()}
+
+
+def content(plan: ap.Plan, host: str, path: str) -> str:
+    (text,) = [item["content"] for item in plan.files[host] if item["path"] == path]
+    return str(text)
+
+
+def authorized(plan: ap.Plan, host: str) -> str:
+    return content(plan, host, f"/var/lib/{USER}/.ssh/authorized_keys")
+
+
+def test_every_peer_gets_in_with_its_own_key_for_the_peer_commands_only() -> None:
+    made = ap.plan(cluster(*SWITCH), USER)
+    command = 'restrict,command="/usr/local/lib/sparkmatrix/sparkmatrix-node peer"'
+    assert authorized(made, "spark2").splitlines()[1:] == [
+        f'{command},from="10.0.0.1,192.168.100.10,192.168.101.10" ssh-ed25519 KEY0 spark1',
+        f'{command},from="10.0.0.3,192.168.100.12,192.168.101.12" ssh-ed25519 KEY2 spark3',
+    ]
+
+
+def test_host_keys_are_known_by_name_and_address_on_both_networks() -> None:
+    made = ap.plan(cluster(*SWITCH), USER)
+    known = content(made, "spark1", ap.KNOWN_HOSTS)
+    assert known == content(made, "spark3", ap.KNOWN_HOSTS)
+    assert known.splitlines()[2] == (
+        "spark2,spark2.local,spark2-fabric,spark2-fabric0,spark2-fabric1,10.0.0.2,192.168.100.11,192.168.101.11 "
+        "ssh-ed25519 HOST1"
+    )
+    client = content(made, "spark1", ap.CLIENT)
+    assert "Host spark2 spark2.local spark2-fabric" in client and ap.KNOWN_HOSTS in client
+    config = content(made, "spark1", ap.CONFIG)
+    assert "Host spark2 spark2.local\n    HostName 10.0.0.2\n" in config
+    assert "StrictHostKeyChecking yes" in config and "Port" not in config
+
+
+def test_another_port() -> None:
+    made = ap.plan({"spark1": node(0), "spark2": node(1, port=2222)}, USER)
+    assert "[spark2]:2222,[spark2.local]:2222," in content(made, "spark1", ap.KNOWN_HOSTS)
+    assert "    Port 2222\n" in content(made, "spark1", ap.CONFIG)
+
+
+def test_names_of_the_peers_for_the_management_network() -> None:
+    made = ap.plan(cluster(*SWITCH), USER)
+    assert made.hosts_lines["spark2"] == ["10.0.0.1 spark1", "10.0.0.3 spark3"]
+
+
+def test_rules_on_a_switch() -> None:
+    made = ap.plan(cluster(*SWITCH), USER)
+    assert made.rules["spark1"]["fabric"] == [
+        "allow in on enp1s0f0np0 from 192.168.100.11",
+        "allow in on enP2p1s0f0np0 from 192.168.101.11",
+        "allow in on enp1s0f0np0 from 192.168.100.12",
+        "allow in on enP2p1s0f0np0 from 192.168.101.12",
+    ]
+    assert made.rules["spark1"]["ray"] == [
+        "allow from 10.0.0.2",
+        "allow from 192.168.100.11",
+        "allow from 10.0.0.3",
+        "allow from 192.168.100.12",
+    ]
+
+
+def test_rules_in_a_ring_let_relayed_packets_in_on_either_side() -> None:
+    nodes = cluster(*RING)
+    here, opposite = nodes["spark1"].fact, nodes["spark3"].fact
+    assert here is not None and opposite is not None
+    rules = ap.rules("spark1", nodes)["fabric"]
+    for address in (rail.address for rail in opposite.rails):
+        assert {f"allow in on {rail.netdev} from {address}" for rail in here.rails} <= set(rules)
+
+
+def test_without_a_fabric_ray_is_let_in_over_management() -> None:
+    made = ap.rules("spark1", {"spark1": node(0), "spark2": node(1)})
+    assert made == {"fabric": [], "ray": ["allow from 10.0.0.2"], "engine": ["allow from 10.0.0.2"]}
+
+
+@given(st.integers(2, 12), st.randoms(use_true_random=False), st.integers(0, 11))
+def test_any_cluster(count: int, order: random.Random, leaves: int) -> None:
+    hosts = [f"spark{rank + 1}" for rank in range(count)]
+    nodes = {host: node(rank) for rank, host in enumerate(hosts)}
+    shuffled = hosts.copy()
+    order.shuffle(shuffled)
+    made = ap.plan(nodes, USER)
+    again = ap.plan({host: nodes[host] for host in shuffled}, USER)
+    for host in hosts:
+        assert authorized(made, host) == authorized(again, host), "the order of the inventory changes no file"
+        assert nodes[host].public_key + " " not in authorized(made, host), "no node gets in to itself"
+        assert authorized(made, host).count("restrict,command=") == count - 1
+        assert not any(
+            "from any" in rule or "Anywhere" in rule for rules in made.rules[host].values() for rule in rules
+        )
+    gone = hosts[leaves % count]
+    left = ap.plan({host: value for host, value in nodes.items() if host != gone}, USER)
+    for host in left.files:
+        texts = " ".join(str(item["content"]) for item in left.files[host])
+        assert f"KEY{nodes[gone].rank} " not in texts and nodes[gone].address + "," not in texts.replace('"', ",")
+        assert f"{nodes[gone].address} {gone}" not in left.hosts_lines[host]
+
+
+RULE = st.builds(
+    ufw.Rule,
+    st.sampled_from([f"allow from 10.0.0.{n}" for n in range(6)] + ["allow 22/tcp", "deny 23"]),
+    st.sampled_from(["", "ops", "sparkmatrix:ray", "sparkmatrix:fabric", "sparkmatrix:access"]),
+)
+
+
+@given(
+    st.lists(RULE, unique_by=lambda rule: rule.text),
+    st.lists(st.sampled_from([f"allow from 10.0.0.{n}" for n in range(6)])),
+)
+def test_rules_converge_and_leave_others_alone(have: list[ufw.Rule], wanted: list[str]) -> None:
+    change = ufw.compare(have, {"ray": wanted})
+    after = ufw.after(have, change)
+    assert not ufw.compare(after, {"ray": wanted}), "a second run changes nothing"
+    assert set(wanted) <= {rule.text for rule in after}
+    assert {rule for rule in have if rule.comment != "sparkmatrix:ray"} <= set(after)
+    assert all(rule.text in wanted for rule in after if rule.comment == "sparkmatrix:ray")
+    assert ufw.parse_added(ufw.text_of(after)) == tuple(after), "what is printed is what is read"
+
+
+def test_what_ufw_prints() -> None:
+    text = (
+        "Added user rules (see 'ufw status' for running firewall):\n"
+        "ufw allow 22/tcp comment 'sparkmatrix:access'\nufw route allow in on a out on b\nufw limit ssh\n"
+    )
+    assert ufw.parse_added(text) == (
+        ufw.Rule("allow 22/tcp", "sparkmatrix:access"),
+        ufw.Rule("route allow in on a out on b"),
+        ufw.Rule("limit ssh"),
+    )
+    assert ufw.parse_added("Added user rules (see 'ufw status' for running firewall):\n(None)\n") == ()
+    assert [ufw.parse_closed(text) for text in ("", 'DEFAULT_INPUT_POLICY="ACCEPT"\nDEFAULT_INPUT_POLICY=DROP\n')] == [
+        False,
+        True,
+    ]
+
+
+# --- what goes in ----------------------------------------------------------------------------------------------------
+
+
+def look(rank: int, **changes: Any) -> dict[str, Any]:
+    connection = ["10.0.0.99", "50000", f"::ffff:10.0.0.{rank + 1}", "22"]
+    return {"public_key": f"ssh-ed25519 K{rank}", "host_keys": ["ssh-ed25519 H"], "connection": connection, **changes}
+
+
+def raw(rank: int, **changes: Any) -> dict[str, Any]:
+    return {"rank": rank, "address": "", "login": f"spark{rank + 1}.local", "look": look(rank), "fact": None, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "10.0.0.1"),
+        ({"address": "10.5.0.1"}, "10.5.0.1"),
+        ({"look": look(0, connection=[]), "login": "10.6.0.1"}, "10.6.0.1"),
+        ({"look": look(0, connection=["a", "1", "fe80::1%eth0", "22"])}, "fe80::1"),
+    ],
+)
+def test_the_address_of_a_node(changes: dict[str, Any], expected: str) -> None:
+    nodes, findings = ap.node_inputs({"spark1": raw(0, **changes)})
+    assert not findings and nodes["spark1"].address == expected
+
+
+def run(**args: Any) -> dict[str, Any]:
+    task = MagicMock(args=args, async_val=0)
+    action = ActionModule(task, MagicMock(), MagicMock(check_mode=False), MagicMock(), MagicMock(), MagicMock())
+    result: dict[str, Any] = action.run(task_vars={})
+    json.dumps(result)  # what goes back to Ansible
+    return result
+
+
+def test_the_action() -> None:
+    planned = run(nodes={"spark1": raw(0), "spark2": raw(1, fact={"torn": 1})})
+    assert not planned.get("failed") and planned["changed"] is False
+    assert planned["ignore"] == ["10.0.0.1", "10.0.0.99", "10.0.0.2"]
+    fact = facts(*SWITCH)["spark1"].as_dict()
+    planned = run(nodes={"spark1": raw(0, fact=fact), "spark2": raw(1, look=look(1, public_key=""))})
+    assert "192.168.100.10" in planned["ignore"]
+    planned = run(nodes={"spark1": raw(0, fact=fact, look=look(0, connection=[]))})
+    assert planned["ignore"][0] == "10.0.0.1", "the fact knows where the node is managed"
+
+
+def test_the_action_refuses() -> None:
+    result = run(nodes={"spark1": raw(0, look=look(0, connection=[])), "spark2": raw(1, look={})})
+    assert result["failed"]
+    assert "1. spark1: the address" in result["msg"] and "2. spark2: the address" in result["msg"]
+    assert "unexpected" in run(nodes={"spark1": {}})["msg"] or run(nodes={"spark1": {}})["failed"]
+    assert "access_plan was given something unexpected" in run(nodes={"spark1": {"address": "10.0.0.1"}})["msg"]

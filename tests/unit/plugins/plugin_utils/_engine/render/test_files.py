@@ -1,0 +1,222 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What lies on a node for a service."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.files import Marks, Settings
+
+ENGINE = "/etc/systemd/system/sparkmatrix-engine.service"
+KEEPER = "/etc/systemd/system/sparkmatrix-keeper.service"
+MARKS = Marks("f00", {"": "sha256:abc", "x/y:v0.33.0": "sha256:abc"}, "feed")
+
+
+def plans(count=2, recipe="qwen3-235b-a22b-gptq-int4", **wishes):
+    found, problems = engine_recipe.find(recipe, ())
+    assert not problems
+    facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
+    made = engine_plan.plan(
+        found, facts, Wishes(requirements=["vllm==0.33.0", "ray[default]==2.60.0"], only_print=True, **wishes), {}
+    )
+    assert made.plans, made.findings
+    return made.plans
+
+
+def make(plan, marks=MARKS, **settings):
+    return render_files.make(plan, Settings(**settings), marks)
+
+
+CASES = {
+    "ray": ({}, [ENGINE, KEEPER, "engine.env", "vllm/ray_non_carry_over_env_vars.json"], []),
+    "native": (
+        {"launch": "native"},
+        [ENGINE, KEEPER, "engine.env", "vllm/ray_non_carry_over_env_vars.json"],
+        [ENGINE, "engine.env", "vllm/ray_non_carry_over_env_vars.json"],
+    ),
+    "container": (
+        {"launch": "native", "runtime": "container", "image": "x/y:v0.33.0"},
+        [
+            ENGINE,
+            KEEPER,
+            "engine.env",
+            "engine/compose.yml",
+            "engine/nccl.conf",
+            "vllm/ray_non_carry_over_env_vars.json",
+        ],
+        [ENGINE, "engine.env", "engine/compose.yml", "engine/nccl.conf", "vllm/ray_non_carry_over_env_vars.json"],
+    ),
+    "ray in containers": (
+        {"launch": "ray", "runtime": "container", "image": "x/y:v0.33.0"},
+        [
+            ENGINE,
+            KEEPER,
+            "engine.env",
+            "engine/compose.yml",
+            "engine/nccl.conf",
+            "vllm/ray_non_carry_over_env_vars.json",
+        ],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("wishes", "head", "worker"), CASES.values(), ids=CASES)
+def test_files_of_head_and_worker(wishes, head, worker):
+    made = plans(**wishes)
+    for host, wanted in (("spark1", head), ("spark2", worker)):
+        paths = {path if path.startswith("/") else f"/etc/sparkmatrix/{path}" for path in [*wanted, "engine.json"]}
+        assert set(make(made[host]).files) == paths
+
+
+@pytest.mark.parametrize(("wishes", "_head", "_worker"), CASES.values(), ids=CASES)
+def test_the_node_tool_reads_the_description(wishes, _head, _worker):
+    for plan in plans(**wishes).values():
+        made = make(plan)
+        ranks = engine_rank.parse(json.loads(made.files["/etc/sparkmatrix/engine.json"]))
+        assert ranks.engine == ("sparkmatrix-engine.service" if plan["engine"]["runs_here"] else "")
+        assert bool(ranks.config_hash) == plan["engine"]["runs_here"]
+        if ranks.config_hash:
+            assert made.files[ENGINE].endswith(f"\nEnvironment=SPARKMATRIX_CONFIG_HASH={ranks.config_hash}\n")
+
+
+def test_a_unit_in_full():
+    plan = plans(1, "qwen3-8b")["spark1"]
+    text = make(plan).files[ENGINE]
+    command = plan["engine"]["command_line"]
+    wanted = f"""\
+# Managed by sparkmatrix.cluster (role engine). The last line changes with everything that needs a restart.
+[Unit]
+Description=vllm serving qwen3-8b
+Documentation=https://docs.vllm.ai/
+Wants=network-online.target
+After=network-online.target
+# Started, counted and restarted by sparkmatrix-keeper.service, together with the other ranks; so not at boot either.
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+User=sparkmatrix
+Group=sparkmatrix
+WorkingDirectory=/var/lib/sparkmatrix/home
+EnvironmentFile=/etc/sparkmatrix/engine.env
+EnvironmentFile=/etc/sparkmatrix/engine-key.env
+# As root (+), and no reason not to start (-).
+ExecStartPre=-+/usr/local/lib/sparkmatrix/sparkmatrix-node drop-caches
+ExecStart={command}
+# vLLM's main process ends its children itself; what is left after it is killed.
+KillMode=mixed
+TimeoutStopSec=60
+PrivateTmp=yes
+# Shared memory that killed processes left; done when the last service of this user has stopped.
+RemoveIPC=yes
+Restart=no
+LimitMEMLOCK=infinity
+LimitNOFILE=65536
+Environment=SPARKMATRIX_CONFIG_HASH="""
+    assert text[:-13] == wanted
+
+
+def test_over_ray_the_engine_goes_with_ray():
+    made = plans()
+    text = make(made["spark1"]).files[ENGINE]
+    assert "\nPartOf=sparkmatrix-ray.service\n" in text
+    assert make(made["spark1"]).description["units"] == ["sparkmatrix-ray.service", "sparkmatrix-engine.service"]
+    worker = make(made["spark2"])
+    assert worker.description["units"] == ["sparkmatrix-ray.service"]
+    assert not worker.keeper_hash
+    assert make(made["spark1"]).description["ray"]["address"] == "192.168.100.10:6379"
+
+
+def test_only_the_head_reads_the_key():
+    made = plans(launch="native")
+    assert "engine-key.env" in make(made["spark1"]).files[ENGINE]
+    assert "engine-key.env" not in make(made["spark2"]).files[ENGINE]
+
+
+def test_a_worker_in_a_container_gets_less_time():
+    made = plans(launch="native", runtime="container", image="x/y:v0.33.0")
+    for host, seconds in (("spark1", 40), ("spark2", 5)):
+        text = make(made[host], stop_timeout_s=40).files[ENGINE]
+        assert f"compose.yml down --timeout {seconds}\n# The container" in text
+        assert "TimeoutStopSec=55\n" in text
+
+
+def test_settings():
+    plan = plans(1, "qwen3-8b")["spark1"]
+    made = make(plan, drop_caches=False, login_environment=True, user="me", keeper={"hang_s": 7})
+    assert "drop-caches" not in made.files[ENGINE]
+    assert "User=me\n" in made.files[ENGINE]
+    assert ". /etc/sparkmatrix/engine.env\n" in made.files["/etc/profile.d/sparkmatrix-engine.sh"]
+    assert made.description["keeper"] == {"hang_s": 7}
+
+
+@pytest.mark.parametrize(
+    ("marks", "rank", "keeper"),
+    [
+        (replace(MARKS, key="other"), True, True),
+        (replace(MARKS, images={"": "sha256:other"}), True, True),
+        (replace(MARKS, tool="other"), False, True),  # new code is no reason to restart ranks
+    ],
+)
+def test_what_needs_a_restart(marks, rank, keeper):
+    plan = plans(1, "qwen3-8b")["spark1"]
+    before, after = make(plan), make(plan, marks)
+    assert (before.description["config_hash"] != after.description["config_hash"]) is rank
+    assert (before.keeper_hash != after.keeper_hash) is keeper
+    assert make(plan).files == before.files
+
+
+def test_several_services_have_names_of_their_own():
+    plan = plans(1, "qwen3-8b", instance="chat")["spark1"]
+    made = make(plan)
+    assert made.description["unit"] == "sparkmatrix-engine-chat.service"
+    assert made.description["instance"] == "chat"
+    text = made.files["/etc/systemd/system/sparkmatrix-keeper-chat.service"]
+    assert "sparkmatrix-node keep --config /etc/sparkmatrix/engine-chat.json\n" in text
+    assert not {ENGINE, KEEPER, "/etc/sparkmatrix/engine.json", "/etc/sparkmatrix/engine.env"} & set(made.files)
+
+
+def test_an_engine_beside_ray_in_another_container():
+    made = make(plans(launch="ray", runtime="container", image="x/y:v0.33.0")["spark1"])
+    unit = made.files[ENGINE]
+    for word in ("Requires", "PartOf", "After"):
+        assert f"\n{word}=sparkmatrix-ray.service\n" in unit
+    assert "JoinsNamespaceOf" not in unit
+    # The keeper counts Ray's nodes where Ray is.
+    ray = made.description["ray"]
+    assert (ray["python"], ray["container"]) == ("python3", "sparkmatrix-ray")
+    assert made.description["units"] == ["sparkmatrix-ray.service", "sparkmatrix-engine.service"]
+    assert make(plans()["spark1"]).description["ray"]["container"] == ""
+
+
+def test_all_services_of_a_node():
+    one, two = (plans(1, "qwen3-8b", instance=name, port=port)["spark1"] for name, port in (("a", 8000), ("b", 8001)))
+    made = render_files.node({**one, "beside": [two]}, Settings(login_environment=True), MARKS)
+    assert [keeper["unit"] for keeper in made.keepers] == [
+        "sparkmatrix-keeper-a.service",
+        "sparkmatrix-keeper-b.service",
+    ]
+    assert set(made.units) == {f"sparkmatrix-{kind}-{name}.service" for kind in ("engine", "keeper") for name in "ab"}
+    assert ". /etc/sparkmatrix/engine-a.env" in made.files["/etc/profile.d/sparkmatrix-engine.sh"]
+    assert made.keepers[1]["description"] == "/etc/sparkmatrix/engine-b.json"
+
+
+def test_a_node_without_a_service():
+    made = render_files.node({"role": "idle"}, Settings(), MARKS)
+    assert (made.files, made.units, made.keepers) == ({}, [], [])
+
+
+def test_the_key_is_a_matter_of_the_head():
+    worker = plans(launch="native")["spark2"]
+    assert make(worker).files == make(worker, replace(MARKS, key="other")).files

@@ -1,0 +1,249 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit as fit
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
+from hypothesis import given
+from hypothesis import strategies as st
+from planner_accuracy import PUBLISHED, QWEN_27B
+
+LLAMA_8B = Architecture(layers=32, attention_heads=32, kv_heads=8, head_dim=128)
+QWEN_235B = Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128)
+MINIMAX = Architecture(layers=62, attention_heads=48, kv_heads=8, head_dim=128)
+TINY = Architecture(layers=4, attention_heads=4, kv_heads=2, head_dim=32)
+ONE = Parallel(1, 1, "")
+
+
+@pytest.mark.parametrize(
+    ("model", "parallel", "dtype", "gib", "tokens", "tolerance"),
+    [
+        # vllm issue 12330, 10517 (twice), 21348; spark-vllm-docker issue 396; the tiny model on vLLM's CPU build.
+        pytest.param(LLAMA_8B, ONE, "auto", 11.12, 91056, 0.001, id="llama-3-8b"),
+        pytest.param(LLAMA_8B, ONE, "auto", 3.81, 31232, 0.002, id="llama-3.1-8b"),
+        pytest.param(LLAMA_8B, ONE, "auto", 2.89, 23648, 0.002, id="llama-3.1-8b-less"),
+        pytest.param(QWEN_235B, Parallel(4, 1, ""), "auto", 8.11, 178880, 0.03, id="qwen3-235b-tp4"),
+        pytest.param(MINIMAX, Parallel(2, 1, ""), "auto", 22.5, 190272, 0.001, id="minimax-tp2"),
+        pytest.param(TINY, ONE, "auto", 1, 1048576, 0, id="tiny"),
+        pytest.param(TINY, Parallel(2, 1, ""), "auto", 1, 2097152, 0, id="tiny-tp2"),
+        pytest.param(TINY, Parallel(1, 2, ""), "auto", 1, 2097152, 0, id="tiny-pp2"),
+    ],
+)
+def test_kv_cache_as_engines_logged_it(model, parallel, dtype, gib, tokens, tolerance):  # noqa: PLR0917
+    computed = gib * fit.GIB / fit.kv_per_token(model, parallel, dtype)
+    assert computed == pytest.approx(tokens, rel=tolerance or 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("auto", 2), ("fp8", 1), ("fp8_e4m3", 1), ("nvfp4", 0.5625), ("float16", 2), ("other", 2)]
+)
+def test_kv_bytes(dtype, size):
+    assert fit.kv_bytes(dtype) == size
+
+
+def test_replicated_kv_heads_cost_a_whole_head():
+    assert fit.kv_per_token(QWEN_235B, Parallel(8, 1, "")) == fit.kv_per_token(QWEN_235B, Parallel(4, 1, ""))
+
+
+@pytest.mark.parametrize(
+    ("context", "asked", "expected"), [(32768, 0, 0.80), (65536, 0, 0.80), (65537, 0, 0.75), (131072, 0.82, 0.82)]
+)
+def test_utilization(context, asked, expected):
+    assert fit.utilization(context, asked) == expected
+
+
+def budget(weights_gb=16.4, context=32768, concurrency=8, total=0):
+    load = fit.Load(context, concurrency)
+    weights = Weights(int(weights_gb * 1e9))
+    return fit.fit(LLAMA_8B, ONE, weights, load, share=0.8, total=total, overhead_gib=8)
+
+
+def test_fits_with_the_numbers_of_gb10():
+    made = budget()
+    assert made.verdict == "fits"
+    assert made.assumed
+    assert made.budget == int(fit.GB10_TOTAL * 0.8)
+    assert "97.3 GiB of 121.6 GiB (assumed) at 0.80: weights 15.3 + overhead 8.0 + KV cache 32.0 GiB" in made.sentence()
+
+
+def test_measured_memory_counts():
+    made = budget(total=64 * fit.GIB)
+    assert not made.assumed
+    assert made.verdict == "does not fit"
+    assert "(measured)" in made.sentence()
+
+
+def test_tight():
+    made = budget(concurrency=18)
+    assert made.verdict == "tight"
+    assert made.max_concurrency == 18
+
+
+def test_refusal_names_what_would_fit():
+    made = budget(context=131072, concurrency=8)
+    assert made.verdict == "does not fit"
+    found, remedy = fit.refusal(made, 1)
+    assert "does not fit" in found
+    assert remedy == f"Set engine_context: {made.max_context} or engine_concurrency: 4, or use more nodes"
+    assert budget(context=made.max_context).verdict == "tight"
+
+
+def test_refusal_when_not_even_one_request_fits():
+    _found, remedy = fit.refusal(budget(weights_gb=90, context=131072, concurrency=1), 1)
+    assert "engine_concurrency" not in remedy
+    assert "engine_context" in remedy
+
+
+def test_refusal_when_the_weights_alone_are_too_large():
+    _, remedy = fit.refusal(budget(weights_gb=200), 2)
+    assert "more than 2 node(s)" in remedy
+
+
+def test_as_dict():
+    assert budget().as_dict()["verdict"] == "fits"
+
+
+# Published sizes of KV caches, and what the planner computes: docs/performance.md, "Planner accuracy".
+TINY_MLA = Architecture(4, 4, 4, 128, attention="mla", kv_lora_rank=512, rope_head_dim=64)
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: row.name)
+def test_published_figures(row):
+    computed = row.computed()
+    assert computed == pytest.approx(row.tokens, rel=row.tolerance)
+
+
+def test_grouped_and_latent_attention_are_within_three_percent():
+    plain = [row for row in PUBLISHED if row.kind in {"gqa", "mla"}]
+    assert len(plain) >= 12
+    assert all(abs(row.computed() / row.tokens - 1) <= 0.03 for row in plain)
+    assert {row.kind for row in PUBLISHED} == {"gqa", "mla", "hybrid"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("auto", 1152 * 4), ("fp8", 576 * 4), ("fp8_ds_mla", 656 * 4), ("nvfp4_ds_mla", 416 * 4)],
+)
+def test_latent_attention_is_not_split(dtype, size):
+    for tensor in (1, 4):
+        assert fit.kv_per_token(TINY_MLA, Parallel(tensor, 1, ""), dtype) == size
+
+
+def test_sliding_layers_stop_growing():
+    model = Architecture(36, 64, 8, 64, sliding_layers=18, sliding_window=128)
+    kept = fit.cache(model, ONE, fit.Load(0, 1, batched=2048))
+    assert kept.window == 2176
+    long, longer = kept.request(65536), kept.request(65536 + 16)
+    assert longer - long == kept.block_bytes == 16 * 18 * 8 * 64 * 2 * 2
+    full = fit.cache(replace(model, sliding_layers=0), ONE, fit.Load(0, 1))
+    assert kept.request(65536) < 0.6 * full.request(65536)
+
+
+def test_a_hybrid_request_has_a_constant_part():
+    kept = fit.cache(QWEN_27B, Parallel(2, 1, ""), fit.Load(0, 1, "fp8"))
+    assert kept.block == 1568
+    assert kept.constant == 6
+    assert kept.request(1) == 7 * kept.block_bytes
+
+
+@given(st.integers(1, 10**6), st.integers(0, 64), st.sampled_from(["auto", "fp8"]))
+def test_the_longest_request_fits_and_one_more_token_does_not(tokens, gib, dtype):
+    for model in (LLAMA_8B, QWEN_27B, TINY_MLA):
+        kept = fit.cache(model, ONE, fit.Load(tokens, 1, dtype))
+        longest = kept.longest(gib * fit.GIB)
+        assert not longest or kept.request(longest) <= gib * fit.GIB
+        assert kept.request(longest + 1) > gib * fit.GIB
+
+
+@given(st.integers(1, 200), st.integers(1, 300000), st.integers(1, 64), st.sampled_from([0.5, 0.75, 0.8]))
+def test_more_of_anything_never_fits_better(weights, context, concurrency, share):
+    order = ["fits", "tight", "does not fit"]
+
+    def verdict(weights, context, concurrency):
+        load = fit.Load(context, concurrency)
+        return order.index(fit.fit(LLAMA_8B, ONE, Weights(weights * 10**9), load, share=share).verdict)
+
+    base = verdict(weights, context, concurrency)
+    assert verdict(weights + 1, context, concurrency) >= base
+    assert verdict(weights, context + 1000, concurrency) >= base
+    assert verdict(weights, context, concurrency + 1) >= base
+
+
+def test_free_memory_bounds_the_share():
+    total = 120 * fit.GIB
+    assert fit.utilization(32768, 0, total, 90 * fit.GIB) == 0.75
+    assert fit.utilization(32768, 0, total, 119 * fit.GIB) == 0.80
+    assert fit.utilization(32768, 0.85, total, 90 * fit.GIB) == 0.85
+
+
+def test_weights_of_a_pipeline_stage():
+    model = Architecture(80, 64, 8, 128, hidden_size=8192, vocab_size=128256)
+    weights = Weights(72_700_000_000)
+    ends = 2 * 8192 * 128256
+    assert fit.weights_per_rank(model, weights, Parallel(2, 1, "")) == 36_350_000_000
+    stage = fit.weights_per_rank(model, weights, Parallel(1, 3, ""))
+    assert stage == pytest.approx((72.7e9 - 2 * ends) * 27 / 80 + ends, rel=1e-9)
+    # Replicated tensors are on every tensor parallel rank.
+    assert fit.weights_per_rank(model, Weights(10**9, 10**8), Parallel(2, 1, "")) == 550_000_000
+
+
+def test_activations_follow_the_batched_tokens():
+    model = Architecture(61, 64, 8, 128, hidden_size=6144)
+    many = fit.overhead_of(model, ONE, fit.Load(1, 1, batched=8224))[1]
+    few = fit.overhead_of(model, ONE, fit.Load(1, 1, batched=2048))[1]
+    # The field report behind the factor: 5.30 and 1.39 GiB.
+    assert many / fit.GIB == pytest.approx(5.30, abs=0.05)
+    assert few / fit.GIB == pytest.approx(1.39, abs=0.08)
+    assert (
+        fit.overhead_of(model, Parallel(2, 1, ""), fit.Load(1, 1))[0] - fit.overhead_of(model, ONE, fit.Load(1, 1))[0]
+    )
+    eager = fit.overhead_of(model, ONE, fit.Load(1, 1), eager=True)[0]
+    assert fit.overhead_of(model, ONE, fit.Load(1, 1))[0] - eager == fit.GRAPHS
+
+
+def test_the_spike_while_loading_is_said():
+    load = fit.Load(1024, 1)
+    made = fit.fit(LLAMA_8B, ONE, Weights(102 * 10**9), load, share=0.90)
+    assert made.verdict == "tight"
+    assert "loading peaks at about" in made.reasons[-1] or "loading peaks at about" in made.reasons[0]
+
+
+def test_rays_object_store_is_the_systems_part():
+    load = fit.Load(1024, 1)
+    plain = fit.fit(LLAMA_8B, ONE, Weights(10**10), load, share=0.88)
+    stored = fit.fit(LLAMA_8B, ONE, Weights(10**10), load, share=0.88, object_store=30 * fit.GIB)
+    assert (plain.verdict, stored.verdict) == ("fits", "tight")
+    assert "the share leaves less" in stored.reasons[0]
+    assert stored.kv_available == plain.kv_available
+
+
+def test_room_and_pinned_bytes():
+    made = budget()
+    assert made.kv_cache_memory_bytes % (fit.GIB // 4) == 0
+    assert 0 <= made.kv_available - made.kv_cache_memory_bytes < fit.GIB // 4
+    assert f"pinned it would be {made.kv_cache_memory_bytes} bytes" in made.room()
+    assert budget(weights_gb=200).room() == "No room for a KV cache"
+
+
+def test_blocks_as_a_cpu_aligns_them():
+    # vLLM's CPU build, tiny Qwen3-Next: 1 GiB is 838,860 tokens, 819.20 requests of 1024 (bench/planner_oracle.py).
+    tiny = Architecture(
+        4,
+        4,
+        2,
+        64,
+        full_attention_layers=1,
+        linear_key_heads=2,
+        linear_value_heads=4,
+        linear_key_head_dim=64,
+        linear_value_head_dim=64,
+    )
+    kept = fit.cache(tiny, ONE, fit.Load(1024, 1), state_blocks=2, align=128)
+    assert (kept.block, kept.blocks(1024)) == (256, 10)
+    assert fit.GIB // kept.block_bytes / kept.blocks(1024) == pytest.approx(819.2)

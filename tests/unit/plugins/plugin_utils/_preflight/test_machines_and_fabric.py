@@ -1,0 +1,486 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every check of the table, injected once and found with host and device; and a healthy cluster, where none finds."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import pathlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
+from fabric_inputs import half
+from preflight_inputs import ALL, context, fact, gid, inventory, nodes
+
+ROOT = pathlib.Path(__file__).resolve().parents[5]
+# What only a run without the fabric layer refuses, and the layers of such a run.
+LATER = ALL - {"fabric"}
+
+
+@dataclass
+class Cluster:
+    """Four healthy Sparks; a fault changes them."""
+
+    hosts: dict[str, dict[str, Any]] = field(default_factory=inventory)
+    nodes: dict[str, Any] = field(default_factory=nodes)
+    facts: dict[str, Any] = field(default_factory=lambda: {f"spark{n + 1}": fact(f"spark{n + 1}", n) for n in range(4)})
+    rest: dict[str, Any] = field(default_factory=dict)
+
+    def context(self, layers):
+        return context(layers, self.hosts, nodes=self.nodes, local_facts=self.facts, **self.rest)
+
+
+def node(key, value, host="spark2"):
+    def inject(cluster):
+        cluster.nodes[host][key] = value
+
+    return inject
+
+
+def host(name, value, who="spark2"):
+    def inject(cluster):
+        cluster.hosts[who][name] = value
+
+    return inject
+
+
+def every(name, value):
+    def inject(cluster):
+        for values in cluster.hosts.values():
+            values[name] = value
+
+    return inject
+
+
+def rest(**values):
+    return lambda cluster: cluster.rest.update(values)
+
+
+def port(**changes):
+    """The first half of spark2 with other attributes."""
+
+    def inject(cluster):
+        cluster.nodes["spark2"]["rdma"]["devices"][0] = half(
+            0, "0000", **{"firmware": "28.45.4028", **changes}
+        ).as_dict()
+
+    return inject
+
+
+def interface(name, who="spark2", **changes):
+    def inject(cluster):
+        for item in cluster.nodes[who]["network"]["interfaces"]:
+            if item["name"] == name:
+                item.update(changes)
+
+    return inject
+
+
+def both(*faults):
+    def inject(cluster):
+        for fault in faults:
+            fault(cluster)
+
+    return inject
+
+
+def bonded(cluster):
+    network = cluster.nodes["spark2"]["network"]
+    network["interfaces"].append({"name": "bond0", "kind": "bond", "master": None, "addresses": []})
+    interface("enp1s0f0np0", master="bond0")(cluster)
+
+
+def new_fact(who="spark2", **changes):
+    def inject(cluster):
+        cluster.facts[who] = fact(who, 1, **changes)
+
+    return inject
+
+
+def reached(cluster):
+    del cluster.nodes["spark2"]
+    cluster.rest["failures"] = {"spark2": "Connection timed out"}
+
+
+def old_nccl(version):
+    return node("environments", {"/opt/sparkmatrix/engine": {"exists": True, "nccl": version}})
+
+
+VENV = "/opt/sparkmatrix/engine/bin/python"
+PORT = {"port": 8000, "address": "::", "process": "nginx", "unit": "nginx.service"}
+AER = {"kind": "aer_fatal", "device": "0000:00:00.0", "line": "pcieport 0000:00:00.0: AER: ... (Fatal)", "count": 3}
+LOST = {"kind": "low_power", "device": "0002:01:00.0", "line": "mlx5_core 0002:01:00.0: Unable to ...", "count": 1}
+DEAD = {"checked": True, "ok": False, "code": 999, "message": "CUDA_ERROR_UNKNOWN"}
+DISK = {"/opt/x": {"exists": False, "free": 2**30, "total": 2**40, "read_only": False}}
+
+# Check: (fault, beginning of the sentence, layers of the run).
+FAULTS = {
+    "severity": (rest(settings=pf.Settings(severity={"clok": "warn"})), "preflight_severity: there is no check", ALL),
+    "names": (lambda c: c.hosts.update({"spark_5": {"spark_rank": 4}}), "spark_5: the inventory name is no valid", ALL),
+    "rank_gaps": (host("spark_rank", 7), "inventory: no machine has spark_rank 1", ALL),
+    "ranks": (host("spark_rank", 0), "spark1, spark2: spark_rank 0 is given 2 times", ALL),
+    "addresses": (host("ansible_host", "198.51.100.11"), "spark1, spark2: ansible_host is 198.51.100.11", ALL),
+    "unknown_variables": (host("fabric_mtuu", 1), "spark2: there is no variable fabric_mtuu", ALL),
+    "types": (host("fabric_mtu", "x"), "spark2: fabric_mtu is the text 'x'", ALL),
+    "parallel_sizes": (
+        both(every("engine_tensor_parallel_size", 3), every("engine_pipeline_parallel_size", 1)),
+        "inventory: engine_tensor_parallel_size 3",
+        ALL,
+    ),
+    "keeper": (host("engine_hang_seconds", 6), "spark2: engine_hang_seconds is 6, allowed is 30 to 86400", ALL),
+    "door": (
+        both(every("gateway_listen", ["enP7s7"]), every("gateway_paths", ["/metrics"])),
+        "spark1: gateway_paths has '/metrics'",
+        ALL,
+    ),
+    "limit": (rest(play_hosts=["spark1"]), "spark2, spark3, spark4: left out by --limit", ALL),
+    "reached": (reached, "spark2: the machine could not be read: Connection timed out", ALL),
+    "root": (node("uid", 1000), "spark2: tasks run with user id 1000", ALL),
+    "systemd": (node("systemd", False), "spark2: systemd is not the init system", ALL),
+    "python": (node("python", {"version": "3.8.1", "executable": "/p"}), "spark2 /p: Python is 3.8.1", ALL),
+    "gb10": (node("machine", {"is_gb10": False}), "spark2: this is no GB10 machine", ALL),
+    "memory": (node("memory", {"total": 2**30}), "spark2: the machine has 1.0 GiB of memory", ALL),
+    "disk": (node("paths", DISK), "spark2 /opt/x: 1.0 GiB free, at least 20 GiB needed", ALL),
+    "clock": (node("clock_offset", 60.0), "spark2: the clock is 60 s ahead", ALL),
+    "commands": (node("commands", {}), "spark2: not installed: ", ALL),
+    "clones": (node("machine_id", "1"), "spark1, spark2: /etc/machine-id is 1 on 2 machines", ALL),
+    "versions": (port(firmware="28.40.1000"), "all 4 sparks: different versions of the ConnectX firmware: 28.40", ALL),
+    "cma": (
+        node("memory", {"total": 119 * base.GIB, "cma_total": 0, "cma_free": 2**30}),
+        "spark2: the kernel 6.14.0-1013-nvidia keeps 1.0 GiB as CMA",
+        ALL,
+    ),
+    "ports": (node("listening", [PORT], "spark1"), "spark1: port 8000 (engine_port) is taken by nginx", ALL),
+    "limits": (
+        node("limits", {"memlock": 8388608, "nofile": 524288, "can_raise": False}),
+        "spark2: os_stabilization_memlock is unlimited, but this machine cannot raise",
+        ALL,
+    ),
+    "engine_python": (
+        node("interpreters", {VENV: None, "python3": "3.12.3"}),
+        f"spark2 {VENV}: the environment's own Python does not run",
+        ALL,
+    ),
+    "gpu": (node("gpu", DEAD), "spark2 NVIDIA GB10: cuInit fails, whatever nvidia-smi says: CUDA_ERROR_UNKNOWN", ALL),
+    "aer": (node("kernel_log", [AER]), "spark2 0000:00:00.0: a fatal PCIe error in this boot: pcieport", ALL),
+    "low_power": (node("kernel_log", [LOST]), "spark2 0002:01:00.0: a PCIe device did not come back", ALL),
+    "subnets": (
+        interface("enP7s7", addresses=[{"address": "10.100.0.9", "prefix": 24, "scope": "global"}]),
+        "spark2: the fabric subnet 10.100.0.0/24 overlaps address 10.100.0.9 on enP7s7",
+        ALL,
+    ),
+    "docker_subnet": (
+        interface("docker0", addresses=[{"address": "10.100.1.1", "prefix": 16}]),
+        "spark2 docker0: Docker's network 10.100.0.0/16 overlaps the fabric network 10.100.0.0/24",
+        ALL,
+    ),
+    "management": (
+        lambda c: c.nodes["spark2"]["network"].update(connection_interface="enp1s0f0np0"),
+        "spark2 enp1s0f0np0: Ansible reaches the machine over a fabric interface",
+        ALL,
+    ),
+    "fabric_fact": (lambda c: c.facts.update(spark2={}), "spark2 /etc/ansible/facts.d/sparkmatrix.fact: there", LATER),
+    "nic_removed": (node("rdma", {"devices": [], "reason": "nic_removed"}), "spark2 ConnectX-7: all ConnectX", ALL),
+    "pcie": (port(width=2), "spark2 rocep1s0f0 (enp1s0f0np0): its PCIe link runs at 32 GT/s x2", ALL),
+    "link_speed": (port(speed_gbps=100.0), "spark2 rocep1s0f0 (enp1s0f0np0): the link runs at 100 Gb/s", ALL),
+    "half_address": (
+        interface("enP2p1s0f0np0", addresses=[]),
+        "spark2 roceP2p1s0f0 (enP2p1s0f0np0): the half on PCIe path 0002 of cage 0 has lost its address 10.100.1.1",
+        LATER,
+    ),
+    "gid_missing": (
+        node("gids", [gid(0, "10.100.0.1")]),
+        "spark2 roceP2p1s0f0 (enP2p1s0f0np0): the interface has 10.100.1.1, and the RDMA device has no RoCE v2 GID",
+        ALL,
+    ),
+    "gid_drift": (
+        node("gids", [gid(0, "10.100.0.1", index=5), gid(1, "10.100.1.1")]),
+        "spark2 rocep1s0f0 (enp1s0f0np0): the GID of 10.100.0.1 moved from index 3 to 5",
+        LATER,
+    ),
+    "bond": (bonded, "spark2 bond0: the bond bond0 holds enp1s0f0np0", ALL),
+    "duplicate_mac": (
+        interface("enp1s0f0np0", mac="48:21:0B:96:01:C0"),
+        "spark1, spark2 enp1s0f0np0: the MAC address 48:21:0b:96:01:c0 is on spark1 enp1s0f0np0 and spark2",
+        ALL,
+    ),
+    "netplan_mode": (
+        node("netplan_modes", {"/etc/netplan/40-cx7.yaml": "0644"}),
+        "spark2 /etc/netplan/40-cx7.yaml: its mode is 0644",
+        ALL,
+    ),
+    "lldpad": (node("units", {"lldpad.service": {"active": "active"}}), "spark2 lldpad.service: lldpad runs", ALL),
+    "nccl_conf": (
+        node("nccl", {"system": "2.28.9", "settings": {"/etc/nccl.conf": {"NCCL_IB_GID_INDEX": "3"}}}),
+        "spark2 /etc/nccl.conf: it sets NCCL_IB_GID_INDEX=3",
+        ALL,
+    ),
+    "nccl_ring": (
+        both(every("fabric_topology", "ring"), old_nccl("2.29.0")),
+        "spark2: NCCL is 2.29.0, the topology ring needs 2.30.7 or later",
+        ALL,
+    ),
+}
+
+
+def judge(cluster, layers):
+    return pf.run(pf.CHECKS, cluster.context(layers))
+
+
+def test_every_check_is_injected_once():
+    assert set(FAULTS) == {check.name for check in pf.CHECKS}
+    assert len(pf.CHECKS) == len(FAULTS)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [ALL, LATER, {"fabric"}, {"engine"}, {"os_stabilization"}, set()],
+    ids=["all", "after fabric", "fabric", "engine", "os_stabilization", "none"],
+)
+def test_a_healthy_cluster_has_no_finding_at_all(layers):
+    assert [str(finding) for _check, finding in judge(Cluster(), layers)] == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_one_fault_is_one_finding_of_its_check(name):
+    inject, sentence, layers = FAULTS[name]
+    cluster = Cluster()
+    inject(cluster)
+    made = judge(cluster, layers)
+    own = [finding for check, finding in made if check.name == name]
+    assert [str(finding)[: len(sentence)] for finding in own] == [sentence], [str(finding) for _c, finding in made]
+    check = next(check for check in pf.CHECKS if check.name == name)
+    assert own[0].severity == base.SEVERITIES[check.level]
+    assert own[0].why == check.why
+    assert own[0].remedy
+    # One cause may have another effect too (an old NCCL on one machine is a skew); it never turns up somewhere else.
+    assert {other.name for other, _finding in made} <= {name, "versions"}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_severity(name):
+    inject, _sentence, layers = FAULTS[name]
+    check = next(check for check in pf.CHECKS if check.name == name)
+    for level in base.LEVELS:
+        cluster = Cluster()
+        inject(cluster)
+        wanted = {**getattr(cluster.rest.get("settings"), "severity", {}), name: level}
+        cluster.rest["settings"] = pf.Settings(severity=wanted)
+        made = {finding.severity for check, finding in judge(cluster, layers) if check.name == name}
+        expected = check.level if check.fixed else level
+        assert made == ({base.SEVERITIES[expected]} if expected != base.SKIP else set())
+
+
+# -- what the table does not say
+
+
+def test_of_two_clocks_the_one_that_agrees_with_the_controller_is_right():
+    cluster = Cluster(inventory(2), nodes(2))
+    cluster.nodes["spark1"]["clock_offset"] = -90.0
+    ctx = context({"fabric"}, cluster.hosts, nodes=cluster.nodes)
+    made = [str(finding) for check, finding in pf.run(pf.CHECKS, ctx) if check.name == "clock"]
+    assert [text[:40] for text in made] == ["spark1: the clock is 90 s behind the oth"]
+
+
+def texts(cluster, layers, name):
+    return [(finding.severity, str(finding)) for check, finding in judge(cluster, layers) if check.name == name]
+
+
+@pytest.mark.parametrize("name", ["half_address", "gid_drift"])
+def test_what_the_fabric_layer_puts_right_is_a_note(name):
+    inject, sentence, _layers = FAULTS[name]
+    cluster = Cluster()
+    inject(cluster)
+    ((severity, text),) = texts(cluster, ALL, name)
+    assert severity == "info"
+    assert text.startswith(sentence)
+    assert "This run" in text
+
+
+def test_what_could_not_be_checked_is_named():
+    cluster = Cluster()
+    cluster.nodes["spark2"].update(
+        gpu={"checked": False, "ok": None, "code": None, "message": "libcuda.so.1: cannot open"}, kernel_log=None
+    )
+    ((severity, text),) = texts(cluster, ALL, "gpu")
+    assert (severity, text[:67]) == ("info", "spark2: not checked: whether CUDA can use the GPU (libcuda.so.1: ca")
+    ((severity, text),) = texts(cluster, ALL, "aer")
+    assert severity == "info"
+    assert "not checked: fatal PCIe errors" in text
+
+
+@pytest.mark.parametrize(
+    ("versions", "made", "message"),
+    [
+        ({"python3": "3.10.4"}, False, "spark2 python3: engine_python is Python 3.10.4, 3.11 or later is needed"),
+        ({"python3": None}, False, "spark2 python3: the interpreter that engine_python names does not run"),
+        ({VENV: "3.10.4"}, True, f"spark2 {VENV}: the environment has Python 3.10.4"),
+        ({"python3": "3.10.4", VENV: "3.12.1"}, True, ""),
+        ({"python3": "3.11.2"}, False, ""),
+        ({}, False, ""),
+    ],
+)
+def test_interpreters(versions, made, message):
+    cluster = Cluster()
+    cluster.nodes["spark2"]["interpreters"] = versions
+    cluster.nodes["spark2"]["environments"]["/opt/sparkmatrix/engine"]["exists"] = made
+    found = [text for _severity, text in texts(cluster, {"ray"}, "engine_python")]
+    assert [text[: len(message)] for text in found] == ([message] if message else [])
+
+
+@pytest.mark.parametrize(
+    ("reason", "values", "message"),
+    [
+        ("driver_not_loaded", {}, "the ConnectX functions are there, but no RDMA device"),
+        ("class_missing", {}, "there is no RDMA device"),
+        ("unreadable", {}, "the RDMA devices cannot be read"),
+        ("driver_not_loaded", {"fabric_transport": "socket"}, ""),
+        ("nic_removed", {"fabric_transport": "socket"}, "all ConnectX functions are gone"),
+        ("nic_removed", {"fabric_topology": "single"}, ""),
+        (None, {}, ""),
+    ],
+)
+def test_absent_devices(reason, values, message):
+    cluster = Cluster(hosts=inventory(4, **values))
+    cluster.nodes["spark3"]["rdma"] = {"devices": [], "reason": reason}
+    found = [text for _severity, text in texts(cluster, {"fabric"}, "nic_removed")]
+    assert [message in text for text in found] == ([True] if message else [])
+
+
+def test_a_machine_alone_needs_no_connectx():
+    cluster = Cluster(inventory(1), nodes(1), {})
+    cluster.nodes["spark1"]["rdma"] = {"devices": [], "reason": "nic_removed"}
+    assert texts(cluster, {"fabric"}, "nic_removed") == []
+
+
+def crossed(cluster, speeds):
+    for number, speed in enumerate(speeds):
+        cluster.nodes[f"spark{number + 1}"]["rdma"]["devices"] = [
+            half(cage, domain, speed_gbps=speed).as_dict() for cage in (0, 1) for domain in ("0000", "0002")
+        ]
+
+
+def test_two_100g_cables_everywhere_are_a_cabling():
+    cluster = Cluster()
+    crossed(cluster, [100.0] * 4)
+    assert {severity for severity, _text in texts(cluster, {"fabric"}, "link_speed")} == {"info"}
+    crossed(cluster, [100.0, 200.0, 100.0, 100.0])
+    assert {severity for severity, _text in texts(cluster, {"fabric"}, "link_speed")} == {"warning"}
+
+
+@pytest.mark.parametrize(
+    ("interface", "message"),
+    [
+        ({"name": "bond0", "kind": "bond"}, "the bond bond0 is left over, without a member"),
+        ({"name": "br0", "kind": "bridge"}, ""),
+    ],
+)
+def test_leftovers_of_bonds(interface, message):
+    cluster = Cluster()
+    cluster.nodes["spark2"]["network"]["interfaces"].append({**interface, "master": None, "addresses": []})
+    found = [text for _severity, text in texts(cluster, {"fabric"}, "bond")]
+    assert [message in text for text in found] == ([True] if message else [])
+
+
+def test_a_bond_of_the_management_is_not_ours():
+    cluster = Cluster()
+    network = cluster.nodes["spark2"]["network"]
+    network["interfaces"].append({"name": "bond0", "kind": "bond", "master": None, "addresses": []})
+    network["interfaces"].append({"name": "enP9s9", "kind": None, "master": "bond0", "addresses": []})
+    assert texts(cluster, {"fabric"}, "bond") == []
+
+
+def test_a_bond_in_a_netplan_file():
+    cluster = Cluster()
+    cluster.nodes["spark2"]["netplan_bonds"] = {
+        "/etc/netplan/a.yaml": ["enP7s7"],
+        "/etc/netplan/b.yaml": ["enp1s0f0np0"],
+    }
+    ((_severity, text),) = texts(cluster, {"fabric"}, "bond")
+    assert text.startswith("spark2 /etc/netplan/b.yaml: it bonds enp1s0f0np0")
+
+
+def test_docker_over_management():
+    cluster = Cluster()
+    interface("docker0", addresses=[{"address": "198.51.100.1", "prefix": 24}])(cluster)
+    found = texts(cluster, {"engine"}, "docker_subnet")
+    assert found[0][1].startswith(
+        "spark2 docker0: Docker's network 198.51.100.0/24 overlaps the management network 198.51.100.0/24"
+    )
+
+
+def test_settings_of_nccl_that_say_the_same():
+    cluster = Cluster()
+    ours = {"NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0"}
+    cluster.nodes["spark2"]["nccl"] = {
+        "settings": {"/etc/nccl.conf": ours, "/home/x/.nccl.conf": {"NCCL_ALGO": "Ring"}}
+    }
+    ((_severity, text),) = texts(cluster, {"engine"}, "nccl_conf")
+    assert text.startswith("spark2 /home/x/.nccl.conf: it sets NCCL_ALGO=Ring")
+
+
+@pytest.mark.parametrize(
+    ("declared", "topology", "version", "severity", "message"),
+    [
+        ("ring", "switch", "2.30.7", "", ""),
+        ("mixed", "switch", "2.30.6", "error", "the topology mixed needs 2.30.7"),
+        ("auto", "ring", "2.28.9", "error", "the topology ring needs"),
+        ("auto", "switch", "2.28.9", "", ""),
+        ("switch", "ring", "2.28.9", "", ""),
+        ("ring", "switch", None, "info", "not checked: the topology ring needs NCCL 2.30.7 or later"),
+    ],
+)
+def test_nccl_of_rings(declared, topology, version, severity, message):
+    cluster = Cluster(hosts=inventory(4, fabric_topology=declared))
+    new_fact(topology=topology)(cluster)
+    old_nccl(version)(cluster)
+    cluster.nodes["spark2"]["nccl"] = {"system": None, "settings": {}}
+    found = [item for item in texts(cluster, {"engine"}, "nccl_ring") if item[1].startswith("spark2")]
+    assert [(level, message in text) for level, text in found] == ([(severity, True)] if message else [])
+
+
+def test_nccl_of_what_may_become_a_ring():
+    cluster = Cluster(facts={})
+    crossed(cluster, [200.0] * 4)
+    old_nccl("2.28.9")(cluster)
+    assert [(s, "if this is a ring, it needs 2.30.7" in t) for s, t in texts(cluster, {"fabric"}, "nccl_ring")] == [
+        ("info", True)
+    ]
+    cluster.hosts = inventory(4, fabric_transport="socket")
+    assert texts(cluster, {"fabric"}, "nccl_ring") == []
+
+
+def test_an_exported_index_that_drifted():
+    cluster = Cluster()
+    new_fact(environment={"NCCL_IB_GID_INDEX": "3"})(cluster)
+    cluster.nodes["spark2"]["gids"] = [gid(0, "10.100.0.1", index=5), gid(1, "10.100.1.1", index=7, version=1)]
+    ((_severity, text),) = texts(cluster, LATER, "gid_drift")
+    assert "to 5, and NCCL_IB_GID_INDEX=3 is exported" in text
+
+
+def test_a_fact_that_is_not_applied_tells_nothing_of_its_rails():
+    cluster = Cluster()
+    new_fact(state="applying")(cluster)
+    interface("enp1s0f0np0", addresses=[])(cluster)
+    assert texts(cluster, LATER, "half_address") == []
+
+
+def test_equal_macs_on_one_machine_are_its_own_business():
+    cluster = Cluster()
+    interface("enP2p1s0f0np0", mac="48:21:0b:96:02:c0")(cluster)
+    assert texts(cluster, ALL, "duplicate_mac") == []
+
+
+def test_the_table_in_the_docs_is_that_of_the_code():
+    loader = importlib.machinery.SourceFileLoader("preflight_table", str(ROOT / "tests/tools/preflight_table"))
+    spec = importlib.util.spec_from_loader("preflight_table", loader)
+    tool = importlib.util.module_from_spec(spec)
+    loader.exec_module(tool)
+    text = tool.PAGE.read_text()
+    assert text == tool.page(text), "run tests/tools/preflight_table"

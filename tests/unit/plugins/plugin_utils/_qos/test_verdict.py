@@ -1,0 +1,232 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The judgement over all nodes, pure and through its action plugin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.task import Task
+from ansible.template import Templar
+from ansible_collections.sparkmatrix.cluster.plugins.action import fabric_qos_judge
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable, FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos.verdict import (
+    Wishes,
+    after,
+    before,
+    changes,
+    deviations,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+HALVES = ("enp1s0f0np0", "enP2p1s0f0np0")
+GOOD = {
+    "trust": "dscp",
+    "dscp2prio": {"26": 3},
+    "pfc": [0, 0, 0, 1, 0, 0, 0, 0],
+    "prio_tc": [1, 0, 2, 3, 4, 5, 6, 7],
+    "tsa": ["vendor"] * 8,
+}
+FACTORY = {**GOOD, "trust": "pcp", "dscp2prio": {}, "pfc": [0] * 8}
+ROCE = Wishes("roce")
+
+
+def fact(host="spark1", topology="switch", **values):
+    rails = tuple(
+        Rail(index, 0, f"000{2 * index}", netdev, "roce", 1, f"192.168.10{index}.10", 24, 9000, 200.0)
+        for index, netdev in enumerate(HALVES)
+    )
+    made = FabricFact(
+        host=host,
+        state="planned",
+        topology=topology,
+        transport="rdma",
+        rank=0,
+        nodes=2,
+        management_address="10.0.0.1",
+        cluster_address="192.168.100.10",
+        cluster_interface=HALVES[0],
+        rails=rails,
+        environment={"NCCL_IB_TC": "106"},
+        cables=(Cable(cage=0, switch="switch0", source="lldp"),),
+        qos="roce",
+    )
+    return replace(made, **values)
+
+
+def half(state=None, **values):
+    wanted = {"trust": "dscp", "pfc": GOOD["pfc"]}
+    return {"changes": [], "bounces": False, "carrier": True, "state": state or GOOD, "wanted": wanted, **values}
+
+
+def node(*, engines=(), problems=(), **values):
+    interfaces = {name: half(**values) for name in HALVES}
+    differs = any(entry["changes"] for entry in interfaces.values())
+    return {"differs": differs, "interfaces": interfaces, "engines": list(engines), "problems": list(problems)}
+
+
+def due(**values):
+    return node(state=FACTORY, changes=["trust", "pfc"], bounces=True, **values)
+
+
+FACTS = {"spark1": fact(), "spark2": fact("spark2")}
+
+
+def texts(findings):
+    return [str(finding) for finding in findings]
+
+
+def test_a_change_on_idle_nodes_warns_about_every_link():
+    findings = before({"spark1": due(), "spark2": due()}, FACTS, ROCE)
+    assert errors(findings) == []
+    assert len(warnings(findings)) == 2
+    assert all("takes the link down and up" in text for text in texts(findings))
+
+
+def test_nothing_to_do_says_nothing():
+    nodes = {"spark1": node(engines=["unit x is active"]), "spark2": node()}
+    assert before(nodes, FACTS, ROCE) == after(nodes, FACTS, ROCE) == []
+    assert not changes(nodes)
+    assert changes({**nodes, "spark2": due()})
+
+
+def test_an_engine_on_any_node_refuses_unless_confirmed():
+    nodes = {"spark1": node(engines=["process 5 (vllm)"]), "spark2": due(engines=["GPU process 7 (x)"])}
+    found = errors(before(nodes, FACTS, ROCE))
+    assert [finding.host for finding in found] == ["spark1", "spark2"]
+    assert "process 5 (vllm)" in found[0].found
+    assert "spark2" in found[0].found
+    assert "fabric_qos_confirm" in found[0].remedy
+    assert errors(before(nodes, FACTS, Wishes("roce", confirm=True))) == []
+
+
+def test_giving_back_asks_the_same_about_engines():
+    found = errors(before({"spark1": due(engines=["unit x is active"])}, FACTS, Wishes("none")))
+    assert "an engine runs" in found[0].found
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({}, "NCCL_IB_TC is not set"),
+        ({"NCCL_IB_TC": "0"}, "would carry DSCP 0"),
+        ({"NCCL_IB_TC": "x"}, "would carry no DSCP"),
+        ({"NCCL_IB_TC": "104"}, None),  # DSCP 26 without ECN: no harm
+    ],
+)
+def test_packets_that_nobody_marks(environment, says):
+    found = errors(before({"spark1": due()}, {"spark1": fact(environment=environment)}, ROCE))
+    assert (says is None and not found) or says in found[0].found
+
+
+def test_a_single_machine_is_warned():
+    found = before({"spark1": node()}, {"spark1": fact(rails=(), topology="single")}, ROCE)
+    assert errors(found) == []
+    assert "no fabric" in found[0].found
+
+
+def test_all_problems_of_all_nodes_at_once():
+    problem = {"device": HALVES[0], "found": "lldpad is running", "remedy": "Stop it"}
+    nodes = {"spark1": due(problems=[problem]), "spark2": due(problems=[problem], engines=["unit x is active"])}
+    found = errors(before(nodes, {**FACTS, "spark2": fact("spark2", environment={})}, ROCE))
+    assert len(found) == 4
+    assert {finding.host for finding in found} == {"spark1", "spark2"}
+    assert len(errors(after(nodes, FACTS, Wishes("none")))) == 6
+
+
+def test_after_names_what_is_not_in_force():
+    broken = due(carrier=False)
+    found = errors(after({"spark1": node(), "spark2": broken}, FACTS, ROCE))
+    assert {finding.host for finding in found} == {"spark2"}
+    assert sum("not the wanted ones (trust, pfc)" in finding.found for finding in found) == 2
+    assert sum("did not come up again" in finding.found for finding in found) == 2
+    assert len(found) == 4
+
+
+def test_after_names_a_half_that_was_not_read():
+    seen = node()
+    del seen["interfaces"][HALVES[1]]
+    found = errors(after({"spark1": seen}, {"spark1": fact(), "spark2": fact("spark2")}, ROCE))
+    assert [(finding.host, finding.device) for finding in found] == [
+        ("spark1", HALVES[1]),
+        ("spark2", HALVES[0]),
+        ("spark2", HALVES[1]),
+    ]
+
+
+def test_after_reads_the_state_and_not_only_the_difference():
+    found = errors(after({"spark1": node(state=FACTORY)}, {"spark1": fact()}, ROCE))
+    assert len(found) == 2
+    assert "trust is pcp, not dscp; DSCP 26 is in priority None, not 3; PFC is 0,0,0,0,0,0,0,0" in found[0].found
+
+
+def test_different_scheduling_is_a_warning():
+    other = node(state={**GOOD, "tsa": ["ets"] * 8})
+    found = after({"spark1": node(), "spark2": node(), "spark3": other}, FACTS, ROCE)
+    assert errors(found) == []
+    assert [(finding.host, finding.device) for finding in warnings(found)] == [
+        ("spark3", HALVES[0]),
+        ("spark3", HALVES[1]),
+    ]
+    assert "traffic class 3, ets, on most others in traffic class 3, vendor" in warnings(found)[0].found
+    unknown = node(state={**GOOD, "prio_tc": None, "tsa": None})
+    assert "traffic class None" in after({"spark1": node(), "spark2": node(), "spark3": unknown}, FACTS, ROCE)[0].found
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "trust": st.sampled_from(["pcp", "dscp", None]),
+            "pfc": st.none() | st.lists(st.integers(0, 1), min_size=8, max_size=8),
+            "dscp2prio": st.dictionaries(st.sampled_from(["26", "48"]), st.integers(0, 7)),
+        }
+    )
+)
+def test_only_the_whole_profile_passes(state):
+    whole = state["trust"] == "dscp" and state["dscp2prio"].get("26") == 3 and state["pfc"] == GOOD["pfc"]
+    assert (deviations(state) == []) == whole
+
+
+# -- the action plugin
+
+
+def act(**args):
+    task = Task()
+    task.args = {"facts": {host: made.as_dict() for host, made in FACTS.items()}, "profile": "roce", **args}
+    plugin = fabric_qos_judge.ActionModule(
+        task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
+    )
+    return plugin.run(task_vars={})
+
+
+def test_the_action_passes_warnings_on():
+    result = act(phase="before", nodes={"spark1": due(), "spark2": node()})
+    assert not result.get("failed")
+    assert result["changes"]
+    assert not result["changed"]
+    assert len(result["warnings"]) == 1
+
+
+def test_the_action_refuses_with_every_reason():
+    nodes = {"spark1": due(engines=["unit x is active"]), "spark2": due(engines=["unit y is active"])}
+    result = act(phase="before", nodes=nodes)
+    assert result["failed"]
+    assert "no QoS setting was changed" in result["msg"]
+    assert "  1. spark1" in result["msg"]
+    assert "  2. spark2" in result["msg"]
+    assert not act(phase="before", nodes=nodes, confirm=True).get("failed")
+    assert act(phase="after", nodes=nodes)["failed"]
+
+
+@pytest.mark.parametrize("broken", [{"nodes": {"spark1": {}}}, {"nodes": {}, "facts": {"spark1": {}}}])
+def test_the_action_names_what_it_cannot_read(broken):
+    result = act(phase="before", **broken)
+    assert result["failed"]
+    assert "Traceback" not in result["msg"]

@@ -1,0 +1,79 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PACKAGE, VERSION
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
+
+
+def test_the_tool_runs_alone(tmp_path):
+    tool = tmp_path / "sparkmatrix-node"
+    tool.write_bytes(_node_program.build())
+    environment = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-IB", str(tool), "--version"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd="/",
+        check=True,
+    )
+    assert done.stdout == f"sparkmatrix-node {VERSION}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["sparkmatrix-node"]
+
+
+def test_same_sources_same_bytes(tmp_path):
+    copy = tmp_path / "module_utils"
+    root = _node_program.MODULE_UTILS
+    for name in reversed(_node_program.closure(root, [_node_program.ENTRY, "_os.drop_caches"])):
+        path = name.replace(".", "/") + ".py"
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        (copy / path).write_bytes((root / path).read_bytes())
+        os.utime(copy / path, (1, 1))
+    assert _node_program.build(copy, ["_os.drop_caches"]) == _node_program.build(commands=["_os.drop_caches"])
+
+
+def test_archive():
+    content = _node_program.build()
+    assert content.startswith(b"#!/usr/bin/python3 -IB\n")
+    with zipfile.ZipFile(io.BytesIO(content)) as packed:
+        names = packed.namelist()
+        assert names == sorted(names)
+        assert {info.compress_type for info in packed.infolist()} == {zipfile.ZIP_STORED}
+        assert {info.date_time for info in packed.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        for name in names:
+            ast.parse(packed.read(name))
+        assert not [name for name in names if "_preflight" in name or "/modules/" in name]
+
+
+def test_closure(tmp_path):
+    for path, text in {
+        "a.py": f"from {PACKAGE}._b.c import x\nfrom {PACKAGE}._b import d, e\nimport json\n",
+        "_b/c.py": f"def f():\n    from {PACKAGE} import _g\n    from . import nothing\n",
+        "_b/d.py": f"from {PACKAGE}._b.c import y\n",
+        "_b/e.py": "",
+        "_b/unused.py": "",
+        "_g.py": "",
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert _node_program.closure(tmp_path, ["a"]) == ["_b.c", "_b.d", "_b.e", "_g", "a"]
+
+
+@pytest.mark.parametrize("content", [None, "def ("])
+def test_a_broken_checkout(tmp_path, content):
+    if content is not None:
+        (tmp_path / "a.py").write_text(content)
+    with pytest.raises(SparkError, match=r"a\.py: cannot be packed"):
+        _node_program.closure(tmp_path, ["a"])
