@@ -32,11 +32,14 @@ mutation: env ## mutation score of the parsers
 	@tests/mutation.sh
 
 format: env ## format the Python code
-	@.venv/bin/ruff format plugins tests
-	@.venv/bin/ruff check --fix plugins tests
+	@.venv/bin/ruff format plugins tests tools
+	@.venv/bin/ruff check --fix plugins tests tools
+
+docs: env ## write what docs/ has from the code: the checks, the schemas
+	@.venv/bin/python tools/generated_docs.py
 
 locks: ## resolve requirements/*.in into the locks
-	@tests/tools/make_locks
+	@tools/make_locks
 
 clean: ## remove environments and caches of this checkout
 	rm -rf .venv .venv-py312 .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants

@@ -36,17 +36,14 @@ TAIL_LINES = 80
 REASON = re.compile(r"^(FAILED |E  |fatal: |\[ERROR\])|: error: |Executed: Failed")
 REASON_LINES = 3
 REASON_CHARACTERS = 200
-MODULES_AND_UTILS = ["plugins", "tests"]
+MODULES_AND_UTILS = ["plugins", "tests", "tools"]
 SHELL_SCRIPTS = [
-    f"tests/{name}"
-    for name in (
-        "tools/find_python",
-        "tools/make_env",
-        "tools/make_envs",
-        "tools/make_locks",
-        "tools/sanity",
-        "mutation.sh",
-    )
+    "tests/tools/find_python",
+    "tests/tools/make_env",
+    "tests/tools/make_envs",
+    "tests/tools/sanity",
+    "tests/mutation.sh",
+    "tools/make_locks",
 ]
 
 
@@ -112,7 +109,15 @@ def types() -> Step:
             # Module code has to stay within Python 3.9, the oldest interpreter that a node may have: ruff looks after
             # the syntax; mypy knows nothing older than 3.10.
             (f"{VENV}/mypy", "--python-version", "3.10", "plugins/module_utils"),
-            (f"{VENV}/mypy", "plugins/plugin_utils", "plugins/action", "plugins/modules", "tests/lab", "tests/run.py"),
+            (
+                f"{VENV}/mypy",
+                "plugins/plugin_utils",
+                "plugins/action",
+                "plugins/modules",
+                "tests/lab",
+                "tests/run.py",
+                "tools",
+            ),
         ),
     )
 

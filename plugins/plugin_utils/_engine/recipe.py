@@ -10,7 +10,6 @@ The dataclasses are the schema: ``docs/recipe.schema.json`` is made from them (:
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -405,7 +404,3 @@ def _schema_of(cls: type[Any]) -> dict[str, Any]:
             properties[item.name] = dict(simple[kind])
     required = [item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING]
     return {"type": "object", "additionalProperties": False, "properties": properties, "required": required}
-
-
-if __name__ == "__main__":
-    print(json.dumps(schema(), indent=2))

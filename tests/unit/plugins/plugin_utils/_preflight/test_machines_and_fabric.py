@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import pathlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -475,12 +473,3 @@ def test_equal_macs_on_one_machine_are_its_own_business():
     cluster = Cluster()
     interface("enP2p1s0f0np0", mac="48:21:0b:96:02:c0")(cluster)
     assert texts(cluster, ALL, "duplicate_mac") == []
-
-
-def test_the_table_in_the_docs_is_that_of_the_code():
-    loader = importlib.machinery.SourceFileLoader("preflight_table", str(ROOT / "tests/tools/preflight_table"))
-    spec = importlib.util.spec_from_loader("preflight_table", loader)
-    tool = importlib.util.module_from_spec(spec)
-    loader.exec_module(tool)
-    text = tool.PAGE.read_text()
-    assert text == tool.page(text), "run tests/tools/preflight_table"

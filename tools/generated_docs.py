@@ -3,21 +3,23 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the table of all checks into docs/preflight.md. A unit test fails while the table there is another one."""
+"""Write what docs/ has from the code: the table of checks, the schemas. A unit test fails while docs/ is older."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 import sys
+from collections.abc import Callable, Mapping
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "collections"))
 
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base as preflight_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 
-PAGE = ROOT / "docs" / "preflight.md"
-BEGIN, END = "<!-- begin: tests/tools/preflight_table -->\n", "<!-- end -->"
+BEGIN, END = "<!-- begin: make docs -->\n", "<!-- end -->"
 ORDER = ("os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify")
 
 
@@ -31,21 +33,30 @@ def layers(check: preflight_checks.Check) -> str:
     return ", ".join(name for name in ORDER if name in check.layers)
 
 
-def table() -> str:
+def preflight_page(old: str) -> str:
     lines = ["| Name | Severity | Layers | Found when | Why |", "|---|---|---|---|---|"]
     for check in preflight_checks.CHECKS:
         level = f"{check.level}, *fixed*" if check.fixed else check.level
         lines.append(f"| `{check.name}` | {level} | {layers(check)} | {check.title} | {check.why} |")
-    return "\n".join(lines) + "\n"
-
-
-def page(text: str) -> str:
-    before, begin, rest = text.partition(BEGIN)
-    _old, end, after = rest.partition(END)
+    before, begin, rest = old.partition(BEGIN)
+    _table, end, after = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"{PAGE}: the marks around the table are missing")
-    return before + begin + table() + end + after
+        raise SystemExit("docs/preflight.md: the marks around the table are missing")
+    return before + begin + "\n".join(lines) + "\n" + end + after
+
+
+# Page -> its text, from the one that is there.
+PAGES: Mapping[str, Callable[[str], str]] = {
+    "docs/preflight.md": preflight_page,
+    "docs/recipe.schema.json": lambda _old: json.dumps(recipe.schema(), indent=2) + "\n",
+}
+
+
+def main() -> None:
+    for name, text in PAGES.items():
+        page = ROOT / name
+        page.write_text(text(page.read_text() if page.exists() else ""))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
+    main()

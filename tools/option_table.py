@@ -23,10 +23,10 @@ import ast
 import json
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-TABLES = pathlib.Path(__file__).resolve().parents[2] / "plugins/plugin_utils/_engine/versions"
+TABLES = pathlib.Path(__file__).resolve().parents[1] / "plugins/plugin_utils/_engine/versions"
 Kind = Any  # "flag", "int", "size", "float", "str", "json", "list", or a list of choices
 INVERSES = {"--enable-": "--disable-", "--disable-": "--enable-"}
 SIZES = {
@@ -297,8 +297,8 @@ def _vllm_file(sources: Sources, tree: ast.Module, table: Table) -> None:
         )
         if spread:
             owner, field = holders.get(spread[0], ""), spread[1]
-            item = sources.fields(owner).get(field)
-            table.add(names, sources.kind(field, item.annotation) if item else "str")
+            declared = sources.fields(owner).get(field)
+            table.add(names, sources.kind(field, declared.annotation) if declared else "str")
         else:
             actions = [ast.unparse(word.value) for word in call.keywords if word.arg == "action"]
             table.add(names, _declared_kind(sources, call), lonely="'store_true'" in actions)
@@ -330,13 +330,13 @@ def sglang(tree: pathlib.Path) -> dict[str, Any]:
             computed = any(not isinstance(item, (ast.List, ast.Tuple)) for item in choices)
             table.add(names, "str" if computed else _declared_kind(sources, call))
     values = {}
-    for option, file, name in (
+    for option, path, name in (
         ("--reasoning-parser", "parser/reasoning_parser.py", "DetectorMap"),
         ("--tool-call-parser", "function_call/function_call_parser.py", "ToolCallParserEnum"),
     ):
         found = [
             node.value
-            for node in ast.walk(ast.parse((root / file).read_text(encoding="utf-8")))
+            for node in ast.walk(ast.parse((root / path).read_text(encoding="utf-8")))
             if isinstance(node, ast.AnnAssign) and _name(node.target) == name and node.value
         ]
         values[option] = ["auto", *(text for node in found for text in sources.literals(node))]
@@ -408,13 +408,13 @@ def _finish(table: Table, values: Mapping[str, list[str]], environment: list[str
 
 
 def make(engine: str, version: str, tree: pathlib.Path) -> dict[str, Any]:
-    made = {
+    makers: dict[str, Callable[[pathlib.Path], dict[str, Any]]] = {
         "vllm": vllm,
         "sglang": sglang,
         "tensorrt-llm": lambda tree: click_options(tree / "tensorrt_llm/commands/serve.py", "serve", {}),
         "ray": lambda tree: click_options(tree / "ray/scripts/scripts.py", "start", {}),
-    }[engine](tree)
-    return {"engine": engine, "version": version, **made}
+    }
+    return {"engine": engine, "version": version, **makers[engine](tree)}
 
 
 def dump(table: Mapping[str, Any]) -> str:

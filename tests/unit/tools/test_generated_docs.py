@@ -1,0 +1,21 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""docs/ is as the code says."""
+
+from __future__ import annotations
+
+import generated_docs
+import pytest
+
+
+@pytest.mark.parametrize("name", generated_docs.PAGES)
+def test_a_page_is_that_of_the_code(name):
+    text = (generated_docs.ROOT / name).read_text()
+    assert text == generated_docs.PAGES[name](text), "run make docs"
+
+
+def test_a_page_without_its_marks_is_refused():
+    with pytest.raises(SystemExit, match=r"preflight\.md"):
+        generated_docs.preflight_page("no marks")
