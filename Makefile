@@ -28,7 +28,7 @@ test-fast: env ## lint, types and unit tests
 test-full: envs ## test, and what takes longer: every interruption point, all inventories
 	@.venv/bin/python tests/run.py full
 
-mutation: env ## mutation score of the parsers
+mutation: env ## mutation score of the parsers, or of named files
 	@tests/mutation.sh
 
 format: env ## format the Python code

@@ -1,25 +1,31 @@
 #!/usr/bin/env bash
-# Mutation score of the parsers: change their code in every way mutmut knows, and count how often a unit test notices.
-# Usage: tests/mutation.sh [FILE …]    FILE: a parser, for example _dcb.py; none means all of them
+# Mutation score: change code in every way mutmut knows, and count how often a unit test notices.
+# Usage: tests/mutation.sh [ROOM/FILE …]   for example module_utils/_fabric/lldp; none means the parsers of vendor tools
 # MUTATION_PROCESSES (default 1) sets how many mutants run at once. What no test noticed is listed in
 # .cache/mutation/survivors.txt; see one with: cd .cache/mutation && ../../.venv/bin/mutmut show NAME
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 files=("$@")
-[ ${#files[@]} -gt 0 ] || files=(_ibdev2netdev.py _show_gids.py _mlnx_qos.py _dcb.py _qos.py)
+[ ${#files[@]} -gt 0 ] ||
+  files=(module_utils/_fabric/{ibdev2netdev,show_gids,lldp,netplan} module_utils/_qos/*.py)
+files=("${files[@]%.py}")
+files=("${files[@]#plugins/}")
 work=$root/.cache/mutation
 collection=ansible_collections/sparkmatrix/cluster
 
 # mutmut maps a file's path to the module that tests import. Only a tree of real directories (not the symlink below
 # collections/) gives it the right name.
 rm -rf "$work"
-mkdir -p "$work/$collection/plugins" "$work/$collection/tests/unit/plugins/module_utils"
-cp -r plugins/module_utils "$work/$collection/plugins/"
+mkdir -p "$work/$collection/tests/unit/plugins"
+cp -r plugins "$work/$collection/"
+cp -r docs roles "$work/$collection/"
+cp -r tests/lab "$work/$collection/tests/"
 cp -r tests/unit/fixtures tests/unit/*.py "$work/$collection/tests/unit/"
 tests=()
 for file in "${files[@]}"; do
-  test=tests/unit/plugins/module_utils/test_$file
+  test=tests/unit/plugins/${file%/*}/test_${file##*/}.py
+  mkdir -p "$work/$collection/${test%/*}"
   cp "$test" "$work/$collection/$test"
   tests+=("$collection/$test")
 done
@@ -27,13 +33,13 @@ cd "$work"
 {
   printf '[mutmut]\nsource_paths=%s/plugins\nalso_copy=\n    %s/tests\n    pytest.ini\n' "$collection" "$collection"
   printf 'only_mutate=\n'
-  printf '    */%s\n' "${files[@]}"
+  printf '    */plugins/%s.py\n' "${files[@]}"
   # A fixed seed: without it a mutant may live in one run and die in the next.
   printf 'pytest_add_cli_args=\n    -q\n    --hypothesis-seed=0\n'
   printf 'pytest_add_cli_args_test_selection=\n'
   printf '    %s\n' "${tests[@]}"
 } > setup.cfg
-printf '[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n' > pytest.ini
+printf '[pytest]\npythonpath = . %s/tests/unit\naddopts = --import-mode=importlib -p no:cacheprovider\n' "$collection" > pytest.ini
 
 export PATH="$root/.venv/bin:$PATH"
 nice -n 19 mutmut run --max-children "${MUTATION_PROCESSES:-1}" > mutmut.log 2>&1 ||
