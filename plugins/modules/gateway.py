@@ -112,13 +112,13 @@ options:
     default: 3600
   tls:
     description:
-      - V(off), a certificate of an authority made on this node (V(own_ca)), given V(files), which are taken up again
-        whenever they change, or the certificate of an ACME authority (V(acme)), got and renewed by C(certbot).
+      - V(off), a certificate of an authority made on this node (V(own_ca)), or given V(files), which are taken up again
+        whenever they change.
     type: str
-    choices: ['off', own_ca, files, acme]
+    choices: ['off', own_ca, files]
     default: 'off'
   tls_names:
-    description: Names for the certificate of V(acme), more names and addresses for that of V(own_ca).
+    description: More names and addresses for the certificate of V(own_ca).
     type: list
     elements: str
     default: []
@@ -128,33 +128,6 @@ options:
   certificate_key:
     description: File on this node with the private key, for O(tls=files).
     type: path
-  acme:
-    description: Who signs with O(tls=acme), and how it comes in.
-    type: dict
-    suboptions:
-      directory:
-        description: URL of the authority's directory.
-        type: str
-        default: https://acme-v02.api.letsencrypt.org/directory
-      email:
-        description: Where the authority writes to.
-        type: str
-      agree_tos:
-        description: Whether you agree to the terms of service of the authority. Required to be true.
-        type: bool
-        default: false
-      port:
-        description: TCP port where the challenge (HTTP-01) is answered. Authorities call port 80.
-        type: int
-        default: 80
-      ca_certificate:
-        description: File on this node with the certificate that the https of an internal authority is signed by.
-        type: path
-      allow_from:
-        description: Addresses and networks that RV(firewall) lets in at O(acme.port); all when empty.
-        type: list
-        elements: str
-        default: []
   allow_from:
     description: Addresses and networks that RV(firewall) is for; all when empty.
     type: list
@@ -232,7 +205,6 @@ firewall:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import acme as gateway_acme
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
 
@@ -247,14 +219,6 @@ def main() -> None:
         "key": {"type": "bool", "default": True, "no_log": False},
         "key_file": {"type": "path", "default": nginx.ENGINE_KEY, "no_log": False},
         "task": {"type": "str", "choices": ["generate", "embed", "rank"], "default": "generate"},
-    }
-    acme = {
-        "directory": {"type": "str", "default": gateway_acme.LETS_ENCRYPT},
-        "email": {"type": "str"},
-        "agree_tos": {"type": "bool", "default": False},
-        "port": {"type": "int", "default": gateway_acme.CALLED_PORT},
-        "ca_certificate": {"type": "path"},
-        "allow_from": {"type": "list", "elements": "str", "default": []},
     }
     module = AnsibleModule(
         argument_spec={
@@ -280,7 +244,6 @@ def main() -> None:
             "tls_names": {"type": "list", "elements": "str", "default": []},
             "certificate": {"type": "path"},
             "certificate_key": {"type": "path", "no_log": False},
-            "acme": {"type": "dict", "apply_defaults": True, "options": acme},
             "allow_from": {"type": "list", "elements": "str", "default": []},
             "limit_nofile": {"type": "int", "default": 16384},
         },

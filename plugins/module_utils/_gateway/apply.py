@@ -25,10 +25,8 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import acme, nginx
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import certificate as gateway_certificate
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.certificate import Certificate
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.nginx import (
     ETC,
     RUN,
@@ -45,9 +43,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.servi
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info
 
 WHAT = "the door"
-WATCH = f"{nginx.WATCH}.path"
 LOCK = "/run/lock/sparkmatrix-gateway.lock"
 UNITS = "/etc/systemd/system"
+# The certificate that nginx reads: a copy, made at each start and reload.
+LOADED = f"{RUN}/tls.crt"
 RELOAD_TIMEOUT_S = 15.0
 POLL_S = 0.1
 KEY_BYTES = 32
@@ -80,7 +79,6 @@ class Node:
     ask: Callable[[str], str] = gateway_status.configuration
     service: Callable[[Wanted], Any] = Service
     listening: Callable[[Sequence[int]], Sequence[Mapping[str, Any]] | None] = listening
-    resolve: Callable[[str], Sequence[str]] = gateway_certificate.resolve
 
 
 def apply(node: Node, door: Door, *, check_mode: bool = False) -> Outcome:
@@ -96,16 +94,11 @@ def remove(node: Node, *, check_mode: bool = False) -> Outcome:
     """Stop the door and take its files and keys away."""
     outcome = Outcome()
     with alone(node.machine, WHAT, LOCK):
-        for name in (WATCH, UNIT):
-            state = node.machine.runner(["systemctl", "show", "-p", "LoadState,ActiveState,UnitFileState", name]).out
-            if "LoadState=not-found" in state and "ActiveState=inactive" in state:
-                continue
-            if "ActiveState=inactive" in state and "UnitFileState=enabled" not in state:
-                continue
+        state = node.machine.runner(["systemctl", "show", "-p", "ActiveState,UnitFileState", UNIT]).out
+        if "ActiveState=inactive" not in state or "UnitFileState=enabled" in state:
             outcome.changed, outcome.action = True, "stopped"
             if not check_mode:
-                node.machine.command("systemctl", "disable", "--now", name, step="stopping the door")
-        outcome.changed |= gateway_certificate.remove(node.machine, check_mode=check_mode)
+                node.machine.command("systemctl", "disable", "--now", UNIT, step="stopping the door")
         result = managed_files.remove_set(SET, check_mode=check_mode, root=node.machine.root)
         outcome.changed |= result.changed
         outcome.diff += result.diff
@@ -131,107 +124,40 @@ class _Gateway:
                 nginx.NJS,
                 "Install it: apt-get install libnginx-mod-http-js",
             )
-        interfaces = self._interfaces()
-        listeners = nginx.resolve(self.door, interfaces)
-        address, warnings = self._names(nginx.own_addresses(listeners, interfaces))
-        challenge = nginx.challenged(listeners, self.door, address)
-        self._refuse_taken_ports(listeners, (UNIT, acme.SERVICE))
-        if self.door.tls == "acme":
-            # Without an address certbot answers at all of them. Our own nginx is in its way like any other.
-            asked = Listener(address or nginx.EVERYWHERE[0], self.door.acme.port)
-            self._refuse_taken_ports([asked], (acme.SERVICE,))
-        certificate = self._certificate(address)
+        listeners = nginx.resolve(self.door, self._interfaces())
+        self._refuse_taken_ports(listeners)
         keys = self._keys()
         files = self._files(listeners, keys)
         wanted = self._hash(files, listeners)
         files.append(self._own(f"{ETC}/nginx.conf", nginx.nginx_conf(self.door, listeners, wanted), 0o640))
         outcome = Outcome(
-            warnings=[*nginx.warnings(self.door, listeners), *warnings],
+            warnings=nginx.warnings(self.door, listeners),
             endpoints=nginx.endpoints(self.door, listeners),
-            firewall=nginx.firewall(self.door, listeners, challenge),
+            firewall=nginx.firewall(listeners, self.door.allow_from),
             keys=sorted(keys),
         )
         told = managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
         unit = next(str(item.content, "utf-8") for item in files if item.path == f"{UNITS}/{UNIT}" and item.content)
         outcome.action = self._due(wanted, nginx.unit_mark(unit))
-        if certificate:
-            leftover = bool(gateway_certificate.strays(self.machine, self.door.acme.place))
-        else:
-            leftover = gateway_certificate.remove(self.machine, check_mode=True)
-        outcome.diff = told.diff
-        outcome.changed = told.changed or outcome.action != "none" or leftover
-        signed: list[dict[str, Any]] = []
-        if certificate and certificate.due:
-            signed = certificate.told.diff
-            outcome.diff, outcome.changed = [*signed, *outcome.diff], outcome.changed or certificate.changes
-            if told.changed and not self.check_mode:
-                # Authorities count what they sign; nothing is asked of them for what nginx does not accept.
-                self._test(files, made_up=True)
-            if not self.check_mode and certificate.obtain():
-                outcome.changed = True
-                if outcome.action == "none":
-                    outcome.action = "reloaded"
-            outcome.warnings += certificate.warnings
-        if self.check_mode:
-            return outcome
-        if outcome.changed:
-            result = self._place(files, wanted, outcome.action, certificate, tested=told.changed)
-            outcome.diff, outcome.warnings = [*signed, *result.diff], [*outcome.warnings, *result.warnings]
-        # Only now: until here there was a way back to a door that needs them.
-        if certificate:
-            gateway_certificate.forget(self.machine, self.door.acme.place)
-        else:
-            gateway_certificate.remove(self.machine)
+        outcome.diff, outcome.changed = told.diff, told.changed or outcome.action != "none"
+        if outcome.changed and not self.check_mode:
+            outcome.diff = self._place(files, wanted, outcome.action, tested=told.changed).diff
         return outcome
 
-    def _place(
-        self, files: Sequence[File], wanted: str, action: str, certificate: Certificate | None, *, tested: bool
-    ) -> Result:
+    def _place(self, files: Sequence[File], wanted: str, action: str, *, tested: bool) -> Result:
         """Have nginx run these files; where it does not, whatever this run has placed is taken back."""
+        if tested:
+            self._test(files)
         before = self._standing()
         try:
-            if tested:
-                self._test(files)
-        except SparkError:
-            # It may have been taken up already: by the unit that watches it.
-            if certificate and certificate.take_back() and before:
-                self.machine.runner(["systemctl", "reload", UNIT])
-            raise
-        try:
-            if self.door.tls not in nginx.WATCHED and self.machine.read(f"{UNITS}/{WATCH}") is not None:
-                self.machine.command("systemctl", "disable", "--now", WATCH, step="watching the certificate no more")
             result = managed_files.apply_set(SET, files, root=self.machine.root)
             self._run(action, wanted)
         except SparkError as exc:
-            self._take_back(before, certificate)
+            self._take_back(before, action)
             raise SparkError(
                 f"the new configuration did not come up, and what was there before is back: {exc}", UNIT
             ) from exc
         return result
-
-    def _names(self, own: Sequence[str]) -> tuple[str, list[str]]:
-        """Where an ACME challenge is answered, and what may go wrong with that; refused where it cannot work."""
-        if self.door.tls != "acme":
-            return "", []
-        resolved = {name: self.node.resolve(name) for name in self.door.tls_names}
-        refused, warned = acme.judge_names(resolved, own, self.door.acme.port)
-        trust = self.door.acme.ca_certificate
-        if trust and self.machine.read(trust) is None:
-            refused.append(f"gateway_acme_ca_certificate: {trust} is not on this node. Put it there.")
-        if refused:
-            raise SparkError("no certificate can be had this way:\n  - " + "\n  - ".join(refused), "gateway_tls")
-        return acme.challenge_address(resolved, own), warned
-
-    def _certificate(self, address: str) -> Certificate | None:
-        if self.door.tls != "acme":
-            return None
-        if not Path(self.machine.real(acme.CERTBOT)).exists() and not self.check_mode:
-            raise SparkError(
-                "gateway_tls: acme needs certbot, which is not installed",
-                acme.CERTBOT,
-                "Install it: apt-get install certbot",
-            )
-        return Certificate(self.machine, self.door.acme, self.door.tls_names, address)
 
     # -- reading
 
@@ -242,22 +168,16 @@ class _Gateway:
         except ValueError as exc:
             raise SparkError("ip -json printed no JSON", "ip address", "Install iproute2") from exc
 
-    def _refuse_taken_ports(self, listeners: Sequence[Listener], own: Sequence[str]) -> None:
+    def _refuse_taken_ports(self, listeners: Sequence[Listener]) -> None:
         """Somebody else's listener would keep ours from coming up, after what ran before has been replaced."""
         ports = {item.port for item in listeners}
         taken: dict[str, str] = {}
         for one in self.node.listening(sorted(ports)) or ():
-            if one.get("unit") in own:
+            if one.get("unit") == UNIT:
                 continue
             address = str(one.get("address"))
             for item in listeners:
                 if item.port == one.get("port") and nginx.collide(address, item.address):
-                    if one.get("unit") == UNIT:
-                        raise SparkError(
-                            f"{item.where}, where the authority asks, is held by the running door at {address}",
-                            "gateway_acme_port",
-                            "Move the door first: run once with the new gateway_port and the old gateway_tls",
-                        )
                     who = one.get("process") or "an unknown process"
                     of = f" of {one['unit']}" if one.get("unit") else ""
                     taken.setdefault(item.where, f"{item.where} is taken by {who}{of} at {address}")
@@ -265,7 +185,7 @@ class _Gateway:
             raise SparkError(
                 "; ".join(taken.values()),
                 "gateway_listen",
-                "Stop it, or choose another gateway_port, gateway_local_port or gateway_acme_port; it stays as it is",
+                "Stop it, or choose another gateway_port or gateway_local_port; it stays as it is",
             )
 
     def _keys(self) -> dict[str, str]:
@@ -316,7 +236,7 @@ class _Gateway:
         return files
 
     def _hash(self, files: Sequence[File], listeners: Sequence[Listener]) -> str:
-        """Changes with everything that nginx reads. Certificates of others are watched by a unit of their own."""
+        """Changes with everything that nginx reads. Certificates of others are compared as files."""
         digest = hashlib.sha256(nginx.nginx_conf(self.door, listeners, "").encode())
         for item in sorted(files, key=lambda one: one.path):
             if item.path.startswith((f"{ETC}/keys.conf", f"{ETC}/engine", f"{ETC}/route", f"{ETC}/tls/")):
@@ -376,26 +296,17 @@ class _Gateway:
         title = self.machine.read(f"/proc/{values.get('MainPID')}/cmdline") or ""
         if nginx.unit_mark(title) != mark or values.get("UnitFileState") != "enabled":
             return "restarted"
-        # What was renewed while nobody watched is not loaded.
-        return "none" if self.node.ask(nginx.STATUS_SOCKET) == wanted and self._watched() else "reloaded"
-
-    def _watched(self) -> bool:
-        """Whether a renewed certificate is taken up, where somebody else renews it."""
-        if self.door.tls not in nginx.WATCHED:
-            return True
-        values = self._show(WATCH)
-        return values.get("ActiveState") == "active" and values.get("UnitFileState") == "enabled"
+        # A certificate of somebody else may have changed while nobody watched it.
+        fresh = self.door.tls != "files" or self.machine.read(self.door.certificate) == self.machine.read(LOADED)
+        return "none" if fresh and self.node.ask(nginx.STATUS_SOCKET) == wanted else "reloaded"
 
     def _show(self, unit: str) -> dict[str, str]:
         what = "ActiveState,MainPID,UnitFileState"
         shown = self.machine.command("systemctl", "show", "-p", what, unit, step="reading the unit").out
         return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
 
-    def _test(self, files: Sequence[File], *, made_up: bool = False) -> None:
-        """nginx reads a copy of all files below a directory of their own; nothing that runs sees it.
-
-        ``made_up``: there is no certificate yet, and one of this moment stands for it.
-        """
+    def _test(self, files: Sequence[File]) -> None:
+        """nginx reads a copy of all files below a directory of their own; nothing that runs sees it."""
         place = tempfile.mkdtemp(prefix="sparkmatrix-gateway-")  # 0700: keys are in it
         try:
             for item in files:
@@ -404,9 +315,7 @@ class _Gateway:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_text(item.content.decode().replace(ETC, place).replace(RUN, place))
                     target.chmod(0o600)
-            if made_up:
-                self._make_up(place)
-            elif self.door.tls != "off":
+            if self.door.tls != "off":
                 for source, name in zip(self.door.certificate_paths, ("tls.crt", "tls.key")):
                     inside = Path(place, source[len(ETC) + 1 :]) if self.door.tls == "own_ca" else None
                     text = inside.read_text() if inside else self.machine.read(source)
@@ -423,13 +332,6 @@ class _Gateway:
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def _make_up(self, place: str) -> None:
-        Path(place, "openssl.cnf").write_text(nginx.openssl_conf(["localhost"]))
-        request = ("openssl", "req", "-x509", "-config", f"{place}/openssl.cnf", "-newkey", "ec", "-nodes")
-        kind = ("-pkeyopt", "ec_paramgen_curve:P-256", "-extensions", "server", "-days", "1", "-subj", "/CN=localhost")
-        out = ("-keyout", f"{place}/tls.key", "-out", f"{place}/tls.crt")
-        self.machine.command(*request, *kind, *out, step="making up a certificate")
-
     def _run(self, action: str, wanted: str) -> None:
         if action == "restarted":
             self.node.service(Wanted(UNIT, state="stopped")).run()
@@ -439,9 +341,6 @@ class _Gateway:
             self.machine.command("systemctl", "daemon-reload", step="reading the units")
             self.machine.command("systemctl", "reload", UNIT, step="reloading the door")
         self._await(wanted)
-        if self.door.tls in nginx.WATCHED:
-            self.machine.command("systemctl", "enable", "--now", WATCH, step="watching the certificate")
-            self.machine.command("systemctl", "restart", WATCH, step="watching the certificate")
 
     def _await(self, wanted: str) -> None:
         deadline = self.machine.clock() + RELOAD_TIMEOUT_S
@@ -467,17 +366,12 @@ class _Gateway:
                 found.append(File(path, state.content, owner=owner, group=group, mode=state.mode, secret=True))
         return found
 
-    def _take_back(self, before: Sequence[File], certificate: Certificate | None) -> None:
-        try:
-            managed_files.apply_set(SET, before, root=self.machine.root)
-        finally:
-            if certificate:
-                certificate.take_back()
+    def _take_back(self, before: Sequence[File], action: str) -> None:
+        managed_files.apply_set(SET, before, root=self.machine.root)
         self.machine.runner(["systemctl", "daemon-reload"])
-        if any(item.path == f"{UNITS}/{WATCH}" for item in before):
-            self.machine.runner(["systemctl", "enable", "--now", WATCH])
         if before:
-            self.machine.runner(["systemctl", "reload-or-restart", UNIT])
+            verb = "reload-or-restart" if action == "reloaded" else "restart"
+            self.machine.runner(["systemctl", verb, UNIT])
         else:
             self.machine.runner(["systemctl", "disable", "--now", UNIT])
             self.machine.runner(["systemctl", "reset-failed", UNIT])

@@ -20,9 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, sentence
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import acme as gateway_acme
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import route
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.acme import Acme
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 
 SET = "gateway"
@@ -40,9 +38,7 @@ STATUS_SOCKET = f"{RUN}/status.sock"
 # The client that the cluster's own probes are; not limited, so that a busy door is no dead door.
 PROBE = "probe"
 AUTHORITY = "sparkmatrix.cluster gateway CA"
-TLS_MODES = ("off", "own_ca", "files", "acme")
-# Certificates that somebody else writes: a unit watches them.
-WATCHED = ("files", "acme")
+TLS_MODES = ("off", "own_ca", "files")
 MODELS = "/v1/models"
 PATHS = (
     MODELS,
@@ -115,7 +111,6 @@ class Door:
     tls_names: tuple[str, ...] = ()
     certificate: str = ""
     certificate_key: str = ""
-    acme: Acme = field(default_factory=Acme)
     allow_from: tuple[str, ...] = ()
     limit_nofile: int = 16384
 
@@ -129,8 +124,6 @@ class Door:
         """Where certificate and key come from; nginx reads copies of its own."""
         if self.tls == "own_ca":
             return f"{ETC}/tls/server.crt", f"{ETC}/tls/server.key"
-        if self.tls == "acme":
-            return self.acme.certificate_paths
         return self.certificate, self.certificate_key
 
 
@@ -178,20 +171,8 @@ def door(params: Mapping[str, Any]) -> Door:
         tls_names=tuple(params["tls_names"]),
         certificate=params["certificate"] or "",
         certificate_key=params["certificate_key"] or "",
-        acme=_acme(params["acme"]),
         allow_from=tuple(params["allow_from"]),
         limit_nofile=params["limit_nofile"],
-    )
-
-
-def _acme(params: Mapping[str, Any]) -> Acme:
-    return Acme(
-        directory=str(params["directory"]),
-        email=str(params["email"] or ""),
-        agree_tos=params["agree_tos"],
-        port=params["port"],
-        ca_certificate=str(params["ca_certificate"] or ""),
-        allow_from=tuple(params["allow_from"]),
     )
 
 
@@ -275,11 +256,7 @@ def problems(door: Door) -> list[str]:
         ):
             if not _FILE.match(path):
                 found.append(sentence(f"{name} is {path!r}", "", "With gateway_tls: files it names a file on the head"))
-    if door.tls == "acme":
-        taken = {engine.port: f"the port of the engine {engine.name}" for engine in door.engines if engine.here}
-        taken |= {door.port: "gateway_port", door.local_port: "gateway_local_port"}
-        found += gateway_acme.problems(door.acme, door.tls_names, taken)
-    for name in door.tls_names if door.tls != "acme" else ():
+    for name in door.tls_names:
         if not _address(name) and not _DNS.match(name):
             found.append(
                 sentence(f"gateway_tls_names has {name!r}", "", "Write a DNS name in small letters, or an address")
@@ -374,32 +351,9 @@ def collide(one: str, other: str) -> bool:
     return one == other or one in EVERYWHERE or other in EVERYWHERE
 
 
-def challenged(listeners: Sequence[Listener], door: Door, address: str) -> list[Listener]:
-    """Where an ACME authority's challenge is answered: at ``address``, or wherever the door listens."""
-    if door.tls != "acme":
-        return []
-    outside = [item.address for item in listeners if not ipaddress.ip_address(item.address).is_loopback]
-    return [Listener(item, door.acme.port) for item in dict.fromkeys([address] if address else outside)]
-
-
-def own_addresses(listeners: Sequence[Listener], interfaces: Mapping[str, Sequence[str]]) -> list[str]:
-    """The addresses behind the listeners that are not loopback's."""
-    found: list[str] = []
-    for item in listeners:
-        parsed = ipaddress.ip_address(item.address)
-        every = [one for several in interfaces.values() for one in several]
-        same = [one for one in every if ipaddress.ip_address(one).version == parsed.version]
-        found += same if parsed.is_unspecified else [item.address]
-    return list(dict.fromkeys(one for one in found if not ipaddress.ip_address(one).is_loopback))
-
-
-def firewall(door: Door, listeners: Sequence[Listener], challenge: Sequence[Listener] = ()) -> list[str]:
+def firewall(listeners: Sequence[Listener], allow_from: Sequence[str]) -> list[str]:
     """What has to be opened, in the words of ``ufw show added``; nothing for loopback."""
-    return list(dict.fromkeys(_rules(listeners, door.allow_from) + _rules(challenge, door.acme.allow_from)))
-
-
-def _rules(listeners: Sequence[Listener], allow_from: Sequence[str]) -> list[str]:
-    rules = []
+    rules: list[str] = []
     for item in listeners:
         address = ipaddress.ip_address(item.address)
         if address.is_loopback:
@@ -760,7 +714,7 @@ def _unit(door: Door) -> str:
             "[Unit]",
             "Description=Door to the inference engine (nginx)",
             "Documentation=https://nginx.org/en/docs/",
-            "Wants=network-online.target",
+            f"Wants=network-online.target{f' {WATCH}.path' if door.tls == 'files' else ''}",
             "After=network-online.target",
             "# An address may come later than the boot: it is tried until it is there.",
             "StartLimitIntervalSec=0",
@@ -813,13 +767,13 @@ def _unit(door: Door) -> str:
 
 
 def watch_units(door: Door) -> dict[str, str]:
-    """Units that take a renewed certificate up, whoever renews it. Only for files that somebody else writes."""
-    if door.tls not in WATCHED:
+    """Units that take a renewed certificate up, whoever renews it; they start and stop with the service."""
+    if door.tls != "files":
         return {}
     head = "# Managed by sparkmatrix.cluster (role gateway).\n[Unit]\nDescription="
     certificate = door.certificate_paths[0]
     return {
-        f"{WATCH}.path": f"{head}Certificate of the door\n\n[Install]\nWantedBy=multi-user.target\n\n[Path]\n"
+        f"{WATCH}.path": f"{head}Certificate of the door\nPartOf={UNIT}\n\n[Path]\n"
         "# Of a link, systemd watches what it leads to; ACME clients lead it elsewhere. So the directory, too.\n"
         f"PathChanged={certificate}\nPathChanged={certificate.rpartition('/')[0] or '/'}\nUnit={WATCH}.service\n",
         f"{WATCH}.service": f"{head}Take up the renewed certificate of the door\n\n[Service]\nType=oneshot\n"

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import ipaddress
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import acme as gateway_acme
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.vllm import DATA_PARALLEL_RPC_PORT
@@ -207,15 +205,6 @@ DOOR: Mapping[str, tuple[str, Any]] = {
     "limit_nofile": ("gateway_limit_nofile", 16384),
 }
 
-ACME: Mapping[str, tuple[str, Any]] = {
-    "directory": ("gateway_acme_directory", gateway_acme.LETS_ENCRYPT),
-    "email": ("gateway_acme_email", ""),
-    "agree_tos": ("gateway_acme_agree_tos", False),
-    "port": ("gateway_acme_port", gateway_acme.CALLED_PORT),
-    "ca_certificate": ("gateway_acme_ca_certificate", ""),
-    "allow_from": ("gateway_acme_allow_from", []),
-}
-
 
 def door_wanted(context: Context) -> bool:
     """Whether the head gets a door: without gateway_listen there is none, and upgrade and rollback open none."""
@@ -230,10 +219,7 @@ def door_wanted(context: Context) -> bool:
 
 
 def door_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
-    """(port, variable, addresses) where the door of the head listens, as far as the head's interfaces are known.
-
-    The challenge of an ACME authority is answered at one of the door's addresses, or at all: the role looks closely.
-    """
+    """(port, variable, addresses) where the door of the head listens, as far as the head's interfaces are known."""
     head = context.head or ""
     interfaces = {
         item["name"]: [str(one["address"]) for one in as_list(item.get("addresses")) if one.get("scope") != "link"]
@@ -243,10 +229,7 @@ def door_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
     for item in map(str, as_list(context.value(head, "gateway_listen", []))):
         own = as_address(item)
         addresses += [own] if own else interfaces.get(item) or [nginx.EVERYWHERE[0]]
-    outside = [one for one in addresses if not ipaddress.ip_address(one).is_loopback]
     found = [("gateway_port", 8443, addresses), ("gateway_local_port", 8081, ["127.0.0.1"])]
-    if context.value(head, "gateway_tls") == "acme":
-        found.append(("gateway_acme_port", gateway_acme.CALLED_PORT, outside))
     return [(whole(context.value(head, name, usual)), name, where) for name, usual, where in found]
 
 
@@ -283,8 +266,7 @@ def check_door(context: Context) -> Iterator[Finding]:
         return
     head = context.head or ""
     values = {option: context.value(head, name, usual) for option, (name, usual) in DOOR.items()}
-    acme = {option: context.value(head, name, usual) for option, (name, usual) in ACME.items()}
-    for name, _usual in (*DOOR.values(), *ACME.values()):
+    for name, _usual in DOOR.values():
         variable = context.variables.get(name)
         if variable and preflight_variables.complaint(variable, context.value(head, name)):
             return  # the check `types` says it
@@ -301,11 +283,7 @@ def check_door(context: Context) -> Iterator[Finding]:
             }
             for number, (node, port, _what) in enumerate(service_ports(context))
         ]
-        acme |= {
-            "port": int(acme["port"]),
-            "agree_tos": str(acme["agree_tos"]).strip().lower() in ("true", "yes", "on", "1", "y", "t"),
-        }
-        door = nginx.door({**values, **numbers, "engines": engines, "acme": acme})
+        door = nginx.door({**values, **numbers, "engines": engines})
     except SparkError as exc:
         yield Finding(head, exc.found, exc.remedy)
         return
@@ -315,11 +293,8 @@ def check_door(context: Context) -> Iterator[Finding]:
     for problem in nginx.problems(door):
         found, _dot, remedy = problem.rstrip(".").partition(". ")
         yield Finding(head, found, remedy)
-    own = {"gateway_port": door.port, "gateway_local_port": door.local_port}
-    if door.tls == "acme":
-        own["gateway_acme_port"] = door.acme.port
     others = cluster_ports(context)
-    for name, port in own.items():
+    for name, port in (("gateway_port", door.port), ("gateway_local_port", door.local_port)):
         if port in others:
             yield Finding(head, f"{name} is {port}, which is {others[port]}, too", f"Choose another {name}")
 

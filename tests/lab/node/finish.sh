@@ -9,8 +9,6 @@ systemctl enable ssh NetworkManager systemd-networkd docker.socket
 systemctl disable docker.service containerd.service
 # The role gateway runs an nginx of its own; the distribution's would listen on port 80 of every interface.
 systemctl disable nginx.service
-# The same goes for its ACME client, whose own timer looks after certificates in /etc/letsencrypt.
-systemctl disable certbot.timer
 # Bans, kills and announcements are for the tests that ask for them.
 systemctl disable fail2ban.service earlyoom.service nftables.service avahi-daemon.service avahi-daemon.socket
 # Nothing in the lab waits for a network that netplan does not know, nothing updates packages behind a test, and nothing

@@ -10,7 +10,6 @@ import dataclasses
 import getpass
 import json
 import re
-import shutil
 import socket
 import threading
 from collections.abc import Sequence
@@ -21,9 +20,8 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import acme, nginx
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import certificate as gateway_certificate
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
 from ansible_collections.sparkmatrix.cluster.plugins.modules import gateway
 from module_runner import run_module
@@ -45,21 +43,13 @@ class Fake:
         self.root = root
         self.active = False
         self.enabled = False
-        self.watching = False
-        self.covers = "DNS:www.lab, DNS:api.lab"
         self.title = ""
         self.running = ""
         self.deaf = False  # nginx keeps what it has, as when it cannot bind
         self.refuse: dict[str, str] = {}
-        self.refuse_signed: dict[str, str] = {}  # from the next certificate on
         self.log: list[str] = []
         self.taken: list[dict[str, Any]] = []
         self.now = 0.0
-        self.names = {"api.lab": ["192.0.2.1"]}
-        self.renewing = False
-        self.authority = "agrees"  # refuses, hangs
-        self.failed = False
-        self.issued = 0
         self.write(nginx.NGINX, "")
         self.write(nginx.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
 
@@ -75,6 +65,9 @@ class Fake:
 
     def load(self) -> None:
         if not self.deaf:
+            source = re.search(r"-m 0400 (\S+) \S+tls\.crt", self.read(UNIT))
+            if source:
+                self.write(gateway_apply.LOADED, self.read(source[1]))
             found = re.search(r"return 200 (\w+);", self.read(CONF))
             self.running = found[1] if found else ""
 
@@ -91,16 +84,6 @@ class Fake:
             return Completed(0, json.dumps(LINKS))
         if argv[0] == "openssl":
             return self.openssl(list(argv))
-        if line.endswith((acme.SERVICE, acme.TIMER)):
-            return self.certbot(line)
-        if argv[0] == "journalctl" and argv[1].startswith("_SYSTEMD"):
-            return Completed(0, "  Domain: api.lab\n  Type:   connection\n  Detail: refused\n")
-        if line.endswith(gateway_apply.WATCH):
-            if argv[1] != "show":
-                self.watching = argv[1] != "disable"
-            load = "loaded" if self.path(f"/etc/systemd/system/{gateway_apply.WATCH}").exists() else "not-found"
-            on = ("active", "enabled") if self.watching else ("inactive", "disabled")
-            return Completed(0, f"LoadState={load}\nActiveState={on[0]}\nUnitFileState={on[1]}\n")
         if argv[:2] == ["systemctl", "show"] or line.startswith("systemctl show"):
             state = "active" if self.active else "inactive"
             load = "loaded" if self.path(UNIT).exists() else "not-found"
@@ -114,37 +97,10 @@ class Fake:
             self.running = ""
         return Completed(0)
 
-    def certbot(self, line: str) -> Completed:
-        if line.startswith("systemctl show"):
-            if line.endswith(acme.TIMER):
-                on = ("active", "enabled") if self.renewing else ("inactive", "disabled")
-                return Completed(0, f"ActiveState={on[0]}\nUnitFileState={on[1]}\n")
-            job = "7" if self.authority == "hangs" else ""
-            return Completed(0, f"ActiveState={'failed' if self.failed else 'inactive'}\nInvocationID=ab\nJob={job}\n")
-        if "start --no-block" in line:
-            self.failed = self.authority == "refuses"
-            if not self.failed:
-                place = re.search(r"--config-dir (\S+)", self.read(f"/etc/systemd/system/{acme.SERVICE}"))
-                assert place
-                self.issued += 1
-                self.covers = "DNS:www.lab, DNS:api.lab"
-                self.refuse = {**self.refuse, **self.refuse_signed}
-                for name in ("fullchain", "privkey"):
-                    self.write(f"{place[1]}/live/door/{name}.pem", f"{name} {self.issued}\n")
-        if "reset-failed" in line:
-            self.failed = False
-        if "able --now" in line:
-            self.renewing = "enable --now" in line
-        if line in (f"systemctl disable {acme.TIMER}", f"systemctl stop {acme.TIMER}"):
-            self.renewing = False
-        return Completed(0)
-
     def openssl(self, argv: list[str]) -> Completed:
         if "-out" in argv:
             Path(argv[argv.index("-out") + 1]).write_text("certificate\n")
             Path(argv[argv.index("-keyout") + 1]).write_text("private key\n")
-        if "subjectAltName" in argv:
-            return Completed(0, f"X509v3 Subject Alternative Name: \n    {self.covers}\n")
         return Completed(0)
 
     def service(self, wanted: Any) -> Any:
@@ -167,12 +123,7 @@ class Fake:
 
     def node(self) -> gateway_apply.Node:
         machine = Machine(str(self.root), self, self.sleep, lambda: self.now)
-        return gateway_apply.Node(
-            machine, lambda _path: self.running, self.service, lambda _ports: self.taken, self.resolve
-        )
-
-    def resolve(self, name: str) -> list[str]:
-        return self.names.get(name, [])
+        return gateway_apply.Node(machine, lambda _path: self.running, self.service, lambda _ports: self.taken)
 
     def apply(self, check: bool = False, **changes: Any) -> gateway_apply.Outcome:
         return gateway_apply.apply(self.node(), dataclasses.replace(DOOR, **changes), check_mode=check)
@@ -181,9 +132,6 @@ class Fake:
         found = (path for path in self.root.rglob("*") if path.is_file())
         names = {str(path.relative_to(self.root)): path for path in found}
         return {name: path.read_text() for name, path in names.items() if name.startswith("etc/")}
-
-    def places(self) -> set[str]:
-        return {str(path.relative_to(self.root)) for path in self.path("etc/sparkmatrix").rglob("*") if path.is_dir()}
 
 
 @pytest.fixture
@@ -363,252 +311,38 @@ def test_an_authority_of_our_own(fake: Fake) -> None:
     assert len([line for line in fake.log if line.startswith("openssl req")]) == 4
 
 
+FILES = {"tls": "files", "certificate": "/etc/x/c.pem", "certificate_key": "/etc/x/k.pem"}
+
+
 def test_a_certificate_of_somebody_else_is_watched(fake: Fake) -> None:
-    files = {"tls": "files", "certificate": "/etc/x/c.pem", "certificate_key": "/etc/x/k.pem"}
     with pytest.raises(SparkError, match=r"/etc/x/c\.pem: the certificate is not there"):
-        fake.apply(**files)
+        fake.apply(**FILES)
     fake.write("/etc/x/c.pem", "c")
     fake.write("/etc/x/k.pem", "k")
-    fake.apply(**files)
-    assert f"systemctl enable --now {nginx.WATCH}.path" in fake.log
-    fake.apply()
-    assert f"systemctl disable --now {nginx.WATCH}.path" in fake.log
-    assert not fake.path(f"/etc/systemd/system/{nginx.WATCH}.path").exists()
+    fake.apply(**FILES)
+    watch = f"/etc/systemd/system/{nginx.WATCH}.path"
+    assert f"PartOf={nginx.UNIT}" in fake.read(watch) and f"{nginx.WATCH}.path" in fake.read(UNIT)
+    assert not fake.apply(**FILES).changed
+    assert fake.apply().action == "restarted"  # which stops the watch, too
+    assert not fake.path(watch).exists() and nginx.WATCH not in fake.read(UNIT)
 
 
-def test_a_certificate_that_nobody_watches_any_more(fake: Fake) -> None:
-    files = {"tls": "files", "certificate": "/etc/x/c.pem", "certificate_key": "/etc/x/k.pem"}
+def test_a_certificate_that_changed_while_nobody_watched(fake: Fake) -> None:
     fake.write("/etc/x/c.pem", "c")
     fake.write("/etc/x/k.pem", "k")
-    fake.apply(**files)
-    assert fake.watching and not fake.apply(**files).changed
-    # A run that was cut off, or somebody who stopped it: what was renewed meanwhile is loaded now.
-    fake.watching = False
-    assert fake.apply(check=True, **files).action == "reloaded" and not fake.watching
-    assert fake.apply(**files).action == "reloaded" and fake.watching
-    # Another kind of certificate that does not come up: the old one is watched again.
+    fake.apply(**FILES)
+    fake.write("/etc/x/c.pem", "another")
+    assert fake.apply(check=True, **FILES).action == "reloaded"
+    assert fake.apply(**FILES).action == "reloaded" and not fake.apply(**FILES).changed
+
+
+def test_a_changed_unit_that_does_not_come_up_is_started_as_it_was(fake: Fake) -> None:
+    fake.apply()
+    before = fake.tree()
     fake.deaf = True
     with pytest.raises(SparkError, match="what was there before is back"):
-        fake.apply(tls="own_ca")
-    assert fake.watching
-
-
-SIGNED: dict[str, Any] = {"tls": "acme", "tls_names": ("api.lab",), "acme": acme.Acme(agree_tos=True)}
-RENEWING = f"/etc/systemd/system/{acme.TIMER}"
-
-
-def test_a_certificate_of_an_authority(fake: Fake) -> None:
-    before = fake.tree()
-    with pytest.raises(SparkError, match="needs certbot, which is not installed"):
-        fake.apply(**SIGNED)
-    fake.write(acme.CERTBOT, "")
-    told = fake.apply(check=True, **SIGNED)
-    assert told.changed and told.action == "started" and fake.tree() == before and not fake.issued
-    done = fake.apply(**SIGNED)
-    assert done.action == "started" and fake.renewing and fake.issued == 1
-    assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp", "allow to 192.0.2.1 port 80 proto tcp"]
-    assert fake.path(acme.PLACE).stat().st_mode & 0o777 == 0o700
-    assert f"systemctl enable --now {nginx.WATCH}.path" in fake.log
-    assert not fake.apply(**SIGNED).changed and not fake.apply(check=True, **SIGNED).changed
-    # Somebody stopped the timer, or the last renewal has failed.
-    fake.renewing = False
-    assert fake.apply(**SIGNED).action == "reloaded" and fake.renewing and fake.issued == 2
-    fake.failed = True
-    assert fake.apply(**SIGNED).changed and fake.issued == 3
-    assert gateway_apply.remove(fake.node(), check_mode=True).changed and fake.renewing
-    gateway_apply.remove(fake.node())
-    assert fake.tree() == before and not fake.renewing and not fake.path(acme.PLACE).exists()
-
-
-def test_another_authority_and_none(fake: Fake) -> None:
-    fake.write(acme.CERTBOT, "")
-    fake.apply(**SIGNED)
-    other = acme.Acme("https://ca.lab/directory", agree_tos=True)
-    assert fake.apply(**{**SIGNED, "acme": other}).action == "restarted"
-    assert [str(fake.path(other.place))] == [str(one) for one in fake.path(acme.PLACE).iterdir()]
-    fake.deaf = True
-    with pytest.raises(SparkError, match="what was there before is back"):
-        fake.apply(burst=7)
-    assert fake.path(other.place).exists()
-    fake.deaf = False
-    fake.apply()
-    assert not fake.path(acme.PLACE).exists() and not fake.path(RENEWING).exists() and not fake.renewing
-
-
-@pytest.mark.parametrize("gone", [[], [RENEWING], [RENEWING, acme.SERVICE, acme.PLACE]])
-@pytest.mark.parametrize("absent", [False, True])
-def test_a_removal_that_was_cut_off(fake: Fake, gone: list[str], absent: bool) -> None:
-    fake.write(acme.CERTBOT, "")
-    fake.apply()
-    before = fake.tree()
-    fake.apply(**SIGNED)
-    for name in gone:
-        path = fake.path(name if name.startswith("/") else f"/etc/systemd/system/{name}")
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        fake.refuse = {f"disable --now {acme.TIMER}": "Unit file does not exist"}
-    if absent:
-        assert gateway_apply.remove(fake.node()).changed
-        assert not gateway_apply.remove(fake.node()).changed
-    else:
-        assert fake.apply().changed and fake.tree() == before
-        assert not fake.apply().changed
-    assert not fake.path("/var/lib/sparkmatrix/managed/gateway_acme.json").exists()
-
-
-def test_what_a_cut_off_removal_has_left_is_not_forgotten(fake: Fake) -> None:
-    fake.write(acme.CERTBOT, "")
-    fake.apply(**SIGNED)
-    manifest = fake.path("/var/lib/sparkmatrix/managed/gateway_acme.json")
-    kept = manifest.read_text()
-    fake.apply()
-    assert not manifest.exists() and not fake.apply().changed
-    manifest.write_text(kept)
-    assert fake.apply(check=True).changed and manifest.exists()
-    assert fake.apply().changed and not manifest.exists() and not fake.apply().changed
-
-
-def test_an_authority_that_refuses(fake: Fake) -> None:
-    fake.write(acme.CERTBOT, "")
-    fake.apply()
-    before = fake.tree()
-    fake.authority = "refuses"
-    with pytest.raises(SparkError, match=r"api\.lab: refused \(connection\)"):
-        fake.apply(**SIGNED)
-    assert fake.tree() == before and not fake.renewing and fake.active
-    fake.authority = "hangs"
-    with pytest.raises(SparkError, match="has not ended after 300 s"):
-        fake.apply(**SIGNED)
-    assert fake.tree() == before
-    fake.authority = "agrees"
-    fake.apply(**SIGNED)
-    fake.authority, fake.failed = "refuses", True
-    done = fake.apply(**SIGNED)
-    assert "the old one still counts" in " ".join(done.warnings) and not done.changed
-    # Other units and a certificate that counts: they stay, and the door goes on.
-    mail = {**SIGNED, "acme": dataclasses.replace(SIGNED["acme"], email="ops@lab.test")}
-    done = fake.apply(**mail)
-    assert done.changed and "the old one still counts" in " ".join(done.warnings)
-    assert acme.SERVICE in str(done.diff) and "ops@lab.test" in str(done.diff)
-    assert not fake.apply(**mail).changed
-    fake.covers = "DNS:www.lab"
-    with pytest.raises(SparkError, match="no certificate from"):
-        fake.apply(**mail)
-    fake.covers = "DNS:api.lab"
-    fake.refuse = {"-checkend": "it has run out"}
-    with pytest.raises(SparkError, match="no certificate from"):
-        fake.apply(**SIGNED)
-
-
-BROKEN: dict[str, dict[str, Any]] = {
-    "a configuration that nginx does not accept": {"refuse": {"/usr/sbin/nginx -t": "emerg: no"}},
-    "a certificate that nginx does not accept": {"refuse_signed": {"/usr/sbin/nginx -t": "emerg: no"}},
-    "nginx that does not take it up": {"deaf": True},
-    "a watch that does not start": {"refuse": {f"systemctl restart {gateway_apply.WATCH}": "no"}},
-    "an authority that refuses": {"authority": "refuses"},
-    "a timer that does not start": {"refuse": {f"systemctl enable --now {acme.TIMER}": "no"}},
-}
-STANDING: dict[str, dict[str, Any] | None] = {
-    "nothing": None,
-    "a plain door": {},
-    "a door of the same authority": {**SIGNED, "tls_names": ("www.lab",)},
-    "a door of another authority": {**SIGNED, "acme": acme.Acme("https://ca.lab/directory", agree_tos=True)},
-}
-
-
-@pytest.mark.parametrize("stopped", [False, True])
-@pytest.mark.parametrize("broken", BROKEN)
-@pytest.mark.parametrize("standing", STANDING)
-def test_what_is_refused_leaves_nothing_of_an_authority(fake: Fake, standing: str, broken: str, stopped: bool) -> None:
-    fake.write(acme.CERTBOT, "")
-    fake.names["www.lab"] = ["192.0.2.1"]
-    before = STANDING[standing]
-    if before is not None:
-        fake.apply(**before)
-    if stopped:
-        fake.renewing = False
-    fake.covers = "DNS:www.lab"  # until the next one is there
-    was = fake.tree(), fake.places(), fake.renewing, fake.active, fake.issued
-    for name, value in BROKEN[broken].items():
-        setattr(fake, name, value)
-    with pytest.raises(SparkError):
-        fake.apply(**SIGNED, burst=7)
-    assert (fake.tree(), fake.places(), fake.renewing, fake.active) == was[:4]
-    # What nginx does not accept whatever the certificate is costs none of the few that an authority gives.
-    unasked = "configuration" in broken or "authority" in broken
-    assert fake.issued == was[4] + (not unasked)
-    if broken == "a certificate that nginx does not accept" and before is not None:
-        assert fake.log[-1] == f"systemctl reload {nginx.UNIT}"
-
-
-def test_a_copy_of_what_was_there_is_kept_while_it_is_needed(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake.write(acme.CERTBOT, "")
-    fake.apply(**SIGNED)
-    place = SIGNED["acme"].place
-    fake.authority, fake.failed = "refuses", True
-    assert not fake.apply(**SIGNED).changed and not fake.path(f"{place}.before").exists()
-    # What an interruption has left is no account.
-    fake.authority = "agrees"
-    fake.write(f"{place}.before/live", "")
-    assert fake.apply(check=True, **SIGNED).changed
-    assert fake.apply(**SIGNED).changed and not fake.path(f"{place}.before").exists()
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    before = fake.tree()
-    fake.renewing = False
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "copytree", full)
-        with pytest.raises(SparkError, match="no copy can be kept of what is there"):
-            fake.apply(**SIGNED)
-    assert fake.tree() == before
-    certificate = gateway_certificate.Certificate(fake.node().machine, SIGNED["acme"], SIGNED["tls_names"], "")
-    assert certificate.obtain()
-    monkeypatch.setattr("os.rename", full)
-    with pytest.raises(SparkError, match=r"cannot be put back .*\.before: move them there"):
-        certificate.take_back()
-
-
-def test_names_that_lead_elsewhere(fake: Fake) -> None:
-    trust = acme.Acme(agree_tos=True, ca_certificate="/etc/none.pem")
-    with pytest.raises(SparkError) as caught:
-        fake.apply(tls="acme", tls_names=("api.lab", "none.lab"), acme=trust)
-    assert "none.lab of gateway_tls_names does not resolve" in str(caught.value)
-    assert "/etc/none.pem is not on this node" in str(caught.value)
-    fake.taken = [{"port": 80, "address": "0.0.0.0", "process": "nginx", "unit": "nginx.service"}]
-    with pytest.raises(SparkError, match=r"192\.0\.2\.1:80 is taken by nginx of nginx\.service"):
-        fake.apply(check=True, **SIGNED)
-
-
-def test_a_challenge_where_something_listens(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake.write(acme.CERTBOT, "")
-    ours = {"port": 80, "address": "192.0.2.1", "process": "nginx", "unit": nginx.UNIT}
-    fake.taken = [ours]
-    with pytest.raises(SparkError, match=r"held by the running door at 192\.0\.2\.1.*the old gateway_tls"):
-        fake.apply(**SIGNED)
-    # The door moves there, or a challenge is being answered.
-    assert fake.apply(check=True, port=80).changed
-    fake.taken = [{**ours, "unit": acme.SERVICE}]
-    assert fake.apply(check=True, **SIGNED).changed
-    fake.taken = [{**ours, "address": "127.0.0.1", "process": "caddy", "unit": None}]
-    assert fake.apply(check=True, **SIGNED).changed
-    # Two addresses fit: certbot answers at all.
-    addresses = ["192.0.2.1", "192.0.2.2"]
-    monkeypatch.setitem(LINKS[0], "addr_info", [{"local": one, "scope": "global"} for one in addresses])
-    fake.names = {"api.lab": addresses}
-    with pytest.raises(SparkError, match=r"0\.0\.0\.0:80 is taken by caddy at 127\.0\.0\.1"):
-        fake.apply(**SIGNED)
-
-
-def test_names_are_looked_up_as_this_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lookup(name: str, _port: None, **_kind: object) -> list[Any]:
-        if name == "none":
-            raise socket.gaierror("no")
-        return [(0, 0, 0, "", ("fe80::1%eth0", 0)), (0, 0, 0, "", ("10.0.0.1", 0)), (0, 0, 0, "", ("10.0.0.1", 0))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", lookup)
-    assert gateway_certificate.resolve("none") == []
-    assert gateway_certificate.resolve("n") == ["10.0.0.1", "fe80::1"]
+        fake.apply(limit_nofile=9999)
+    assert fake.tree() == before and fake.log[-1] == f"systemctl restart {nginx.UNIT}"
 
 
 def test_the_running_configuration_is_asked_over_its_socket(tmp_path: Path) -> None:

@@ -52,9 +52,7 @@ def test_sockets_of_one_port(one: str, other: str, collide: bool) -> None:
 def test_a_plain_door_is_accepted():
     assert g.problems(DOOR) == []
     # The port of an engine on another node is free here.
-    signed = g.Acme(agree_tos=True, port=8001)
     assert g.problems(dataclasses.replace(SEVERAL, local_port=8001)) == []
-    assert g.problems(dataclasses.replace(SEVERAL, tls="acme", tls_names=("a.lab",), acme=signed)) == []
     assert (
         g.problems(door(listen=("lo", "::"), tls="own_ca", tls_names=("api.lab", "10.0.0.1"), allow_from=("10/8",)[:0]))
         == []
@@ -78,9 +76,7 @@ def test_a_plain_door_is_accepted():
         ({"paths": ("/v1/a;b",)}, "gateway_paths has '/v1/a;b'"),
         ({"max_request_mib": 0}, "gateway_max_request_mib is 0, expected 1 to 1024"),
         ({"timeout_s": 1}, "gateway_timeout_s is 1, expected 60 to 86400"),
-        ({"tls": "both"}, "gateway_tls is 'both', expected one of off, own_ca, files, acme"),
-        ({"tls": "acme", "tls_names": ("a.lab",)}, "gateway_acme_agree_tos is false"),
-        ({"tls": "acme", "acme": g.Acme(port=8000)}, "gateway_acme_port is 8000, which the port of the engine chat is"),
+        ({"tls": "both"}, "gateway_tls is 'both', expected one of off, own_ca, files"),
         ({"tls": "files"}, "gateway_tls_certificate is ''"),
         ({"tls_names": ("a b",)}, "gateway_tls_names has 'a b'"),
         ({"allow_from": ("x",)}, "gateway_allow_from has 'x'"),
@@ -178,7 +174,7 @@ def test_addresses_of_the_node():
 )
 def test_firewall(changes, expected):
     wanted = door(**changes)
-    assert g.firewall(wanted, g.resolve(wanted, NETWORK)) == expected
+    assert g.firewall(g.resolve(wanted, NETWORK), wanted.allow_from) == expected
 
 
 def test_keys_in_the_open_are_warned_of():
@@ -288,7 +284,8 @@ def test_certificates_of_others_are_copied_and_watched():
     text = g.unit_text(wanted)
     assert text.count("/etc/x/key.pem /run/sparkmatrix-gateway/tls.key") == 2
     assert "PathChanged=/etc/x/cert.pem\nPathChanged=/etc/x\n" in g.watch_units(wanted)[f"{g.WATCH}.path"]
-    assert g.watch_units(DOOR) == {}
+    assert f"Wants=network-online.target {g.WATCH}.path\n" in text
+    assert g.watch_units(DOOR) == {} and g.WATCH not in g.unit_text(DOOR)
 
 
 def test_names_of_the_certificate():
@@ -308,20 +305,3 @@ def test_the_description_is_one_that_the_probe_reads(tmp_path):
     assert json.loads(g.description(SEVERAL, []))["models"] == ["tiny", "bge-m3"]
     only = door(listen=())
     assert json.loads(g.description(only, g.resolve(only, NETWORK)))["endpoints"] == ["http://127.0.0.1:8081/v1"]
-
-
-def test_where_an_authority_comes_in():
-    wanted = door(listen=("enP7s7", "lo"), tls="acme", acme=g.Acme(allow_from=("198.51.100.7",)))
-    listeners = g.resolve(wanted, NETWORK)
-    assert g.challenged(listeners, DOOR, "") == []
-    assert [one.where for one in g.challenged(listeners, wanted, "192.0.2.1")] == ["192.0.2.1:80"]
-    everywhere = g.challenged(listeners, wanted, "")
-    assert [one.where for one in everywhere] == ["192.0.2.1:80", "[2001:db8::1]:80"]
-    assert g.firewall(wanted, listeners, everywhere) == [
-        "allow to 192.0.2.1 port 8443 proto tcp",
-        "allow to 2001:db8::1 port 8443 proto tcp",
-        "allow from 198.51.100.7 to 192.0.2.1 port 80 proto tcp",
-    ]
-    assert g.own_addresses(listeners, NETWORK) == ["192.0.2.1", "2001:db8::1"]
-    assert g.own_addresses(g.resolve(door(listen=("::",)), NETWORK), NETWORK) == ["2001:db8::1"]
-    assert f"PathChanged={wanted.acme.place}/live/door/fullchain.pem" in g.watch_units(wanted)[f"{g.WATCH}.path"]

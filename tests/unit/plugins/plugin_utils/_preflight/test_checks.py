@@ -354,7 +354,6 @@ def test_ports_of_the_door_count_where_there_is_one():
 
 
 DOOR = {"gateway_listen": ["10.0.0.1"], "gateway_port": 443}
-SIGNED = {**DOOR, "gateway_tls": "acme"}
 
 
 @pytest.mark.parametrize(
@@ -374,11 +373,6 @@ SIGNED = {**DOOR, "gateway_tls": "acme"}
         ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "127.0.0.1", ""),
         ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "fe80::1", ""),
         ({**DOOR, "gateway_listen": ["eth9"]}, 443, "127.0.0.1", "gateway_port"),
-        (SIGNED, 80, "127.0.0.1", ""),
-        (SIGNED, 80, "10.0.0.1", "gateway_acme_port"),
-        (SIGNED, 80, "0.0.0.0", "gateway_acme_port"),
-        ({**SIGNED, "gateway_acme_port": 8080}, 80, "0.0.0.0", ""),
-        ({**SIGNED, "gateway_listen": ["lo", "10.0.0.1"]}, 80, "127.0.0.1", ""),
     ],
 )
 def test_a_port_of_the_door_is_taken_at_an_address(settings, port, address, taken):
@@ -444,9 +438,6 @@ def test_ports_of_services_count_where_they_listen():
         ({"gateway_port": 29550}, "gateway_port is 29550, which is the port of vLLM's data parallel ranks, too"),
         ({"gateway_port": 7000, "fabric_bandwidth_port": 7000}, "gateway_port is 7000, which is fabric_bandwidth_port"),
         ({"engine_services": [{"name": "a"}, {"name": "b", "port": 8081}]}, "gateway_local_port is 8081, the engine's"),
-        ({"gateway_tls": "acme", "gateway_acme_port": 8265}, "gateway_acme_port is 8265, which is ray_dashboard_port"),
-        ({"gateway_tls": "acme"}, "gateway_acme_agree_tos is false"),
-        ({"gateway_tls": "acme", "gateway_acme_port": "8443"}, "gateway_acme_port is 8443"),
     ],
 )
 def test_settings_of_the_door(settings, says):
