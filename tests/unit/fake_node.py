@@ -242,6 +242,7 @@ class FakeNode:
             if not path.exists():
                 return Completed(10, "", "unknown connection")
             self._apply_file(argv[-1], json.loads(path.read_text()))
+            self.write(f"/proc/sys/net/ipv6/conf/{argv[-1]}/disable_ipv6", "0\n")  # as it does when it activates
             return Completed(0)
         (self.nm_managed.add if argv[-1] == "yes" else self.nm_managed.discard)(argv[3])
         return Completed(0)

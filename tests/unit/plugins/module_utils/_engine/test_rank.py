@@ -308,8 +308,13 @@ def test_the_command(tmp_path, monkeypatch, capsys, systemd):
     monkeypatch.setattr(r, "Node", lambda _ranks: node)
     assert r.run(parser.parse_args(["status", "--config", str(path)])) == 0
     assert "units" in json.loads(capsys.readouterr().out)
-    for action in ("start", "stop", "kill"):
+    systemd.stubborn = {RAY}
+    for action, state in (("kill", "failed"), ("start", "active")):
         assert r.run(parser.parse_args([action, "--config", str(path)])) == 0
+        assert systemd.states[RAY] == state, action
+    systemd.stubborn = set()
+    assert r.run(parser.parse_args(["stop", "--config", str(path)])) == 0
+    assert systemd.states[RAY] == "inactive"
 
     def gone(_node):
         raise BrokenPipeError

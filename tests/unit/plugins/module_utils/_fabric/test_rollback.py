@@ -486,6 +486,8 @@ def test_networkmanager_configures(node: FakeNode) -> None:
     outcome = apply(node, replace(by_nm(), fact=wanted(**NEXT).fact), hold=True)
     assert restore(machine(node), outcome.transaction) == []
     assert node.state()[A] == (9000, True, ["192.168.100.10/24"])
+    # Its activation has turned IPv6 on, which the rollback takes back, too.
+    assert node.read(f"/proc/sys/net/ipv6/conf/{A}/disable_ipv6") == "1\n"
     apply(node, NOTHING)
     assert snapshot(node) == before
 

@@ -80,6 +80,12 @@ class Fake:
         for part, message in self.refuse.items():
             if part in line:
                 return Completed(1, "", message)
+        if line.startswith(f"{nginx.NGINX} -t"):
+            conf = Path(argv[argv.index("-c") + 1]).read_text()
+            absent = [
+                path for path in re.findall(r"ssl_certificate(?:_key)? ([^;]+);", conf) if not Path(path).exists()
+            ]
+            return Completed(1, "", f"emerg: cannot load {absent}") if absent else Completed(0)
         if argv[0] == "ip":
             return Completed(0, json.dumps(LINKS))
         if argv[0] == "openssl":

@@ -64,6 +64,14 @@ def test_one_joins_and_nobody_else_is_touched():
     assert change.summary == ("rank 0: a stays", "rank 1: b stays", "rank 2: c joins")
 
 
+def test_a_machine_that_has_a_key_its_peers_know_is_the_same_machine():
+    look = {"host_keys": ["ssh-ed25519 NEW", "ssh-rsa R"], "known_hosts": "a ssh-ed25519 A\nb ssh-rsa R\n"}
+    nodes = {"a": member(0, {**look, "host_keys": ["ssh-ed25519 A"]}), "b": member(1, look)}
+    assert compare("replace", nodes).replaced == ()
+    nodes["b"] = member(1, {**look, "host_keys": ["ssh-ed25519 NEW"]})
+    assert compare("replace", nodes).replaced == ("b",)
+
+
 def test_a_renumbered_node_is_refused():
     nodes = cluster("a", "b")
     nodes["b"] = Member(5, frozenset({"k-b"}), "b", 1, nodes["a"].known)
