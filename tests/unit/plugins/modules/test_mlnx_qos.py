@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import simulated
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
 from ansible_collections.sparkmatrix.cluster.plugins.modules import mlnx_qos
@@ -591,7 +592,7 @@ def test_diff(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-# --- with the simulated command of the lab, run as a real process ---
+# --- with the simulated command of the lab ---
 
 
 @pytest.fixture
@@ -606,6 +607,14 @@ def lab(node: Path, sysfs: SysfsTree, tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tools / "mlnx_qos").stat().st_mode & stat.S_IXUSR
     monkeypatch.setenv("SIM_ROOT", str(sim))
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    run_command = AnsibleModule.run_command
+
+    def in_this_process(module: AnsibleModule, argv: list[str], **options: Any) -> tuple[int, str, str]:
+        if Path(argv[0]).name == "mlnx_qos":
+            return simulated.mlnx_qos(argv[1:], sim)
+        return run_command(module, argv, **options)
+
+    monkeypatch.setattr(AnsibleModule, "run_command", in_this_process)
     (sim / "qos").mkdir()
     return sim / "qos" / f"{PORT}.json"
 
@@ -729,12 +738,12 @@ def test_lab_without_rate_limits(lab: Path) -> None:
 )
 def test_lab_command(lab: Path, arguments: list[str], code: int, output: str | None) -> None:
     """What the simulated command says where the real one was seen to say it."""
-    done = subprocess.run(["mlnx_qos", *arguments], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (code, FACTORY if output is None else output)
-    assert done.stderr == ""
+    found = simulated.mlnx_qos(arguments, lab.parents[1])
+    assert found == (code, FACTORY if output is None else output, "")
 
 
 def test_lab_unknown_option(lab: Path) -> None:
+    """As a process of its own, as on a node."""
     done = subprocess.run(["mlnx_qos", "--bogus"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "Usage: mlnx_qos -i <interface> [options]\n\nmlnx_qos: error: no such option: --bogus\n"

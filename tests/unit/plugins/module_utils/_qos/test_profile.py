@@ -9,12 +9,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import simulated
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
@@ -26,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from module_runner import run_module
 
-TOOL = Path(__file__).parents[5] / "tests/lab/tools/mlnx_qos"
+TOOL = simulated.MLNX_QOS
 HALVES = ["enP2p1s0f0np0", "enp1s0f0np0"]
 FACTORY = ("pcp", [0, 0, 0, 0, 0, 0, 0, 0])
 ROCE = ("dscp", [0, 0, 0, 1, 0, 0, 0, 0])
@@ -74,14 +72,7 @@ class Spark(qos_profile.Node):
                 f"Wants={link.name}" for link in Path(self.root).rglob("*.device.wants/*") if link.is_symlink()
             )
             return Completed(0)
-        done = subprocess.run(
-            [sys.executable, *argv],
-            env={**os.environ, "SIM_ROOT": str(self.sim)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return Completed(done.returncode, done.stdout, done.stderr)
+        return Completed(*simulated.mlnx_qos(argv[1:], self.sim))
 
     def set(self, name, **values):
         file = self.sim / "qos" / f"{name}.json"

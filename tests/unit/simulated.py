@@ -1,0 +1,34 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The lab's simulated tools, run in this process: a process of their own takes ten times as long."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+MLNX_QOS = Path(__file__).parents[1] / "lab/tools/mlnx_qos"
+
+
+def mlnx_qos(arguments: Sequence[str], root: Path) -> tuple[int, str, str]:
+    """Exit code, output and errors; ``root``: where it keeps its settings."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (
+        mock.patch.dict(os.environ, SIM_ROOT=str(root)),
+        mock.patch.object(sys, "argv", [str(MLNX_QOS), *arguments]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            runpy.run_path(str(MLNX_QOS), run_name="__main__")
+        except SystemExit as exc:
+            code = int(exc.code or 0)
+    return code, out.getvalue(), err.getvalue()
