@@ -55,6 +55,8 @@ VLLM_PARTS = (
     "utils",
     "v1/attention/backends",
 )
+# How many parts of a version decide, where not two: every release of SGLang (0.5.x) changes options.
+PARTS = {"sglang": {"parts": 3}}
 ALSO = {"--mm-processor-device": ["cuda"]}
 
 
@@ -414,12 +416,12 @@ def make(engine: str, version: str, tree: pathlib.Path) -> dict[str, Any]:
         "tensorrt-llm": lambda tree: click_options(tree / "tensorrt_llm/commands/serve.py", "serve", {}),
         "ray": lambda tree: click_options(tree / "ray/scripts/scripts.py", "start", {}),
     }
-    return {"engine": engine, "version": version, **makers[engine](tree)}
+    return {"engine": engine, "version": version, **PARTS.get(engine, {}), **makers[engine](tree)}
 
 
 def dump(table: Mapping[str, Any]) -> str:
     """JSON with one option per line, so that a new version shows as a small difference."""
-    lines = [f' "{key}": {json.dumps(value)}' for key, value in table.items() if isinstance(value, str)]
+    lines = [f' "{key}": {json.dumps(value)}' for key, value in table.items() if isinstance(value, (str, int))]
     for key, value in table.items():
         if isinstance(value, dict):
             inner = ",\n".join(f"  {json.dumps(name)}: {json.dumps(kind)}" for name, kind in value.items())

@@ -254,7 +254,6 @@ plans:
     container: {description: 'The Compose file of this host, C(file) and C(text), and names.', type: dict}
     mounts: {description: Paths of the node in the container., type: list, elements: dict}
     patches: {description: Files of the node over files of the image., type: list, elements: dict}
-    not_started: {description: What of this plan this release does not start yet., type: list, elements: str}
     parallel: {description: 'C(tensor), C(pipeline), C(data) sizes and C(expert), with a C(reason).', type: dict}
     expectation: {description: 'Tokens per second of one stream, C(low) to C(high), and published figures.', type: dict}
     not_pinned: {description: What may change under the same name., type: list, elements: str}

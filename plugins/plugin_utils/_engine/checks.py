@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
@@ -19,31 +19,26 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import (
     LAUNCHES,
-    MODULES,
     Job,
     Wishes,
     fit,
     share_of_node,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import vllm
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 
 GIB = memory_fit.GIB
 WHERE = "engine plan"
-LAUNCHER_GOES_ON = ("1.0.", "1.1.", "1.2.")  # of TensorRT-LLM
-
 MIN_PORT, MAX_PORT = 1024, 65535
 MIN_OBJECT_STORE = 80 * 1024**2  # Ray takes no less
 MAX_FREE_GIB = 122  # all that a Spark has
 
-TITLE_PREFIX = "VLLM_PROCESS_NAME_PREFIX"  # see _rank_processes.TITLES
 # Each node's own; a value for all nodes would be wrong on all but one.
 PER_NODE = frozenset(
     {
-        "VLLM_HOST_IP",
         "NCCL_SOCKET_IFNAME",
         "GLOO_SOCKET_IFNAME",
         "TP_SOCKET_IFNAME",
@@ -113,7 +108,7 @@ def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact]) -> list[Finding
 
 def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
     words = [
-        ("engine_name", name, tuple(MODULES)),
+        ("engine_name", name, tuple(ENGINES)),
         ("engine_launch", wishes.launch, LAUNCHES),
         ("engine_runtime", wishes.runtime, ("", "venv", "container")),
         ("engine_profile", wishes.profile, ("", *profiles.PROFILES)),
@@ -182,7 +177,7 @@ def check_ports(job: Job) -> list[Finding]:
     ]
     used = ports[2:] if job.backend == "ray" else ports[1:2] if job.several else []
     if job.parallel and job.parallel.data > 1:
-        used.append(("the port of vLLM's data parallel ranks", vllm.DATA_PARALLEL_RPC_PORT))
+        used.append((f"the port of {job.engine.label}'s data parallel ranks", job.engine.replica_port))
     for where, port in used:
         if port in taken:
             findings.append(Finding(taken[port], f"{port} is {where}, too", "Choose another"))
@@ -194,26 +189,33 @@ def _outside(where: str, value: float, allowed: str) -> Finding:
     return Finding(where, f"{value} is out of its range", f"Use {allowed}")
 
 
+def _able(word: str) -> str:
+    """Which engines can do it: a device or a task."""
+    return f"Use {' or '.join(name for name, engine in ENGINES.items() if word in (*engine.devices, *engine.tasks))}"
+
+
 def check_engine(job: Job) -> list[Finding]:
-    recipe, name = job.recipe, job.spec.name
+    recipe, name = job.recipe, job.engine.name
     findings = []
     if job.settings.unsupported:
         findings.append(
-            Finding(job.where, f"{job.spec.label} cannot serve it: {job.settings.unsupported}", f"Use {recipe.engine}")
+            Finding(
+                job.where, f"{job.engine.label} cannot serve it: {job.settings.unsupported}", f"Use {recipe.engine}"
+            )
         )
     if recipe.settings(name) is None:
         findings.append(
             Finding(
                 job.where,
-                f"it says nothing about {job.spec.label}, so only common settings are used",
+                f"it says nothing about {job.engine.label}, so only common settings are used",
                 f"The recipe was made for {recipe.engine}",
                 severity="warning",
             )
         )
-    if recipe.device == "cpu" and name != "vllm":
-        findings.append(Finding(job.where, f"{job.spec.label} does not run on CPUs here", "Use vllm"))
-    if recipe.task != "generate" and name != "vllm":
-        findings.append(Finding(job.where, f"{job.spec.label} is started for tokens only here", "Use vllm"))
+    if recipe.device not in job.engine.devices:
+        findings.append(Finding(job.where, f"{job.engine.label} does not run on CPUs here", _able("cpu")))
+    if recipe.task not in job.engine.tasks:
+        findings.append(Finding(job.where, f"{job.engine.label} is started for tokens only here", _able(recipe.task)))
     if job.wishes.model and not job.shaped and recipe.device == "gpu":
         findings.append(
             Finding(
@@ -229,12 +231,14 @@ def check_engine(job: Job) -> list[Finding]:
         findings.append(
             Finding("engine_context", f"{job.context} is above the model's {limit} tokens", f"Use at most {limit}")
         )
-    if job.wishes.launch == "ray" and name != "vllm":
-        findings.append(Finding("engine_launch", f"{job.spec.label} is not started over Ray here", "Use auto"))
+    if job.wishes.launch == "ray" and not job.engine.over_ray:
+        findings.append(Finding("engine_launch", f"{job.engine.label} is not started over Ray here", "Use auto"))
     return findings
 
 
 def check_environment(environment: Mapping[str, str]) -> list[Finding]:
+    per_node = PER_NODE.union(*(engine.per_node for engine in ENGINES.values()))
+    refused = {name: why for engine in ENGINES.values() for name, why in engine.refused_environment.items()}
     findings = []
     for name in sorted(environment):
         if not systemd.NAME.match(name):
@@ -247,16 +251,12 @@ def check_environment(environment: Mapping[str, str]) -> list[Finding]:
             )
         elif "\0" in environment[name]:
             findings.append(Finding("engine_environment", f"{name} holds a NUL character", "Take it out"))
-        elif name in PER_NODE:
+        elif name in per_node:
             findings.append(
                 Finding("engine_environment", f"{name} differs from node to node", "Leave it out: the plan sets it")
             )
-        elif name == TITLE_PREFIX:
-            findings.append(
-                Finding(
-                    "engine_environment", f"{name} renames the ranks, and the keeper finds them by name", "Leave it out"
-                )
-            )
+        elif name in refused:
+            findings.append(Finding("engine_environment", f"{name} {refused[name]}", "Leave it out"))
         elif looks_secret(name):
             findings.append(
                 Finding(
@@ -270,7 +270,7 @@ def check_environment(environment: Mapping[str, str]) -> list[Finding]:
 
 def check_runtime(job: Job) -> list[Finding]:
     """What the recipe or the user names for the other way to run an engine than the one that is used."""
-    recipe, spec = job.recipe, job.spec
+    recipe, engine = job.recipe, job.engine
     findings = []
     if job.runtime == "container" and job.settings.requirements:
         findings.append(
@@ -291,13 +291,13 @@ def check_runtime(job: Job) -> list[Finding]:
             )
         )
     if job.runtime == "venv" and not any(
-        kinds_base.distribution(item) in spec.distributions for item in job.requirements
+        kinds_base.distribution(item) in engine.distributions for item in job.requirements
     ):
-        line = f"{spec.distributions[0]}=={option_tables.versions(spec.name)[-1]}"
+        line = f"{engine.distributions[0]}=={option_tables.versions(engine.name)[-1]}"
         findings.append(
             Finding(
                 "engine_venv_requirements",
-                f"none of them brings {spec.label}: {', '.join(job.requirements) or 'there are none'}",
+                f"none of them brings {engine.label}: {', '.join(job.requirements) or 'there are none'}",
                 f"Require {line}, and nothing of another engine, in an environment of its own (engine_venv_path),"
                 " or set engine_runtime: container",
             )
@@ -337,56 +337,18 @@ def check_ray(job: Job) -> list[Finding]:
 
 def check_startable(job: Job, parallel: parallelism.Parallel) -> list[Finding]:
     """What this release plans and does not start yet: an error where it should be started, else a warning."""
-    reasons = not_startable(job, parallel)
-    if not reasons:
+    reason = job.engine.not_started(job.backend, job.runtime, parallel)
+    if reason is None:
         return []
-    remedy = "Set engine_runtime: container"
-    if parallel.data > 1:
-        remedy = "Set engine_launch: auto"
-        remedy = remedy if parallel.replicas_of_one else parallelism.instead_of_replicas(parallel)
+    what, remedy = reason
     return [
         Finding(
             WHERE,
-            f"this release plans, and does not start, {' and '.join(reasons)}",
+            f"this release plans, and does not start, {what}",
             f"{remedy}. playbooks/plan.yml prints the plan all the same",
             severity="warning" if job.wishes.only_print else "error",
         )
     ]
-
-
-def not_startable(job: Job, parallel: parallelism.Parallel) -> list[str]:
-    reasons = []
-    if job.backend == "mpi" and job.runtime != "container":
-        reasons.append("TensorRT-LLM over several nodes from Python environments (engine_runtime: container does)")
-    if parallel.data > 1 and job.backend == "ray":
-        reasons.append("replicas over Ray")
-    return reasons
-
-
-def check_launcher(job: Job, argv: Sequence[str]) -> list[Finding]:
-    """What trtllm-llmapi-launch makes of the command line of the head."""
-    if job.backend != "mpi":
-        return []
-    findings = [
-        Finding(
-            job.where,
-            f"trtllm-llmapi-launch would take {word!r} apart at its spaces",
-            "Choose a value without spaces, or put it into a file",
-        )
-        for word in argv
-        if len(word.split()) != 1
-    ]
-    if job.version.startswith(LAUNCHER_GOES_ON):
-        findings.append(
-            Finding(
-                "engine_image",
-                f"the launcher of TensorRT-LLM {job.version} goes on when trtllm-serve has failed, which then shows"
-                " after engine_ready_timeout_s only",
-                "Over several nodes use an image of the 1.4 line",
-                severity="warning",
-            )
-        )
-    return findings
 
 
 def _check_available(job: Job, share: float, total: int) -> list[Finding]:

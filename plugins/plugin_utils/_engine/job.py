@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import ModuleType
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism, profiles
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import sglang, tensorrt_llm, vllm
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Spec
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft, Recipe, Settings
@@ -23,12 +22,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render
 
 GIB = memory_fit.GIB
 
-MODULES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "tensorrt-llm": tensorrt_llm}
 LAUNCHES = ("auto", "ray", "native")
-# Tokens that are computed in one step, by engine: the option, and what it is when nobody sets it.
-BATCHED = {"vllm": "max-num-batched-tokens", "sglang": "chunked-prefill-size", "tensorrt-llm": "max_num_tokens"}
-DEFAULT_BATCHED = 8192
-KV_DTYPE = {"vllm": "kv-cache-dtype", "sglang": "kv-cache-dtype", "tensorrt-llm": "kv_cache_dtype"}
+DEFAULT_BATCHED = 8192  # tokens that are computed in one step when nobody sets them
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Job:
     recipe: Recipe
     wishes: Wishes
     ordered: tuple[FabricFact, ...]  # by rank; the first is the head
-    spec: Spec
+    engine: Engine
     settings: Settings
     profile: profiles.Profile | None
     options: Mapping[str, Any]
@@ -105,18 +100,16 @@ class Job:
 
     @property
     def user(self) -> kinds_base.User:
-        return kinds_base.User(kinds_base.merge(self.spec, {}, self.wishes.options), self.wishes.environment)
+        return kinds_base.User(kinds_base.merge(self.engine, {}, self.wishes.options), self.wishes.environment)
 
     @property
     def draft(self) -> Draft | None:
         """The recipe's, unless the options bring one."""
-        own = {"speculative-config", "speculative_config"} & set(self.options)
-        return None if own else self.recipe.draft
+        return None if self.engine.draft_option in self.options else self.recipe.draft
 
     @property
     def runtime(self) -> str:
-        """A Python environment for vLLM unless told otherwise; the other engines come as containers."""
-        return self.wishes.runtime or self.recipe.runtime or ("venv" if self.spec.name == "vllm" else "container")
+        return self.wishes.runtime or self.recipe.runtime or self.engine.runtime
 
     @property
     def requirements(self) -> list[str]:
@@ -126,31 +119,23 @@ class Job:
     def image(self) -> str:
         if self.runtime != "container":
             return ""
-        return self.wishes.image or self.settings.image or self.spec.image
+        return self.wishes.image or self.settings.image or self.engine.image
 
     @property
     def version(self) -> str:
         """``major.minor.patch`` of the engine, or an empty text."""
         if self.runtime == "venv":
-            return kinds_base.pinned(self.requirements, self.spec.distributions)
+            return kinds_base.pinned(self.requirements, self.engine.distributions)
         own = "" if self.wishes.image else self.settings.version
-        return own or str(MODULES[self.spec.name].image_version(self.image))
+        return own or self.engine.image_version(self.image)
 
     @property
     def backend(self) -> str:
         """How the ranks find each other."""
         if not self.several:
             return "single"
-        if self.spec.name == "tensorrt-llm":
-            return "mpi"
-        if self.spec.name == "sglang":
-            return "native"
-        # Replicas of one node each need no Ray to find their GPU; images seldom have one, and never ours.
-        if self.wishes.launch == "auto" and (
-            self.runtime == "container" or (self.parallel and self.parallel.replicas_of_one)
-        ):
-            return "native"
-        return "native" if self.wishes.launch == "native" else "ray"
+        replicas = bool(self.parallel and self.parallel.replicas_of_one)
+        return self.engine.backend(self.wishes.launch, self.runtime, replicas)
 
     @property
     def context(self) -> int:
@@ -169,19 +154,19 @@ def make_job(
     name: str,
     shape: tuple[Architecture, Weights | None] | None,
 ) -> Job:
-    spec: Spec = MODULES[name].SPEC
+    engine = ENGINES[name]
     settings = recipe.settings(name) or Settings()
     profile = profiles.PROFILES.get(wishes.profile)
-    of_profile: dict[str, Any] = dict(profile.options.get(name, {})) if profile else {}
+    of_profile = dict(engine.profile_options.get(wishes.profile, {}))
     if profile and profile.batched and recipe.device == "gpu":
-        of_profile[BATCHED[name]] = profile.batched
-    options = kinds_base.merge(spec, {**of_profile, **kinds_base.merge(spec, settings.options, {})}, wishes.options)
+        of_profile[engine.batched_option] = profile.batched
+    options = kinds_base.merge(engine, {**of_profile, **kinds_base.merge(engine, settings.options, {})}, wishes.options)
     architecture, weights = shape or (recipe.architecture, None)
     return Job(
         recipe=recipe,
         wishes=wishes,
         ordered=tuple(sorted(facts.values(), key=lambda fact: fact.rank)),
-        spec=spec,
+        engine=engine,
         settings=settings,
         profile=profile,
         options=options,
@@ -194,23 +179,16 @@ def make_job(
 
 
 def _load(job: Job, data: int = 1) -> memory_fit.Load:
-    batched = job.options.get(BATCHED[job.spec.name], DEFAULT_BATCHED)
+    batched = job.options.get(job.engine.batched_option, DEFAULT_BATCHED)
     draft = job.recipe.draft
     return memory_fit.Load(
         job.context,
         -(-job.concurrency // data),
-        _kv_dtype(job),
+        job.engine.kv_dtype(job.options),
         batched=batched if isinstance(batched, int) else DEFAULT_BATCHED,
         drafted=draft.tokens if draft else 0,
         draft_layers=draft.layers if draft else 0,
     )
-
-
-def _kv_dtype(job: Job) -> str:
-    # TensorRT-LLM 1.2 has it in its file only.
-    nested = job.options.get("kv_cache_config")
-    fallback = nested.get("dtype", "auto") if isinstance(nested, Mapping) else "auto"
-    return str(job.options.get(KV_DTYPE[job.spec.name], fallback))
 
 
 def share_of_node(job: Job, total: int) -> float:
@@ -239,7 +217,7 @@ def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> 
         draft=int(draft.weights_gb * 1e9 / parallel.tensor) if draft else 0,
         object_store=wishes.ray.object_store_bytes if job.backend == "ray" else 0,
         beside=beside + wishes.others * memory_fit.ENGINE_HOST,
-        eager=bool(job.options.get("enforce-eager") or job.options.get("disable-cuda-graph")),
+        eager=bool(job.options.get(job.engine.eager_option)),
     )
 
 
@@ -255,4 +233,4 @@ def split(job: Job, memory: Mapping[str, int]) -> tuple[parallelism.Parallel | N
     if asked.throughput and recipe.device == "gpu":
         whole = fit(job, parallelism.Parallel(1, 1, "", len(job.ordered)), memory).verdict != "does not fit"
         asked = replace(asked, whole_on_one=whole)
-    return parallelism.choose(job.architecture, len(job.ordered), asked, job.spec.name)
+    return parallelism.choose(job.architecture, len(job.ordered), asked, job.engine)

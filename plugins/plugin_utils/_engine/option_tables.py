@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 DIRECTORY = Path(__file__).resolve().parent / "versions"
-# How many parts of a version decide: every release of SGLang (0.5.x) changes options, patch releases of others do not.
-PARTS = {"sglang": 3}
 _NUMBERS = {
     "int": re.compile(r"^[+-]?\d+$"),
     "float": re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"),
@@ -43,6 +41,7 @@ class Table:
     values: Mapping[str, Sequence[str]]
     environment: Sequence[str] = ()
     source: str = ""
+    parts: int = 2  # of a version that decide; patch releases of most engines change no options
 
     def long_name(self, spelling: str) -> str:
         """The long name of a spelling, for flags also of the opposite, or an empty text."""
@@ -62,19 +61,20 @@ class Table:
         return {**kept, **{other: name for name, other in self.opposites.items()}}
 
 
-def matching(engine: str, version: str) -> str:
+def matching(version: str, parts: int) -> str:
     """The part of a version that decides which table is right."""
-    return ".".join(version.split("+", maxsplit=1)[0].split(".")[: PARTS.get(engine, 2)])
+    return ".".join(version.split("+", maxsplit=1)[0].split(".")[:parts])
 
 
 @functools.cache
 def load(engine: str, version: str) -> Table | None:
     """The table for a version such as ``0.33.0`` or ``0.33``; nothing where there is none."""
-    wanted = matching(engine, version)
-    for known in versions(engine):
-        if version and matching(engine, known) == wanted:
-            document = json.loads((DIRECTORY / f"{engine}-{known}.json").read_text(encoding="utf-8"))
-            return Table(**document)
+    for known in versions(engine) if version else ():
+        if matching(known, 2) != matching(version, 2):
+            continue
+        table = Table(**json.loads((DIRECTORY / f"{engine}-{known}.json").read_text(encoding="utf-8")))
+        if matching(known, table.parts) == matching(version, table.parts):
+            return table
     return None
 
 

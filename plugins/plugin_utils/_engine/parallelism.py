@@ -12,15 +12,21 @@ hold whole blocks (vllm issues 54178 and 25292). Sources: vLLM 0.33, SGLang 0.5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
 
-ENGINES = ("vllm", "sglang", "tensorrt-llm")
 VOCABULARY_PADDING = 64
 Problem = tuple[str, str]  # (found, remedy)
+
+
+class Splits(Protocol):
+    """What an engine says about it: :class:`_engine.kinds.base.Engine`."""
+
+    name: str
+    replicas: bool
+    uneven_experts: bool
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Asked:
 
 
 def choose(
-    model: Architecture, nodes: int, asked: Asked | None = None, engine: str = "vllm"
+    model: Architecture, nodes: int, asked: Asked | None, engine: Splits
 ) -> tuple[Parallel | None, list[Problem]]:
     """Pick the sizes, or check those that were asked for."""
     asked = asked or Asked()
@@ -65,7 +71,7 @@ def choose(
     return _computed(model, nodes, asked, engine)
 
 
-def _checked(model: Architecture, nodes: int, asked: Asked, engine: str) -> tuple[Parallel | None, list[Problem]]:
+def _checked(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> tuple[Parallel | None, list[Problem]]:
     data = asked.data or 1
     tensor = asked.tensor or max(1, nodes // (asked.pipeline or 1) // data)
     pipeline = asked.pipeline or max(1, nodes // tensor // data)
@@ -92,7 +98,7 @@ def _checked(model: Architecture, nodes: int, asked: Asked, engine: str) -> tupl
     return Parallel(tensor, pipeline, f"{''.join(parts)}: as asked for.", data, expert), []
 
 
-def _computed(model: Architecture, nodes: int, asked: Asked, engine: str) -> tuple[Parallel | None, list[Problem]]:
+def _computed(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> tuple[Parallel | None, list[Problem]]:
     if nodes == 1:
         return Parallel(1, 1, "One node holds the whole model."), []
     expert, obstacle = _experts(model, nodes, asked.expert, engine)
@@ -125,7 +131,7 @@ def _tensor_reason(model: Architecture, nodes: int, expert: bool) -> str:
     return f"Tensor parallel over {nodes} nodes, for short answers: {heads}."
 
 
-def _experts(model: Architecture, tensor: int, asked: bool | None, engine: str) -> tuple[bool, str]:
+def _experts(model: Architecture, tensor: int, asked: bool | None, engine: Splits) -> tuple[bool, str]:
     """(experts are spread whole, obstacle) for a tensor parallel size. Off unless asked for, or the only way."""
     obstacle = heads_obstacle(model, tensor)
     if obstacle or tensor == 1:
@@ -134,7 +140,7 @@ def _experts(model: Architecture, tensor: int, asked: bool | None, engine: str) 
     if not model.experts:
         return False, "the model has no experts to spread" if asked else cut
     spread = ""
-    if engine != "vllm" and model.experts % tensor:
+    if not engine.uneven_experts and model.experts % tensor:
         spread = f"{model.experts} experts do not divide by {tensor}"
     elif model.experts < tensor:
         spread = f"there are {model.experts} experts for {tensor} ranks"
@@ -181,70 +187,21 @@ def _cut(what: str, length: int, size: int, multiple: int) -> str:
     return ""
 
 
-def _limits(model: Architecture, made: Parallel, engine: str) -> list[Problem]:
+def _limits(model: Architecture, made: Parallel, engine: Splits) -> list[Problem]:
     """What does not depend on how tensors are cut."""
     problems = []
     if made.pipeline > model.layers:
         problems.append(
             (f"pipeline parallel {made.pipeline} is more than the model's {model.layers} layers", "Use a smaller size")
         )
-    if made.data > 1 and engine != "vllm":
+    if made.data > 1 and not engine.replicas:
         problems.append(
             (
-                f"{engine} has no replicas over several nodes in one service",
+                f"{engine.name} has no replicas over several nodes in one service",
                 "Serve each node on its own behind one door, or use vllm",
             )
         )
     return problems
-
-
-def engine_rules(
-    parallel: Parallel, engine: str, options: Mapping[str, Any], method: str = "", backend: str = ""
-) -> tuple[list[Problem], list[Problem]]:
-    """(refusals, warnings) for options that do not go together with the sizes.
-
-    ``method``: of a recipe's draft. ``backend``: how the ranks find each other.
-    """
-    refusals: list[Problem] = []
-    warnings: list[Problem] = []
-    speculative = bool(method) or any(str(name).startswith("speculative-") for name in options)
-    if engine == "sglang" and parallel.pipeline > 1:
-        if options.get("disable-overlap-schedule") is False:
-            refusals.append(
-                (
-                    "pipeline parallel of SGLang does not work with the overlap schedule",
-                    "Leave disable-overlap-schedule alone",
-                )
-            )
-        algorithm = str(options.get("speculative-algorithm", "")) or (
-            "EAGLE" if method in {"eagle3", "mtp"} else method
-        )
-        if algorithm and not algorithm.upper().startswith("EAGLE"):
-            refusals.append(
-                (
-                    f"pipeline parallel of SGLang knows speculative decoding by EAGLE only, not {algorithm}",
-                    "Use EAGLE or EAGLE3",
-                )
-            )
-    if engine == "vllm" and parallel.pipeline > 1 and speculative:
-        warnings.append(
-            (
-                "speculative decoding under pipeline parallel is not known to work",
-                "Use tensor parallel, or leave it out",
-            )
-        )
-    if backend == "native" and parallel.data > 1 and parallel.tensor * parallel.pipeline > 1:
-        refusals.append(
-            ("replicas that span several nodes each are not started without Ray", instead_of_replicas(parallel))
-        )
-    if engine == "vllm" and parallel.expert and parallel.tensor > 1 and parallel.data > 1:
-        refusals.append(
-            (
-                "expert parallel with tensor and data parallel above 1 gave wrong answers (vllm issue 37856)",
-                "Set engine_expert_parallel: false, or only one of the sizes",
-            )
-        )
-    return refusals, warnings
 
 
 def instead_of_replicas(parallel: Parallel) -> str:
@@ -257,6 +214,6 @@ def instead_of_replicas(parallel: Parallel) -> str:
     )
 
 
-def _possible(model: Architecture, nodes: int, engine: str) -> str:
+def _possible(model: Architecture, nodes: int, engine: Splits) -> str:
     sizes = [size for size in range(1, nodes + 1) if nodes % size == 0 and not _experts(model, size, None, engine)[1]]
     return f"Tensor parallel sizes that work on {nodes} nodes: {', '.join(map(str, sizes)) or 'none'}"

@@ -28,9 +28,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import ray as engine_ray
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import WHERE
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import MODULES, Job, Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job, Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import tensorrt_llm
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Launch, Rank
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
@@ -38,9 +37,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
 
 FILES = "/etc/sparkmatrix"
-CONFIG_ROOT = "/etc/sparkmatrix/vllm"
-# Where a new token is asked for, and where the engine itself generates one for whoever asks.
-HEALTH = {"vllm": "", "sglang": "/health_generate", "tensorrt-llm": "/health_generate"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ def plan(
         return Plans({}, (), [*findings, *wrong])
     job = engine_job.make_job(recipe, facts, wishes, name, shape)
     findings += [*wrong, *engine_checks.check_engine(job)]
-    findings += kinds_base.examine(job.spec, job.version, job.options, job.environment, job.where, user=job.user)
+    findings += kinds_base.examine(job.engine, job.version, job.options, job.environment, job.where, user=job.user)
     findings += engine_checks.check_environment(job.environment)
     findings += engine_checks.check_runtime(job)
     if wrong:  # nothing can be computed from them
@@ -87,11 +83,8 @@ def plan(
     findings += engine_checks.check_ports(job)
     budget: memory_fit.Budget | None = None
     if parallel is not None:
-        refusals, notes = parallelism.engine_rules(
-            parallel, name, job.options, recipe.draft.method if recipe.draft else "", job.backend
-        )
-        findings += [Finding(job.where, found, remedy) for found, remedy in refusals]
-        findings += [Finding(job.where, found, remedy, severity="warning") for found, remedy in notes]
+        method = recipe.draft.method if recipe.draft else ""
+        findings += job.engine.rules(parallel, job.options, method, job.backend, job.where)
         if recipe.device == "gpu":
             budget, made = engine_checks.judge_memory(job, parallel, memory)
             findings += made
@@ -99,10 +92,10 @@ def plan(
     if parallel is None or errors(findings):
         return Plans({}, engine_report.verdict(job, parallel, budget), findings)
     launch = _launch(job, parallel, budget)
-    ranks: list[Rank] = MODULES[name].ranks(launch)
+    ranks = job.engine.ranks(launch)
     # What the plan itself writes has to be right for this version too.
-    findings += kinds_base.check_words(job.spec, job.version, _words(job, ranks[0]), WHERE)
-    findings += engine_checks.check_launcher(job, ranks[0].argv)
+    findings += kinds_base.check_words(job.engine, job.version, ranks[0].options, WHERE)
+    findings += job.engine.check_ranks(launch, ranks, job.where)
     if errors(findings):
         return Plans({}, engine_report.verdict(job, parallel, budget), findings)
     shared = {
@@ -112,8 +105,8 @@ def plan(
                 "host": fact.host,
                 "rank": fact.rank,
                 "address": fact.cluster_address,
-                "runs_here": bool(rank.argv),
-                "ranks": bool(rank.argv) or job.backend == "ray",
+                "runs_here": bool(rank.program),
+                "ranks": bool(rank.program) or job.backend == "ray",
             }
             for fact, rank in zip(job.ordered, ranks)
         ],
@@ -184,31 +177,22 @@ def _launch(job: Job, parallel: parallelism.Parallel, budget: memory_fit.Budget 
     )
 
 
-def _words(job: Job, rank: Rank) -> Sequence[str]:
-    """The options of the engine in a rank's command line, behind program, subcommand and model."""
-    argv = list(rank.argv)
-    program = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm-serve"}[job.spec.name]
-    start = next(number for number, word in enumerate(argv) if word.rpartition("/")[2] == program)
-    return argv[start + {"vllm": 3, "sglang": 2, "tensorrt-llm": 2}[job.spec.name] :]
-
-
 def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, Any]:
     wishes, head = job.wishes, job.ordered[0]
     over_ray, contained = job.backend == "ray", job.runtime == "container"
     ray = engine_ray.contained(wishes.ray) if contained else wishes.ray
     base = _base_environment(job)
-    common = {**base, **job.environment, **fact.environment, **_own(job, fact), **rank.environment}
-    if job.spec.name == "vllm" and job.backend != "native":
+    own = job.engine.own_environment(fact.cluster_address, ray.temp_dir if over_ray and contained else "")
+    common = {**base, **job.environment, **fact.environment, **own, **rank.environment, **rank.starter_environment}
+    if job.engine.over_ray and job.backend != "native":
         common |= engine_ray.environment(ray, fact.cluster_address)
-    if over_ray and contained:
-        # The engine and the rank on its node meet at sockets in a directory that both containers have.
-        common["VLLM_RPC_BASE_PATH"] = ray.temp_dir
     ray_argv = engine_ray.argv(ray, fact.cluster_address, head.cluster_address)
     address = f"{head.cluster_address}:{ray.port}"
     environment = {**common, "RAY_ADDRESS": address} if over_ray else dict(common)
-    served = tensorrt_llm.served_name(launch) if job.spec.name == "tensorrt-llm" else job.served
+    served = job.engine.served_name(launch)
     # Under Ray the workers' processes come from the head; its command is in every plan.
-    argv = list(rank.argv) or list(MODULES[job.spec.name].ranks(launch)[0].argv)
+    first = rank if rank.program else job.engine.ranks(launch)[0]
+    argv = [*first.starter, *first.program, *first.options]
     requirements = job.requirements
     names = Names(wishes.instance)
     place = render_compose.Place(names)
@@ -216,7 +200,13 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
     compose = ""
     if contained:
         made = render_compose.document(
-            place, wishes.container, job.image, argv, mounts, head=fact is head and job.spec.key, beside_ray=over_ray
+            place,
+            wishes.container,
+            job.image,
+            argv,
+            mounts,
+            head=fact is head and bool(job.engine.key_variable),
+            beside_ray=over_ray,
         )
         compose = render_compose.text(made)
     ray_files = _contained_ray(job, ray, rank, ray_argv)
@@ -246,7 +236,6 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
             "nccl_conf": "" if wishes.container.nccl_conf else place.nccl_conf,
             "project": place.project,
         },
-        "not_started": engine_checks.not_startable(job, launch.parallel),
         "venv": {"path": wishes.venv_path, "requirements": requirements},
         "home": wishes.home,
         "model_cache": "" if job.model.startswith("/") else wishes.hf_home,
@@ -270,9 +259,9 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
             "config_hash": _hash([*ray_argv, json.dumps(ray_files, sort_keys=True)], common, requirements),
         },
         "engine": {
-            "name": job.spec.name,
+            "name": job.engine.name,
             "version": job.version,
-            "runs_here": bool(rank.argv),
+            "runs_here": bool(rank.program),
             "argv": argv,
             "env": environment,
             # In a container the program is found by its name; that is not for systemd.
@@ -287,16 +276,11 @@ def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, A
             "served_model_name": served,
             "task": job.recipe.task,
             "probe": {"path": PATHS[job.recipe.task], "model": served},
-            "health": HEALTH[job.spec.name],
-            "key": job.spec.key,
+            "health": job.engine.health,
+            "key": bool(job.engine.key_variable),
             "config_hash": _hash([*argv, compose, json.dumps(rank.files, sort_keys=True)], environment, requirements),
         },
     }
-
-
-def _own(job: Job, fact: FabricFact) -> dict[str, str]:
-    """What tells a rank its own address; Ray's part has it too."""
-    return {"VLLM_HOST_IP": fact.cluster_address} if job.spec.name == "vllm" else {}
 
 
 def _contained_ray(job: Job, ray: engine_ray.RayWishes, rank: Rank, argv: Sequence[str]) -> dict[str, str]:
@@ -316,7 +300,8 @@ def _beside_ray(job: Job, ray: engine_ray.RayWishes) -> list[dict[str, Any]]:
     if job.backend != "ray" or job.runtime != "container":
         return []
     # ray_non_carry_over_env_vars.json keeps the API key out of what vLLM hands to the ranks.
-    own = {"source": CONFIG_ROOT, "target": CONFIG_ROOT, "read_only": True, "why": "what ranks are not told"}
+    root = job.engine.config_root
+    own = {"source": root, "target": root, "read_only": True, "why": "what ranks are not told"}
     return [*_ray_mounts(ray), own]
 
 
@@ -366,11 +351,7 @@ def _base_environment(job: Job) -> dict[str, str]:
         made["HOME"] = wishes.home
         # torch and vLLM compile with programs of the environment (ninja) and of the system (g++).
         made["PATH"] = f"{wishes.venv_path}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    if job.spec.name == "vllm":
-        made["VLLM_NO_USAGE_STATS"] = "1"
-        if job.runtime == "venv" or job.backend == "ray":
-            # Its ray_non_carry_over_env_vars.json keeps the API key out of what vLLM copies to the ranks.
-            made["VLLM_CONFIG_ROOT"] = CONFIG_ROOT
+    made |= job.engine.defaults(job.runtime, job.backend)
     return made
 
 

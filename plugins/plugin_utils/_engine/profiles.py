@@ -2,13 +2,12 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Profiles: what a cluster is used for, laid over any recipe."""
+"""Profiles: what a cluster is used for, laid over any recipe. What an engine adds to one is in its file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 
@@ -23,7 +22,6 @@ class Profile:
     at_most: int = 0
     batched: int = 0  # tokens that are computed in one step; 0: the engine's default
     throughput: bool = False
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by engine
 
 
 PROFILES: Mapping[str, Profile] = {
@@ -33,7 +31,6 @@ PROFILES: Mapping[str, Profile] = {
         concurrency=4,
         context=65536,
         batched=4096,
-        options={"vllm": {"enable-prefix-caching": True}, "tensorrt-llm": {"enable_chunked_prefill": True}},
     ),
     "batch": Profile(
         "many requests at once; the speed of one does not matter",

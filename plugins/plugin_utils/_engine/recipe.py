@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import ATTENTIONS, Architecture
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import ENGINES
 
 SHIPPED = Path(__file__).resolve().parents[3] / "roles/engine/files/recipes"
 DEVICES = ("gpu", "cpu")
 RUNTIMES = ("", "venv", "container")
 METHODS = ("draft_model", "eagle3", "mtp")
-TASKS = ("generate", "embed", "rank")
 EXAMPLES = "See an example in roles/engine/files/recipes"
 _NAME = re.compile(r"^[a-z0-9][a-z0-9._-]*$")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -278,7 +278,7 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
         yield Finding(
             where, f"the name {recipe.name!r} is no plain word", "Use small letters, digits, '.', '_' and '-'"
         )
-    words: list[tuple[str, str, Sequence[str]]] = [
+    words: list[tuple[str, str, Iterable[str]]] = [
         ("engine", recipe.engine, ENGINES),
         ("task", recipe.task, TASKS),
         ("device", recipe.device, DEVICES),

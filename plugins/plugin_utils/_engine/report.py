@@ -15,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job im
 
 def verdict(job: Job, parallel: parallelism.Parallel | None, budget: memory_fit.Budget | None) -> list[str]:
     """What is known of a plan that was refused."""
-    lines = [f"Recipe {job.recipe.name}: {job.model} with {job.spec.label} on {len(job.ordered)} node(s)"]
+    lines = [f"Recipe {job.recipe.name}: {job.model} with {job.engine.label} on {len(job.ordered)} node(s)"]
     lines += [*([parallel.reason] if parallel else []), *_lowered(job)]
     return lines + ([f"Memory per node: {budget.sentence()}", budget.room()] if budget else [])
 

@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.vllm import DATA_PARALLEL_RPC_PORT
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 
@@ -307,8 +307,10 @@ def _check_ports(services: Sequence[Service]) -> list[Finding]:
         for other in services:
             if other is not service and len(other.entry.hosts) > 1:
                 wishes = other.wishes
+                engine = ENGINES.get(wishes.engine or other.recipe.engine)
+                if engine and engine.replica_port:
+                    others[engine.replica_port] = f"of {engine.label}'s data parallel ranks"
                 others |= {
-                    DATA_PARALLEL_RPC_PORT: "of vLLM's data parallel ranks",
                     wishes.ray.port: "of Ray",
                     wishes.ray.dashboard_port: "of Ray's dashboard",
                     wishes.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
@@ -352,7 +354,7 @@ def _check_neighbours(made: _Made) -> list[Finding]:
         crowded = any(
             host in other.entry.hosts for other, _plans in made if other is not service for host in result.plans
         )
-        if crowded and first["engine"]["name"] != "vllm" and not first["memory"].get("cache_tokens", 1):
+        if crowded and ENGINES[first["engine"]["name"]].share_of_free and not first["memory"].get("cache_tokens", 1):
             findings.append(
                 Finding(
                     f"{WHERE} {name}",

@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.vllm import DATA_PARALLEL_RPC_PORT
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import DASHBOARD_PORT, GCS_PORT
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
@@ -258,7 +258,8 @@ def cluster_ports(context: Context) -> dict[int, str]:
         "fabric_bandwidth_port": FABRIC_BANDWIDTH_PORT,
     }
     found = {whole(context.value(head, name, usual)): name for name, usual in variables.items()}
-    return {DATA_PARALLEL_RPC_PORT: "the port of vLLM's data parallel ranks", **found}
+    replicas = {engine.replica_port: engine.label for engine in ENGINES.values() if engine.replica_port}
+    return {**{port: f"the port of {label}'s data parallel ranks" for port, label in replicas.items()}, **found}
 
 
 def check_door(context: Context) -> Iterator[Finding]:

@@ -40,7 +40,6 @@ def ranks(tmp_path, nodes, engine, **wishes):
     asked = Wishes(engine=engine, model=str(tmp_path), **wishes)
     made = engine_plan.plan(recipe, engine_plan.assumed_facts([f"n{i}" for i in range(nodes)]), asked, {})
     assert made.plans, made.findings
-    assert not made.plans["n0"]["not_started"]
     return [plan["engine"]["argv"] for plan in made.plans.values()]
 
 

@@ -2,47 +2,30 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What all engines have in common: the job, one command per rank, and options held against the engine's version."""
+"""What an engine is: one class, one command per rank, and options held against the engine's version."""
 
 from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft
+
+if TYPE_CHECKING:  # recipes name engines
+    from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft
 
 API_HOST = "127.0.0.1"
+TASKS = ("generate", "embed", "rank")
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([0-9]+\.[0-9]+[0-9A-Za-z.+-]*)$")
-
-
-@dataclass(frozen=True)
-class Spec:
-    """Facts about one engine that do not depend on the job."""
-
-    name: str  # as in recipes, and of the option tables
-    label: str  # in messages
-    distributions: Sequence[str]  # on PyPI, that bring it
-    image: str  # used where neither recipe nor user names one
-    prefix: str  # of its environment variables
-    separator: str  # between the words of an option: - or _
-    planned: Mapping[str, str]  # options that the plan sets itself, and what a user sets instead
-    removed: Mapping[str, str]  # spellings that are gone, with the remedy; --option=value for a value
-    removed_environment: Mapping[str, str] = field(default_factory=dict)
-    underscores: bool = False  # the parser takes _ for -
-    key: bool = False  # asks for an API key, from the environment
-    # Where the engine also reads a file: names that it knows and that have no flag, and what the plan sets in it
-    # (``option`` or ``option.key``) with what a user sets instead.
-    file_options: frozenset[str] = frozenset()
-    file_planned: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,12 +73,100 @@ class User:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one node runs. No ``argv``: the head starts its process, through Ray."""
+    """What one node runs: program and options, behind what starts several ranks at once, where something does.
 
-    argv: Sequence[str]
+    Whoever runs it joins the three; nobody takes them apart again. No program: the head starts its
+    process, through Ray.
+    """
+
+    program: Sequence[str] = ()
+    options: Sequence[str] = ()
+    starter: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    starter_environment: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # path: content
+
+
+class Engine(ABC):
+    """All that the plan knows of one engine.
+
+    A further engine is a class of this kind in a file of its own, its option tables, and a line in
+    :mod:`~.registry`. What is not set here is not so: no key, no replicas, no Ray.
+    """
+
+    name: str  # as in recipes, and of the option tables
+    label: str  # in messages
+    distributions: Sequence[str]  # on PyPI, that bring it
+    image: str  # used where neither recipe nor user names one
+    runtime = "container"  # unless told otherwise
+    prefix: str  # of its environment variables
+    planned: Mapping[str, str]  # options that the plan sets itself, and what a user sets instead
+    removed: Mapping[str, str] = {}  # spellings that are gone, with the remedy; --option=value for a value
+    removed_environment: Mapping[str, str] = {}
+    refused_environment: Mapping[str, str] = {}  # variables that nobody may set, and why
+    per_node: frozenset[str] = frozenset()  # its variables that are another on each node
+    underscores = False  # the parser takes _ for -
+    # Where the engine also reads a file: names that it knows and that have no flag, and what the plan sets in it
+    # (``option`` or ``option.key``) with what a user sets instead.
+    file_options: frozenset[str] = frozenset()
+    file_planned: Mapping[str, str] = {}
+    # Options by what they are for; empty where it has none.
+    batched_option = ""  # tokens that are computed in one step
+    kv_dtype_option = ""
+    eager_option = ""  # no CUDA graphs
+    draft_option = ""  # brings a way of speculative decoding of the user's own
+    profile_options: Mapping[str, Mapping[str, Any]] = {}  # by name of the profile
+    key_variable = ""  # that holds the API key it asks for
+    health = ""  # path where the engine itself generates a token for whoever asks; empty: a token is asked for
+    config_root = ""  # its directory of settings, which also a driver beside Ray's container reads
+    devices: Sequence[str] = ("gpu",)
+    tasks: Sequence[str] = ("generate",)
+    over_ray = False  # may be started over Ray
+    replicas = False  # over several nodes in one service
+    replica_port = 0  # where they meet
+    uneven_experts = False  # the number of experts need not divide by the ranks
+    share_of_free = True  # its share is one of what is free when it starts, not of all memory
+
+    @abstractmethod
+    def image_version(self, image: str) -> str:
+        """``major.minor.patch`` inside an image by its name, or an empty text."""
+
+    @abstractmethod
+    def ranks(self, launch: Launch) -> list[Rank]:
+        """One entry per node, in the order of the ranks."""
+
+    def backend(self, asked: str, runtime: str, replicas_of_one: bool) -> str:
+        """How ranks on several nodes find each other: native, ray or mpi. ``asked``: the user's ``launch``."""
+        return "native"
+
+    def served_name(self, launch: Launch) -> str:
+        return launch.served
+
+    def kv_dtype(self, options: Mapping[str, Any]) -> str:
+        return str(options.get(self.kv_dtype_option, "auto"))
+
+    def defaults(self, runtime: str, backend: str) -> dict[str, str]:
+        """Environment that recipe and user may override."""
+        return {}
+
+    def own_environment(self, address: str, ray_directory: str) -> dict[str, str]:
+        """What differs from node to node. ``ray_directory``: shared with the container of Ray, where there is one."""
+        return {}
+
+    def rules(
+        self, parallel: Parallel, options: Mapping[str, Any], method: str, backend: str, where: str
+    ) -> Iterator[Finding]:
+        """Options that do not go together with the sizes. ``method``: of a recipe's draft."""
+        yield from ()
+
+    def check_ranks(self, launch: Launch, ranks: Sequence[Rank], where: str) -> Iterator[Finding]:
+        """What is wrong with the finished command lines, beside options that the version does not know."""
+        yield from ()
+
+    def not_started(self, backend: str, runtime: str, parallel: Parallel) -> tuple[str, str] | None:
+        """What this release plans and does not start yet, with the remedy."""
+        return None
 
 
 def pinned(requirements: Sequence[str], names: Sequence[str]) -> str:
@@ -116,17 +187,17 @@ def distribution(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", match.group()).lower() if match else ""
 
 
-def merge(spec: Spec, recipe: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
+def merge(engine: Engine, recipe: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
     """The user's options over the recipe's; ``null`` takes an option of the recipe away. Names lose their dashes."""
-    merged = {_name(spec, key): value for key, value in recipe.items()}
-    merged.update({_name(spec, key): value for key, value in user.items()})
+    merged = {_name(engine, key): value for key, value in recipe.items()}
+    merged.update({_name(engine, key): value for key, value in user.items()})
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def _name(spec: Spec, key: str) -> str:
+def _name(engine: Engine, key: str) -> str:
     """vLLM takes ``_`` for ``-``, except behind the first dot, where the names are JSON."""
     head, dot, rest = key.lstrip("-").partition(".")
-    return (head.replace("_", "-") if spec.underscores else head) + dot + rest
+    return (head.replace("_", "-") if engine.underscores else head) + dot + rest
 
 
 def render(options: Mapping[str, Any], flags: frozenset[str] = frozenset()) -> list[str]:
@@ -159,18 +230,20 @@ def opposite_of(name: str, flags: frozenset[str]) -> str:
     return next((candidate for candidate in candidates if candidate in flags), "")
 
 
-def in_file(spec: Spec, version: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def in_file(engine: Engine, version: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options without a flag, which go into the engine's file: mappings, and names known from there.
 
     Anything else without a flag is a mistyped one.
     """
-    if not spec.file_options:
+    if not engine.file_options:
         return {}
-    flags = flags_and_values(spec, version) or flags_and_values(spec, option_tables.versions(spec.name)[-1])
+    flags = flags_and_values(engine, version) or flags_and_values(engine, option_tables.versions(engine.name)[-1])
     return {
         name: plain(value)
         for name, value in options.items()
-        if name not in flags and name not in spec.planned and (isinstance(value, Mapping) or name in spec.file_options)
+        if name not in flags
+        and name not in engine.planned
+        and (isinstance(value, Mapping) or name in engine.file_options)
     }
 
 
@@ -196,13 +269,13 @@ def merge_deep(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, An
     return made
 
 
-def flags_of(spec: Spec, version: str) -> frozenset[str]:
-    table = option_tables.load(spec.name, version)
+def flags_of(engine: Engine, version: str) -> frozenset[str]:
+    table = option_tables.load(engine.name, version)
     return table.flags() if table else frozenset()
 
 
 def examine(
-    spec: Spec,
+    engine: Engine,
     version: str,
     options: Mapping[str, Any],
     environment: Mapping[str, str],
@@ -215,48 +288,48 @@ def examine(
     ``where``: the recipe. ``user``: names that the user gave, which are to be corrected elsewhere.
     """
     user = user or User()
-    table = option_tables.load(spec.name, version)
-    label = f"{spec.label} {version}" if version else f"this {spec.label}"
+    table = option_tables.load(engine.name, version)
+    label = f"{engine.label} {version}" if version else f"this {engine.label}"
     if table is None:
-        known = ", ".join(option_tables.versions(spec.name))
+        known = ", ".join(option_tables.versions(engine.name))
         yield Finding(
             where,
             f"there is no option table for {label}, so its options are not checked",
             f"A mistyped option shows only when the engine starts; there are tables for {known}",
             severity="warning",
         )
-    written = in_file(spec, version, options)
+    written = in_file(engine, version, options)
     for name in sorted(options):
         value, place = options[name], "engine_options" if name in user.options else where
         plain_name = name.split(".")[0]  # JSON options may be dotted: limit-mm-per-prompt.video
-        if plain_name in spec.planned:
-            yield Finding(place, f"the option {name} is set by the plan", f"Set {spec.planned[plain_name]}")
+        if plain_name in engine.planned:
+            yield Finding(place, f"the option {name} is set by the plan", f"Set {engine.planned[plain_name]}")
         elif name in written:
-            yield from _examine_file(spec, label, name, written[name], place)
+            yield from _examine_file(engine, label, name, written[name], place)
         elif table is not None and isinstance(value, bool) and table.options.get(f"--{plain_name}", "flag") != "flag":
             yield Finding(place, f"--{plain_name} needs a value, and {str(value).lower()} was given", "Give one")
         else:
             words = render({name: True if value is False else value})  # the name is what counts
-            yield from check_words(spec, version, words, place)
+            yield from check_words(engine, version, words, place)
     for name in sorted(environment):
         place = "engine_environment" if name in user.environment else where
         if table is not None:
             for found, remedy in option_tables.check_environment(
-                [name], spec.prefix, table, spec.removed_environment, label
+                [name], engine.prefix, table, engine.removed_environment, label
             ):
                 yield Finding(place, found, remedy)
-        elif name in spec.removed_environment:
-            yield Finding(place, f"{label} has no variable {name}", spec.removed_environment[name])
+        elif name in engine.removed_environment:
+            yield Finding(place, f"{label} has no variable {name}", engine.removed_environment[name])
 
 
-def _examine_file(spec: Spec, label: str, name: str, value: Any, where: str) -> Iterator[Finding]:
+def _examine_file(engine: Engine, label: str, name: str, value: Any, where: str) -> Iterator[Finding]:
     """An option of the engine's file."""
     keys = [name, *(f"{name}.{key}" for key in value)] if isinstance(value, Mapping) else [name]
     for key in keys:
-        if key in spec.file_planned:
-            yield Finding(where, f"the option {key} is set by the plan", f"Set {spec.file_planned[key]}")
-    if name not in (*spec.file_options, *spec.file_planned):
-        hint = option_tables.close(name, sorted(spec.file_options))
+        if key in engine.file_planned:
+            yield Finding(where, f"the option {key} is set by the plan", f"Set {engine.file_planned[key]}")
+    if name not in (*engine.file_options, *engine.file_planned):
+        hint = option_tables.close(name, sorted(engine.file_options))
         yield Finding(
             where,
             f"{name} is no option that is known of {label}; it is written to its file as it is",
@@ -265,17 +338,17 @@ def _examine_file(spec: Spec, label: str, name: str, value: Any, where: str) -> 
         )
 
 
-def check_words(spec: Spec, version: str, words: Sequence[str], where: str) -> Iterator[Finding]:
+def check_words(engine: Engine, version: str, words: Sequence[str], where: str) -> Iterator[Finding]:
     """A rendered command line, without its program and positional arguments, against the table of the version."""
-    table = option_tables.load(spec.name, version)
+    table = option_tables.load(engine.name, version)
     if table is None:
         return
-    label = f"{spec.label} {version}"
-    for found, remedy in option_tables.check(words, table, spec.removed, label, spec.underscores):
+    label = f"{engine.label} {version}"
+    for found, remedy in option_tables.check(words, table, engine.removed, label, engine.underscores):
         yield Finding(where, found, remedy)
 
 
-def flags_and_values(spec: Spec, version: str) -> frozenset[str]:
+def flags_and_values(engine: Engine, version: str) -> frozenset[str]:
     """All names of options that a version knows, without dashes; empty where there is no table."""
-    table = option_tables.load(spec.name, version)
+    table = option_tables.load(engine.name, version)
     return frozenset(name.lstrip("-") for name in (*table.options, *table.aliases)) if table else frozenset()

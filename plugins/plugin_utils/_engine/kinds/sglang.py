@@ -7,77 +7,107 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import API_HOST, Launch, Rank, Spec
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
+    API_HOST,
+    Engine,
+    Launch,
+    Rank,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 # SGLang's name for a way of speculative decoding; it needs the length of the draft twice.
 ALGORITHMS = {"draft_model": "STANDALONE", "eagle3": "EAGLE3", "mtp": "EAGLE"}
 MAX_FRACTION = 0.95
 _NODES = "nothing: it follows from the nodes of the inventory"
-
-SPEC = Spec(
-    name="sglang",
-    label="SGLang",
-    distributions=("sglang",),
-    image="lmsysorg/sglang:v0.5.23",
-    prefix="SGLANG_",
-    separator="-",
-    planned={
-        "model-path": "the recipe's model",
-        "model": "the recipe's model",
-        "served-model-name": "engine_served_model_name",
-        "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
-        "port": "engine_port",
-        "tp-size": "engine_tensor_parallel_size",
-        "tensor-parallel-size": "engine_tensor_parallel_size",
-        "pp-size": "engine_pipeline_parallel_size",
-        "pipeline-parallel-size": "engine_pipeline_parallel_size",
-        "ep-size": "engine_expert_parallel",
-        "expert-parallel-size": "engine_expert_parallel",
-        "nnodes": _NODES,
-        "node-rank": _NODES,
-        "dist-init-addr": _NODES,
-        "nccl-init-addr": _NODES,
-        "mem-fraction-static": "engine_gpu_memory_utilization",
-        "context-length": "engine_context",
-        "max-running-requests": "engine_concurrency",
-        "revision": "the recipe's revision",
-        "enable-metrics": "nothing: metrics are always on",
-        # Arguments are visible to every user of the node.
-        "api-key": "nothing: SGLang takes it as an argument only; the gateway asks for keys",
-        "admin-api-key": "nothing: SGLang takes it as an argument only",
-    },
-    removed={
-        "--tp": "Write --tp-size: --tp is an abbreviation that breaks with the next option of that prefix",
-        "--pp": "Write --pp-size: --pp is ambiguous",
-        "--dp": "Write --dp-size",
-        "--cuda-graph-max-bs": "Use --cuda-graph-max-bs-decode and --cuda-graph-max-bs-prefill",
-        "--enable-ep-moe": "Use --ep-size",
-        "--quantization=fp4": "Use modelopt_fp4, or leave it out: an NVFP4 checkpoint names its method itself",
-    },
-)
+_PLANNED = {
+    "model-path": "the recipe's model",
+    "model": "the recipe's model",
+    "served-model-name": "engine_served_model_name",
+    "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
+    "port": "engine_port",
+    "tp-size": "engine_tensor_parallel_size",
+    "tensor-parallel-size": "engine_tensor_parallel_size",
+    "pp-size": "engine_pipeline_parallel_size",
+    "pipeline-parallel-size": "engine_pipeline_parallel_size",
+    "ep-size": "engine_expert_parallel",
+    "expert-parallel-size": "engine_expert_parallel",
+    "nnodes": _NODES,
+    "node-rank": _NODES,
+    "dist-init-addr": _NODES,
+    "nccl-init-addr": _NODES,
+    "mem-fraction-static": "engine_gpu_memory_utilization",
+    "context-length": "engine_context",
+    "max-running-requests": "engine_concurrency",
+    "revision": "the recipe's revision",
+    "enable-metrics": "nothing: metrics are always on",
+    # Arguments are visible to every user of the node.
+    "api-key": "nothing: SGLang takes it as an argument only; the gateway asks for keys",
+    "admin-api-key": "nothing: SGLang takes it as an argument only",
+}
+_REMOVED = {
+    "--tp": "Write --tp-size: --tp is an abbreviation that breaks with the next option of that prefix",
+    "--pp": "Write --pp-size: --pp is ambiguous",
+    "--dp": "Write --dp-size",
+    "--cuda-graph-max-bs": "Use --cuda-graph-max-bs-decode and --cuda-graph-max-bs-prefill",
+    "--enable-ep-moe": "Use --ep-size",
+    "--quantization=fp4": "Use modelopt_fp4, or leave it out: an NVFP4 checkpoint names its method itself",
+}
 
 
-def image_version(image: str) -> str:
-    tag = image.split("@", maxsplit=1)[0].rpartition(":")[2].lstrip("v")
-    return tag.split("-")[0] if tag[:1].isdigit() else ""
+class SGLang(Engine):
+    name = "sglang"
+    label = "SGLang"
+    distributions = ("sglang",)
+    image = "lmsysorg/sglang:v0.5.23"
+    prefix = "SGLANG_"
+    planned = _PLANNED
+    removed = _REMOVED
+    batched_option = "chunked-prefill-size"
+    kv_dtype_option = "kv-cache-dtype"
+    eager_option = "disable-cuda-graph"
+    health = "/health_generate"
 
+    def image_version(self, image: str) -> str:
+        tag = image.split("@", maxsplit=1)[0].rpartition(":")[2].lstrip("v")
+        return tag.split("-")[0] if tag[:1].isdigit() else ""
 
-def ranks(launch: Launch) -> list[Rank]:
-    options = _common(launch)
-    flags = kinds_base.flags_of(SPEC, launch.version)
-    made = []
-    for number in range(len(launch.ordered)):
-        own = dict(options)
-        if len(launch.ordered) > 1:
-            own["node-rank"] = number
-        words = kinds_base.render({**own, **launch.options}, flags)
-        ports = {"api": launch.port, **({"rendezvous": launch.rendezvous_port} if len(launch.ordered) > 1 else {})}
-        made.append(Rank([f"{launch.bin}sglang", "serve", *words], ports=ports))
-    return made
+    def ranks(self, launch: Launch) -> list[Rank]:
+        options = _common(launch)
+        flags = kinds_base.flags_of(self, launch.version)
+        several = len(launch.ordered) > 1
+        ports = {"api": launch.port, **({"rendezvous": launch.rendezvous_port} if several else {})}
+        made = []
+        for number in range(len(launch.ordered)):
+            own = {**options, "node-rank": number} if several else options
+            words = kinds_base.render({**own, **launch.options}, flags)
+            made.append(Rank((f"{launch.bin}sglang", "serve"), words, ports=ports))
+        return made
+
+    def rules(
+        self, parallel: Parallel, options: Mapping[str, Any], method: str, backend: str, where: str
+    ) -> Iterator[Finding]:
+        if parallel.pipeline == 1:
+            return
+        if options.get("disable-overlap-schedule") is False:
+            yield Finding(
+                where,
+                "pipeline parallel of SGLang does not work with the overlap schedule",
+                "Leave disable-overlap-schedule alone",
+            )
+        drafted = "EAGLE" if method in {"eagle3", "mtp"} else method
+        algorithm = str(options.get("speculative-algorithm", "")) or drafted
+        if algorithm and not algorithm.upper().startswith("EAGLE"):
+            yield Finding(
+                where,
+                f"pipeline parallel of SGLang knows speculative decoding by EAGLE only, not {algorithm}",
+                "Use EAGLE or EAGLE3",
+            )
 
 
 def _common(launch: Launch) -> dict[str, Any]:
@@ -126,3 +156,6 @@ def static_fraction(budget: Budget, shared: bool = False) -> float:
     if shared:
         return min(MAX_FRACTION, math.ceil(100 * own / max(1, budget.total - budget.host)) / 100)
     return math.floor(100 * own / budget.total) / 100
+
+
+ENGINE = SGLang()

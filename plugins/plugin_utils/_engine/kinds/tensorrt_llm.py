@@ -10,13 +10,22 @@ it is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import API_HOST, Launch, Rank, Spec
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
+    API_HOST,
+    Engine,
+    Launch,
+    Rank,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 DECODING = {"draft_model": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP"}
 MAX_FREE_FRACTION = 0.80  # of what is free after loading, which on unified memory is all that the system has left
@@ -38,110 +47,153 @@ sparse_attention_config speculative_config stream_interval telemetry_config toke
 tokenizer_revision torch_compile_config use_cute_dsl_bf16_bmm use_cute_dsl_bf16_gemm
 use_cute_dsl_blockscaling_bmm use_cute_dsl_blockscaling_mm
 """
+LAUNCHER_GOES_ON = ("1.0.", "1.1.", "1.2.")
 _BUILD = "Leave it out: engines are no longer built; serve an NVFP4 or FP8 checkpoint directly"
-
-SPEC = Spec(
-    name="tensorrt-llm",
-    label="TensorRT-LLM",
-    distributions=("tensorrt-llm",),
-    image="nvcr.io/nvidia/tensorrt-llm/release:1.2.1",
-    prefix="TRTLLM_",
-    separator="_",
-    planned={
-        "served_model_name": "engine_served_model_name",
-        "host": "nothing: the API listens on the head's loopback, since it has neither key nor TLS",
-        "port": "engine_port",
-        "tp_size": "engine_tensor_parallel_size",
-        "tensor_parallel_size": "engine_tensor_parallel_size",
-        "pp_size": "engine_pipeline_parallel_size",
-        "pipeline_parallel_size": "engine_pipeline_parallel_size",
-        "ep_size": "engine_expert_parallel",
-        "moe_expert_parallel_size": "engine_expert_parallel",
-        "gpus_per_node": _NODES,
-        "max_batch_size": "engine_concurrency",
-        "max_seq_len": "engine_context",
-        "free_gpu_memory_fraction": "engine_gpu_memory_utilization",
-        "kv_cache_free_gpu_memory_fraction": "engine_gpu_memory_utilization",
-        "config": _FILE,
-        "extra_llm_api_options": _FILE,
-        "revision": "the recipe's revision",
-    },
-    removed={
-        "--engine_dir": "Give the model itself: a directory of engines was never an option, nor are any built",
-        "--checkpoint_dir": _BUILD,
-        "--output_dir": _BUILD,
-        "--model_dir": _BUILD,
-        "--gemm_plugin": _BUILD,
-        "--use_fp4": _BUILD,
-        "--use_fp8": _BUILD,
-        "--paged_kv_cache": "Leave it out: the cache is always paged",
-        "--use_paged_context_fmha": _BUILD,
-        "--enable_chunked_context": "Use --enable_chunked_prefill",
-        "--max_input_len": "Use --max_seq_len",
-        "--max_output_len": "Use --max_seq_len",
-        "--backend=tensorrt": "Use pytorch, the default: the TensorRT backend was removed",
-        "--backend=trt": "Use pytorch, the default: the TensorRT backend was removed",
-    },
-    file_options=frozenset(_FILE_FIELDS.split()),
-    file_planned={
-        "enable_iter_perf_stats": "nothing: the keeper tells by it a busy engine from one that stands still",
-        "env_overrides": "engine_environment",
-        "kv_cache_config.free_gpu_memory_fraction": "engine_gpu_memory_utilization",
-        "kv_cache_config.max_gpu_total_bytes": "engine_gpu_memory_utilization",
-        "kv_cache_config.max_tokens": "engine_gpu_memory_utilization",
-    },
-)
-STARTER_VARIABLES = ("OMPI_MCA_plm_", "OMPI_MCA_orte_")  # of mpirun, not of the ranks
+_PLANNED = {
+    "served_model_name": "engine_served_model_name",
+    "host": "nothing: the API listens on the head's loopback, since it has neither key nor TLS",
+    "port": "engine_port",
+    "tp_size": "engine_tensor_parallel_size",
+    "tensor_parallel_size": "engine_tensor_parallel_size",
+    "pp_size": "engine_pipeline_parallel_size",
+    "pipeline_parallel_size": "engine_pipeline_parallel_size",
+    "ep_size": "engine_expert_parallel",
+    "moe_expert_parallel_size": "engine_expert_parallel",
+    "gpus_per_node": _NODES,
+    "max_batch_size": "engine_concurrency",
+    "max_seq_len": "engine_context",
+    "free_gpu_memory_fraction": "engine_gpu_memory_utilization",
+    "kv_cache_free_gpu_memory_fraction": "engine_gpu_memory_utilization",
+    "config": _FILE,
+    "extra_llm_api_options": _FILE,
+    "revision": "the recipe's revision",
+}
+_REMOVED = {
+    "--engine_dir": "Give the model itself: a directory of engines was never an option, nor are any built",
+    "--checkpoint_dir": _BUILD,
+    "--output_dir": _BUILD,
+    "--model_dir": _BUILD,
+    "--gemm_plugin": _BUILD,
+    "--use_fp4": _BUILD,
+    "--use_fp8": _BUILD,
+    "--paged_kv_cache": "Leave it out: the cache is always paged",
+    "--use_paged_context_fmha": _BUILD,
+    "--enable_chunked_context": "Use --enable_chunked_prefill",
+    "--max_input_len": "Use --max_seq_len",
+    "--max_output_len": "Use --max_seq_len",
+    "--backend=tensorrt": "Use pytorch, the default: the TensorRT backend was removed",
+    "--backend=trt": "Use pytorch, the default: the TensorRT backend was removed",
+}
+_FILE_PLANNED = {
+    "enable_iter_perf_stats": "nothing: the keeper tells by it a busy engine from one that stands still",
+    "env_overrides": "engine_environment",
+    "kv_cache_config.free_gpu_memory_fraction": "engine_gpu_memory_utilization",
+    "kv_cache_config.max_gpu_total_bytes": "engine_gpu_memory_utilization",
+    "kv_cache_config.max_tokens": "engine_gpu_memory_utilization",
+}
+_PROFILE_OPTIONS = {"agentic": {"enable_chunked_prefill": True}}
 
 
-def image_version(image: str) -> str:
-    tag = image.split("@", maxsplit=1)[0].rpartition(":")[2]
-    return tag if tag[:1].isdigit() else ""
+class TensorRTLLM(Engine):
+    name = "tensorrt-llm"
+    label = "TensorRT-LLM"
+    distributions = ("tensorrt-llm",)
+    image = "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"
+    prefix = "TRTLLM_"
+    planned = _PLANNED
+    removed = _REMOVED
+    file_options = frozenset(_FILE_FIELDS.split())
+    file_planned = _FILE_PLANNED
+    batched_option = "max_num_tokens"
+    kv_dtype_option = "kv_cache_dtype"
+    draft_option = "speculative_config"
+    profile_options = _PROFILE_OPTIONS
+    health = "/health_generate"
+
+    def image_version(self, image: str) -> str:
+        tag = image.split("@", maxsplit=1)[0].rpartition(":")[2]
+        return tag if tag[:1].isdigit() else ""
+
+    def backend(self, asked: str, runtime: str, replicas_of_one: bool) -> str:
+        return "mpi"
+
+    def served_name(self, launch: Launch) -> str:
+        """1.2 has no option for the name: clients use the last part of the model's."""
+        known = kinds_base.flags_and_values(self, launch.version)
+        return launch.served if "served_model_name" in known else launch.model.rstrip("/").rpartition("/")[2]
+
+    def kv_dtype(self, options: Mapping[str, Any]) -> str:
+        """1.2 has it in its file only."""
+        nested = options.get("kv_cache_config")
+        fallback = nested.get("dtype", "auto") if isinstance(nested, Mapping) else "auto"
+        return str(options.get(self.kv_dtype_option, fallback))
+
+    def ranks(self, launch: Launch) -> list[Rank]:
+        """Options of the file are those that the command line does not have.
+
+        Over several nodes the head runs ``mpirun``, which has the other ranks become its daemons
+        (:mod:`_engine.mpi`). Each has the environment of its own node; nothing is carried over.
+        """
+        path = f"{launch.file_directory}/trtllm.yml"
+        written = kinds_base.in_file(self, launch.version, launch.options)
+        given = {name: value for name, value in launch.options.items() if name not in written}
+        options = _common(launch) | {"config": path} | given
+        words = kinds_base.render(options, kinds_base.flags_of(self, launch.version))
+        files = {path: yaml.safe_dump(kinds_base.merge_deep(_file(launch), written), sort_keys=True)}
+        program = (f"{launch.bin}trtllm-serve", launch.model)
+        environment = {"TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL": "1"}  # loading in parallel runs out of memory
+        alone = Rank(program, words, environment=environment, ports={"api": launch.port}, files=files)
+        return _over_mpi(launch, alone) if launch.backend == "mpi" else [alone]
+
+    def check_ranks(self, launch: Launch, ranks: Sequence[Rank], where: str) -> Iterator[Finding]:
+        """What trtllm-llmapi-launch makes of the command line of the head."""
+        if launch.backend != "mpi":
+            return
+        for word in (*ranks[0].starter, *ranks[0].program, *ranks[0].options):
+            if len(word.split()) != 1:
+                yield Finding(
+                    where,
+                    f"trtllm-llmapi-launch would take {word!r} apart at its spaces",
+                    "Choose a value without spaces, or put it into a file",
+                )
+        if launch.version.startswith(LAUNCHER_GOES_ON):
+            yield Finding(
+                "engine_image",
+                f"the launcher of TensorRT-LLM {launch.version} goes on when trtllm-serve has failed, which then shows"
+                " after engine_ready_timeout_s only",
+                "Over several nodes use an image of the 1.4 line",
+                severity="warning",
+            )
+
+    def not_started(self, backend: str, runtime: str, parallel: Parallel) -> tuple[str, str] | None:
+        if backend != "mpi" or runtime == "container":
+            return None
+        what = "TensorRT-LLM over several nodes from Python environments (engine_runtime: container does)"
+        return what, "Set engine_runtime: container"
 
 
-def ranks(launch: Launch) -> list[Rank]:
-    """Options of the file are those that the command line does not have.
-
-    Over several nodes the head runs ``mpirun``, which has the other ranks become its daemons (:mod:`_engine.mpi`). Each
-    has the environment of its own node; nothing is carried over.
-    """
-    path = f"{launch.file_directory}/trtllm.yml"
-    written = kinds_base.in_file(SPEC, launch.version, launch.options)
-    given = {name: value for name, value in launch.options.items() if name not in written}
-    options = _common(launch) | {"config": path} | given
-    flags = kinds_base.flags_of(SPEC, launch.version)
-    argv = [f"{launch.bin}trtllm-serve", launch.model, *kinds_base.render(options, flags)]
-    files = {path: yaml.safe_dump(kinds_base.merge_deep(_file(launch), written), sort_keys=True)}
-    environment = {"TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL": "1"}  # loading in parallel runs out of memory
-    if launch.backend != "mpi":
-        return [Rank(argv, environment, {"api": launch.port}, files)]
+def _over_mpi(launch: Launch, alone: Rank) -> list[Rank]:
     hosts, port = f"{launch.file_directory}/mpi-hosts", launch.rendezvous_port
     head = launch.head.cluster_address
-    files[hosts] = "".join(f"{fact.cluster_address} slots=1\n" for fact in launch.ordered)
-    # One process per node, whose threads may use all of it: mpirun would bind it to one core.
-    command = [
-        "mpirun",
-        "--allow-run-as-root",
-        "-n",
-        str(len(launch.ordered)),
-        "--hostfile",
-        hosts,
-        "--bind-to",
-        "none",
-    ]
-    over_mpi = {
-        "OMPI_MCA_plm_rsh_agent": f"{_node_program.PATH} mpi order --port {port} --source {head}",
-        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",  # the head starts all daemons; the others have nothing to start one with
-        "OMPI_MCA_orte_leave_session_attached": "1",  # the daemon stays the container's process
-    }
-    first = Rank(
-        [*command, f"{launch.bin}trtllm-llmapi-launch", *argv], environment | over_mpi, {"api": launch.port}, files
+    count = str(len(launch.ordered))
+    first = replace(
+        alone,
+        program=(f"{launch.bin}trtllm-llmapi-launch", *alone.program),
+        # One process per node, whose threads may use all of it: mpirun would bind it to one core.
+        starter=("mpirun", "--allow-run-as-root", "-n", count, "--hostfile", hosts, "--bind-to", "none"),
+        starter_environment={
+            "OMPI_MCA_plm_rsh_agent": f"{_node_program.PATH} mpi order --port {port} --source {head}",
+            # The head starts all daemons; the others have nothing to start one with.
+            "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+            "OMPI_MCA_orte_leave_session_attached": "1",  # the daemon stays the container's process
+        },
+        files={**alone.files, hosts: "".join(f"{fact.cluster_address} slots=1\n" for fact in launch.ordered)},
     )
-    wait = [_node_program.PATH, "mpi", "wait", "--head", head, "--listen"]
+    wait = (_node_program.PATH, "mpi", "wait", "--head", head, "--listen")
     return [
         first,
         *[
-            Rank([*wait, f"{fact.cluster_address}:{port}"], environment, {"rendezvous": port})
+            Rank((*wait, f"{fact.cluster_address}:{port}"), environment=alone.environment, ports={"rendezvous": port})
             for fact in launch.ordered[1:]
         ],
     ]
@@ -163,18 +215,12 @@ def _common(launch: Launch) -> dict[str, Any]:
         planned["pp_size"] = parallel.pipeline
     if parallel.expert:
         planned["ep_size"] = parallel.tensor
-    table = kinds_base.flags_and_values(SPEC, launch.version)
+    table = kinds_base.flags_and_values(ENGINE, launch.version)
     if "served_model_name" in table:
         planned["served_model_name"] = launch.served
     if launch.budget:
         planned["free_gpu_memory_fraction"] = f"{free_fraction(launch.budget):.2f}"
     return planned
-
-
-def served_name(launch: Launch) -> str:
-    """1.2 has no option for the name: clients use the last part of the model's."""
-    known = kinds_base.flags_and_values(SPEC, launch.version)
-    return launch.served if "served_model_name" in known else launch.model.rstrip("/").rpartition("/")[2]
 
 
 def free_fraction(budget: Budget) -> float:
@@ -197,3 +243,6 @@ def _file(launch: Launch) -> dict[str, Any]:
             draft["speculative_model"] = launch.draft.model
         made["speculative_config"] = draft
     return made
+
+
+ENGINE = TensorRTLLM()

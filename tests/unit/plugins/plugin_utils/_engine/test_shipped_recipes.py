@@ -11,18 +11,17 @@ import json
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, profiles
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
 
 RECIPES = {
     path.stem: engine_recipe.require(*engine_recipe.read(path)) for path in sorted(engine_recipe.SHIPPED.glob("*.yml"))
 }
 NODES = (1, 2, 3, 4, 8)
-ENGINES = ("vllm", "sglang", "tensorrt-llm")
 ALLOWED = (
     "the model does not fit",
     "is for ",
@@ -47,7 +46,7 @@ def hold_against_tables(result):
         if node["backend"] == "mpi" and node["role"] == "worker":
             assert engine["argv"][1:3] == ["mpi", "wait"]  # the engine's own words come from the head
             continue
-        spec = engine_job.MODULES[engine["name"]].SPEC
+        spec = ENGINES[engine["name"]]
         table = option_tables.load(spec.name, engine["version"])
         assert table, engine["version"]
         words = engine["argv"][engine["argv"].index("serve") + 1 :] if "serve" in engine["argv"] else engine["argv"]

@@ -13,7 +13,7 @@ FLAGS = frozenset({"enforce-eager", "no-enforce-eager", "enable-prefix-caching",
 
 
 def found(options, environment=None, version="0.33.0"):
-    return "\n".join(map(str, kinds_base.examine(vllm.SPEC, version, options, environment or {}, "recipe x")))
+    return "\n".join(map(str, kinds_base.examine(vllm.ENGINE, version, options, environment or {}, "recipe x")))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def found(options, environment=None, version="0.33.0"):
     ],
 )
 def test_pinned(requirements, version):
-    assert kinds_base.pinned(requirements, vllm.SPEC.distributions) == version
+    assert kinds_base.pinned(requirements, vllm.ENGINE.distributions) == version
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_a_requirement_asks_for(requirement, name):
 def test_merge_takes_away_and_normalizes():
     recipe = {"enforce-eager": True, "kv-cache-dtype": "fp8"}
     user = {"--enforce_eager": None, "max_num_batched_tokens": 4096, "limit-mm-per-prompt.video_x": 0}
-    assert kinds_base.merge(vllm.SPEC, recipe, user) == {
+    assert kinds_base.merge(vllm.ENGINE, recipe, user) == {
         "kv-cache-dtype": "fp8",
         "max-num-batched-tokens": 4096,
         "limit-mm-per-prompt.video_x": 0,
@@ -123,7 +123,7 @@ def test_the_same_option_in_another_version():
 
 
 def test_a_version_without_a_table_warns():
-    (finding,) = kinds_base.examine(vllm.SPEC, "0.99", {"zzzz": 1}, {"VLLM_ZZZ": "1"}, "recipe x")
+    (finding,) = kinds_base.examine(vllm.ENGINE, "0.99", {"zzzz": 1}, {"VLLM_ZZZ": "1"}, "recipe x")
     assert finding.severity == "warning"
     assert "0.99" in str(finding)
     assert "this vLLM" in found({}, version="")
@@ -132,13 +132,13 @@ def test_a_version_without_a_table_warns():
 @pytest.mark.parametrize(
     ("spec", "version"),
     [
-        (vllm.SPEC, "0.20.1"),
-        (vllm.SPEC, "0.31.0"),
-        (vllm.SPEC, "0.32.0"),
-        (vllm.SPEC, "0.33.0"),
-        (sglang.SPEC, "0.5.23"),
-        (tensorrt_llm.SPEC, "1.2.1"),
-        (tensorrt_llm.SPEC, "1.4.0"),
+        (vllm.ENGINE, "0.20.1"),
+        (vllm.ENGINE, "0.31.0"),
+        (vllm.ENGINE, "0.32.0"),
+        (vllm.ENGINE, "0.33.0"),
+        (sglang.ENGINE, "0.5.23"),
+        (tensorrt_llm.ENGINE, "1.2.1"),
+        (tensorrt_llm.ENGINE, "1.4.0"),
     ],
 )
 def test_what_the_plan_sets_is_known(spec, version):
@@ -187,4 +187,4 @@ def test_a_variable_that_only_an_older_version_has():
     ],
 )
 def test_versions_by_image(module, image, version):
-    assert module.image_version(image) == version
+    assert module.ENGINE.image_version(image) == version

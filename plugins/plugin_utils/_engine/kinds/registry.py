@@ -1,0 +1,12 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engines there are, by name."""
+
+from __future__ import annotations
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import sglang, tensorrt_llm, vllm
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
+
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (vllm.ENGINE, sglang.ENGINE, tensorrt_llm.ENGINE)}

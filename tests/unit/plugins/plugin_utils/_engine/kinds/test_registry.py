@@ -1,0 +1,122 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+"""What a further engine takes: a class, an option table and its line in the registry; nothing else knows engines."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine, Rank
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
+
+TABLE = {
+    "engine": "toy",
+    "version": "1.0",
+    "options": {"--model": "str", "--split": "int", "--rank": "int", "--chunk": "int"},
+    "aliases": {},
+    "opposites": {},
+    "values": {},
+}
+LINE = "toy run --chunk 4096 --model some/model --rank 0 --split 2"
+
+
+class Toy(Engine):
+    name = "toy"
+    label = "Toy"
+    distributions = ("toy",)
+    image = "example.org/toy:1.0"
+    prefix = "TOY_"
+    planned = {"model": "the recipe's model"}  # noqa: RUF012
+    batched_option = "chunk"
+    key_variable = "TOY_KEY"
+    health = "/alive"
+
+    def image_version(self, image):
+        return image.rpartition(":")[2]
+
+    def ranks(self, launch):
+        words = {"model": launch.model, "split": launch.parallel.tensor, **launch.options}
+        return [
+            Rank(("toy", "run"), kinds_base.render({**words, "rank": number}), ports={"api": launch.port})
+            for number in range(len(launch.ordered))
+        ]
+
+    def own_environment(self, address, ray_directory):
+        return {"TOY_ADDRESS": address}
+
+
+@pytest.fixture
+def _toy(tmp_path, monkeypatch):
+    (tmp_path / "toy-1.0.json").write_text(json.dumps(TABLE))
+    monkeypatch.setattr(option_tables, "DIRECTORY", tmp_path)
+    monkeypatch.setitem(ENGINES, "toy", Toy())
+    option_tables.load.cache_clear()
+    option_tables.versions.cache_clear()
+    yield
+    option_tables.load.cache_clear()
+    option_tables.versions.cache_clear()
+
+
+def made(count=2, **wishes):
+    document = {
+        "model": "some/model",
+        "architecture": {"layers": 40, "attention_heads": 32, "kv_heads": 8, "head_dim": 128},
+        "weights_gb": 16,
+        "context": 4096,
+        "concurrency": 2,
+        "engine": "toy",
+    }
+    recipe = engine_recipe.require(*engine_recipe.parse(document, "some.yml", "some"))
+    hosts = [f"spark{number + 1}" for number in range(count)]
+    return plan(recipe, assumed_facts(hosts), Wishes(**wishes), {})
+
+
+@pytest.mark.usefixtures("_toy")
+def test_a_further_engine_is_planned():
+    result = made(profile="chatbot")
+    head, worker = result.plans.values()
+    assert head["engine"]["argv"] == LINE.split()
+    assert worker["engine"]["argv"][-3:] == ["1", "--split", "2"]
+    assert worker["engine"]["env"]["TOY_ADDRESS"] == "192.168.100.11"
+    assert (head["engine"]["version"], head["engine"]["health"], head["engine"]["key"]) == ("1.0", "/alive", True)
+    assert (head["runtime"], head["image"], head["backend"]) == ("container", "example.org/toy:1.0", "native")
+
+
+@pytest.mark.usefixtures("_toy")
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        ({"options": {"splitt": 1}}, "Toy 1.0 has no option --splitt"),
+        ({"options": {"model": "x"}}, "the option model is set by the plan"),
+        ({"launch": "ray"}, "Toy is not started over Ray here"),
+        ({"data_parallel_size": 2}, "toy has no replicas"),
+        ({"runtime": "venv"}, "Require toy==1.0"),
+    ],
+)
+def test_its_rules_are_held(wishes, expected):
+    result = made(**wishes)
+    assert not result.plans
+    assert expected in "\n".join(map(str, result.findings))
+
+
+def test_nobody_else_compares_names_of_engines():
+    root = Path(engine_recipe.__file__).parents[1]
+    name = r"""["'](vllm|sglang|tensorrt-llm)["']"""
+    comparison = re.compile(rf"(==|!=|\bin \()\s*{name}|{name}:")
+    found = [
+        f"{path.relative_to(root)}:{number}"
+        for path in root.rglob("*.py")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if comparison.search(line)
+    ]
+    assert found == []
