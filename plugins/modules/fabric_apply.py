@@ -76,6 +76,8 @@ options:
     description: Leave IPv6 on on the fabric interfaces. Its addresses add GIDs and shift the index of the others.
     type: bool
     default: false
+requirements:
+  - PyYAML (C(python3-yaml)), which netplan depends on as well
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:

@@ -192,6 +192,8 @@ class FakeNode:
             except yaml.YAMLError:
                 return Completed(1, "", f"{path}:1:1: Invalid YAML")
             for key, values in (document.get("ethernets") or {}).items():
+                if "adresses" in values:
+                    return Completed(1, "", f"{path}: unknown key 'adresses'")
                 known = merged.setdefault(key, {"addresses": []})
                 known["addresses"] += values.pop("addresses", [])
                 known.update({**values, "renderer": values.get("renderer", document.get("renderer", "networkd"))})

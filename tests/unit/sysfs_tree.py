@@ -127,6 +127,8 @@ class SysfsTree:
         }
         self.write_all(directory, {**values, **attributes})
         self.link(f"class/net/{name}", directory)
+        if parent != "devices/virtual":
+            self.link(f"{directory}/device", parent)
         return directory
 
     def rdma(self, name: str, parent: str, up: bool = True, **attributes: object) -> str:

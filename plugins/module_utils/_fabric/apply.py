@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import POLL_S, Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import forward, rollback, show_gids
@@ -323,13 +324,18 @@ class _Apply:
     def _interfaces(self) -> list[fabric_netplan.Interface]:
         return [
             fabric_netplan.Interface(
-                r.netdev,
+                self._nic(r.netdev),
                 f"{r.address}/{r.prefix}",
                 r.mtu,
                 tuple((to, via) for to, via, netdev in self.routes if netdev == r.netdev),
             )
             for r in self.wanted.rails
         ]
+
+    def _nic(self, netdev: str) -> fabric_netplan.Nic:
+        path = self.machine.sysfs_root / "class/net" / netdev
+        mac, driver = sysfs.read_text(path / "address"), sysfs.link_name(path / "device/driver")
+        return fabric_netplan.Nic(netdev, mac or "", driver or "")
 
     def _apply_files(self, files: Sequence[File], *, check_mode: bool) -> Result:
         # Without files the set is given back; it is left alone if it never was there.
@@ -497,13 +503,15 @@ class _Apply:
         netplan, keyfiles = self._netplan_files(), self._keyfiles()
         on_disk = {**netplan, **keyfiles}
         # Its original is still there where a run was cut off before it replaced it.
-        kept = {p: text for p, text in held.items() if on_disk.get(p, text) in (text, _out_of_force(p, text))}
+        kept = {
+            p: text for p, text in held.items() if on_disk.get(p, text) in (text, fabric_netplan.out_of_force(p, text))
+        }
         netplan.update({path: text for path, text in kept.items() if path.endswith(".yaml")})
         keyfiles.update({path: text for path, text in kept.items() if path.endswith(".nmconnection")})
         texts = {**netplan, **keyfiles}
         paths = dict.fromkeys(item.file for item in self._conflicts(netplan, keyfiles))
         return [
-            File(path, content=_out_of_force(path, texts[path]).encode("utf-8", "surrogateescape"), mode=0o600)
+            File(path, content=_bytes(fabric_netplan.out_of_force(path, texts[path])), mode=0o600)
             for path in paths
             if path in kept or (self.wanted.foreign == "adopt" and not self._not_adoptable(path, held))
         ]
@@ -527,7 +535,9 @@ class _Apply:
         text = self.machine.read(path) or ""
         if path.endswith(".nmconnection"):
             return fabric_netplan.keyfile_not_adoptable(path, text)
-        return fabric_netplan.not_adoptable(path, text, self._nic_netdevs())
+        mine = self._nic_netdevs()
+        present = {*mine, *(sysfs.names(self.machine.sysfs_root / "class/net") or ())}
+        return fabric_netplan.not_adoptable(path, text, mine, [self._nic(netdev) for netdev in sorted(present)])
 
     def _nic_netdevs(self) -> set[str]:
         """The interfaces of the RDMA NIC, cabled or not: a guide's file names all four."""
@@ -609,7 +619,7 @@ class _Apply:
             text = self.machine.read(path)
             if text is not None and path in held:
                 mode = os.stat(self.machine.real(path)).st_mode & 0o7777
-                kept.append(File(path, content=text.encode("utf-8", "surrogateescape"), mode=mode))
+                kept.append(File(path, content=_bytes(text), mode=mode))
         return kept
 
     def _install(self, files: Sequence[File], memory: Memory, leaving: Sequence[str]) -> None:
@@ -639,14 +649,13 @@ class _Apply:
             for item in files:
                 if item.path.endswith(".yaml"):
                     _put(scratch + item.path, (item.content or b"").decode("utf-8", "surrogateescape"))
-            self.machine.command(
-                "netplan",
-                "generate",
-                "--root-dir",
-                scratch,
-                step="validating the netplan configuration",
-                remedy="Install netplan.io, or correct the file that it names; nothing was changed",
-            )
+            done = self.machine.runner(("netplan", "generate", "--root-dir", scratch))
+            if done.rc != 0:
+                raise SparkError(
+                    f"validating the netplan configuration failed: {done.complaint.replace(scratch, '')}",
+                    "",
+                    "Install netplan.io, or correct the file that it names; nothing was changed",
+                )
             made = Path(scratch + fabric_renderer.NETWORKS)
             by_nm = self.backend == fabric_renderer.NETWORKMANAGER
             place, ending = (Path(scratch + fabric_renderer.PROFILES), "nmconnection") if by_nm else (made, "network")
@@ -734,12 +743,8 @@ class _Apply:
         )
 
 
-def _out_of_force(path: str, text: str) -> str:
-    return (
-        fabric_netplan.keyfile_out_of_force(text)
-        if path.endswith(".nmconnection")
-        else fabric_netplan.out_of_force(text)
-    )
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _put(path: str, text: str) -> None:

@@ -6,8 +6,7 @@
 
 netplan merges all of its files: of scalars the last file wins, but lists of addresses are *joined*, and a definition
 with another id that matches the same interface makes a second, competing configuration. So what others wrote has to be
-seen before ours is added. There is no YAML parser on a node that we may rely on, so :func:`definitions` reads the block
-style that people, NVIDIA's guides, NetworkManager and cloud-init write, and what it cannot place it reports as such.
+seen before ours is added. It is read with PyYAML, which netplan itself depends on.
 """
 
 from __future__ import annotations
@@ -15,13 +14,23 @@ from __future__ import annotations
 import fnmatch
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+try:
+    import yaml
+except ImportError:  # reported by read()
+    yaml = None  # type: ignore[assignment]
 
 FILE = "/etc/netplan/60-sparkmatrix-fabric.yaml"
 # The order in which netplan reads its directories; in each of them a file shadows one of the same name before.
 DIRECTORIES = ("/lib/netplan", "/etc/netplan", "/run/netplan")
 KEYFILES = "/etc/NetworkManager/system-connections"
+_CIDR = re.compile(r"(?<![\w.])([0-9]{1,3}(?:\.[0-9]{1,3}){3}/[0-9]{1,2})(?![\w.])")
 
 _HEADER = """\
 # Written by the role fabric of sparkmatrix.cluster; edits are overwritten.
@@ -30,14 +39,37 @@ _HEADER = """\
 
 
 @dataclass(frozen=True)
+class Nic:
+    """An interface of the machine, by what netplan can match it."""
+
+    netdev: str
+    mac: str = ""
+    driver: str = ""  # "mlx5_core"
+
+    def fits(self, match: Any) -> bool:
+        """netplan's ``match:``. Everything in it has to fit; an empty one fits every interface."""
+        wanted = match if isinstance(match, Mapping) else {}
+        drivers = wanted.get("driver", self.driver)
+        return (
+            fnmatch.fnmatchcase(self.netdev, str(wanted.get("name", self.netdev)))
+            and str(wanted.get("macaddress", self.mac)).lower() == self.mac.lower()
+            and any(fnmatch.fnmatchcase(self.driver, str(d)) for d in _list(drivers))
+        )
+
+
+@dataclass(frozen=True)
 class Interface:
     """One interface as our file configures it: ``address`` is ``192.168.100.10/24``, ``mtu`` in bytes, ``routes`` are
     pairs of destination and gateway."""
 
-    netdev: str
+    nic: Nic
     address: str
     mtu: int
     routes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def netdev(self) -> str:
+        return self.nic.netdev
 
 
 @dataclass(frozen=True)
@@ -50,8 +82,8 @@ class Definition:
     dhcp: bool = False
     mtu: int | None = None
     routes: bool = False
-    match: bool = False  # found through match: name:, under another id
-    loose: bool = False  # named outside of a definition, for example as member of a bond
+    match: bool = False  # found through match:, under another id
+    other: str = ""  # no definition of this interface, but it changes what ours means: how
 
 
 @dataclass(frozen=True)
@@ -88,105 +120,103 @@ def render(interfaces: Sequence[Interface], renderer: str = "networkd", ipv6: bo
 
 # --- other people's files --------------------------------------------------------------------------------------------
 
-
-@dataclass
-class _Block:
-    """A key and everything indented deeper than it."""
-
-    key: str
-    indent: int
-    lines: list[str] = field(default_factory=list)
-    parents: tuple[str, ...] = ()
-
-
-_KEY = re.compile(r"""^(\s*)(?:-\s+)?["']?([^\s"':#{}\[\]]+)["']?\s*:(?:\s+(.*))?$""")
-_CIDR = re.compile(r"(?<![\w.])([0-9]{1,3}(?:\.[0-9]{1,3}){3}/[0-9]{1,2})(?![\w.])")
-_TRUE = re.compile(r"\bdhcp4\s*:\s*[\"']?(?:true|yes|on)\b", re.I)
-_MTU = re.compile(r"\bmtu\s*:\s*[\"']?([0-9]{3,5})\b")
-_ROUTES = re.compile(r"\b(?:routes|gateway4|routing-policy)\s*:")
-_MATCH_NAME = re.compile(r"""\bname\s*:\s*["']?([^\s"',}]+)""")
 _KINDS = ("ethernets", "bonds", "bridges", "vlans", "wifis", "modems", "tunnels", "dummy-devices", "vrfs", "nm-devices")
+_ROUTES = ("routes", "gateway4", "routing-policy")
 
 
-def definitions(file: str, text: str, netdev: str) -> list[Definition]:
+def read(path: str, text: str) -> Mapping[str, Any]:
+    """What a netplan file has below ``network``."""
+    if yaml is None:
+        raise SparkError(
+            "this Python cannot read YAML, in which netplan's files are written",
+            sys.executable,
+            "Install python3-yaml, which netplan needs as well, or set ansible_python_interpreter: /usr/bin/python3",
+        )
+    try:
+        # Text, lists and mappings only: an unquoted MAC address may be a number in YAML 1.1.
+        document = yaml.load(text, Loader=yaml.BaseLoader)
+        network = (document or {}).get("network") or {}
+        return {str(key): value for key, value in network.items()}
+    except (yaml.YAMLError, AttributeError, RecursionError) as exc:
+        # Without the piece of the file that str(exc) has: a Wi-Fi password may stand there.
+        mark, problem = getattr(exc, "problem_mark", None), getattr(exc, "problem", None)
+        why = f"{problem} in line {mark.line + 1}" if mark else "it is no mapping with the key network"
+        raise SparkError(
+            f"netplan cannot read this file: {why}",
+            path,
+            "Correct it or move it away: with it netplan configures no interface at the next boot. Then run again",
+        ) from exc
+
+
+def _definitions(network: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for kind in _KINDS:
+        entries = network.get(kind)
+        for name, settings in entries.items() if isinstance(entries, Mapping) else ():
+            yield str(name), settings if isinstance(settings, Mapping) else {}
+
+
+def _applies(name: str, settings: Mapping[str, Any], nic: Nic) -> bool:
+    if "match" not in settings:
+        return name == nic.netdev
+    if not settings["match"] and settings.get("renderer") == "NetworkManager":
+        return False  # a profile for any interface: it is not used for one that has a configuration of its own
+    return nic.fits(settings["match"])
+
+
+def definitions(path: str, network: Mapping[str, Any], nic: Nic) -> list[Definition]:
     """What a netplan file says about an interface, in the order of the file. Nothing when it does not name it."""
-    lines = [_uncomment(line) for line in text.splitlines()]
-    blocks = _blocks(lines)
-    found = []
-    inside: list[str] = []  # lines that belong to a definition of this interface
-    for block in blocks:
-        if not block.parents or block.parents[-1] not in _KINDS:
-            continue
-        body = "\n".join(block.lines)
-        match = _match_name(body)
-        by_match = match is not None and fnmatch.fnmatchcase(netdev, match)
-        if block.key == netdev and (match is None or by_match):
-            found.append(_definition(file, block.key, body, False))
-            inside += block.lines
-        elif by_match:
-            found.append(_definition(file, block.key, body, True))
-            inside += block.lines
-    word = re.compile(rf"(?<![\w.-]){re.escape(netdev)}(?![\w.-])")
-    named = sum(len(word.findall(line)) for line in lines)
-    accounted = sum(len(word.findall(line)) for line in inside)
-    if named > accounted:
-        found.append(Definition(file, netdev, loose=True))
+    found, names, rest = [], {nic.netdev}, []
+    for name, settings in _definitions(network):
+        if _applies(name, settings, nic):
+            found.append(_definition(path, name, settings, name != nic.netdev))
+            names.add(name)
+        else:
+            rest.append(settings)
+            if name == nic.netdev:
+                how = f"its definition {name!r} has a match that {name} does not fit, and netplan joins it with ours"
+                found.append(Definition(path, name, other=how))
+    outside = [value for key, value in network.items() if key not in _KINDS]
+    if names & {word for part in (*rest, *outside) for word in words(part)}:
+        how = f"it names {nic.netdev} in a bond, a bridge or in a way that is not understood here"
+        found.append(Definition(path, nic.netdev, other=how))
     return found
 
 
-def _uncomment(line: str) -> str:
-    return re.sub(r"(?:^|\s)#.*$", "", line).rstrip()
-
-
-def _blocks(lines: Sequence[str]) -> list[_Block]:
-    blocks: list[_Block] = []
-    open_blocks: list[_Block] = []
-    for line in lines:
-        if not line.strip():
-            continue
-        indent = len(line) - len(line.lstrip())
-        while open_blocks and indent <= open_blocks[-1].indent:
-            open_blocks.pop()
-        for block in open_blocks:
-            block.lines.append(line)
-        match = _KEY.match(line)
-        if match:
-            block = _Block(match[2], indent, [line], tuple(b.key for b in open_blocks))
-            blocks.append(block)
-            open_blocks.append(block)
-    return blocks
-
-
-def _match_name(body: str) -> str | None:
-    """The pattern of ``match: {name: …}``; a ``name`` elsewhere (``set-name``, a Wi-Fi) is not one."""
-    for block in _blocks(body.splitlines()):
-        if block.key == "match":
-            found = _MATCH_NAME.search("\n".join(block.lines))
-            return found[1] if found else None
-    return None
-
-
-def _definition(file: str, key: str, body: str, match: bool) -> Definition:
-    mtu = _MTU.search(body)
+def _definition(path: str, name: str, settings: Mapping[str, Any], match: bool) -> Definition:
+    # An address with options is a mapping with one key.
+    addresses = [str(text) for item in _list(settings.get("addresses") or []) for text in _list(item, keys=True)]
+    mtu = str(settings.get("mtu", ""))
     return Definition(
-        file=file,
-        id=key,
-        addresses=tuple(_CIDR.findall(body)),
-        dhcp=bool(_TRUE.search(body)),
-        mtu=int(mtu[1]) if mtu else None,
-        routes=bool(_ROUTES.search(body)),
+        file=path,
+        id=name,
+        addresses=tuple(address for address in addresses if ":" not in address),
+        dhcp=str(settings.get("dhcp4", "")).lower() in ("true", "yes", "on", "y"),
+        mtu=int(mtu) if mtu.isdecimal() else None,
+        routes=any(settings.get(key) for key in _ROUTES),
         match=match,
     )
+
+
+def _list(value: Any, keys: bool = False) -> list[Any]:
+    return list(value) if isinstance(value, list) or (keys and isinstance(value, Mapping)) else [value]
+
+
+def words(value: Any) -> Iterator[str]:
+    """Every value in a part of a file, without the keys."""
+    if isinstance(value, (Mapping, list)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from words(part)
+    else:
+        yield str(value)
 
 
 def conflicts(files: Mapping[str, str], interfaces: Iterable[Interface], own: str = FILE) -> list[Conflict]:
     """What keeps our file from meaning what it says. ``files``: text of every netplan file by path, ours is ignored."""
     found = []
+    networks = {path: read(path, files[path]) for path in sorted(files, key=_order) if path != own}
     for interface in interfaces:
-        for path in sorted(files, key=_order):
-            if path == own:
-                continue
-            for definition in definitions(path, files[path], interface.netdev):
+        for path, network in networks.items():
+            for definition in definitions(path, network, interface.nic):
                 reason = _objection(definition, interface, _order(path) > _order(own))
                 if reason:
                     found.append(Conflict(interface.netdev, path, reason, _remedy(definition)))
@@ -199,8 +229,8 @@ def _order(path: str) -> str:
 
 
 def _objection(definition: Definition, wanted: Interface, later: bool) -> str:
-    if definition.loose:
-        return f"it names {wanted.netdev} in a bond, a bridge or in a way that is not understood here"
+    if definition.other:
+        return definition.other
     foreign = [address for address in definition.addresses if _same(address) != _same(wanted.address)]
     if foreign and not definition.routes:
         return f"it gives {wanted.netdev} the address {', '.join(foreign)}, which netplan would join with ours"
@@ -235,35 +265,30 @@ _ADOPTED = """\
 # Put out of force by the role fabric of sparkmatrix.cluster, which configures these interfaces now.
 # `ansible-playbook reset.yml --tags fabric` brings the content back.
 """
-_RENDERER = re.compile(r"^\s*renderer\s*:\s*[\"']?(networkd|NetworkManager)\b", re.I)
 
 
-def not_adoptable(file: str, text: str, netdevs: Iterable[str]) -> str:
-    """Why this netplan file cannot be put out of force as a whole, or nothing: it must be about ``netdevs`` only."""
-    mine = set(netdevs)
-    blocks = _blocks([_uncomment(line) for line in text.splitlines()])
-    for block in blocks:
-        if len(block.parents) == 1 and block.parents[0] == "network":
-            if block.key not in ("version", "renderer", "ethernets", "nm-devices"):
-                return f"{file} configures {block.key}"
-        elif len(block.parents) == 2 and block.parents[0] == "network":
-            name = _match_name("\n".join(block.lines)) or block.key
-            if name not in mine:
-                return f"{file} also configures {name}"
-            if _ROUTES.search("\n".join(block.lines)):
-                return f"{file} has routes for {name}"
-    if not any(len(block.parents) == 2 for block in blocks):
-        return f"{file} is written in a way that is not understood here"
+def not_adoptable(path: str, text: str, netdevs: Iterable[str], nics: Iterable[Nic]) -> str:
+    """Why this netplan file cannot be put out of force as a whole, or nothing: it must be about ``netdevs`` only.
+    ``nics``: every interface of the machine."""
+    mine, network = set(netdevs), read(path, text)
+    for key in network:
+        if key not in ("version", "renderer", "ethernets", "nm-devices"):
+            return f"{path} configures {key}"
+    for name, settings in _definitions(network):
+        held = {nic.netdev for nic in nics if _applies(name, settings, nic)} or {name}
+        if held - mine:
+            return f"{path} also configures {', '.join(sorted(held - mine))}"
+        if any(settings.get(key) for key in _ROUTES):
+            return f"{path} has routes for {name}"
     return ""
 
 
-def out_of_force(text: str) -> str:
+def out_of_force(path: str, text: str) -> str:
     """What stands in the place of an adopted file: no interface; a global renderer goes on to count."""
-    lines = [_uncomment(line) for line in text.splitlines()]
-    found = next(
-        (b.lines[0].strip() for b in _blocks(lines) if b.parents == ("network",) and _RENDERER.match(b.lines[0])), ""
-    )
-    return _ADOPTED + "network:\n  version: 2\n" + (f"  {found}\n" if found else "")
+    if path.endswith(".nmconnection"):
+        return _keyfile_out_of_force(text)
+    renderer = read(path, text).get("renderer")
+    return _ADOPTED + "network:\n  version: 2\n" + (f"  renderer: {renderer}\n" if renderer else "")
 
 
 def keyfile_not_adoptable(file: str, text: str) -> str:
@@ -272,7 +297,7 @@ def keyfile_not_adoptable(file: str, text: str) -> str:
     return f"{file} is part of {controller}" if controller else ""
 
 
-def keyfile_out_of_force(text: str) -> str:
+def _keyfile_out_of_force(text: str) -> str:
     """The same profile, which NetworkManager no longer starts by itself."""
     lines, inside, done = [], False, False
     for line in text.splitlines():
@@ -303,7 +328,7 @@ def keyfile_conflicts(files: Mapping[str, str], interfaces: Iterable[Interface])
         connection, ipv4 = sections.get("connection", {}), sections.get("ipv4", {})
         name = connection.get("id", path.rpartition("/")[2])
         for interface in interfaces:
-            if connection.get("interface-name") != interface.netdev:
+            if connection.get("interface-name") != interface.netdev and not _has_mac(sections, interface.nic):
                 continue
             remedy = f"Delete it: nmcli connection delete '{name}'"
             controller = connection.get("controller") or connection.get("master")
@@ -316,6 +341,11 @@ def keyfile_conflicts(files: Mapping[str, str], interfaces: Iterable[Interface])
                 text_ = f"NetworkManager's connection {name!r} gives {interface.netdev} {', '.join(foreign)}"
                 found.append(Conflict(interface.netdev, path, text_, remedy))
     return found
+
+
+def _has_mac(sections: Mapping[str, Mapping[str, str]], nic: Nic) -> bool:
+    wanted = sections.get("ethernet", {}).get("mac-address", "")
+    return bool(wanted) and wanted.lower() == nic.mac.lower()
 
 
 def _sections(text: str) -> dict[str, dict[str, str]]:

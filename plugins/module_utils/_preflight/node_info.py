@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import os
@@ -24,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import s
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run, search_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, netplan, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
 
@@ -558,13 +559,12 @@ def mode(reader: Reader, path: str) -> str | None:
 
 
 def netplan_bonds(reader: Reader) -> dict[str, list[str]]:
-    """``{file: names}`` of the netplan files that declare bonds, with every interface-like word below ``bonds:``.
-
-    Nodes have no YAML parser for module code, and a word too many does no harm: the reader looks for names it knows.
-    """
+    """``{file: names}`` of the netplan files that declare bonds, with the interfaces that are named below ``bonds``.
+    A file that cannot be read is reported by the fabric layer."""
     found = {}
     for path in netplan_files(reader):
-        _before, mark, rest = re.sub(r"#.*", "", reader.text(path.lstrip("/")) or "").partition("bonds:")
-        if mark:
-            found[path] = sorted(set(re.findall(r"\ben[\w.-]+\b", rest)))
+        with contextlib.suppress(SparkError):
+            bonds = netplan.read(path, reader.text(path.lstrip("/")) or "").get("bonds")
+            if bonds:
+                found[path] = sorted({word for word in netplan.words(bonds) if re.fullmatch(r"en[\w.-]+", word)})
     return found

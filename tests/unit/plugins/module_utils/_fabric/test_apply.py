@@ -329,8 +329,27 @@ def test_a_networkmanager_profile_is_named(node: FakeNode) -> None:
 
 
 def test_netplan_does_not_accept_it(node: FakeNode) -> None:
+    node.write("/etc/netplan/30-wrong.yaml", "network:\n  ethernets:\n    x: {adresses: []}\n")
+    untouched(node, wanted(), "validating the netplan configuration failed: /etc/netplan/30-wrong.yaml: unknown key")
+
+
+def test_a_netplan_file_that_is_no_yaml(node: FakeNode) -> None:
     node.write("/etc/netplan/30-broken.yaml", "network: [")
-    untouched(node, wanted(), "validating the netplan configuration failed: netplan generate --root-dir")
+    untouched(node, wanted(), "/etc/netplan/30-broken.yaml: netplan cannot read this file: expected the node content")
+
+
+def test_another_definition_that_matches_by_what_sysfs_has(node: FakeNode, tmp_path: Path) -> None:
+    tree = SysfsTree(tmp_path / "sys").spark(cabled={0})
+    mac = (tree.root / "class/net" / A / "address").read_text().strip()
+    for match in (f"macaddress: {mac.upper()}", "driver: mlx5_core"):
+        text = f"network:\n  ethernets:\n    qsfp:\n      match: {{{match}}}\n      dhcp4: true\n"
+        node.write("/etc/netplan/20-qsfp.yaml", text)
+        with pytest.raises(SparkError, match=r"/etc/netplan/20-qsfp\.yaml: its definition 'qsfp' also matches"):
+            apply(node, wanted(), sysfs=tree.root)
+        outcome = apply(node, replace(wanted(), foreign="adopt"), sysfs=tree.root)
+        assert "/etc/netplan/20-qsfp.yaml" in outcome.changes
+        apply(node, NOTHING, sysfs=tree.root)
+        assert node.read("/etc/netplan/20-qsfp.yaml") == text
 
 
 def test_netplan_is_missing(node: FakeNode) -> None:

@@ -4,16 +4,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Interface
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Interface, Nic
 from hypothesis import given
 from hypothesis import strategies as st
 
 IF = "enp1s0f0np0"
-OURS = Interface(IF, "192.168.100.10/24", 9000)
-TWIN = Interface("enP2p1s0f0np0", "192.168.101.10/24", 9000)
+NIC = Nic(IF, "4c:bb:47:00:00:01", "mlx5_core")
+MANAGEMENT_NIC = Nic("enP7s7", "4c:bb:47:00:00:4e", "r8127")
+OURS = Interface(NIC, "192.168.100.10/24", 9000)
+TWIN = Interface(Nic("enP2p1s0f0np0", "4c:bb:47:00:00:05", "mlx5_core"), "192.168.101.10/24", 9000)
 
 
 def test_our_file_is_valid_yaml_and_says_what_we_mean() -> None:
@@ -102,6 +108,20 @@ network:
 """
 
 
+BOND_BY_ID = """\
+network:
+  ethernets:
+    x: {match: {driver: mlx5_core}}
+  bonds:
+    bond0: {interfaces: [x]}
+"""
+
+
+def ethernet(name: str, match: str, more: str = "dhcp4: true") -> str:
+    inside = f"      match: {match}\n" if match else ""
+    return f"network:\n  ethernets:\n    {name}:\n{inside}      {more}\n"
+
+
 @pytest.mark.parametrize(
     ("path", "text", "found", "remedy"),
     [
@@ -112,12 +132,21 @@ network:
         ("/etc/netplan/50-r.yaml", RENAMED, "it has addresses or routes of its own", "Take the interface out"),
         ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}:\n      dhcp4: yes\n", "turns DHCP", "mv /etc"),
         ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}: {{mtu: 1500}}\n", "it sets MTU 1500", "mv /etc"),
-        ("/run/netplan/70-x.yaml", f"network: {{ethernets: {{{IF}: {{mtu: 1500}}}}}}\n", "not understood", "mv /run"),
+        ("/run/netplan/70-x.yaml", f"network: {{ethernets: {{{IF}: {{mtu: 1500}}}}}}\n", "sets MTU 1500", "mv /run"),
+        ("/etc/netplan/10-m.yaml", ethernet("x", "{macaddress: 4C:BB:47:00:00:01}"), "'x' also matches", "mv /etc"),
+        ("/etc/netplan/10-d.yaml", ethernet("x", "{driver: mlx5_core}"), "'x' also matches", "mv /etc"),
+        ("/etc/netplan/10-d.yaml", ethernet("x", "{driver: [r*, mlx*]}"), "'x' also matches", "mv /etc"),
+        ("/etc/netplan/10-b.yaml", ethernet("x", "{name: 'en*', driver: mlx5_core}"), "'x' also matches", "mv /etc"),
+        ("/etc/netplan/10-e.yaml", ethernet("x", "{}"), "'x' also matches", "mv /etc"),
+        ("/etc/netplan/10-o.yaml", ethernet(IF, "{macaddress: 4c:bb:47:00:00:02}"), "does not fit", "mv /etc"),
+        ("/etc/netplan/10-s.yaml", ethernet("x", "{name: y}", f"set-name: {IF}"), "in a way that is not", "mv /etc"),
+        ("/etc/netplan/10-l.yaml", ethernet(IF, "", "addresses: [10.5.0.1/24: {label: a}]"), "10.5.0.1/24", "mv /etc"),
+        ("/etc/netplan/10-i.yaml", BOND_BY_ID, "'x' also matches", "mv /etc"),
     ],
 )  # fmt: skip
 def test_conflicts(path: str, text: str, found: str, remedy: str) -> None:
     conflicts = netplan.conflicts({path: text}, [OURS])
-    assert [conflict.file for conflict in conflicts] == [path]
+    assert {conflict.file for conflict in conflicts} == {path}
     assert conflicts[0].netdev == IF
     assert found in conflicts[0].found
     assert remedy in conflicts[0].remedy
@@ -133,6 +162,10 @@ def test_conflicts(path: str, text: str, found: str, remedy: str) -> None:
         (netplan.FILE, NVIDIA),
         ("/etc/netplan/70-x.yaml", ""),
         ("/etc/netplan/7.yaml", f"network:\n  ethernets:\n    o:\n      match: {{name: x*}}\n      set-name: {IF}x\n"),
+        ("/etc/netplan/7.yaml", ethernet("x", "{macaddress: 4c:bb:47:00:00:02}")),
+        ("/etc/netplan/7.yaml", ethernet("x", "{driver: r8127}")),
+        ("/etc/netplan/7.yaml", ethernet("x", "{name: 'en*', driver: r8127}")),
+        ("/etc/netplan/90-NM-any.yaml", ethernet("NM-x", "{}", "renderer: NetworkManager")),
     ],
 )  # fmt: skip
 def test_no_conflict(path: str, text: str) -> None:
@@ -159,10 +192,60 @@ def test_bad_addresses_are_foreign() -> None:
     assert "300.1.1.1/24" in netplan.conflicts({"/etc/netplan/1.yaml": text}, [OURS])[0].found
 
 
-@given(st.text(alphabet="ab: -[]{}#\n\"'" + IF, max_size=200))
-def test_any_text_is_read(text: str) -> None:
-    netplan.conflicts({"/etc/netplan/x.yaml": text}, [OURS])
+def test_an_address_of_another_definition_of_the_same_interface() -> None:
+    text = ethernet("x", "{macaddress: 4c:bb:47:00:00:01}", "addresses: [10.5.0.1/24]")
+    (found,) = netplan.conflicts({"/etc/netplan/10-x.yaml": text}, [OURS, TWIN])
+    assert (found.netdev, found.file) == (IF, "/etc/netplan/10-x.yaml")
+    assert "it gives enp1s0f0np0 the address 10.5.0.1/24" in found.found
+
+
+@pytest.mark.parametrize("text", ["network: [", "network: [a]\n", "- a\n", "network:\n\tx: {}\n", "a: \udcff\n"])
+def test_a_file_that_netplan_cannot_read_is_named(text: str) -> None:
+    with pytest.raises(SparkError, match=r"^/etc/netplan/10-x\.yaml: netplan cannot read this file: .*Correct it"):
+        netplan.conflicts({"/etc/netplan/10-x.yaml": text}, [OURS])
+
+
+def test_a_broken_file_is_not_quoted() -> None:
+    text = "network:\n  wifis:\n    wlan0:\n      access-points: {home: {password: secret}}}\n"
+    with pytest.raises(SparkError) as raised:
+        netplan.read("/etc/netplan/10-x.yaml", text)
+    assert "in line 4" in str(raised.value) and "secret" not in str(raised.value)
+
+
+def test_python_without_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netplan, "yaml", None)
+    with pytest.raises(SparkError, match=rf"{sys.executable}: .*Install python3-yaml"):
+        netplan.conflicts({"/etc/netplan/10-x.yaml": ""}, [OURS])
+    assert netplan.conflicts({netplan.FILE: ""}, [OURS]) == []
+
+
+@given(st.text(alphabet="ab: -[]{}#\n\"'&*" + IF, max_size=200))
+def test_any_text_is_read_or_named(text: str) -> None:
+    with contextlib.suppress(SparkError):
+        netplan.conflicts({"/etc/netplan/x.yaml": text}, [OURS])
+        netplan.not_adoptable("/etc/netplan/x.yaml", text, {IF}, [NIC])
+        yaml.safe_load(netplan.out_of_force("/etc/netplan/x.yaml", text))
     netplan.keyfile_conflicts({"x": text}, [OURS])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (ethernet("x", "{driver: mlx5_core}"), ""),
+        (ethernet("x", "{macaddress: 4c:bb:47:00:00:05}"), ""),
+        (ethernet("x", "{name: 'enp1s0*'}"), ""),
+        (NM, ""),
+        (ethernet("x", "{name: 'en*'}"), "x.yaml also configures enP7s7"),
+        (ethernet("x", "{}"), "x.yaml also configures enP7s7"),
+        (ethernet("x", "{macaddress: 4c:bb:47:00:00:99}"), "x.yaml also configures x"),
+        (ethernet("enP7s7", ""), "x.yaml also configures enP7s7"),
+        (ethernet(IF, "", "gateway4: 10.0.0.1"), f"x.yaml has routes for {IF}"),
+        (BOND, "x.yaml configures bonds"),
+    ],
+)
+def test_a_file_is_adopted_when_it_is_about_the_nic_only(text: str, why: str) -> None:
+    nics = [NIC, TWIN.nic, MANAGEMENT_NIC]
+    assert netplan.not_adoptable("x.yaml", text, {IF, TWIN.netdev}, nics) == why
 
 
 KEYFILE = """\
@@ -188,6 +271,8 @@ may-fail=false
         (IF, "", "method=auto", None),
         (IF, "", "method=manual\naddress1=192.168.100.10/24", None),
         ("enP7s7", "", "method=manual\naddress1=10.5.0.1/24", None),
+        ("", "\n[ethernet]\nmac-address=4C:BB:47:00:00:01", "method=manual\naddress1=10.5.0.1/24", "gives enp1s0f0np0"),
+        ("", "\n[ethernet]\nmac-address=4C:BB:47:00:00:09", "method=manual\naddress1=10.5.0.1/24", None),
     ],
 )
 def test_networkmanager_profiles(netdev: str, more: str, ipv4: str, found: str | None) -> None:

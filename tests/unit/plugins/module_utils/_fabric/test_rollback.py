@@ -602,7 +602,6 @@ REFUSED = [
     (CX7.replace(NICS[2], "enP7s7"), "also configures enP7s7"),
     (CX7 + "  bonds:\n    bond0:\n      interfaces: [enp1s0f1np1]\n", "configures bonds"),
     (CX7.replace("dhcp4: true", "routes: [{to: default, via: 10.0.0.1}]"), "has routes for enp1s0f1np1"),
-    ("network: {ethernets: {" + A + ": {addresses: [10.77.0.1/24]}}}\n", "is written in a way that is not understood"),
 ]
 
 
