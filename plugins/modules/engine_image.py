@@ -24,7 +24,9 @@ options:
         type: str
         required: true
       ray:
-        description: Whether a Ray is started from it.
+        description:
+          - Whether a Ray is started from it. The image is asked for it then, in a container without network. It has to
+            be 2.52 or newer, which knows tokens.
         type: bool
         default: false
       patches:
@@ -42,12 +44,6 @@ options:
     description: How long fetching one of them may take, in seconds.
     type: float
     default: 7200
-  ray:
-    description:
-      - Whether images from which a Ray is started are asked for it, in a container without network. It has to be 2.52
-        or newer, which knows tokens.
-    type: bool
-    default: false
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -107,7 +103,6 @@ def main() -> None:
             "images": {"type": "list", "elements": "dict", "required": True, "options": one},
             "ids": {"type": "dict", "default": {}},
             "timeout": {"type": "float", "default": 7200},
-            "ray": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -126,7 +121,7 @@ def main() -> None:
                 changed = True
                 if not module.check_mode:
                     image = engine_image.pull(name, lambda argv: command.run(argv, params["timeout"]))
-            if params["ray"] and wanted["ray"] and image.id:
+            if wanted["ray"] and image.id:
                 image = replace(image, ray=engine_image.ray_version(name, wanted["patches"]))
             images[name] = image.as_dict()
     except SparkError as exc:

@@ -200,7 +200,7 @@ def play(
 def shown_title(line: str) -> str:
     """Plays, and of the tasks those that do something: ``role : topic | Do it``."""
     title = re.match(r"(PLAY|TASK) \[(?:[\w.]+ : )?(.*?)\] \**$", line)
-    if not title or (title[1] == "TASK" and " | " not in title[2]) or title[2].startswith("remove | "):
+    if not title or (title[1] == "TASK" and " | " not in title[2]) or title[2].startswith(("remove | ", "absent | ")):
         return ""
     return title[2] if title[1] == "PLAY" else f"  {title[2]}"
 

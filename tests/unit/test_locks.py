@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LOCKS = ROOT / "roles/ray/files/locks"
+LOCKS = ROOT / "roles/engine/files/locks"
 SOURCES = sorted(ROOT.glob("requirements/engine-*.in"))
 
 

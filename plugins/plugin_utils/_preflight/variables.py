@@ -75,6 +75,12 @@ SHARED: tuple[Variable, ...] = (
     Variable("spark_service_group", "spark", default="sparkmatrix", description="Primary group of spark_service_user"),
     Variable("spark_fabric", "spark", "dict", description="The fabric fact, set by the role fabric"),
     Variable("spark_plan", "spark", "dict", description="The engine plan of the node, set by the plan layer"),
+    Variable(
+        "spark_image_ids",
+        "spark",
+        "dict",
+        description="Images of the node and their ids, set by the engine's environment",
+    ),
     Variable("spark_node_tool", "spark", "dict", description="Result of node_tool, set by the layers that install it"),
 )
 

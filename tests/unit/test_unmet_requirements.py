@@ -1,0 +1,104 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node's Python environment is asked before it is used as it is."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import packaging
+import pytest
+
+ROLE = pathlib.Path(__file__).resolve().parents[2] / "roles/engine"
+
+
+def asked(site: pathlib.Path, installed: dict[str, str], *words: str, sources: dict[str, str] | None = None) -> str:
+    for name, version in installed.items():
+        place = site / f"{name}-{version}.dist-info"
+        place.mkdir(parents=True)
+        (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        if name in (sources or {}):
+            (place / "direct_url.json").write_text(sources[name])
+    # The library is there, and nothing says that it was installed.
+    (site / "packaging").symlink_to(pathlib.Path(packaging.__file__).parent)
+    # Isolated from what this interpreter has itself.
+    start = f"import sys; sys.path = [p for p in sys.path if 'site-packages' not in p] + [{str(site)!r}]\n"
+    source = (ROLE / "files/unmet_requirements.py").read_text()
+    command = [sys.executable, "-I", "-c", start + source, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+GPU = ["vllm==0.33.0", "ray[default]==2.60.0"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "requirements", "oldest", "says"),
+    [
+        ({"vllm": "0.33.0", "ray": "2.60.0"}, GPU, ["2.52"], "complete"),
+        ({"vllm": "0.33.0+cpu", "ray": "2.52.0"}, ["vllm==0.33.0", "ray"], ["2.52"], "complete"),
+        ({"vllm": "0.33.0", "ray": "3.0"}, ["vllm==0.33.0"], ["2.52"], "complete"),
+        ({"vllm": "0.33.0"}, ["vllm==0.33.0"], [""], "complete"),
+        ({"vllm": "0.33.0", "ray": "2.40.0"}, ["vllm==0.33.0"], [], "complete"),
+        ({"vllm": "0.33.0", "ray": "2.40.0"}, ["vllm==0.33.0", "ray"], ["2.52"], "ray>=2.52 (installed: 2.40.0)"),
+        ({"ray": "2.9.3"}, [], ["2.52"], "ray>=2.52 (installed: 2.9.3)"),
+        ({"vllm": "0.33.0"}, ["vllm==0.33.0"], ["2.52"], "ray>=2.52 (installed: none)"),
+        ({"ray": "2.60.0"}, GPU, ["2.52"], "vllm==0.33.0 (installed: none)"),
+        (
+            {"vllm": "0.33.0", "ray": "2.40.0"},
+            GPU,
+            ["2.52"],
+            "ray[default]==2.60.0 (installed: 2.40.0)\nray>=2.52 (installed: 2.40.0)",
+        ),
+    ],
+)
+def test_an_environment_that_is_there(tmp_path, installed, requirements, oldest, says):
+    assert asked(tmp_path, installed, json.dumps(requirements), *oldest) == says
+
+
+WHEEL = "vllm-0.33.0-cp312-abi3-linux_aarch64.whl"
+FROM_GIT = (
+    '{"url": "https://host/vllm.git", "vcs_info": {"vcs": "git", "requested_revision": "v0.33", "commit_id": "a1"}}'
+)
+FROM_DIRECTORY = '{"url": "file:///srv/vllm", "dir_info": {}}'
+
+
+@pytest.mark.parametrize(
+    ("requirement", "says"),
+    [
+        ("vllm>=0.30", "complete"),
+        ("vLLM ~= 0.33", "complete"),
+        ("vllm>=0.30,!=0.33.0", "vllm>=0.30,!=0.33.0 (installed: 0.33.0)"),
+        ('vllm==0.33.0; python_version >= "3.9"', "complete"),
+        ('nowhere; python_version < "3"', "complete"),
+        ('nowhere; python_version >= "3.9"', 'nowhere; python_version >= "3.9" (installed: none)'),
+        (f"/srv/wheels/{WHEEL}", "complete"),
+        (f"/srv/wheels/{WHEEL.replace('0.33.0', '0.34.0')}", "/srv/wheels/vllm-0.34.0-cp312-abi3-linux_aarch64.whl"),
+        (f"https://user@host/{WHEEL.replace('0.33.0', '0.33.0%2Bcu13')}#sha256=1f", "complete"),
+        (f"vllm @ file:///srv/{WHEEL}", "complete"),
+        ("vllm @ file:///vllm-0.34-py3-none-any.whl", "vllm @ file:///vllm-0.34-py3-none-any.whl (installed: 0.33.0)"),
+        ("vllm @ git+https://token@host/vllm.git@v0.33", "complete"),
+        ("git+https://host/vllm.git@v0.33", "complete"),
+        ("git+https://host/vllm.git@v0.34", "git+https://host/vllm.git@v0.34"),
+        ("/srv/vllm", "complete"),
+        ("/srv/vllm/", "complete"),
+        ("/srv/ray", "/srv/ray"),
+        ("--pre", "complete"),
+    ],
+)  # fmt: skip
+def test_every_form_that_pip_takes(tmp_path, requirement, says):
+    """Else a second run installs again, and reports a change."""
+    installed = {"vllm": "0.33.0+cu13" if "%2B" in requirement else "0.33.0"}
+    source = FROM_DIRECTORY if requirement.startswith("/srv/vllm") else FROM_GIT
+    assert asked(tmp_path, installed, json.dumps([requirement]), sources={"vllm": source}) == says
+
+
+def test_an_environment_whose_making_was_interrupted(tmp_path):
+    source = "import sys; sys.path = [p for p in sys.path if 'site-packages' not in p]\n"
+    source += (ROLE / "files/unmet_requirements.py").read_text()
+    done = subprocess.run([sys.executable, "-I", "-c", source, '["vllm"]'], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "pip"
