@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM
 
 PART_S = 60
 
@@ -23,7 +23,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         host = str((task_vars or {}).get("inventory_hostname", ""))
-        hint = f" (at any time, on the head: sudo {PATH} status)"
+        hint = f" (at any time, on the head: sudo {NODE_PROGRAM} status)"
         options = {"part": PART_S, **self._task.args}
         while True:
             found = self._execute_module(

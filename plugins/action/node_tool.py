@@ -13,7 +13,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 
 # A result registered under this name lasts as long as the run of the playbook, so one run asks a machine once.
@@ -40,7 +40,7 @@ class ActionModule(ActionBase):
         options: dict[str, Any] = {"name": "node_tool", "state": args["state"]}
         if args["state"] == "present":
             text = base64.b64encode(content).decode("ascii")
-            options["files"] = [{"path": PATH, "content_b64": text, "mode": "0755"}]
+            options["files"] = [{"path": NODE_PROGRAM, "content_b64": text, "mode": "0755"}]
         else:  # units of other layers call it
             options["only_when_last"] = True
         result.update(
@@ -50,7 +50,7 @@ class ActionModule(ActionBase):
         )
         # The options would be shown with -v, a hundred kilobytes of base64.
         result.pop("invocation", None)
-        result.update(path=PATH, sha256=digest)
+        result.update(path=NODE_PROGRAM, sha256=digest)
         if not result.get("failed"):
             result["state"] = args["state"]
         return result

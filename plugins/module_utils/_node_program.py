@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PROGRAM = "sparkmatrix-node"
-PATH = "/usr/local/lib/sparkmatrix/sparkmatrix-node"  # on the nodes
 VERSION = "0.1.0"
 PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 

@@ -111,7 +111,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader, ssh_connection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import ssh_connection
 
 
 def main() -> None:
@@ -129,7 +129,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    machine, connection = Machine(), ssh_connection(Reader()) or ()
+    machine = Machine()
+    connection = ssh_connection(machine) or ()
     try:
         outcome = _run(module.params, machine, connection, module.check_mode)
     except SparkError as exc:

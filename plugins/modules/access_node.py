@@ -90,7 +90,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import look, remove_key
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader
 
 
 def main() -> None:
@@ -106,7 +105,7 @@ def main() -> None:
     try:
         if wanted["state"] == "absent":
             module.exit_json(changed=remove_key(Machine(), check_mode=module.check_mode))
-        found = look(Machine(), Reader(), wanted["user"], rotate=wanted["rotate"], check_mode=module.check_mode)
+        found = look(Machine(), wanted["user"], rotate=wanted["rotate"], check_mode=module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(**found.as_dict())

@@ -141,7 +141,6 @@ fact:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback
@@ -172,7 +171,7 @@ def main() -> None:
         ],
         supports_check_mode=True,
     )
-    machine = Machine(sysfs_root=sysfs.root())
+    machine = Machine()
     act = settle if module.params["state"] in ("confirmed", "restored") else configure
     try:
         result = act(machine, module.params, module.check_mode)

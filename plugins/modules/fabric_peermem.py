@@ -50,8 +50,8 @@ loaded:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import peermem
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        outcome = peermem.reconcile(Reader(), module.params["load"], check_mode=module.check_mode)
+        outcome = peermem.reconcile(Machine(), module.params["load"], check_mode=module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     for warning in outcome.warnings:

@@ -29,6 +29,7 @@ sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/lab")]
 
 import nodefaults
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
@@ -281,15 +282,14 @@ def _read(_key: str, box: Box) -> str:
     with tempfile.TemporaryDirectory(dir=where) as place_of_files:
         root = pathlib.Path(place_of_files)
         write(root, node)
-        reader = node_info.Reader(
-            root=root,
+        machine = Machine(
+            root=str(root),
             runner=answers(node),
             environment={"SSH_CONNECTION": f"198.51.100.1 5000 198.51.100.{10 + node.number} 22"},
-            clock=lambda: 1000.0 + node.skew_s,
-            gpu_runner=lambda _argv: Completed(0, node.cuda),
+            now=lambda: 1000.0 + node.skew_s,
         )
         asked = node_info.Request(parts=node_info.PARTS, units=["lldpad.service"], controller_time=1000.0)
-        found = node_info.gather(asked, reader)
+        found = node_info.gather(asked, machine, lambda _argv: Completed(0, node.cuda))
     # What is this machine's own and not of the tree.
     commands = {name: name for layer in preflight_machines.COMMANDS.values() for name in layer}
     return json.dumps({**found, "arch": "aarch64", "uid": 0, "commands": commands})

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH as TOOL
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 
 USER_RULES = "/etc/ufw/user.rules"
 SSHD_CONFIG = "/etc/ssh/sshd_config"

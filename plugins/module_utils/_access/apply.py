@@ -22,6 +22,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback, ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd as access_sshd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
@@ -333,11 +334,10 @@ def _line(active: bool, closed: bool) -> str:
 
 
 def _within(client: str, sources: Sequence[str]) -> bool:
-    try:
-        address = ipaddress.ip_address(client.partition("%")[0])
-    except ValueError:
+    address = canonical(client)
+    if not address:
         return False
-    found = getattr(address, "ipv4_mapped", None) or address
+    found = ipaddress.ip_address(address)
     return any(found in ipaddress.ip_network(source, strict=False) for source in sources)
 
 

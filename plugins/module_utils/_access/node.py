@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as managed_settings
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader, ssh_connection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import ssh_connection
 
 DIRECTORY = "/etc/sparkmatrix/ssh"
 KEY = f"{DIRECTORY}/id_ed25519"
@@ -51,11 +51,11 @@ class Look:
         return asdict(self)
 
 
-def look(machine: Machine, reader: Reader, user: str, *, rotate: bool = False, check_mode: bool = False) -> Look:
+def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool = False) -> Look:
     """Read, and make the key where there is none that works, or where a new one is asked for."""
     found = Look(
         host_keys=host_keys(machine),
-        connection=list(ssh_connection(reader) or ()),
+        connection=list(ssh_connection(machine) or ()),
         ssh_ports=sorted(sshd.ports(machine)),
         fact=_fact(machine),
         account=_exists(user),

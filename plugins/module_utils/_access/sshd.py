@@ -11,7 +11,7 @@ sshd takes the first value that it reads, and /etc/ssh/sshd_config includes sshd
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -20,7 +20,7 @@ SET = "access_sshd"
 FILE = "/etc/ssh/sshd_config.d/01-sparkmatrix.conf"
 SERVICES = ("ssh.service", "sshd.service")  # Debian and Ubuntu; others
 SOCKET = "ssh.socket"
-_LISTEN = re.compile(r"^Listen=(?:\S*?[:\]])?(\d+) \(Stream\)", re.MULTILINE)
+_LISTEN = re.compile(r"(?:\S*?[:\]])?(\d+) \(Stream\)")
 
 
 def parse_effective(text: str) -> dict[str, str]:
@@ -33,9 +33,9 @@ def parse_effective(text: str) -> dict[str, str]:
     return found
 
 
-def parse_listen(text: str) -> set[int]:
-    """Ports in the output of ``systemctl show ssh.socket -p Listen``."""
-    return {int(port) for port in _LISTEN.findall(text)}
+def listening(listeners: Sequence[str]) -> set[int]:
+    """Ports of a socket unit's TCP listeners: ``22 (Stream)``, ``[::]:22 (Stream)``."""
+    return {int(found[1]) for found in map(_LISTEN.fullmatch, listeners) if found}
 
 
 def text_of(settings: Mapping[str, str]) -> str:
@@ -64,9 +64,9 @@ def _canonical(value: str) -> str:
 
 def ports(machine: Machine) -> set[int]:
     """Where new logins arrive. With ssh.socket systemd listens, and ``Port`` in sshd_config says nothing."""
-    socket = machine.runner(("systemctl", "show", SOCKET, "-p", "Listen", "-p", "ActiveState"))
-    if socket.rc == 0 and "ActiveState=active" in socket.out:
-        return parse_listen(socket.out)
+    socket = machine.unit(SOCKET)
+    if socket.active == "active":
+        return listening(socket.listen)
     return {int(port) for port in effective(machine).get("port", "22").split(",")}
 
 

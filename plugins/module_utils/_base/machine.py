@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The node as changes see it: its files, programs and clocks, and a lock for one change at a time."""
+"""The node as code sees it, and a lock for one change at a time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 
 LOCK_WAIT_S = 90.0  # longer than a change takes, fabric_apply_timeout_s included
 POLL_S = 0.1
@@ -23,32 +25,61 @@ POLL_S = 0.1
 
 @dataclass
 class Machine:
-    """The node; tests give another root, another runner and another clock."""
+    """The node: its files, programs, units and clocks, and the process that looks. Tests replace what they need."""
 
     root: str = "/"
     runner: Runner = run
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
-    sysfs_root: Path = field(default_factory=lambda: Path("/sys"))
+    sysfs_root: Path | None = None  # None: where sysfs is below root
     now: Callable[[], float] = time.time  # seconds since 1970, comparable across a reboot
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    pid: int = field(default_factory=os.getpid)
+
+    # -- files: absolute paths of the node
 
     def real(self, path: str) -> str:
         return self.root.rstrip("/") + path
 
-    def read(self, path: str) -> str | None:
+    @property
+    def sysfs(self) -> Path:
+        if self.sysfs_root is not None:
+            return self.sysfs_root
+        return sysfs.root() if self.root == "/" else Path(self.root, "sys")
+
+    def content(self, path: str) -> bytes | None:
+        """None where there is no such file; raises :class:`SparkError` where it cannot be read."""
         try:
-            with open(self.real(path), encoding="utf-8", errors="surrogateescape") as stream:
+            with open(self.real(path), "rb") as stream:
                 return stream.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as exc:
             raise SparkError(f"cannot be read ({exc.strerror})", path, "Run as root (become: true)") from exc
 
+    def read(self, path: str) -> str | None:
+        """:meth:`content` as text that can be written back unchanged."""
+        content = self.content(path)
+        return None if content is None else content.decode("utf-8", "surrogateescape")
+
+    def text(self, path: str) -> str | None:
+        """For a report: without blanks around it; None as well where it cannot be read."""
+        try:
+            with open(self.real(path), "rb") as stream:
+                return stream.read().decode("utf-8", "replace").replace("\0", "").strip()
+        except OSError:
+            return None
+
     def names(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(self.real(path)))
         except OSError:
             return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self.real(path))
+
+    # -- programs
 
     def command(self, *argv: str, step: str, remedy: str = "") -> Completed:
         """Run a program that must succeed."""
@@ -59,6 +90,19 @@ class Machine:
 
     def works(self, *argv: str) -> bool:
         return self.runner(argv).rc == 0
+
+    def output(self, *argv: str) -> str | None:
+        """What a program prints; None where it fails."""
+        done = self.runner(argv)
+        return done.out if done.rc == 0 else None
+
+    # -- units
+
+    def units(self, names: Sequence[str]) -> dict[str, Unit]:
+        return systemd.units(self.runner, names)
+
+    def unit(self, name: str) -> Unit:
+        return systemd.unit(self.runner, name)
 
 
 @contextlib.contextmanager

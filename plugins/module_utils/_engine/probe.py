@@ -24,11 +24,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import UnitState, parse_show
 
 KEY_VARIABLE = "VLLM_API_KEY"
 PROMPT = "the quick brown fox"
@@ -419,11 +420,6 @@ def _count(value: Any) -> int:
 # -- waiting for an engine that starts --------------------------------------------------------------------------------
 
 
-def unit_state(unit: str, runner: Runner = run_program) -> UnitState:
-    names = "LoadState,ActiveState,SubState,MainPID,Result,ExecMainStatus,NRestarts,InvocationID"
-    return parse_show(runner(["systemctl", "show", unit, "-p", names]).out)
-
-
 def wait_ready(
     target: Callable[[], Target],
     question: Question,
@@ -439,7 +435,7 @@ def wait_ready(
     ``target`` is called for each attempt, since the key file may be written while the unit starts.
     """
     deadline = clock() + timeout_s
-    baseline = unit_state(unit, runner) if unit else UnitState(active="active")
+    baseline = systemd.unit(runner, unit) if unit else Unit(active="active")
     while True:
         left = max(deadline - clock(), 0.001)
         limited = Question(question.prompt, question.max_tokens, min(question.timeout_s, left))
@@ -448,7 +444,7 @@ def wait_ready(
         except ProbeError as exc:
             last = exc
         if unit:
-            state = unit_state(unit, runner)
+            state = systemd.unit(runner, unit)
             if dead(baseline, state):
                 failed = baseline if state.restarts > baseline.restarts else state
                 found = f"the engine died while it started ({describe(state)})"
@@ -461,11 +457,11 @@ def wait_ready(
         sleep(POLL_S)
 
 
-def dead(baseline: UnitState, state: UnitState) -> bool:
+def dead(baseline: Unit, state: Unit) -> bool:
     return state.stopped or state.sub == "auto-restart" or state.restarts > baseline.restarts
 
 
-def describe(state: UnitState) -> str:
+def describe(state: Unit) -> str:
     status = f", exit status {state.exit_status}" if state.exit_status else ""
     return f"{state.active}/{state.sub}, Result={state.result}{status}, {state.restarts} restarts"
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -28,7 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import explain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import RUNNING
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, UnitState, Wanted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import memory_watchdog
 
 CONFIG = "/etc/sparkmatrix/engine.json"
@@ -238,8 +238,7 @@ class Node:
             self.sleep(0.2)
 
     def _stopped(self, unit: str) -> bool:
-        state: UnitState = self._service(unit).read()
-        return state.stopped
+        return systemd.unit(self.runner, unit).stopped
 
 
 def _container(unit: str) -> str:

@@ -541,7 +541,7 @@ class _Apply:
 
     def _nic_netdevs(self) -> set[str]:
         """The interfaces of the RDMA NIC, cabled or not: a guide's file names all four."""
-        root = self.machine.sysfs_root
+        root = self.machine.sysfs
         return {path.name for path in root.glob("class/infiniband/*/device/net/*")} | set(self.rails)
 
     # -- act
@@ -719,7 +719,7 @@ class _Apply:
         deadline = self.machine.clock() + GID_WAIT_S
         devices = [rail.rdma_device for rail in self.wanted.rails]
         while self.machine.clock() < deadline:
-            found = {gid.ipv4 for gid in show_gids.read(self.machine.sysfs_root, devices)}
+            found = {gid.ipv4 for gid in show_gids.read(self.machine.sysfs, devices)}
             if all(rail.address in found for rail in self.wanted.rails):
                 return
             self.machine.sleep(POLL_S)

@@ -17,7 +17,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, load
@@ -38,7 +38,7 @@ After=network-pre.target docker.service ufw.service nftables.service
 
 [Service]
 Type=oneshot
-ExecStart={_node_program.PATH} fabric-forward
+ExecStart={paths.NODE_PROGRAM} fabric-forward
 
 [Install]
 WantedBy=multi-user.target

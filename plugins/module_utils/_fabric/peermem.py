@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, sentence
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, apply_set, remove_set
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader, machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import hardware
 
 SET = "fabric_peermem"
 FILE = "/etc/modules-load.d/sparkmatrix-peermem.conf"
@@ -27,8 +28,8 @@ MODULE = "nvidia-peermem"
 CHOICES = ("auto", "true", "false")
 # Old name of the same: nv_peer_mem, a package of its own until driver 470.
 _NAME = re.compile(r"\b(nvidia[-_]peermem|nv_peer_mem)\b")
-_LOAD_DIRECTORIES = ("etc/modules-load.d", "etc/modprobe.d")
-_LOAD_FILES = ("etc/modules",)
+_LOAD_DIRECTORIES = ("/etc/modules-load.d", "/etc/modprobe.d")
+_LOAD_FILES = ("/etc/modules",)
 
 
 @dataclass
@@ -41,29 +42,28 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
 
 
-def reconcile(reader: Reader, load: str, *, check_mode: bool = False) -> Outcome:
+def reconcile(machine: Machine, load: str, *, check_mode: bool = False) -> Outcome:
     """``load``: ``auto``, ``true`` or ``false``. Raises :class:`SparkError` when it cannot be loaded."""
-    root = str(reader.root)
-    outcome = Outcome(loaded=is_loaded(reader))
+    outcome = Outcome(loaded=is_loaded(machine))
     if load == "true":
         if not outcome.loaded:
             outcome.changed = True
             if not check_mode:
-                _modprobe(reader)
+                _modprobe(machine)
                 outcome.loaded = True
         content = f"# Managed by sparkmatrix.cluster (role fabric). Undo: fabric_peermem: auto\n{MODULE}\n"
         # After modprobe: a module that does not load must not be tried again at every boot.
-        result = apply_set(SET, [File(FILE, content=content.encode())], check_mode=check_mode, root=root)
+        result = apply_set(SET, [File(FILE, content=content.encode())], check_mode=check_mode, root=machine.root)
     else:
-        result = remove_set(SET, check_mode=check_mode, root=root)
+        result = remove_set(SET, check_mode=check_mode, root=machine.root)
         if result.changed and outcome.loaded and not check_mode:
-            done = reader.runner(["modprobe", "-r", MODULE])
-            outcome.loaded = is_loaded(reader)
+            done = machine.runner(["modprobe", "-r", MODULE])
+            outcome.loaded = is_loaded(machine)
             if done.rc != 0:
                 outcome.warnings.append(
                     sentence(f"{MODULE} stays loaded ({done.complaint})", FILE, "It is gone after the next reboot")
                 )
-        if load == "false" or machine(reader)["is_gb10"]:
+        if load == "false" or hardware(machine)["is_gb10"]:
             outcome.warnings += [
                 sentence(
                     f"{line!r} loads or configures {MODULE}, which GB10 cannot use: modprobe fails with 'Invalid "
@@ -71,7 +71,7 @@ def reconcile(reader: Reader, load: str, *, check_mode: bool = False) -> Outcome
                     f"{path}:{number}",
                     "Delete the line; older guides have put it there and nothing needs it",
                 )
-                for path, number, line in stale_lines(reader)
+                for path, number, line in stale_lines(machine)
             ]
     outcome.changed = outcome.changed or result.changed
     outcome.diff = result.diff
@@ -79,12 +79,12 @@ def reconcile(reader: Reader, load: str, *, check_mode: bool = False) -> Outcome
     return outcome
 
 
-def is_loaded(reader: Reader) -> bool:
+def is_loaded(machine: Machine) -> bool:
     """Whether /proc/modules lists it (the kernel writes names with underscores)."""
-    return bool(re.search(r"^nvidia_peermem ", reader.text("proc/modules") or "", re.M))
+    return bool(re.search(r"^nvidia_peermem ", machine.text("/proc/modules") or "", re.M))
 
 
-def stale_lines(reader: Reader) -> Iterator[tuple[str, int, str]]:
+def stale_lines(machine: Machine) -> Iterator[tuple[str, int, str]]:
     """Path, number and text of every line that loads or configures the module, ours left out.
 
     modules-load.d(5): comments begin with ``#`` or ``;``. A ``blacklist`` in modprobe.d(5) keeps it from loading, which
@@ -92,18 +92,18 @@ def stale_lines(reader: Reader) -> Iterator[tuple[str, int, str]]:
     """
     paths = [*_LOAD_FILES]
     for directory in _LOAD_DIRECTORIES:
-        paths += [f"{directory}/{name}" for name in reader.names(directory) if name.endswith(".conf")]
+        paths += [f"{directory}/{name}" for name in machine.names(directory) if name.endswith(".conf")]
     for path in paths:
-        if f"/{path}" == FILE:
+        if path == FILE:
             continue
-        for number, line in enumerate((reader.text(path) or "").splitlines(), start=1):
+        for number, line in enumerate((machine.text(path) or "").splitlines(), start=1):
             text = line.strip()
             if text and text[0] not in "#;" and not text.startswith("blacklist") and _NAME.search(text):
-                yield f"/{path}", number, text
+                yield path, number, text
 
 
-def _modprobe(reader: Reader) -> None:
-    done = reader.runner(["modprobe", MODULE])
+def _modprobe(machine: Machine) -> None:
+    done = machine.runner(["modprobe", MODULE])
     if done.rc == 0:
         return
     if "Invalid argument" in done.complaint:

@@ -68,7 +68,7 @@ class Outcome:
 
 
 def listening(ports: Sequence[int]) -> Sequence[Mapping[str, Any]] | None:
-    return node_info.listening(node_info.Reader(), ports)
+    return node_info.listening(Machine(), ports)
 
 
 @dataclass

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH as TOOL
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 
 HELP = "run a subcommand for a peer that logged in with its node's key"
 # What a peer asks for -> what is run. Those with sudo are listed in /etc/sudoers.d/sparkmatrix-peer, word for word.

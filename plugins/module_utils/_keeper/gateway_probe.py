@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -101,7 +102,7 @@ class Door:
         config = engine_probe.read_config(self.path)
         if self.model not in config.get("models", [config["model"]]):
             return None
-        state = engine_probe.unit_state(nginx.UNIT, self.runner)
+        state = systemd.unit(self.runner, nginx.UNIT)
         if not state.running:
             found = f"it is {state.active} ({state.sub})"
             raise SparkError(found, nginx.UNIT, f"Start it: systemctl start {nginx.UNIT}")
@@ -114,8 +115,8 @@ class Door:
     def _silent(self) -> SparkError:
         """What is said of a door that gives no answer; a frozen one is killed."""
         now, remedy = self.clock(), f"Restart it: systemctl restart {nginx.UNIT}"
-        shown = self.runner(["systemctl", "show", "-p", "CPUUsageNSec", "--value", nginx.UNIT])
-        if not self.silence.frozen(now, shown.out.strip()):
+        used = systemd.unit(self.runner, nginx.UNIT).cpu_ns
+        if not self.silence.frozen(now, used):
             return SparkError("it does not answer", nginx.UNIT, remedy)
         found = f"it is frozen: no answer and no processor time for {FROZEN_S:.0f} s"
         if not self.silence.may_kill(now):

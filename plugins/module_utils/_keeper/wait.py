@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -24,12 +24,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
     Target,
     ask,
     refused,
-    unit_state,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import SERVING, elapsed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import DOOR, Store
 
-_REMEDY = f"sudo {_node_program.PATH} status, on the head"
+_REMEDY = f"sudo {paths.NODE_PROGRAM} status, on the head"
 # The keeper's own limit comes first, so that its reason is what is read.
 MARGIN_S = 60.0
 MISSING = "waiting"
@@ -79,7 +78,7 @@ def wait_ready(
             complete_at = clock()
         last = ProbeError("waiting", f"the keeper says {state.get('phase')}: {state.get('detail')}", unit)
         # An engine that answers before the keeper is content may be the one that is about to be replaced.
-        if state.get("phase") in SERVING and state.get("pid") == unit_state(unit, runner).main_pid:
+        if state.get("phase") in SERVING and state.get("pid") == systemd.unit(runner, unit).main_pid:
             try:
                 limit = min(question.timeout_s, left)
                 return ask(target(), Question(question.prompt, question.max_tokens, limit), clock)

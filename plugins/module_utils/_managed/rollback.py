@@ -27,9 +27,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     STATE_DIR,
     File,
@@ -133,10 +133,10 @@ class Guard(Generic[AnyPending]):
 
     def claim(self, machine: Machine) -> AnyPending | None:
         """What an interrupted run left. Raises :class:`SparkError` when nothing here could take a change back."""
-        if not os.access(machine.real(_node_program.PATH), os.X_OK):
+        if not os.access(machine.real(NODE_PROGRAM), os.X_OK):
             raise SparkError(
                 "the tool that takes a change back is not installed; nothing was changed",
-                _node_program.PATH,
+                NODE_PROGRAM,
                 f"Run the role {self.role}, or the module node_tool before this one",
             )
         return self.pending(machine)
@@ -155,7 +155,7 @@ class Guard(Generic[AnyPending]):
             "--timer-property=AccuracySec=100ms",
             "--property=Restart=on-failure",
             f"--property=RestartSec={_RETRY_S}",
-            _node_program.PATH,
+            NODE_PROGRAM,
             self.command,
             "--transaction",
             change.id,
@@ -200,7 +200,7 @@ class Guard(Generic[AnyPending]):
 Description=Take back a change of {self.what} that was interrupted
 DefaultDependencies=no
 ConditionPathExists={self.marker}
-RequiresMountsFor=/var/lib/sparkmatrix {os.path.dirname(_node_program.PATH)}
+RequiresMountsFor=/var/lib/sparkmatrix {os.path.dirname(NODE_PROGRAM)}
 After=local-fs.target systemd-sysctl.service
 Before={self.before} shutdown.target
 Wants=network-pre.target
@@ -208,7 +208,7 @@ Conflicts=shutdown.target
 
 [Service]
 Type=oneshot
-ExecStart={_node_program.PATH} {self.command} --boot
+ExecStart={NODE_PROGRAM} {self.command} --boot
 TimeoutStartSec=60
 
 [Install]

@@ -7,8 +7,6 @@
 A unit file carries ``Environment=SPARKMATRIX_CONFIG_HASH=<hash>``. What runs is compared through
 ``/proc/<MainPID>/environ``, so a run that died between "file written" and "service restarted" heals on the next one.
 A oneshot unit has no process to ask; for it the hash is noted under ``/run/sparkmatrix`` with the invocation it is for.
-
-Unit properties: systemd's ``org.freedesktop.systemd1(5)``, printed by ``systemctl show``.
 """
 
 from __future__ import annotations
@@ -19,13 +17,15 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 
 HASH_VARIABLE = "SPARKMATRIX_CONFIG_HASH"
 NOTE_DIR = "run/sparkmatrix/services"
@@ -35,65 +35,6 @@ SETTLE_S = 2.0
 JOURNAL_LINES = 20
 
 _UNIT = re.compile(r"^[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|mount|path)$")
-_PROPERTIES = (
-    "LoadState",
-    "LoadError",
-    "ActiveState",
-    "SubState",
-    "UnitFileState",
-    "MainPID",
-    "NeedDaemonReload",
-    "Result",
-    "ExecMainCode",
-    "ExecMainStatus",
-    "StatusText",
-    "NRestarts",
-    "InvocationID",
-    "ConditionResult",
-    "Job",
-)
-_RUNNING = frozenset({"active", "reloading", "refreshing"})
-_STARTING = frozenset({"activating"})
-_STOPPED = frozenset({"inactive", "failed"})
-
-
-@dataclass(frozen=True)
-class UnitState:
-    """One reading of a unit. ``running_hash`` is that of the process, ``None`` when nothing runs or it carries none."""
-
-    load: str = "not-found"  # loaded, not-found, masked, bad-setting, error
-    load_error: str = ""
-    active: str = "inactive"  # active, reloading, inactive, failed, activating, deactivating
-    sub: str = "dead"
-    enabled: str = ""  # UnitFileState: enabled, disabled, static, masked, ... or empty
-    main_pid: int = 0
-    needs_reload: bool = False
-    result: str = "success"
-    exit_code: int = 0  # CLD_* of waitid(2): 1 exited, 2 killed, 3 dumped core
-    exit_status: int = 0  # exit status, or the signal
-    status_text: str = ""
-    restarts: int = 0
-    invocation: str = ""
-    condition: bool = True
-    job: bool = False
-    running_hash: str | None = None
-
-    @property
-    def running(self) -> bool:
-        return self.active in _RUNNING
-
-    @property
-    def stopped(self) -> bool:
-        return self.active in _STOPPED
-
-    @property
-    def is_enabled(self) -> bool:
-        return self.enabled == "enabled"
-
-    def shown(self) -> dict[str, Any]:
-        """The part that a diff shows."""
-        state = "started" if self.running else "stopped" if self.stopped else self.active
-        return {"state": state, "enabled": self.is_enabled, "config_hash": self.running_hash or ""}
 
 
 @dataclass(frozen=True)
@@ -117,34 +58,10 @@ class Result:
         return {"before": self.before, "after": self.after}
 
 
-def parse_show(text: str) -> UnitState:
-    """``systemctl show`` prints one ``Name=value`` per line; unknown names and missing lines are harmless."""
-    values: dict[str, str] = {}
-    for line in text.splitlines():
-        name, separator, value = line.partition("=")
-        if separator and name in _PROPERTIES:
-            values[name] = value
-    return UnitState(
-        load=values.get("LoadState") or "not-found",
-        load_error=values.get("LoadError", ""),
-        active=values.get("ActiveState") or "inactive",
-        sub=values.get("SubState") or "dead",
-        enabled=values.get("UnitFileState", ""),
-        main_pid=_number(values.get("MainPID")),
-        needs_reload=values.get("NeedDaemonReload") == "yes",
-        result=values.get("Result") or "success",
-        exit_code=_number(values.get("ExecMainCode")),
-        exit_status=_number(values.get("ExecMainStatus")),
-        status_text=values.get("StatusText", ""),
-        restarts=_number(values.get("NRestarts")),
-        invocation=values.get("InvocationID", ""),
-        condition=values.get("ConditionResult") != "no",
-        job=_number(values.get("Job")) > 0,
-    )
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() else 0
+def _shown(unit: Unit) -> dict[str, Any]:
+    """The part of a unit that a diff shows."""
+    state = "started" if unit.running else "stopped" if unit.stopped else unit.active
+    return {"state": state, "enabled": unit.is_enabled, "config_hash": unit.running_hash or ""}
 
 
 def parse_environ(content: bytes, name: str = HASH_VARIABLE) -> str | None:
@@ -186,18 +103,11 @@ class Service:
 
     # -- reading
 
-    def read(self) -> UnitState:
-        done = self._systemctl("show", f"--property={','.join(_PROPERTIES)}", "--", self.name)
-        if done.rc != 0:
-            raise SparkError(
-                f"systemctl show failed ({done.complaint})", self.name, "This role needs systemd as the init system"
-            )
-        state = parse_show(done.out)
-        if not state.running and state.active not in _STARTING:
-            return state
-        return UnitState(**{**state.__dict__, "running_hash": self._running_hash(state)})
+    def read(self) -> Unit:
+        unit = systemd.unit(self.runner, self.name)
+        return replace(unit, running_hash=self._running_hash(unit)) if unit.alive else unit
 
-    def _running_hash(self, state: UnitState) -> str | None:
+    def _running_hash(self, state: Unit) -> str | None:
         if state.main_pid <= 0:
             return self._noted_hash(state)
         path = self.root / "proc" / str(state.main_pid) / "environ"
@@ -214,7 +124,7 @@ class Service:
     def _note(self) -> Path:
         return self.root / NOTE_DIR / f"{self.name}.json"
 
-    def _noted_hash(self, state: UnitState) -> str | None:
+    def _noted_hash(self, state: Unit) -> str | None:
         try:
             note = json.loads(self._note.read_text())
             return str(note["config_hash"]) if note["invocation"] == state.invocation else None
@@ -225,23 +135,23 @@ class Service:
 
     def run(self) -> Result:
         before = self.read()
-        result = Result(before=before.shown())
+        result = Result(before=_shown(before))
         if self.wanted.state == "started":
             self._start(before, result)
         else:
             self._stop(before, result)
         if not self.check_mode and result.changed:
-            result.after = self.read().shown()
+            result.after = _shown(self.read())
         return result
 
-    def _start(self, before: UnitState, result: Result) -> None:
+    def _start(self, before: Unit, result: Result) -> None:
         wanted = self.wanted
         if before.load == "masked":
             raise SparkError(
                 "the unit is masked, so it cannot be started", self.name, f"On this node: systemctl unmask {self.name}"
             )
         fitting = not wanted.config_hash or before.running_hash == wanted.config_hash
-        waiting = before.active in _STARTING and before.sub != "auto-restart" and fitting and not before.needs_reload
+        waiting = before.starting and before.sub != "auto-restart" and fitting and not before.needs_reload
         if before.running and fitting:
             result.action = "none"
         elif before.stopped or waiting:
@@ -276,7 +186,7 @@ class Service:
                 self.since = int(self.wall())
                 verb = "start" if result.action == "started" else "restart"
                 self._check(self._systemctl("--no-block", verb, "--", self.name), f"systemctl {verb} was refused")
-                baseline = UnitState(**{**loaded.__dict__, "restarts": 0})
+                baseline = replace(loaded, restarts=0)
             self._wait_started(baseline, fresh=not waiting)
         # Enabled last: a service that cannot start must not come back at every boot.
         if switch is True:
@@ -290,7 +200,7 @@ class Service:
                 f"the unit is still not enabled ({done.complaint})", self.name, "It needs WantedBy= in [Install]"
             )
 
-    def _wait_started(self, baseline: UnitState, fresh: bool) -> None:
+    def _wait_started(self, baseline: Unit, fresh: bool) -> None:
         """Wait until the unit is up with the wanted configuration. ``fresh``: the old invocation does not count."""
         deadline = self.clock() + self.wanted.start_timeout_s
         settle: float | None = None
@@ -321,7 +231,7 @@ class Service:
                 self._fail(state, f"the unit is not up after {self.wanted.start_timeout_s:g} s")
             self.sleep(POLL_S)
 
-    def _fail(self, state: UnitState, found: str = "the unit did not start") -> None:
+    def _fail(self, state: Unit, found: str = "the unit did not start") -> None:
         if not state.condition and state.stopped:
             found = f"{found}: a Condition= of the unit is not met"
         details = [f"{state.active}/{state.sub}", f"Result={state.result}"]
@@ -339,7 +249,7 @@ class Service:
             f"The last lines of its journal (all of it: journalctl -u {self.name}):\n{tail}",
         )
 
-    def _take_note(self, state: UnitState) -> None:
+    def _take_note(self, state: Unit) -> None:
         with contextlib.suppress(OSError):  # without the note the next run restarts, no more
             self._note.parent.mkdir(parents=True, exist_ok=True)
             temp = self._note.with_suffix(".new")
@@ -347,7 +257,7 @@ class Service:
             temp.write_text(json.dumps(note))
             os.replace(temp, self._note)
 
-    def _stop(self, before: UnitState, result: Result) -> None:
+    def _stop(self, before: Unit, result: Result) -> None:
         absent = self.wanted.state == "absent"
         enabled = False if absent else self.wanted.enabled
         disable = enabled is False and before.enabled in ("enabled", "enabled-runtime")

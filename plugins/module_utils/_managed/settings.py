@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
@@ -326,13 +327,7 @@ class Settings:
         if not names:
             return {}
         ordered = sorted(names)
-        properties = ",".join(part for name in ordered for part in (name, f"{name}Soft"))
-        done = self.runner(["systemctl", "show", f"--property={properties}"])
-        values = dict(line.partition("=")[::2] for line in done.out.splitlines())
-        if done.rc != 0:
-            raise SparkError(
-                f"systemctl show failed ({done.complaint})", "systemd", "This role needs systemd as the init system"
-            )
+        values = systemd.manager(self.runner, [part for name in ordered for part in (name, f"{name}Soft")])
         found = {}
         for name in ordered:
             try:
@@ -363,18 +358,10 @@ class Settings:
         return done
 
     def _unit_states(self, kind: str, names: set[str]) -> dict[str, str]:
-        ordered = sorted(names)
-        done = self._tool("systemctl", "show", "--property=LoadState,ActiveState,UnitFileState", "--", *ordered)
-        found = {}
-        for name, block in zip(ordered, done.out.strip("\n").split("\n\n")):
-            values = dict(line.partition("=")[::2] for line in block.splitlines())
-            if values.get("LoadState") == "not-found":
-                continue
-            if kind == "enabled":
-                found[name] = values.get("UnitFileState", "")
-            else:
-                found[name] = "inactive" if values.get("ActiveState") in ("inactive", "failed") else "active"
-        return found
+        units = systemd.units(self.runner, sorted(names)).values()
+        if kind == "enabled":
+            return {unit.name: unit.enabled for unit in units if unit.load != "not-found"}
+        return {unit.name: "inactive" if unit.stopped else "active" for unit in units if unit.load != "not-found"}
 
     def _packages(self, values: Mapping[str, str]) -> None:
         for value, verb in (("absent", "purge"), ("installed", "install")):

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.settings import Swap, read_swaps
 
 TIME_UNITS = ("chrony.service", "chronyd.service", "systemd-timesyncd.service", "ntpsec.service", "ntpd.service")
@@ -28,31 +27,9 @@ UNITS = (
     "sleep.target",
     *TIME_UNITS,
 )
-_PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,ControlGroup,Slice,Accept"
 _SWAP_UNITS = ("systemctl", "list-unit-files", "--type=swap", "--no-legend")
 _SESSION = "Id,Name,Type,Class,Remote,Service,State"
 GRAPHICAL = frozenset({"x11", "wayland", "mir", "xrdp"})
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A unit as systemd shows it. ``cgroup`` is empty while it does not run."""
-
-    name: str
-    load: str = "not-found"
-    active: str = "inactive"
-    file_state: str = ""
-    cgroup: str = ""
-    slice: str = ""
-    accept: bool = False
-
-    @property
-    def exists(self) -> bool:
-        return self.load not in ("not-found", "masked")
-
-    @property
-    def running(self) -> bool:
-        return self.active in ("active", "reloading", "refreshing", "activating")
 
 
 @dataclass(frozen=True)
@@ -78,7 +55,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Reading:
     """The reading. Mappings are by unit, package, or path."""
 
     memory_total: int = 0
@@ -104,28 +81,11 @@ class Machine:
         return self.units.get(name, Unit(name))
 
 
-def parse_units(names: Sequence[str], text: str) -> dict[str, Unit]:
-    """``systemctl show`` of several units: a block of ``Name=value`` lines for each, in their order."""
-    found = {}
-    for name, block in zip(names, re.split(r"\n\s*\n", text.strip())):
-        values = dict(line.partition("=")[::2] for line in block.splitlines())
-        found[name] = Unit(
-            name,
-            values.get("LoadState") or "not-found",
-            values.get("ActiveState") or "inactive",
-            values.get("UnitFileState", ""),
-            values.get("ControlGroup", ""),
-            values.get("Slice", ""),
-            values.get("Accept") == "yes",
-        )
-    return found
-
-
 def parse_sessions(text: str) -> list[Session]:
     """``loginctl show-session``: blocks as of ``systemctl show``."""
     found = []
-    for block in re.split(r"\n\s*\n", text.strip()):
-        values = dict(line.partition("=")[::2] for line in block.splitlines())
+    for block in systemd.parse(text):
+        values = {name: texts[-1] for name, texts in block.items()}
         if values.get("Id") and values.get("State") != "closing":
             found.append(
                 Session(
@@ -152,24 +112,16 @@ def parse_packages(text: str) -> dict[str, str]:
 
 
 class Reader:
-    """Reads below ``root`` and through ``runner``; tests replace both."""
+    """Reads the parts of :class:`Reading`."""
 
-    def __init__(self, runner: Runner, root: str = "/") -> None:
-        self.runner = runner
-        self.root = Path(root)
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
 
-    def path(self, name: str) -> Path:
-        return self.root / name.lstrip("/")
-
-    def text(self, name: str) -> str:
-        try:
-            return self.path(name).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
+    def text(self, path: str) -> str:
+        return self.machine.text(path) or ""
 
     def lines(self, *argv: str) -> str:
-        done = self.runner(argv)
-        return done.out if done.rc == 0 else ""
+        return self.machine.output(*argv) or ""
 
     def read(
         self,
@@ -179,39 +131,32 @@ class Reader:
         packages: bool = False,
         known_swaps: Sequence[str] = (),
         docker: str = "/etc/docker/daemon.json",
-    ) -> Machine:
-        memory = meminfo.read(str(self.root))
-        units = self.units([*UNITS, *(name for name in more_units if name not in UNITS)])
+    ) -> Reading:
+        machine = self.machine
+        memory = meminfo.read(machine.root)
+        units = machine.units([*UNITS, *(name for name in more_units if name not in UNITS)])
         mounts = [line.split() for line in self.text("/proc/mounts").splitlines()]
         cgroup = [words[3].split(",") for words in mounts if words[1:3] == ["/sys/fs/cgroup", "cgroup2"]]
-        return Machine(
+        return Reading(
             memory_total=memory.get("MemTotal", 0),
             memory_available=memory.get("MemAvailable", 0),
-            swaps=read_swaps(str(self.root)),
+            swaps=read_swaps(machine.root),
             swap_units=self.swap_units(),
-            swap_files=frozenset(name for name in known_swaps if self.path(name).exists()),
+            swap_files=frozenset(name for name in known_swaps if machine.exists(name)),
             units=units,
             sessions=self.sessions(),
             packages=self.packages() if packages else {},
             sysctl={key: " ".join(self.text(f"/proc/sys/{key.replace('.', '/')}").split()) for key in sysctl},
             containers=self.containers(units["docker.service"]),
-            docker_config=self.file(docker),
+            docker_config=machine.content(docker),
             memory_controller="memory" in self.text("/sys/fs/cgroup/cgroup.controllers").split(),
             recursive_protection=any("memory_recursiveprot" in options for options in cgroup),
-            apt=self.path("/etc/apt").is_dir(),
-            nvidia_driver=self.path("/proc/driver/nvidia/version").exists(),
+            apt=machine.exists("/etc/apt"),
+            nvidia_driver=machine.exists("/proc/driver/nvidia/version"),
             clock_synchronized=self.clock(),
             default_target=self.lines("systemctl", "get-default").strip(),
-            reboot_required=self.path("/run/reboot-required").exists(),
+            reboot_required=machine.exists("/run/reboot-required"),
         )
-
-    def units(self, names: Sequence[str]) -> dict[str, Unit]:
-        done = self.runner(["systemctl", "show", f"--property={_PROPERTIES}", "--", *names])
-        if done.rc != 0:
-            raise SparkError(
-                f"systemctl show failed ({done.complaint})", "systemd", "This role needs systemd as the init system"
-            )
-        return parse_units(names, done.out)
 
     def swap_units(self) -> list[str]:
         """What would activate swap at a boot: units of generators (fstab, GPT, zram) and of administrators."""
@@ -229,15 +174,7 @@ class Reader:
 
     def containers(self, docker: Unit) -> list[str]:
         # Asking a stopped daemon would start it through its socket.
-        return self.lines("docker", "ps", "--format", "{{.Names}}").split() if docker.running else []
-
-    def file(self, name: str) -> bytes | None:
-        try:
-            return self.path(name).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise SparkError(f"cannot read: {exc.strerror}", name, "Run with become: true") from exc
+        return self.lines("docker", "ps", "--format", "{{.Names}}").split() if docker.alive else []
 
     def clock(self) -> bool | None:
         answer = self.lines("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
@@ -28,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import json_merge
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, State
@@ -35,7 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.servi
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.settings import KINDS, Record, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import memory_watchdog, topics
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import options as os_options
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.machine_state import Machine, Reader
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.machine_state import Reader, Reading
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.options import Options
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.topics import (
     DOCKER_CONFIG,
@@ -71,25 +71,14 @@ class Outcome:
 
 
 class Stabilization:
-    """One node. ``runner``, ``root`` and the clock are replaced by tests."""
+    """One node."""
 
-    def __init__(
-        self,
-        *,
-        check_mode: bool = False,
-        runner: Runner = patient,
-        root: str = "/",
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, node: Machine | None = None, *, check_mode: bool = False) -> None:
         self.check_mode = check_mode
         self.host = os.uname().nodename
-        self.runner = runner
-        self.root = root
-        self.sleep = sleep
-        self.clock = clock
-        self.settings = Settings(NAME, check_mode=check_mode, runner=runner, root=root)
-        self.reader = Reader(runner, root)
+        self.node = node or Machine(runner=patient)
+        self.settings = Settings(NAME, check_mode=check_mode, runner=self.node.runner, root=self.node.root)
+        self.reader = Reader(self.node)
         self.outcome = Outcome()
 
     def present(self, values: Mapping[str, Any]) -> Outcome:
@@ -138,7 +127,7 @@ class Stabilization:
 
     # -- the order of things
 
-    def _bring(self, part: Part, machine: Machine, before: Record, options: Options, forget: bool = False) -> None:
+    def _bring(self, part: Part, machine: Reading, before: Record, options: Options, forget: bool = False) -> None:
         packages = part.values.get("packages", {})
         # Packages first, since they bring files and units; those that leave go last, after their files were given back.
         staying = {**dict.fromkeys(before.of("packages"), "installed"), **packages}
@@ -156,7 +145,7 @@ class Stabilization:
             self._watchdog(wanted)
 
     def _watchdog(self, wanted: Wanted) -> None:
-        result = Service(wanted, check_mode=self.check_mode, runner=self.runner, root=self.root).run()
+        result = Service(wanted, check_mode=self.check_mode, runner=self.node.runner, root=self.node.root).run()
         if result.changed:
             self.outcome.changed = True
             self.outcome.actions.append(f"{wanted.name}: {result.action}")
@@ -171,11 +160,11 @@ class Stabilization:
 
     # -- files
 
-    def _files(self, part: Part, machine: Machine) -> None:
+    def _files(self, part: Part, machine: Reading) -> None:
         record = self.settings.load()
         files, originals, added = self._merge(part, machine, record)
         wanted = [*part.files, *files]
-        preview = managed_files.apply_set(NAME, wanted, originals=originals, check_mode=True, root=self.root)
+        preview = managed_files.apply_set(NAME, wanted, originals=originals, check_mode=True, root=self.node.root)
         self.outcome.diff += preview.diff
         self.outcome.changed = self.outcome.changed or preview.changed
         self.outcome.actions += [f"file {path}" for path in preview.changed_paths]
@@ -195,17 +184,17 @@ class Stabilization:
         both = {DOCKER_CONFIG: {**known, **added}} if known or added else {}
         told = replace(record, pending=list(dict.fromkeys(pending)), merged=both)
         self.settings.store(told, record)
-        managed_files.apply_set(NAME, wanted, originals=originals, root=self.root)
+        managed_files.apply_set(NAME, wanted, originals=originals, root=self.node.root)
         self.settings.store(replace(told, merged={DOCKER_CONFIG: added} if added else {}), told)
 
     def _merge(
-        self, part: Part, machine: Machine, record: Record
+        self, part: Part, machine: Reading, record: Record
     ) -> tuple[list[File], dict[str, State], dict[str, Any]]:
         """Docker's configuration with our keys: (the file, corrected originals, keys that are ours)."""
         ours = record.merged.get(DOCKER_CONFIG, {})
         if not part.merged and not ours:
             return [], {}, {}
-        now = managed_files.read_path(DOCKER_CONFIG, root=self.root)
+        now = managed_files.read_path(DOCKER_CONFIG, root=self.node.root)
         if now.kind == "link":
             part.warn(
                 "it is a link, so it is left alone",
@@ -216,7 +205,7 @@ class Stabilization:
         current = json_merge.load(machine.docker_config, DOCKER_CONFIG)
         base = json_merge.take(current, ours)
         originals: dict[str, State] = {}
-        original = managed_files.original(NAME, DOCKER_CONFIG, root=self.root)
+        original = managed_files.original(NAME, DOCKER_CONFIG, root=self.node.root)
         if original is not None and json_merge.load(original.content or None, DOCKER_CONFIG) != base:
             # Somebody else has edited the file since.
             state = replace(now, content=json_merge.dump(base))
@@ -239,10 +228,9 @@ class Stabilization:
     # -- daemons
 
     def _invocation(self, unit: str) -> str:
-        done = self.runner(["systemctl", "show", "--property=InvocationID", "--value", "--", unit])
-        return done.out.strip() if done.rc == 0 and done.out.strip() else "-"
+        return self.node.unit(unit).invocation or "-"
 
-    def _tell(self, part: Part, machine: Machine, options: Options, forget: bool) -> None:
+    def _tell(self, part: Part, machine: Reading, options: Options, forget: bool) -> None:
         """Do what is pending; what must not be done now stays so (or, with ``forget``, is only said)."""
         record = self.settings.load()
         left: list[str] = []
@@ -268,7 +256,7 @@ class Stabilization:
         if not self.check_mode:
             self.settings.store(replace(record, pending=[] if forget else left), record)
 
-    def _docker_busy(self, machine: Machine, options: Options) -> str:
+    def _docker_busy(self, machine: Reading, options: Options) -> str:
         if options.docker_restart == "never":
             return "os_stabilization_docker_restart is never"
         if options.docker_restart == "idle" and machine.containers:
@@ -280,7 +268,7 @@ class Stabilization:
             self.outcome.changed = True
             self.outcome.actions.append(f"systemctl {' '.join(words)}")
             return
-        done = self.runner(["systemctl", *words])
+        done = self.node.runner(["systemctl", *words])
         if done.rc != 0:
             raise SparkError(
                 f"systemctl {' '.join(words)} failed ({done.complaint})", words[-1], "Look at journalctl -b, run again"
@@ -292,22 +280,22 @@ class Stabilization:
 
     def _protected(self, part: Part) -> dict[str, int]:
         """Read memory.min back. What is not as wanted is a finding: a file that has no effect protects nothing."""
-        if not part.protect or not (Path(self.root) / "sys/fs/cgroup/cgroup.controllers").exists():
+        if not part.protect or not self.node.exists("/sys/fs/cgroup/cgroup.controllers"):
             return {}
         if "memory" not in self.reader.text("/sys/fs/cgroup/cgroup.controllers").split():
             return {}
-        units = self.reader.units(sorted(part.protect))
-        running = {name: unit.cgroup for name, unit in units.items() if unit.running and unit.cgroup}
-        deadline = self.clock() + PROTECTION_WAIT_S
+        units = self.node.units(sorted(part.protect))
+        running = {name: unit.cgroup for name, unit in units.items() if unit.alive and unit.cgroup}
+        deadline = self.node.clock() + PROTECTION_WAIT_S
         while True:
             found = {
                 name: int(self.reader.text(f"/sys/fs/cgroup{cgroup}/memory.min").strip() or 0)
                 for name, cgroup in running.items()
             }
             wrong = {name: size for name, size in found.items() if size < part.protect[name]}
-            if not wrong or self.check_mode or self.clock() > deadline:
+            if not wrong or self.check_mode or self.node.clock() > deadline:
                 break
-            self.sleep(0.1)  # systemd applies it after it has answered the reload
+            self.node.sleep(0.1)  # systemd applies it after it has answered the reload
         for name, size in sorted(wrong.items() if not self.check_mode else ()):
             part.findings.append(
                 Finding(
@@ -321,7 +309,7 @@ class Stabilization:
         return found
 
     def _drop_reason(self) -> None:
-        path = Path(self.root) / memory_watchdog.REASON.lstrip("/")
+        path = Path(self.node.real(memory_watchdog.REASON))
         with contextlib.suppress(OSError):
             path.unlink()
             for parent in (path.parent, path.parent.parent):

@@ -4,24 +4,25 @@
 
 """The topics of ``os_stabilization``: what each of them wants on a machine, decided from options and a reading of it.
 
-Every topic is one function from (:class:`Options`, :class:`Machine`, what the machine had before) to a :class:`Part`.
+Every topic is one function from (:class:`Options`, :class:`Reading`, what the machine had before) to a :class:`Part`.
 :data:`TOPICS` is the table; :func:`plan` puts the parts together. Nothing here reads or changes anything.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import json_merge
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.settings import Record
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.machine_state import TIME_UNITS, Machine, Unit
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.machine_state import TIME_UNITS, Reading
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.options import Options
 
 GIB = 2**30
@@ -113,13 +114,13 @@ class Topic:
 
     name: str
     switch: Callable[[Options], bool]
-    decide: Callable[[Options, Machine, Record], Part]
+    decide: Callable[[Options, Reading, Record], Part]
 
 
 # -- headless
 
 
-def headless(options: Options, machine: Machine, before: Record) -> Part:
+def headless(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     # The path that systemctl set-default writes: links are compared as text.
     part.link(f"{UNIT_DIR}/default.target", "/usr/lib/systemd/system/multi-user.target")
@@ -128,7 +129,7 @@ def headless(options: Options, machine: Machine, before: Record) -> Part:
     stop = options.headless_when == "now" or (options.headless_when == "idle" and not people)
     if not manager.exists:
         return part
-    if stop or not manager.running:
+    if stop or not manager.alive:
         # Said also of one that does not run, or it would be taken for one that has to come back.
         if stop or manager.name in before.of("units"):
             part.want("units", manager.name, "inactive")
@@ -146,7 +147,7 @@ def headless(options: Options, machine: Machine, before: Record) -> Part:
 # -- swap and sysctl
 
 
-def swap(options: Options, machine: Machine, before: Record) -> Part:
+def swap(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     if options.swap_policy == "swappiness":
         part.want("sysctl", "vm.swappiness", str(options.swappiness))
@@ -181,7 +182,7 @@ def needed_sysctl(wanted: Mapping[str, str], now: Mapping[str, str], before: Map
     return found
 
 
-def sysctl(options: Options, machine: Machine, before: Record) -> Part:
+def sysctl(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     for key, value in needed_sysctl(options.sysctl, machine.sysctl, before.of("sysctl")).items():
         part.want("sysctl", key, value)
@@ -194,7 +195,7 @@ def sysctl(options: Options, machine: Machine, before: Record) -> Part:
 # -- limits
 
 
-def limits(options: Options, machine: Machine, before: Record) -> Part:
+def limits(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     soft, hard = options.nofile_pair
     memlock = options.memlock_bytes
@@ -247,7 +248,7 @@ def protection(leaves: Mapping[str, int], units: Mapping[str, Unit]) -> dict[str
     return total
 
 
-def memory_min(options: Options, machine: Machine, before: Record) -> Part:
+def memory_min(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     leaves: dict[str, int] = {}
     for name, mib in options.memory_min_mib.items():
@@ -261,7 +262,7 @@ def memory_min(options: Options, machine: Machine, before: Record) -> Part:
         elif mib:
             leaves[alias] = mib * MIB
     socket = machine.unit("ssh.socket")
-    if socket.running and socket.accept and "ssh.service" in leaves:
+    if socket.alive and socket.accept and "ssh.service" in leaves:
         # One instance per connection; what the slice has, its children share.
         leaves["system-ssh.slice"] = leaves["ssh.service"]
     if options.watchdog:
@@ -301,7 +302,7 @@ def memory_min(options: Options, machine: Machine, before: Record) -> Part:
     return part
 
 
-def earlyoom(options: Options, machine: Machine, before: Record) -> Part:
+def earlyoom(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     unit = machine.unit("earlyoom.service")
     ours = "earlyoom" in before.of("packages")
@@ -327,7 +328,7 @@ def earlyoom(options: Options, machine: Machine, before: Record) -> Part:
     return part
 
 
-def watchdog(options: Options, machine: Machine, before: Record) -> Part:
+def watchdog(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     units = " ".join(f"--unit {unit}" for unit in options.watchdog_units)
     arguments = f"--available-mib {options.watchdog_available_mib} --seconds {options.watchdog_seconds}"
@@ -338,7 +339,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart={_node_program.PATH} watch-memory {arguments} {units}
+ExecStart={paths.NODE_PROGRAM} watch-memory {arguments} {units}
 Restart=always
 RestartSec=5
 # It has to run when nothing else does.
@@ -350,7 +351,7 @@ MemoryMin={WATCHDOG_MIB}M
 [Install]
 WantedBy=multi-user.target
 """
-    part.watchdog_hash = hashlib.sha256(text.encode()).hexdigest()[:12]
+    part.watchdog_hash = config_hash(text)
     marked = text.replace("Type=exec\n", f"Type=exec\nEnvironment=SPARKMATRIX_CONFIG_HASH={part.watchdog_hash}\n")
     part.text(f"{UNIT_DIR}/{WATCHDOG_UNIT}", marked)
     return part
@@ -363,7 +364,7 @@ def matching(patterns: Sequence[str], packages: Mapping[str, str]) -> list[str]:
     return sorted(name for name in packages if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
 
 
-def hold(options: Options, machine: Machine, before: Record) -> Part:
+def hold(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     for name in matching(options.hold_packages, machine.packages):
         part.want("holds", name, "hold")
@@ -372,7 +373,7 @@ def hold(options: Options, machine: Machine, before: Record) -> Part:
     return part
 
 
-def known_good(options: Options, machine: Machine, before: Record) -> Part:
+def known_good(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     for pattern, versions in options.known_good.items():
         names = matching([pattern], machine.packages)
@@ -389,7 +390,7 @@ def known_good(options: Options, machine: Machine, before: Record) -> Part:
     return part
 
 
-def upgrades(options: Options, machine: Machine, before: Record) -> Part:
+def upgrades(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     if not machine.apt:
         part.warn("there is no apt here", "Set os_stabilization_upgrades: keep", "packages")
@@ -409,12 +410,12 @@ def upgrades(options: Options, machine: Machine, before: Record) -> Part:
 # -- power, logs, time
 
 
-def power(options: Options, machine: Machine, before: Record) -> Part:
+def power(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     for target in SLEEP_TARGETS:
         part.link(f"{UNIT_DIR}/{target}", "/dev/null")
     persistence = machine.unit("nvidia-persistenced.service")
-    if (machine.nvidia_driver or persistence.exists) and not persistence.running:
+    if (machine.nvidia_driver or persistence.exists) and not persistence.alive:
         part.warn(
             "it does not run, so the driver is torn down and set up again with every process that uses the GPU",
             "sudo systemctl enable --now nvidia-persistenced",
@@ -423,7 +424,7 @@ def power(options: Options, machine: Machine, before: Record) -> Part:
     return part
 
 
-def logs(options: Options, machine: Machine, before: Record) -> Part:
+def logs(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     part.text(
         JOURNALD_FILE,
@@ -438,9 +439,9 @@ def logs(options: Options, machine: Machine, before: Record) -> Part:
     return part
 
 
-def time_sync(options: Options, machine: Machine, before: Record) -> Part:
+def time_sync(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
-    running = [name for name in TIME_UNITS if machine.unit(name).running]
+    running = [name for name in TIME_UNITS if machine.unit(name).alive]
     if not running:
         part.warn(
             "no service keeps the clock (chrony, systemd-timesyncd, ntpsec)",
@@ -473,7 +474,7 @@ TOPICS: tuple[Topic, ...] = (
 )
 
 
-def plan(options: Options, machine: Machine, before: Record) -> Part:
+def plan(options: Options, machine: Reading, before: Record) -> Part:
     """All parts in one. What several topics put into one file is written here: sysctls, and Docker's configuration."""
     whole = Part()
     for topic in TOPICS:

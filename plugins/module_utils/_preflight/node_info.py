@@ -13,17 +13,17 @@ import os
 import re
 import shutil
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs as base_sysfs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run, search_path
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, search_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, netplan, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
@@ -57,62 +57,33 @@ class Request:
     controller_time: float | None = None
 
 
-@dataclass
-class Reader:
-    """Where things are read from; tests give another root and another runner."""
+def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner | None = None) -> dict[str, Any]:
+    """All of it; the keys are documented in the module ``node_info``.
 
-    root: Path = field(default_factory=lambda: Path("/"))
-    runner: Runner = run
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    pid: int = field(default_factory=os.getpid)
-    clock: Callable[[], float] = time.time
-    gpu_runner: Runner | None = None  # None: a process of its own with a time limit
-
-    @property
-    def sysfs(self) -> Path:
-        """Where sysfs is mounted; tests may name another place (see ``_sysfs.root``)."""
-        return base_sysfs.root() if self.root == Path("/") else self.root / "sys"
-
-    def text(self, path: str) -> str | None:
-        try:
-            return (self.root / path).read_bytes().decode("utf-8", "replace").replace("\0", "").strip()
-        except OSError:
-            return None
-
-    def names(self, path: str) -> list[str]:
-        try:
-            return sorted(os.listdir(self.root / path))
-        except OSError:
-            return []
-
-    def output(self, *argv: str) -> str | None:
-        done = self.runner(list(argv))
-        return done.out if done.rc == 0 else None
-
-
-def gather(request: Request, reader: Reader | None = None) -> dict[str, Any]:
-    """All of it; the keys are documented in the module ``node_info``."""
-    reader = reader or Reader()
-    now = reader.clock()
-    memory = meminfo.read(str(reader.root))
+    Without ``gpu_runner`` the GPU is asked in a process of its own with a time limit.
+    """
+    machine = machine or Machine()
+    now = machine.now()
+    memory = meminfo.read(machine.root)
+    root = Path(machine.root)
     uname = os.uname()
     # Most of the time is spent waiting for programs, so they run side by side.
     with ThreadPoolExecutor(max_workers=8) as pool:
-        net = pool.submit(network, reader, request.connection_host)
-        kind = pool.submit(machine, reader)
-        states = pool.submit(units, reader, request.units)
-        pythons = pool.submit(node_health.interpreters, reader.runner, request.interpreters)
-        extra = {name: pool.submit(read_part, reader, request, name) for name in request.parts}
+        net = pool.submit(network, machine, request.connection_host)
+        kind = pool.submit(hardware, machine)
+        states = pool.submit(units, machine, request.units)
+        pythons = pool.submit(node_health.interpreters, machine.runner, request.interpreters)
+        extra = {name: pool.submit(read_part, machine, request, name, gpu_runner) for name in request.parts}
     return {
-        "hostname": reader.text("proc/sys/kernel/hostname") or uname.nodename,
+        "hostname": machine.text("/proc/sys/kernel/hostname") or uname.nodename,
         "machine": kind.result(),
-        "machine_id": reader.text("etc/machine-id") or None,
-        "boot_id": reader.text("proc/sys/kernel/random/boot_id"),
-        "kernel": reader.text("proc/sys/kernel/osrelease") or uname.release,
+        "machine_id": machine.text("/etc/machine-id") or None,
+        "boot_id": machine.text("/proc/sys/kernel/random/boot_id"),
+        "kernel": machine.text("/proc/sys/kernel/osrelease") or uname.release,
         "arch": uname.machine,
-        "os": release(reader.text("etc/os-release")),
-        "dgx": release(reader.text("etc/dgx-release")) or None,
-        "nvidia_driver": driver_version(reader.text("proc/driver/nvidia/version")),
+        "os": release(machine.text("/etc/os-release")),
+        "dgx": release(machine.text("/etc/dgx-release")) or None,
+        "nvidia_driver": driver_version(machine.text("/proc/driver/nvidia/version")),
         "python": {"version": ".".join(map(str, sys.version_info[:3])), "executable": sys.executable},
         "memory": {
             "total": memory.get("MemTotal"),
@@ -122,53 +93,54 @@ def gather(request: Request, reader: Reader | None = None) -> dict[str, Any]:
             "cma_total": memory.get("CmaTotal"),
             "cma_free": memory.get("CmaFree"),
         },
-        "paths": {path: disk(reader, path) for path in request.paths},
+        "paths": {path: disk(machine, path) for path in request.paths},
         "network": net.result(),
-        "listening": listening(reader, request.ports),
+        "listening": listening(machine, request.ports),
         "commands": {name: shutil.which(name, path=search_path()) for name in request.commands},
         "units": states.result(),
-        "managed": managed(reader),
-        "engine_units": engine_units(reader),
-        "netplan_files": netplan_files(reader),
-        "netplan_modes": {path: mode(reader, path) for path in netplan_files(reader)},
-        "netplan_bonds": netplan_bonds(reader),
-        "environments": node_health.environments(reader.root, request.environments),
+        "managed": managed(machine),
+        "engine_units": engine_units(machine),
+        "netplan_files": netplan_files(machine),
+        "netplan_modes": {path: mode(machine, path) for path in netplan_files(machine)},
+        "netplan_bonds": netplan_bonds(machine),
+        "environments": node_health.environments(root, request.environments),
         "interpreters": pythons.result(),
         **{name: part.result() for name, part in extra.items()},
-        "systemd": reader.text("proc/1/comm") == "systemd",
-        "limits": limits(reader),
+        "systemd": machine.text("/proc/1/comm") == "systemd",
+        "limits": limits(machine),
         "uid": os.geteuid(),
-        "sudo_user": reader.environment.get("SUDO_USER"),
+        "sudo_user": machine.environment.get("SUDO_USER"),
         "time": now,
         # Includes the way from the controller to here, so it is too large by up to a few seconds, never too small.
         "clock_offset": None if request.controller_time is None else now - request.controller_time,
     }
 
 
-def read_part(reader: Reader, request: Request, name: str) -> Any:
+def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner | None = None) -> Any:
     """One of :data:`PARTS`."""
+    root = Path(machine.root)
     if name == "rdma":
-        return rdma(reader)
+        return rdma(machine)
     if name == "gids":
         try:
-            return [gid.as_dict() for gid in show_gids.read(reader.sysfs)]
+            return [gid.as_dict() for gid in show_gids.read(machine.sysfs)]
         except SparkError:
             return None
     if name == "kernel_log":
-        return node_health.kernel_log(reader.runner)
+        return node_health.kernel_log(machine.runner)
     if name == "gpu":
-        return node_health.cuda(reader.gpu_runner)
+        return node_health.cuda(gpu_runner)
     if name == "nccl":
-        settings = node_health.nccl_settings(reader.root, request.users)
-        return {"system": node_health.system_nccl(reader.root), "settings": settings}
+        settings = node_health.nccl_settings(root, request.users)
+        return {"system": node_health.system_nccl(root), "settings": settings}
     raise SparkError(f"there is no part {name!r}", "node_info", f"The parts are: {', '.join(PARTS)}")
 
 
-def rdma(reader: Reader) -> dict[str, Any]:
+def rdma(machine: Machine) -> dict[str, Any]:
     """What the module ``ibdev2netdev`` returns, from sysfs alone."""
     try:
-        ports = ibdev2netdev.read(reader.sysfs)
-        absence = None if ports else ibdev2netdev.explain_absence(reader.sysfs)
+        ports = ibdev2netdev.read(machine.sysfs)
+        absence = None if ports else ibdev2netdev.explain_absence(machine.sysfs)
     except SparkError as exc:
         return {"devices": [], "cages": [], "source": "sysfs", "reason": "unreadable", "message": str(exc)}
     return {
@@ -180,10 +152,10 @@ def rdma(reader: Reader) -> dict[str, Any]:
     }
 
 
-def machine(reader: Reader) -> dict[str, Any]:
+def hardware(machine: Machine) -> dict[str, Any]:
     """Maker, product, GPU, and whether this is a GB10: by the GPU's name, else by DMI, never by host name."""
-    dmi = {name: reader.text(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "product_family")}
-    gpu = gpu_name(reader)
+    dmi = {name: machine.text(f"/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "product_family")}
+    gpu = gpu_name(machine)
     evidence = None
     if gpu is not None:
         evidence = f"GPU {gpu}" if _GB10_GPU.search(gpu) else None
@@ -199,14 +171,14 @@ def machine(reader: Reader) -> dict[str, Any]:
     }
 
 
-def gpu_name(reader: Reader) -> str | None:
+def gpu_name(machine: Machine) -> str | None:
     """``Model:`` in /proc/driver/nvidia/gpus/<address>/information, else what nvidia-smi says."""
-    for address in reader.names("proc/driver/nvidia/gpus"):
-        text = reader.text(f"proc/driver/nvidia/gpus/{address}/information") or ""
+    for address in machine.names("/proc/driver/nvidia/gpus"):
+        text = machine.text(f"/proc/driver/nvidia/gpus/{address}/information") or ""
         match = re.search(r"^Model:\s*(\S.*?)\s*$", text, re.M)
         if match:
             return match.group(1)
-    output = reader.output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    output = machine.output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     # nvidia-smi exits 0 and prints "No devices were found" when the driver is there and the GPU is not.
     lines = [line.strip() for line in (output or "").splitlines() if line.strip()]
     return lines[0] if lines and "No devices" not in lines[0] else None
@@ -228,13 +200,13 @@ def release(text: str | None) -> dict[str, str]:
     return found
 
 
-def disk(reader: Reader, path: str) -> dict[str, Any]:
+def disk(machine: Machine, path: str) -> dict[str, Any]:
     """Space for ``path``, or for the nearest directory above it that exists."""
-    place = reader.root / path.lstrip("/")
+    place = Path(machine.real(path))
     exists = os.path.lexists(place)
     while not place.exists() and place != place.parent:
         place = place.parent
-    found: dict[str, Any] = {"exists": exists, "at": "/" + str(place.relative_to(reader.root)).lstrip(".")}
+    found: dict[str, Any] = {"exists": exists, "at": "/" + str(place.relative_to(machine.root)).lstrip(".")}
     try:
         status = os.statvfs(place)
     except OSError:
@@ -251,11 +223,11 @@ def disk(reader: Reader, path: str) -> dict[str, Any]:
 # -- network
 
 
-def network(reader: Reader, connection_host: str = "") -> dict[str, Any]:
+def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
     """Interfaces and routes from ``ip -j`` (iproute2), and the interface that carries Ansible's connection."""
-    interfaces = parse_addresses(reader.output("ip", "-j", "-d", "addr", "show"))
-    routes = parse_routes(reader.output("ip", "-j", "route", "show", "table", "all"))
-    address, source = connection_address(reader, connection_host, interfaces)
+    interfaces = parse_addresses(machine.output("ip", "-j", "-d", "addr", "show"))
+    routes = parse_routes(machine.output("ip", "-j", "route", "show", "table", "all"))
+    address, source = connection_address(machine, connection_host, interfaces)
     carrier = next((item["name"] for item in interfaces or [] if address in _plain(item)), None)
     gateway = next((r for r in routes or [] if r["dst"] == "default" and r["table"] == "main" and r["gateway"]), None)
     if carrier is None and gateway is not None:
@@ -345,59 +317,49 @@ def parse_routes(text: str | None) -> list[dict[str, Any]] | None:
 
 
 def connection_address(
-    reader: Reader, connection_host: str, interfaces: Sequence[Mapping[str, Any]] | None
+    machine: Machine, connection_host: str, interfaces: Sequence[Mapping[str, Any]] | None
 ) -> tuple[str | None, str | None]:
     """This machine's end of the ssh connection, and how it was found: ``ssh``, ``host`` or nothing.
 
     ``connection_host`` counts when it is an address that this machine has.
     """
-    ssh = ssh_connection(reader)
+    ssh = ssh_connection(machine)
     if ssh:
-        return _address(ssh[2]), "ssh"
+        return canonical(ssh[2]) or None, "ssh"
     mine = {address for item in interfaces or [] if item["name"] != "lo" for address in _plain(item)}
-    wanted = _address(connection_host)
+    wanted = canonical(connection_host)
     return (wanted, "host") if wanted in mine else (None, None)
 
 
-def ssh_connection(reader: Reader) -> tuple[str, str, str, str] | None:
+def ssh_connection(machine: Machine) -> tuple[str, str, str, str] | None:
     """Client, its port, server and its port, as sshd wrote them; None where this process came another way.
 
     sudo removes SSH_CONNECTION (ssh(1)) from the environment, but not from that of the processes above.
     """
-    value = reader.environment.get("SSH_CONNECTION")
-    pid = reader.pid
+    value = machine.environment.get("SSH_CONNECTION")
+    pid = machine.pid
     for _step in range(_MAX_ANCESTORS):
         if value:
             break
-        pid = parent(reader, pid)
+        pid = parent(machine, pid)
         if pid <= 1:
             break
-        value = environment(reader, pid).get("SSH_CONNECTION")
+        value = environment(machine, pid).get("SSH_CONNECTION")
     fields = (value or "").split()
     return (fields[0], fields[1], fields[2], fields[3]) if len(fields) == 4 else None
 
 
-def _address(text: str) -> str | None:
-    """One spelling per address: no zone, no IPv4 in IPv6 (sshd writes ::ffff:10.0.0.1 on dual-stack sockets)."""
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
-
-
-def parent(reader: Reader, pid: int) -> int:
+def parent(machine: Machine, pid: int) -> int:
     """Field 4 of /proc/<pid>/stat; the name in field 2 may hold blanks and parentheses (proc(5))."""
-    text = reader.text(f"proc/{pid}/stat") or ""
+    text = machine.text(f"/proc/{pid}/stat") or ""
     fields = text.rpartition(")")[2].split()
     return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
 
 
-def environment(reader: Reader, pid: int) -> dict[str, str]:
+def environment(machine: Machine, pid: int) -> dict[str, str]:
     try:
-        content = (reader.root / f"proc/{pid}/environ").read_bytes()
-    except OSError:
+        content = machine.content(f"/proc/{pid}/environ") or b""
+    except SparkError:
         return {}
     pairs = (entry.decode("utf-8", "replace").partition("=") for entry in content.split(b"\0") if entry)
     return {name: value for name, _equals, value in pairs}
@@ -406,7 +368,7 @@ def environment(reader: Reader, pid: int) -> dict[str, str]:
 # -- who listens
 
 
-def listening(reader: Reader, ports: Sequence[int]) -> list[dict[str, Any]] | None:
+def listening(machine: Machine, ports: Sequence[int]) -> list[dict[str, Any]] | None:
     """``[{port, address, process, pid, unit}]``, once per port and address, by port.
 
     Only the ports in ``ports`` are traced to a process and its unit: that means a walk over all of /proc/<pid>/fd.
@@ -414,7 +376,7 @@ def listening(reader: Reader, ports: Sequence[int]) -> list[dict[str, Any]] | No
     sockets: dict[tuple[int, str], str] = {}
     seen = False
     for name, size in (("tcp", 8), ("tcp6", 32)):
-        text = reader.text(f"proc/net/{name}")
+        text = machine.text(f"/proc/net/{name}")
         if text is None:
             continue
         seen = True
@@ -422,18 +384,18 @@ def listening(reader: Reader, ports: Sequence[int]) -> list[dict[str, Any]] | No
     if not seen:
         return None
     wanted = {inode for (port, _address), inode in sockets.items() if port in set(ports)}
-    owners = _owners(reader, wanted) if wanted else {}
+    owners = _owners(machine, wanted) if wanted else {}
     found = []
     for (port, address), inode in sorted(sockets.items()):
         pid = owners.get(inode)
-        process = reader.text(f"proc/{pid}/comm") if pid else None
+        process = machine.text(f"/proc/{pid}/comm") if pid else None
         found.append(
             {
                 "port": port,
                 "address": address,
                 "pid": pid,
                 "process": process,
-                "unit": unit_of(reader, pid) if pid else None,
+                "unit": unit_of(machine, pid) if pid else None,
             }
         )
     return found
@@ -452,19 +414,19 @@ def parse_tcp(text: str, size: int) -> dict[tuple[int, str], str]:
         raw = bytes.fromhex(match.group(1))
         words = [raw[start : start + 4] for start in range(0, len(raw), 4)]
         packed = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
-        address = _address(str(ipaddress.ip_address(packed))) or ""
+        address = canonical(ipaddress.ip_address(packed))
         found[int(match.group(2), 16), address] = match.group(3)
     return found
 
 
-def _owners(reader: Reader, inodes: set[str]) -> dict[str, int]:
+def _owners(machine: Machine, inodes: set[str]) -> dict[str, int]:
     """The process that holds each socket, the one with the lowest id where several do."""
     links = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[str, int] = {}
-    for pid in sorted(int(name) for name in reader.names("proc") if name.isdigit()):
-        for handle in reader.names(f"proc/{pid}/fd"):
+    for pid in sorted(int(name) for name in machine.names("/proc") if name.isdigit()):
+        for handle in machine.names(f"/proc/{pid}/fd"):
             try:
-                inode = links.get(os.readlink(reader.root / f"proc/{pid}/fd/{handle}"))
+                inode = links.get(os.readlink(machine.real(f"/proc/{pid}/fd/{handle}")))
             except OSError:
                 continue
             if inode is not None:
@@ -474,12 +436,12 @@ def _owners(reader: Reader, inodes: set[str]) -> dict[str, int]:
     return found
 
 
-def unit_of(reader: Reader, pid: int) -> str | None:
+def unit_of(machine: Machine, pid: int) -> str | None:
     """The systemd unit of a process, from /proc/<pid>/cgroup (cgroups(7)): the deepest ``*.service`` or ``*.scope``.
 
     A container's scope has Docker's number only; those of this collection are in a slice of their own with a name.
     """
-    for line in reversed((reader.text(f"proc/{pid}/cgroup") or "").splitlines()):
+    for line in reversed((machine.text(f"/proc/{pid}/cgroup") or "").splitlines()):
         for part in reversed(line.split("/")):
             if part.startswith("sparkmatrix-") and part.endswith(".slice"):
                 return part
@@ -492,79 +454,68 @@ def unit_of(reader: Reader, pid: int) -> str | None:
 # -- systemd, netplan
 
 
-def units(reader: Reader, names: Sequence[str]) -> dict[str, dict[str, str] | None]:
+def units(machine: Machine, names: Sequence[str]) -> dict[str, dict[str, str] | None]:
     """``{unit: {load, active, sub, enabled}}``; None for all where systemd does not answer."""
-    found: dict[str, dict[str, str] | None] = dict.fromkeys(names)
-    if not names:
-        return found
-    output = reader.output("systemctl", "show", "--property=LoadState,ActiveState,SubState,UnitFileState", "--", *names)
-    # One block per unit in the order asked, blank lines between them.
-    blocks = re.split(r"\n\s*\n", (output or "").strip())
-    if output is None or len(blocks) != len(names):
-        return found
-    for name, block in zip(names, blocks):
-        values = dict(line.partition("=")[::2] for line in block.splitlines())
-        found[name] = {
-            "load": values.get("LoadState", ""),
-            "active": values.get("ActiveState", ""),
-            "sub": values.get("SubState", ""),
-            "enabled": values.get("UnitFileState", ""),
-        }
-    return found
+    try:
+        states = machine.units(names)
+    except SparkError:
+        return dict.fromkeys(names)
+    return {
+        name: {"load": unit.load, "active": unit.active, "sub": unit.sub, "enabled": unit.enabled}
+        for name, unit in states.items()
+    }
 
 
-def limits(reader: Reader) -> dict[str, Any]:
+def limits(machine: Machine) -> dict[str, Any]:
     """The hard limits of the init system, and whether it may raise them. No service or login gets more than that.
 
     ``memlock`` in bytes, ``nofile`` in files, -1 for unlimited, None when unknown (/proc/1/limits, proc(5)).
     """
-    text = reader.text("proc/1/limits") or ""
+    text = machine.text("/proc/1/limits") or ""
     found: dict[str, Any] = {}
     for key, name in (("memlock", "Max locked memory"), ("nofile", "Max open files")):
         match = re.search(rf"^{name}\s+(\d+|unlimited)\s+(\d+|unlimited)\b", text, re.M)
         found[key] = None if match is None else -1 if match.group(2) == "unlimited" else int(match.group(2))
-    capabilities = re.search(r"^CapBnd:\s*([0-9a-f]+)", reader.text("proc/1/status") or "", re.M)
+    capabilities = re.search(r"^CapBnd:\s*([0-9a-f]+)", machine.text("/proc/1/status") or "", re.M)
     found["can_raise"] = None if capabilities is None else bool(int(capabilities.group(1), 16) >> _CAP_SYS_RESOURCE & 1)
     return found
 
 
-def managed(reader: Reader) -> list[str]:
+def managed(machine: Machine) -> list[str]:
     """Names of the sets that ``_managed.files`` keeps on the machine; only root can see them."""
-    return [
-        name[: -len(".json")] for name in reader.names(managed_files.STATE_DIR.lstrip("/")) if name.endswith(".json")
-    ]
+    return managed_files.names(root=machine.root)
 
 
-def engine_units(reader: Reader) -> list[str]:
+def engine_units(machine: Machine) -> list[str]:
     """Units of services of the engine, and of their keepers, that are installed."""
-    return [name for name in reader.names(engine_names.UNITS.lstrip("/")) if engine_names.UNIT.match(name)]
+    return [name for name in machine.names(engine_names.UNITS) if engine_names.UNIT.match(name)]
 
 
-def netplan_files(reader: Reader) -> list[str]:
+def netplan_files(machine: Machine) -> list[str]:
     """Files that netplan merges, in its order of directories (netplan-generate(8))."""
     return [
-        f"/{directory}/{name}"
-        for directory in ("lib/netplan", "etc/netplan", "run/netplan")
-        for name in reader.names(directory)
+        f"{directory}/{name}"
+        for directory in ("/lib/netplan", "/etc/netplan", "/run/netplan")
+        for name in machine.names(directory)
         if name.endswith(".yaml")
     ]
 
 
-def mode(reader: Reader, path: str) -> str | None:
+def mode(machine: Machine, path: str) -> str | None:
     """Permission bits, for example ``0600``."""
     try:
-        return f"{(reader.root / path.lstrip('/')).stat().st_mode & 0o7777:04o}"
+        return f"{os.stat(machine.real(path)).st_mode & 0o7777:04o}"
     except OSError:
         return None
 
 
-def netplan_bonds(reader: Reader) -> dict[str, list[str]]:
+def netplan_bonds(machine: Machine) -> dict[str, list[str]]:
     """``{file: names}`` of the netplan files that declare bonds, with the interfaces that are named below ``bonds``.
     A file that cannot be read is reported by the fabric layer."""
     found = {}
-    for path in netplan_files(reader):
+    for path in netplan_files(machine):
         with contextlib.suppress(SparkError):
-            bonds = netplan.read(path, reader.text(path.lstrip("/")) or "").get("bonds")
+            bonds = netplan.read(path, machine.text(path) or "").get("bonds")
             if bonds:
                 found[path] = sorted({word for word in netplan.words(bonds) if re.fullmatch(r"en[\w.-]+", word)})
     return found

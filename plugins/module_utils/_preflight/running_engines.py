@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader, units
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import units
 
 UNITS = ("sparkmatrix-engine.service", "sparkmatrix-ray.service")
 # What systemd calls neither inactive nor failed: also a unit that is starting or stopping has processes.
@@ -33,18 +35,18 @@ _INTERPRETER = re.compile(r"python[0-9.]*|(ba|da)?sh")
 _TITLE = re.compile(r"(VLLM|sglang|ray)::", re.I)  # engines rename their child processes like this
 
 
-def running(reader: Reader | None = None) -> list[str]:
+def running(machine: Machine | None = None) -> list[str]:
     """One line per sign of a running engine: units, processes, compute processes of the GPU. Empty: there is none."""
-    reader = reader or Reader()
-    states = {name: (state or {}).get("active", "") for name, state in units(reader, UNITS).items()}
+    machine = machine or Machine()
+    states = {name: (state or {}).get("active", "") for name, state in units(machine, UNITS).items()}
     found = [f"unit {name} is {active}" for name, active in states.items() if active not in _STOPPED]
     seen: set[int] = set()
-    for pid in sorted(int(name) for name in reader.names("proc") if name.isdigit()):
-        name = engine_name(_arguments(reader, pid))
+    for pid in sorted(int(name) for name in machine.names("/proc") if name.isdigit()):
+        name = engine_name(_arguments(machine, pid))
         if name:
             seen.add(pid)
             found.append(f"process {pid} ({name})")
-    output = reader.output("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
+    output = machine.output("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
     return found + [f"GPU process {pid} ({name})" for pid, name in gpu_processes(output) if pid not in seen]
 
 
@@ -82,9 +84,9 @@ def _base(word: str) -> str:
     return word.rpartition("/")[2]
 
 
-def _arguments(reader: Reader, pid: int) -> list[str]:
+def _arguments(machine: Machine, pid: int) -> list[str]:
     try:
-        content = (reader.root / f"proc/{pid}/cmdline").read_bytes()
-    except OSError:  # the process ended meanwhile
+        content = machine.content(f"/proc/{pid}/cmdline") or b""
+    except SparkError:  # the process ended meanwhile
         return []
     return [part.decode("utf-8", "replace") for part in content.rstrip(b"\0").split(b"\0")] if content else []

@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, paths, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
@@ -71,11 +70,11 @@ After=sys-subsystem-net-devices-%i.device
 Before=network-pre.target shutdown.target
 Wants=network-pre.target
 Conflicts=shutdown.target
-RequiresMountsFor={WANTED} {_node_program.PATH}
+RequiresMountsFor={WANTED} {paths.NODE_PROGRAM}
 
 [Service]
 Type=oneshot
-ExecStart={_node_program.PATH} qos-apply %I
+ExecStart={paths.NODE_PROGRAM} qos-apply %I
 TimeoutStartSec=30
 """
 

@@ -18,11 +18,12 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import DIRECTORY, KEY, KNOWN_HOSTS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.names import labels
 
 CONFIG = f"{DIRECTORY}/config"
@@ -70,7 +71,7 @@ def node_inputs(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Node], 
         # The node's own end of the connection, before what the inventory says: that may be a name or a forwarded port.
         fact = _fact(values.get("fact"), host)
         known = (values.get("address"), server, values.get("login"), fact.management_address if fact else "")
-        address = next((found for found in map(_address, known) if found), "")
+        address = next((found for found in map(canonical, known) if found), "")
         if not address:
             findings.append(
                 Finding(
@@ -88,17 +89,9 @@ def node_inputs(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Node], 
             host_keys=tuple(look.get("host_keys") or ()),
             port=22 if 22 in ports else ports[0],
             fact=fact,
-            controller=_address(client),
+            controller=canonical(client),
         )
     return nodes, findings
-
-
-def _address(value: Any) -> str:
-    try:
-        found = ipaddress.ip_address(str(value or "").partition("%")[0])
-    except ValueError:
-        return ""
-    return str(getattr(found, "ipv4_mapped", None) or found)
 
 
 def _fact(document: Any, host: str) -> FabricFact | None:
@@ -169,7 +162,7 @@ def _config(nodes: Mapping[str, Node], reach: Mapping[str, Sequence[str]], user:
     """For ``ssh -F``: the node's own key, and nothing of whoever runs it."""
     lines = [_TITLE, f"# Use: sudo ssh -F {CONFIG} <node> version"]
     for host, node in _by_rank(nodes):
-        plain = [name for name in reach[host] if "-fabric" not in name and not _address(name)]
+        plain = [name for name in reach[host] if "-fabric" not in name and not canonical(name)]
         lines += [f"Host {' '.join(plain)}", f"    HostName {node.address}"]
         # The names on the fabric are left to /etc/hosts: in a ring each node reaches a peer at another address.
         if node.port != 22:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import mpi
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY_TEXT
@@ -339,7 +339,7 @@ def _mpi_mounts(job: Job) -> list[dict[str, Any]]:
         return []
     return [
         {"source": path, "target": path, "read_only": True, "why": why}
-        for path, why in ((_node_program.PATH, "starts the ranks"), (mpi.SHARED, "the secret that they share"))
+        for path, why in ((paths.NODE_PROGRAM, "starts the ranks"), (mpi.SHARED, "the secret that they share"))
     ]
 
 

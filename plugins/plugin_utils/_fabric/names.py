@@ -15,6 +15,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 
 
@@ -50,21 +51,13 @@ def seen_from(here: FabricFact, there: FabricFact, name: str) -> list[str]:
 
 def labels(hosts: list[str]) -> dict[str, str]:
     """What a host name may consist of, short where that is unique."""
-    short = [_label(host if _is_address(host) else host.partition(".")[0]) for host in hosts]
+    short = [_label(host if is_address(host) else host.partition(".")[0]) for host in hosts]
     chosen = short if len(set(short)) == len(short) else [_label(host) for host in hosts]
     return dict(zip(hosts, chosen))
 
 
 def _label(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") or "node"
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _subnet(address: str, prefix: int) -> str:

@@ -186,13 +186,6 @@ def as_version(text: str, parts: int = 2) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:parts])
 
 
-def as_address(text: Any) -> str | None:
-    try:
-        return str(ipaddress.ip_address(str(text)))
-    except ValueError:
-        return None
-
-
 def as_network(text: Any) -> Network | None:
     """A network from ``10.0.0.0/24``, ``10.0.0.7/24`` or one address; None for ``default`` and everything else."""
     try:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
@@ -25,7 +26,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     WHOLE,
     Check,
     Context,
-    as_address,
     as_list,
     whole,
 )
@@ -36,7 +36,7 @@ FABRIC_BANDWIDTH_PORT = 18515  # perftest's own
 def check_names(context: Context) -> Iterator[Finding]:
     for host in context.hosts:
         labels = host.rstrip(".").split(".")
-        if as_address(host) is None and (len(host) > 253 or not all(LABEL.match(label) for label in labels)):
+        if not canonical(host) and (len(host) > 253 or not all(LABEL.match(label) for label in labels)):
             yield Finding(
                 host,
                 "the inventory name is no valid host name",
@@ -227,7 +227,7 @@ def door_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
     }
     addresses: list[str] = []
     for item in map(str, as_list(context.value(head, "gateway_listen", []))):
-        own = as_address(item)
+        own = canonical(item)
         addresses += [own] if own else interfaces.get(item) or [nginx.EVERYWHERE[0]]
     found = [("gateway_port", 8443, addresses), ("gateway_local_port", 8081, ["127.0.0.1"])]
     return [(whole(context.value(head, name, usual)), name, where) for name, usual, where in found]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
@@ -182,14 +182,14 @@ def _over_mpi(launch: Launch, alone: Rank) -> list[Rank]:
         # One process per node, whose threads may use all of it: mpirun would bind it to one core.
         starter=("mpirun", "--allow-run-as-root", "-n", count, "--hostfile", hosts, "--bind-to", "none"),
         starter_environment={
-            "OMPI_MCA_plm_rsh_agent": f"{_node_program.PATH} mpi order --port {port} --source {head}",
+            "OMPI_MCA_plm_rsh_agent": f"{paths.NODE_PROGRAM} mpi order --port {port} --source {head}",
             # The head starts all daemons; the others have nothing to start one with.
             "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
             "OMPI_MCA_orte_leave_session_attached": "1",  # the daemon stays the container's process
         },
         files={**alone.files, hosts: "".join(f"{fact.cluster_address} slots=1\n" for fact in launch.ordered)},
     )
-    wait = (_node_program.PATH, "mpi", "wait", "--head", head, "--listen")
+    wait = (paths.NODE_PROGRAM, "mpi", "wait", "--head", head, "--listen")
     return [
         first,
         *[

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
@@ -204,7 +204,7 @@ def _venv_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str
     with_key = plan["role"] == "head" and plan["engine"]["key"]
     drop = [
         "# As root (+), and no reason not to start (-).",
-        f"ExecStartPre=-+{_node_program.PATH} drop-caches",
+        f"ExecStartPre=-+{paths.NODE_PROGRAM} drop-caches",
     ]
     wants = ["Wants=network-online.target", "After=network-online.target"]
     lines = [
@@ -240,7 +240,7 @@ def _container_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -
         "Requires=docker.service",
         "After=network-online.target docker.service",
     ]
-    drop = ["# No reason not to start (-).", f"ExecStartPre=-{_node_program.PATH} drop-caches"]
+    drop = ["# No reason not to start (-).", f"ExecStartPre=-{paths.NODE_PROGRAM} drop-caches"]
     lines = [
         *_head_of_unit(plan, names, [*wants, *_over_ray(plan)]),
         "[Service]",
@@ -282,7 +282,7 @@ def _keeper_unit(names: Names) -> str:
         "",
         "[Service]",
         "Type=exec",
-        f"ExecStart={_node_program.PATH} keep{config}",
+        f"ExecStart={paths.NODE_PROGRAM} keep{config}",
         "# The ranks are units of their own: stopping this one leaves them as they are.",
         "Restart=always",
         "RestartSec=5",

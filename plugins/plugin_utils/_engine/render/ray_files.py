@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
@@ -133,5 +133,5 @@ def _drop_caches(prefix: str, why: str) -> Sequence[str]:
     return [
         "# The engine's ranks run below Ray: with unified memory a full page cache is memory that the GPU cannot get.",
         f"# {why} The tool comes with os_stabilization.",
-        f"ExecStartPre={prefix}{_node_program.PATH} drop-caches",
+        f"ExecStartPre={prefix}{paths.NODE_PROGRAM} drop-caches",
     ]

@@ -160,7 +160,7 @@ def install(monkeypatch, state, earlier=None):
 
     def execute(self, module_name, module_args, task_vars):
         called.update(name=module_name, args=module_args)
-        return {"changed": True, "changed_paths": [node_tool.PATH], "invocation": {"module_args": module_args}}
+        return {"changed": True, "changed_paths": [node_tool.NODE_PROGRAM], "invocation": {"module_args": module_args}}
 
     monkeypatch.setattr(node_tool.ActionModule, "_execute_module", execute)
     variables = {node_tool.REGISTERED: earlier} if earlier else {}
@@ -171,7 +171,7 @@ def test_node_tool(monkeypatch):
     result, called = install(monkeypatch, None)
     assert called["name"] == "sparkmatrix.cluster.managed_files"
     (file,) = called["args"]["files"]
-    assert (called["args"]["name"], file["path"], file["mode"]) == ("node_tool", node_tool.PATH, "0755")
+    assert (called["args"]["name"], file["path"], file["mode"]) == ("node_tool", node_tool.NODE_PROGRAM, "0755")
     assert result["sha256"] == hashlib.sha256(base64.b64decode(file["content_b64"])).hexdigest()
     assert result["changed"]
     assert "invocation" not in result
@@ -187,7 +187,7 @@ def test_one_run_installs_the_node_tool_once(monkeypatch):
     again, called = install(monkeypatch, "present", first)
     assert called == {}
     assert not again["changed"]
-    assert again["changed_paths"] == [node_tool.PATH]
+    assert again["changed_paths"] == [node_tool.NODE_PROGRAM]
     for earlier in ({**first, "sha256": "older"}, {"skipped": True}, install(monkeypatch, "absent")[0]):
         assert install(monkeypatch, "present", earlier)[1]
     assert install(monkeypatch, "absent", first)[1]

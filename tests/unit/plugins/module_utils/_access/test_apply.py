@@ -24,9 +24,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.rollback import GUARD, confirm, restore
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH as TOOL
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader
 from fake_access import SSHD_CONFIG, USER_RULES, FakeAccess, Killed
 from root_or_not import root_or_not
 
@@ -333,10 +332,10 @@ def test_the_command_of_the_timer(node: FakeAccess, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_key_is_made_once_and_rotated_on_demand(node: FakeAccess) -> None:
-    reader = Reader(root=node.root, environment={"SSH_CONNECTION": " ".join(FIRST)}, pid=1)
+    machine = replace(node.machine(), environment={"SSH_CONNECTION": " ".join(FIRST)}, pid=1)
 
     def look(**options: Any) -> access_node.Look:
-        return access_node.look(node.machine(), reader, "root", **options)
+        return access_node.look(machine, "root", **options)
 
     told = look(check_mode=True)
     assert told.changed and not told.public_key
@@ -358,12 +357,12 @@ def test_the_key_is_made_once_and_rotated_on_demand(node: FakeAccess) -> None:
 
 
 def test_facts_and_host_keys(node: FakeAccess) -> None:
-    reader = Reader(root=node.root, environment={}, pid=1)
+    machine = replace(node.machine(), environment={}, pid=1)
     node.write("/etc/ansible/facts.d/sparkmatrix.fact", '{"schema": 2}')
-    found = access_node.look(node.machine(), reader, "no-such-user")
+    found = access_node.look(machine, "no-such-user")
     assert (found.fact, found.account, found.connection) == ({"schema": 2}, False, [])
     node.write("/etc/ansible/facts.d/sparkmatrix.fact", "{")
-    assert access_node.look(node.machine(), reader, "root").fact is None
+    assert access_node.look(machine, "root").fact is None
     node.path("/etc/ssh/ssh_host_ed25519_key.pub").write_text("x")
     with pytest.raises(SparkError, match="no public host key"):
         access_node.host_keys(node.machine())

@@ -12,9 +12,9 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError, Question, Target
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import UnitState
 from fake_engine import KEY, MODEL, fake_engine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -339,7 +339,7 @@ def test_a_journal_without_exceptions():
 
 
 def test_describe():
-    state = UnitState(active="failed", sub="failed", result="signal", exit_status=9, restarts=1)
+    state = Unit(active="failed", sub="failed", result="signal", exit_status=9, restarts=1)
     assert engine_probe.describe(state) == "failed/failed, Result=signal, exit status 9, 1 restarts"
 
 

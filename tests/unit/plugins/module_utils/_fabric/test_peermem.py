@@ -8,16 +8,16 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import peermem
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader
 from ansible_collections.sparkmatrix.cluster.plugins.modules import fabric_peermem
 from module_runner import run_module
 
 EINVAL = "modprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument"
 
 
-class Machine:
+class Node:
     """Files below a temporary root; modprobe works unless ``complaint`` is set."""
 
     def __init__(self, root, gb10=True):
@@ -26,7 +26,7 @@ class Machine:
         self.log = []
         self.write("proc/modules", "mlx5_core 1 0 - Live 0x0\n")
         self.write("sys/class/dmi/id/product_name", "NVIDIA_DGX_Spark" if gb10 else "X12")
-        self.reader = Reader(root=root, runner=self.run)
+        self.reader = Machine(root=str(root), runner=self.run)
 
     def write(self, path, text):
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(managed_files.os, "fchown", lambda *args: None)
-    return Machine(tmp_path)
+    return Node(tmp_path)
 
 
 def test_loaded_on_request_kept_and_taken_back(machine):
@@ -104,7 +104,7 @@ STALE = {
     ("load", "gb10", "warns"), [("auto", True, True), ("auto", False, False), ("false", False, True)]
 )
 def test_lines_of_older_guides_are_named_and_left(tmp_path, load, gb10, warns):
-    machine = Machine(tmp_path, gb10)
+    machine = Node(tmp_path, gb10)
     for path, text in STALE.items():
         machine.write(path, text)
     outcome = peermem.reconcile(machine.reader, load)
@@ -119,7 +119,7 @@ def test_lines_of_older_guides_are_named_and_left(tmp_path, load, gb10, warns):
 def test_the_module(machine, monkeypatch):
     warned = []
     monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warned.append(text))
-    monkeypatch.setattr(fabric_peermem, "Reader", lambda: machine.reader)
+    monkeypatch.setattr(fabric_peermem, "Machine", lambda: machine.reader)
     machine.write("etc/modules", "nvidia-peermem\n")
     result, failed = run_module(fabric_peermem)
     assert (result["changed"], result["loaded"], failed) == (False, False, False)

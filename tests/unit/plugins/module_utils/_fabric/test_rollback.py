@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply as fabric_apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import forward, netplan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import restore as fabric_restore
@@ -30,7 +31,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.rollba
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import PATH as TOOL
 from fabric_change import NICS, NOTHING, A, B, apply, machine, seal, wanted
 from fake_node import FakeNode, Killed
 from root_or_not import root_or_not

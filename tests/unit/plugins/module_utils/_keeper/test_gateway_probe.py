@@ -172,9 +172,7 @@ class Frozen:
         if argv[1] == "kill":
             self.kills += 1
             return self.answer
-        if "CPUUsageNSec" in argv:
-            return Completed(0, f"{self.spent}\n")
-        return Completed(0, "LoadState=loaded\nActiveState=active\nSubState=running\n")
+        return Completed(0, f"LoadState=loaded\nActiveState=active\nSubState=running\nCPUUsageNSec={self.spent}\n")
 
     def after(self, seconds: float, spent: str = "100") -> str:
         self.now, self.spent = self.now + seconds, spent

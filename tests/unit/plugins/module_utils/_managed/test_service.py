@@ -380,7 +380,7 @@ def test_stop_that_hangs(systemd):
 def test_no_systemd(systemd):
     fake = systemd()
     fake.refuse["show"] = "System has not been booted with systemd as init system (PID 1)."
-    with pytest.raises(SparkError, match=r"has not been booted.*needs systemd"):
+    with pytest.raises(SparkError, match=r"has not been booted.*systemd has to be"):
         fake.run()
 
 
@@ -402,8 +402,3 @@ def test_unreadable_environment(systemd, monkeypatch):
     monkeypatch.setattr(ms.Path, "read_bytes", refuse)
     with pytest.raises(SparkError, match="become"):
         fake.run(config_hash="x")
-
-
-def test_parse_show_takes_anything():
-    assert ms.parse_show("") == ms.UnitState()
-    assert ms.parse_show("MainPID=x\nNRestarts=-1\nLoadState=\nno separator\n") == ms.UnitState()

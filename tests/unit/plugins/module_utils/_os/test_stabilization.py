@@ -11,6 +11,7 @@ import pwd
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import stabilization as os_stabilization
 from fake_os import FakeOs, Killed
@@ -38,11 +39,7 @@ def machine(tmp_path, monkeypatch):
 def stabilization(machine, check=False):
     ticks = iter(range(10**6))
     return os_stabilization.Stabilization(
-        check_mode=check,
-        runner=machine.run,
-        root=str(machine.root),
-        sleep=machine.sleep,
-        clock=lambda: float(next(ticks)),
+        Machine(str(machine.root), machine.run, machine.sleep, lambda: float(next(ticks))), check_mode=check
     )
 
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.settings import Record, Swap, parse_swaps
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import topics
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.machine_state import (
-    Machine,
     Reader,
+    Reading,
     Session,
-    Unit,
     parse_packages,
     parse_sessions,
-    parse_units,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.options import Options
 from hypothesis import given
@@ -27,7 +27,7 @@ MIB = 2**20
 
 
 def running(name, cgroup="", **more):
-    return Unit(name, "loaded", "active", "enabled", cgroup, "system.slice", **more)
+    return Unit(name, "loaded", active="active", enabled="enabled", cgroup=cgroup, slice="system.slice", **more)
 
 
 def machine(*units, **values):
@@ -36,7 +36,7 @@ def machine(*units, **values):
     values.setdefault("memory_available", 100 * GIB)
     values.setdefault("memory_controller", True)
     values.setdefault("recursive_protection", True)
-    return Machine(units=known, **values)
+    return Reading(units=known, **values)
 
 
 def content(part, path):
@@ -301,9 +301,6 @@ def test_plan():
 
 
 def test_parsers():
-    text = "LoadState=loaded\nActiveState=active\nAccept=yes\n\nLoadState=not-found\nActiveState=inactive\n"
-    found = parse_units(["a.socket", "b.service"], text)
-    assert (found["a.socket"].accept, found["a.socket"].running, found["b.service"].exists) == (True, True, False)
     sessions = parse_sessions(
         "Id=1\nState=closing\n\nId=2\nName=ann\nType=x11\nClass=user\nRemote=no\nState=active\n\n\n"
     )
@@ -314,12 +311,6 @@ def test_parsers():
 
 
 def test_a_machine_without_systemd(tmp_path):
-    reader = Reader(lambda argv: Completed(1, "", "not booted"), str(tmp_path))
-    with pytest.raises(SparkError, match=r"systemd: systemctl show failed \(not booted\)"):
+    reader = Reader(Machine(str(tmp_path), lambda argv: Completed(1, "", "not booted")))
+    with pytest.raises(SparkError, match=r"ssh.service .*: systemctl show failed \(not booted\)"):
         reader.read()
-
-
-def test_a_docker_configuration_that_cannot_be_read(tmp_path):
-    (tmp_path / "x").mkdir()
-    with pytest.raises(SparkError, match="/x: cannot read"):
-        Reader(lambda argv: Completed(0), str(tmp_path)).file("/x")

@@ -12,6 +12,7 @@ import types
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health as nh
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
 from hypothesis import given
@@ -169,8 +170,8 @@ def test_nccl_settings(tmp_path):
 
 def test_parts_of_node_info(sysfs):
     sysfs.spark(cabled={0}).address("rocep1s0f0", 2, "192.168.100.10", "enp1s0f0np0")
-    silent = ni.Reader(root=sysfs.root.parent, runner=lambda argv: Completed(127), gpu_runner=lambda argv: Completed(1))
-    found = ni.gather(ni.Request(parts=ni.PARTS, users=["root"]), silent)
+    silent = Machine(root=str(sysfs.root.parent), runner=lambda argv: Completed(127))
+    found = ni.gather(ni.Request(parts=ni.PARTS, users=["root"]), silent, lambda argv: Completed(1))
     assert {cage["cage"]: cage["cabled"] for cage in found["rdma"]["cages"]} == {0: True, 1: False}
     assert found["rdma"]["reason"] is None
     assert [(g["index"], g["ipv4"]) for g in found["gids"] if g["ipv4"]] == [
@@ -184,7 +185,7 @@ def test_parts_of_node_info(sysfs):
 
 
 def test_a_machine_without_rdma(tmp_path):
-    reader = ni.Reader(root=tmp_path)
+    reader = Machine(root=str(tmp_path))
     assert ni.rdma(reader)["reason"] == "class_missing"
     assert ni.read_part(reader, ni.Request(), "gids") == []
     with pytest.raises(SparkError, match="there is no part 'odd'"):
@@ -197,7 +198,7 @@ def test_an_unreadable_sysfs(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ni.ibdev2netdev, "read", refuse)
     monkeypatch.setattr(ni.show_gids, "read", refuse)
-    reader = ni.Reader(root=tmp_path)
+    reader = Machine(root=str(tmp_path))
     assert (ni.rdma(reader)["reason"], ni.read_part(reader, ni.Request(), "gids")) == ("unreadable", None)
 
 
@@ -208,7 +209,7 @@ def test_netplan_modes_and_bonds(tmp_path):
         "network:\n  # bonds: none\n  ethernets:\n    enP7s7: {}\n  bonds:\n    bond0:\n"
         "      interfaces: [enp1s0f0np0, enP2p1s0f0np0]  # enp9\n"
     )
-    reader = ni.Reader(root=tmp_path)
+    reader = Machine(root=str(tmp_path))
     assert ni.mode(reader, "/etc/netplan/a.yaml") == "0640"
     assert ni.mode(reader, "/etc/netplan/none.yaml") is None
     assert ni.netplan_bonds(reader) == {"/etc/netplan/b.yaml": ["enP2p1s0f0np0", "enp1s0f0np0"]}

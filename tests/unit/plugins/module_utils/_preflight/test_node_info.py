@@ -8,8 +8,10 @@ import ipaddress
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import machine as base_machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
 from hypothesis import given
@@ -39,14 +41,14 @@ ROUTES = [
 ]
 
 
-class Machine(ni.Reader):
+class Machine(base_machine.Machine):
     def __init__(self, root, outputs=None, environment=None, pid=100):
         self.outputs = {
             ("ip", "-j", "-d", "addr"): json.dumps(ADDRESSES),
             ("ip", "-j", "route"): json.dumps(ROUTES),
             **(outputs or {}),
         }
-        super().__init__(root=root, runner=self.answer, environment=environment or {}, pid=pid, clock=lambda: 1000.0)
+        super().__init__(root=str(root), runner=self.answer, environment=environment or {}, pid=pid, now=lambda: 1000.0)
 
     def answer(self, argv):
         for start, text in self.outputs.items():
@@ -55,7 +57,7 @@ class Machine(ni.Reader):
         return Completed(127, "", "not found")
 
     def write(self, path, content):
-        file = self.root / path
+        file = Path(self.root) / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
 
@@ -129,7 +131,7 @@ def test_gb10(tmp_path, files, smi, expected):
     node = Machine(tmp_path, {("nvidia-smi",): smi})
     for path, content in files.items():
         node.write(path, content)
-    found = ni.machine(node)
+    found = ni.hardware(node)
     assert (found["evidence"], found["is_gb10"]) == (expected, expected is not None)
 
 
@@ -158,7 +160,7 @@ def test_release():
 
 
 def test_disk_of_existing_path(node):
-    (node.root / "opt/a").mkdir(parents=True)
+    (Path(node.root) / "opt/a").mkdir(parents=True)
     found = ni.disk(node, "/opt/a/b/c")
     assert (found["exists"], found["at"], found["read_only"]) == (False, "/opt/a", False)
     assert 0 < found["free"] <= found["total"]
@@ -306,10 +308,10 @@ def test_listeners_are_traced_to_their_unit(node):
     node.write("proc/net/tcp6", HEAD)
     node.write("proc/300/comm", "ray\n")
     node.write("proc/300/cgroup", "12:cpu:/x\n0::/system.slice/sparkmatrix-ray.service/inner\n")
-    (node.root / "proc/300/fd").mkdir()
-    (node.root / "proc/300/fd/3").symlink_to("socket:[77]")
-    (node.root / "proc/300/fd/4").write_text("no link")
-    (node.root / "proc/400/fd").mkdir(parents=True)
+    (Path(node.root) / "proc/300/fd").mkdir()
+    (Path(node.root) / "proc/300/fd/3").symlink_to("socket:[77]")
+    (Path(node.root) / "proc/300/fd/4").write_text("no link")
+    (Path(node.root) / "proc/400/fd").mkdir(parents=True)
     found = ni.listening(node, [8000])
     assert found == [
         {"port": 22, "address": "0.0.0.0", "pid": None, "process": None, "unit": None},

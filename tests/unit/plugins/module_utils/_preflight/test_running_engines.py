@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Reader
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.running_engines import (
     engine_name,
     gpu_processes,
@@ -58,7 +58,7 @@ def machine(tmp_path, commands=None, engine="inactive", ray="inactive", gpu=None
             return Completed(0, f"LoadState=loaded\nActiveState={engine}\n\nLoadState=loaded\nActiveState={ray}\n")
         return Completed(127) if gpu is None else Completed(0, gpu)
 
-    return Reader(root=tmp_path, runner=run)
+    return Machine(root=str(tmp_path), runner=run)
 
 
 def test_an_idle_machine(tmp_path):
@@ -77,4 +77,4 @@ def test_every_sign_is_named_once(tmp_path):
 
 
 def test_a_machine_without_systemd(tmp_path):
-    assert running(Reader(root=tmp_path, runner=lambda argv: Completed(1))) == []
+    assert running(Machine(root=str(tmp_path), runner=lambda argv: Completed(1))) == []

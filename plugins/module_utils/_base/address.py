@@ -1,0 +1,22 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""IP addresses as text."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def canonical(text: object) -> str:
+    """One spelling per address: no zone, no IPv4 in IPv6 (::ffff:10.0.0.1); empty where it is no address."""
+    try:
+        address = ipaddress.ip_address(str(text))
+    except ValueError:
+        return ""
+    return str(getattr(address, "ipv4_mapped", None) or address).partition("%")[0]
+
+
+def is_address(text: str) -> bool:
+    return bool(canonical(text))

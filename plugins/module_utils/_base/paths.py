@@ -1,0 +1,21 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where things are on a node. What only one module uses is named there, below one of the directories."""
+
+from __future__ import annotations
+
+ETC = "/etc/sparkmatrix"
+STATE = "/var/lib/sparkmatrix"
+UNITS = "/etc/systemd/system"
+
+NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
+ENGINE = f"{ETC}/engine.json"  # what the keeper is told; those of other services: engine-<name>.json
+ENGINE_KEY = f"{ETC}/engine-key.env"
+HOME = f"{STATE}/home"  # of the user whom the engine runs as
+MPI_TOKEN = f"{ETC}/mpi.token"
+RAY_TOKEN = f"{ETC}/ray.token"
+RAY_SESSIONS = f"{HOME}/ray"
+RAY_SESSIONS_IN_CONTAINER = f"{STATE}/ray"
+SSH = f"{ETC}/ssh"  # the keys and names with which nodes reach each other
