@@ -333,7 +333,7 @@ class _Apply:
         ]
 
     def _nic(self, netdev: str) -> fabric_netplan.Nic:
-        path = self.machine.sysfs_root / "class/net" / netdev
+        path = self.machine.sysfs / "class/net" / netdev
         mac, driver = sysfs.read_text(path / "address"), sysfs.link_name(path / "device/driver")
         return fabric_netplan.Nic(netdev, mac or "", driver or "")
 
@@ -536,7 +536,7 @@ class _Apply:
         if path.endswith(".nmconnection"):
             return fabric_netplan.keyfile_not_adoptable(path, text)
         mine = self._nic_netdevs()
-        present = {*mine, *(sysfs.names(self.machine.sysfs_root / "class/net") or ())}
+        present = {*mine, *(sysfs.names(self.machine.sysfs / "class/net") or ())}
         return fabric_netplan.not_adoptable(path, text, mine, [self._nic(netdev) for netdev in sorted(present)])
 
     def _nic_netdevs(self) -> set[str]:
