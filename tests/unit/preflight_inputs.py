@@ -10,10 +10,12 @@ import copy
 import json
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import SHARED, Variable
 from fabric_inputs import half
+from sysfs_tree import gid_of
 
 ALL = frozenset(base.ANY - {"preflight"})
 VARIABLES = {
@@ -42,7 +44,7 @@ HALVES = (("rocep1s0f0", "enp1s0f0np0"), ("roceP2p1s0f0", "enP2p1s0f0np0"))
 
 def gid(half_number, address, index=3, version=2):
     device, netdev = HALVES[half_number]
-    return {"device": device, "port": 1, "index": index, "version": version, "netdev": netdev, "ipv4": address}
+    return Gid(device, 1, index, gid_of(address), version, netdev).as_dict()
 
 
 NODE = {

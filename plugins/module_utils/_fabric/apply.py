@@ -717,12 +717,15 @@ class _Apply:
         if fact is None or fact.transport != "rdma":
             return
         deadline = self.machine.clock() + GID_WAIT_S
-        devices = [rail.rdma_device for rail in self.wanted.rails]
-        while self.machine.clock() < deadline:
-            found = {gid.ipv4 for gid in show_gids.read(self.machine.sysfs, devices)}
-            if all(rail.address in found for rail in self.wanted.rails):
-                return
+        while not self._gids_are_there(fact) and self.machine.clock() < deadline:
             self.machine.sleep(POLL_S)
+
+    def _gids_are_there(self, fact: FabricFact) -> bool:
+        table = show_gids.read(self.machine.sysfs, [rail.rdma_device for rail in fact.rails])
+        try:
+            return all(show_gids.of_rail(table, rail, fact.address_range) for rail in fact.rails)
+        except SparkError:
+            return False
 
     def _roll_back(self, cause: SparkError) -> None:
         """Back to the last proven state, then report the failure. What gives everything back is run again instead."""

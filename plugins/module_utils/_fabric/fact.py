@@ -46,7 +46,7 @@ class Rail:
     segment: str = ""  # switch: name of the subnet, for example "rail0"
     neighbor: str = ""  # direct, ring: inventory name of the node at the other end
     edge: str = ""  # direct, ring: name of the cable, the same at both ends, for example "spark1.0-spark2.1"
-    gid_index: int | None = None  # diagnosis and perftest only; never exported to NCCL
+    gid_index: int | None = None  # measured; exported to NCCL only with fabric_export_gid_index
     gid: str = ""  # content, compared between nodes
 
 
@@ -91,6 +91,11 @@ class FabricFact:
     qos: str = "none"
     schema: int = SCHEMA_VERSION
     plan_hash: str = ""
+
+    @property
+    def address_range(self) -> str:
+        """Where NCCL looks for the addresses of its adapters; nothing when it takes any."""
+        return self.environment.get("NCCL_IB_ADDR_RANGE", "")
 
     def as_dict(self) -> dict[str, Any]:
         # Not asdict(): its deep copies are half of the planner's time.

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Union
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 
@@ -70,6 +71,11 @@ class Gid:
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "ipv4": self.ipv4}
+
+    @classmethod
+    def of_dict(cls, entry: Mapping[str, Any]) -> Gid:
+        """An entry as the module ``show_gids`` returns it."""
+        return cls(**{item.name: entry[item.name] for item in fields(cls)})
 
     def __str__(self) -> str:
         version = f"RoCE v{self.version}" if self.version else "version unknown"
@@ -299,6 +305,16 @@ def select(
             remedy="Give the netdev one address of this family, or narrow the choice with cidr",
         )
     return selected
+
+
+def of_rail(gids: Iterable[Gid], rail: Rail, address_range: str = "") -> Gid:
+    """The GID of this half: the entry that NCCL takes, and it holds the planned address. ``address_range`` is what the
+    fact exports as NCCL_IB_ADDR_RANGE. Raises :class:`SparkError` where NCCL takes none or another one."""
+    own = [gid for gid in gids if (gid.device, gid.port) == (rail.rdma_device, rail.rdma_port)]
+    (gid,) = select(own, devices=[rail.rdma_device], cidrs=[address_range] if address_range else ()).values()
+    if gid.ipv4 != rail.address:
+        raise SparkError(f"NCCL takes the one of {gid.ipv4} (index {gid.index})")
+    return gid
 
 
 def nccl_choice(table: Sequence[Gid], family: str, roce_version: int, networks: Sequence[Network] = ()) -> Gid | None:

@@ -41,7 +41,7 @@ def planned(
     """The environment of a node with rails.
 
     NCCL_IB_GID_INDEX is not among them: it is one number for all adapters, and the index differs between them. NCCL
-    2.21 and newer select by content. ``fabric_export_gid_index`` adds it when it is measured (``_fabric.verify``).
+    2.21 and newer select by content. ``fabric_export_gid_index`` adds it when it is measured (:func:`with_gid_index`).
     """
     partial = topology in ("ring", "mixed")
     common = {
@@ -149,6 +149,26 @@ def address_range(node: NodeInput, rails: Sequence[Rail], used: Sequence[Network
                 "Remove this address, or choose fabric_subnets next to each other",
             )
     return {"NCCL_IB_ADDR_RANGE": str(span)}
+
+
+def with_gid_index(environment: dict[str, str], rails: Sequence[Rail], found: Found) -> dict[str, str]:
+    """What was planned, and NCCL_IB_GID_INDEX once it is measured.
+
+    It is one number for all adapters of a process, so it has to be right for each of them.
+    """
+    indices = {rail.rdma_device: rail.gid_index for rail in rails}
+    if "NCCL_IB_GID_INDEX" in environment or None in indices.values():
+        return environment  # a half without GID is a finding of its own
+    if len(set(indices.values())) == 1:
+        return {**environment, "NCCL_IB_GID_INDEX": str(rails[0].gid_index)}
+    shown = ", ".join(f"{index} on {device}" for device, index in indices.items())
+    found(
+        "",
+        f"fabric_export_gid_index is set, and no GID index fits all halves: {shown}",
+        "Set fabric_export_gid_index: false, so that NCCL finds each by its address; or make the tables equal, which "
+        "additional IPv6 addresses make different",
+    )
+    return environment
 
 
 def override(planned_values: Mapping[str, str], wanted: Mapping[str, Any], found: Found) -> dict[str, str]:

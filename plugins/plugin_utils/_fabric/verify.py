@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid, select
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import environment as fabric_environment
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Network, Plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Network, Plan, about
 
 # In a subnet of this many nodes everybody pings everybody. Beyond it N^2 probes say nothing that a few per node do not.
 ALL_PAIRS_UP_TO = 8
@@ -92,38 +94,17 @@ def seal(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], expo
         node = measured.get(host, Measured())
         rails, environment = fact.rails, dict(fact.environment)
         if fact.transport == "rdma":
-            cidrs = [text for text in (environment.get("NCCL_IB_ADDR_RANGE"),) if text]
             rails = tuple(
-                rail if (host, rail.index) in gone else _resolve_gid(host, rail, node.gids, cidrs, findings)
-                for rail in rails
+                rail if (host, rail.index) in gone else _with_gid(fact, rail, node.gids, findings) for rail in rails
             )
-            if export_gid_index and "NCCL_IB_GID_INDEX" not in environment:
-                environment.update(_exported(host, rails, findings))
+            if export_gid_index:
+                environment = fabric_environment.with_gid_index(environment, rails, about(host, findings))
         ordered = dict(sorted(environment.items()))
         sealed[host] = replace(fact, state="applied", rails=rails, environment=ordered).with_hash()
     topology = next((fact.topology for fact in facts.values()), "")
     if findings:
         return Plan(topology, {host: replace(fact, state="applying") for host, fact in facts.items()}, findings, ())
     return Plan(topology, sealed, findings, verdict(sealed))
-
-
-def _exported(host: str, rails: Sequence[Rail], findings: list[Finding]) -> dict[str, str]:
-    """It is one number for all adapters of a process, so it has to be right for each of them."""
-    indices = {rail.rdma_device: rail.gid_index for rail in rails}
-    if None in indices.values():
-        return {}  # a half without GID is a finding of its own
-    if len(set(indices.values())) == 1:
-        return {"NCCL_IB_GID_INDEX": str(rails[0].gid_index)}
-    shown = ", ".join(f"{index} on {device}" for device, index in indices.items())
-    findings.append(
-        Finding(
-            host,
-            f"fabric_export_gid_index is set, and no GID index fits all halves: {shown}",
-            "Set fabric_export_gid_index: false, so that NCCL finds each by its address; or make the tables equal, "
-            "which additional IPv6 addresses make different",
-        )
-    )
-    return {}
 
 
 def _judge_probes(
@@ -225,36 +206,15 @@ def _usual(probes: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
     return next(pair for pair in said if pair[0] == max(reasons, key=reasons.count))
 
 
-def _resolve_gid(
-    host: str, rail: Rail, gids: Sequence[Mapping[str, Any]], cidrs: Sequence[str], findings: list[Finding]
-) -> Rail:
-    """The entry that NCCL takes on this half; it must hold the planned address, whatever its index."""
-    device = f"{rail.rdma_device} ({rail.netdev})"
+def _with_gid(fact: FabricFact, rail: Rail, gids: Sequence[Mapping[str, Any]], findings: list[Finding]) -> Rail:
     try:
-        table = [_gid(entry) for entry in gids if entry.get("device") == rail.rdma_device]
-        picked = select([gid for gid in table if gid.port == rail.rdma_port], devices=[rail.rdma_device], cidrs=cidrs)
-        gid = picked[f"{rail.rdma_device}:{rail.rdma_port}"]
+        gid = show_gids.of_rail(map(Gid.of_dict, gids), rail, fact.address_range)
     except (SparkError, KeyError, TypeError, ValueError) as exc:
         text = exc.found if isinstance(exc, SparkError) else f"its GID table cannot be read ({exc})"
-        findings.append(Finding(host, f"no GID for {rail.address}: {text}", _gid_remedy(rail), device))
-        return rail
-    if gid.ipv4 != rail.address:
-        findings.append(
-            Finding(
-                host,
-                f"the RoCE v2 GID (index {gid.index}) is that of {gid.ipv4}, not of {rail.address}",
-                _gid_remedy(rail),
-                device,
-            )
-        )
+        device = f"{rail.rdma_device} ({rail.netdev})"
+        findings.append(Finding(fact.host, f"no GID for {rail.address}: {text}", _gid_remedy(rail), device))
         return rail
     return replace(rail, gid_index=gid.index, gid=gid.gid)
-
-
-def _gid(entry: Mapping[str, Any]) -> Gid:
-    return Gid(
-        **{name: entry.get(name) for name in ("device", "port", "index", "gid", "version", "netdev")}  # type: ignore[arg-type]
-    )
 
 
 def _gid_remedy(rail: Rail) -> str:

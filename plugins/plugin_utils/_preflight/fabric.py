@@ -13,6 +13,8 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     AFTER_FABRIC,
     FABRIC,
@@ -399,20 +401,24 @@ def check_gid_missing(context: Context) -> Iterator[Finding]:
 def check_gid_drift(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         for fact, rail, _addresses in _rails(context, host):
-            now = [
-                int(gid["index"])
-                for gid in node.get("gids") or []
-                if (gid.get("device"), gid.get("port")) == (rail.rdma_device, rail.rdma_port)
-                and gid.get("version") == 2
-                and gid.get("ipv4") == rail.address
-            ]
-            if rail.gid_index is None or not now or rail.gid_index in now:
+            if rail.gid_index is None or node.get("gids") is None:
                 continue
-            fixed = fact.environment.get("NCCL_IB_GID_INDEX")
-            used = f", and NCCL_IB_GID_INDEX={fixed} is exported" if fixed else ""
+            table = [Gid.of_dict(entry) for entry in node["gids"]]
+            if (rail.rdma_device, rail.address, 2) not in [(gid.device, gid.ipv4, gid.version) for gid in table]:
+                continue  # gid_missing reports it
+            try:
+                gid = show_gids.of_rail(table, rail, fact.address_range)
+            except SparkError as exc:
+                found = f"NCCL no longer finds the GID of {rail.address}: {exc.found}"
+            else:
+                if gid.index == rail.gid_index:
+                    continue
+                fixed = fact.environment.get("NCCL_IB_GID_INDEX")
+                used = f", and NCCL_IB_GID_INDEX={fixed} is exported" if fixed else ""
+                found = f"the GID of {rail.address} moved from index {rail.gid_index} to {gid.index}{used}"
             yield Finding(
                 host,
-                f"the GID of {rail.address} moved from index {rail.gid_index} to {now[0]}{used}",
+                found,
                 "This run writes the fact anew" if "fabric" in context.layers else fabric_fact.REMEDY,
                 f"{rail.rdma_device} ({rail.netdev})",
                 _severity(context),

@@ -226,6 +226,12 @@ def test_waits_for_the_gids(node: FakeNode, tmp_path: Path) -> None:
     start = node.now
     apply(node, wanted(), sysfs=tree.root)
     assert node.now - start > 3  # they never came: the seal says so
+    tree.gid("rocep1s0f0", 2, "192.168.100.10", "v1")
+    tree.gid("rocep1s0f0", 3, "192.168.101.10", "v2")
+    tree.gid("roceP2p1s0f0", 3, "192.168.100.10", "v2")
+    node.nics[A].mtu, start = 1500, node.now
+    apply(node, wanted(), sysfs=tree.root)
+    assert node.now - start > 3  # neither another version nor the other half's
     tree.gid("rocep1s0f0", 3, "192.168.100.10", "v2")
     tree.gid("roceP2p1s0f0", 3, "192.168.101.10", "v2")
     node.nics[A].mtu, start = 1500, node.now

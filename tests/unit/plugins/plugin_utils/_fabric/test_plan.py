@@ -518,7 +518,10 @@ def test_seal_reports_every_half_that_does_not_work() -> None:
         "spark1 roceP2p1s0f0 (enP2p1s0f0np0): no way to spark2 enP2p1s0f0np0 (192.168.101.10 to 192.168.101.11), "
         "but back: small packets pass. Set the MTU."
     ) in text
-    assert "spark1 rocep1s0f0 (enp1s0f0np0): the RoCE v2 GID (index 3) is that of 192.168.100.99" in text
+    assert (
+        "spark1 rocep1s0f0 (enp1s0f0np0): no GID for 192.168.100.10: NCCL takes the one of 192.168.100.99 (index 3)"
+        in text
+    )
     assert "spark2: spark1 was not pinged. Run the fabric layer again." in text
     assert "spark2 roceP2p1s0f0 (enP2p1s0f0np0): no GID for 192.168.101.11" in text
 

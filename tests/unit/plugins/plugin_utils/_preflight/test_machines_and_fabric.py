@@ -462,6 +462,16 @@ def test_an_exported_index_that_drifted():
     assert "to 5, and NCCL_IB_GID_INDEX=3 is exported" in text
 
 
+def test_a_second_address_hides_the_one_of_the_fact():
+    cluster = Cluster()
+    table = [gid(0, "10.9.9.9", index=2), gid(0, "10.100.0.1"), gid(1, "10.100.1.1")]
+    cluster.nodes["spark2"]["gids"] = table
+    ((_severity, text),) = texts(cluster, LATER, "gid_drift")
+    assert "NCCL no longer finds the GID of 10.100.0.1" in text and "several GIDs fit" in text
+    new_fact(environment={"NCCL_IB_ADDR_RANGE": "10.100.0.0/16"})(cluster)
+    assert texts(cluster, LATER, "gid_drift") == []
+
+
 def test_a_fact_that_is_not_applied_tells_nothing_of_its_rails():
     cluster = Cluster()
     new_fact(state="applying")(cluster)
