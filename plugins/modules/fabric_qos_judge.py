@@ -28,7 +28,7 @@ options:
     choices: [none, roce]
     required: true
   nodes:
-    description: Per host the result of M(sparkmatrix.cluster.fabric_qos) in check mode.
+    description: Per host the result of M(sparkmatrix.cluster.mlnx_qos) in check mode.
     type: dict
     required: true
   facts:
@@ -43,7 +43,7 @@ extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
 seealso:
-  - module: sparkmatrix.cluster.fabric_qos
+  - module: sparkmatrix.cluster.mlnx_qos
 author:
   - The sparkmatrix.cluster authors (@sparkmatrix)
 """

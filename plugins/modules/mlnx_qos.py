@@ -7,18 +7,37 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mlnx_qos
-short_description: Set priority flow control, trust, traffic classes and buffers of a ConnectX interface
+short_description: Set priority flow control, trust, traffic classes and buffers of ConnectX interfaces
 version_added: 0.1.0
 description:
-  - Reads the QoS state of one interface, compares it with the options, applies only what differs, and reads it back.
+  - Reads the QoS state of the interfaces, compares it with the options, applies only what differs, and reads it back.
+  - All interfaces are set or none. When one refuses, those that were changed before it get back what they had.
   - Options that are left out stay as they are on the NIC.
   - A changed PFC mask makes the driver take the port down and up. Do not change it while a job uses the port.
-  - Settings do not survive a reboot or a removal of the NIC.
+  - Single settings do not survive a reboot or a removal of the NIC. A O(profile) does, see there.
+  - Reads and sets with C(dcb) of iproute2, which is on every Ubuntu and DGX OS. NVIDIA's program of the module's name
+    sets the same things and may be used beside it.
 options:
-  interface:
-    description: Netdev of the port, not a virtual function, a bond or a VLAN.
+  interfaces:
+    description:
+      - Netdevs of the ports, not virtual functions, bonds or VLANs.
+      - For O(profile=roce) those that should have the profile, both halves of every cage in use. Others that this
+        module gave the profile get back what they had.
+    type: list
+    elements: str
+  profile:
+    description:
+      - V(roce) is trust DSCP, DSCP 26 in priority 3, priority flow control on priority 3 only. A unit applies it again
+        whenever an interface appears, so it survives a reboot and an unplugged cable. What each interface had before
+        the first change is recorded.
+      - V(none) gives back what the profile changed. An interface that never had it is left alone.
+      - Needs M(sparkmatrix.cluster.node_tool) on the machine.
     type: str
-    required: true
+    choices: [none, roce]
+  wait_carrier:
+    description: Seconds to wait until all interfaces have carrier, 0 not to wait. Does not fail; see RV(interfaces).
+    type: float
+    default: 0
   pfc:
     description: Priority flow control, V(0) or V(1) for each of the priorities 0 to 7.
     type: list
@@ -52,10 +71,6 @@ options:
       - Adds up to 100 over the classes with algorithm V(ets), 0 for all others.
     type: list
     elements: int
-  ratelimit:
-    description: Rate limit in Gb/s (0 to 255) for each of the traffic classes 0 to 7. 0 is unlimited.
-    type: list
-    elements: int
   cable_len:
     description: Length of the cable in metres (1 to 999). The driver sizes the buffers of lossless priorities with it.
     type: int
@@ -69,16 +84,8 @@ options:
       - The NIC rounds down to whole cells (144 bytes on ConnectX-7, 128 before). So does the comparison.
     type: list
     elements: int
-  backend:
-    description:
-      - The command that reads and sets. V(auto) takes C(mlnx_qos) if it is installed, C(dcb) of iproute2 otherwise.
-      - V(dcb) cannot set O(ratelimit), because released versions mix up bits and bytes. It switches O(trust) by adding
-        and removing DSCP entries, as C(mlnx_qos) does on a kernel without MLNX_OFED.
-    type: str
-    choices: [auto, mlnx_qos, dcb]
-    default: auto
   allow_lldpad:
-    description: Change settings although C(lldpad) runs, which may overwrite them at any time.
+    description: Change single settings although C(lldpad) runs, which may overwrite them at any time.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -97,12 +104,12 @@ author:
 EXAMPLES = r"""
 - name: Show the present settings
   sparkmatrix.cluster.mlnx_qos:
-    interface: enp1s0f0np0
+    interfaces: [enp1s0f0np0, enP2p1s0f0np0]
   register: qos
 
-- name: Make priority 3 lossless for packets with DSCP 26
+- name: Make priority 3 lossless for packets with DSCP 26, until the next reboot
   sparkmatrix.cluster.mlnx_qos:
-    interface: enp1s0f0np0
+    interfaces: [enp1s0f0np0]
     trust: dscp
     dscp2prio:
       26: 3
@@ -110,105 +117,133 @@ EXAMPLES = r"""
 
 - name: Go back to the factory settings
   sparkmatrix.cluster.mlnx_qos:
-    interface: enp1s0f0np0
+    interfaces: [enp1s0f0np0]
     trust: pcp
     pfc: [0, 0, 0, 0, 0, 0, 0, 0]
+
+- name: Make both halves lossless for RoCE, for good
+  sparkmatrix.cluster.mlnx_qos:
+    profile: roce
+    interfaces: [enp1s0f0np0, enP2p1s0f0np0]
+
+- name: Give back what was there before the profile
+  sparkmatrix.cluster.mlnx_qos:
+    profile: none
 """
 
 RETURN = r"""
-backend:
-  description: The command that was used.
-  returned: when a backend was found
-  type: str
-  sample: mlnx_qos
-state:
-  description:
-    - The settings after the module ran. In check mode those that are expected.
-    - A value is V(null) when the NIC or the backend does not report it. DSCP codes are strings.
+interfaces:
+  description: What happened per interface. In check mode what would happen.
   returned: when the settings could be read
   type: dict
-  sample:
-    dcbx: os
-    trust: dscp
-    dscp2prio: {"26": 3, "48": 6}
-    default_priority: []
-    pfc: [0, 0, 0, 1, 0, 0, 0, 0]
-    prio_tc: [1, 0, 2, 3, 4, 5, 6, 7]
-    tsa: [vendor, vendor, vendor, vendor, vendor, vendor, vendor, vendor]
-    tcbw: [0, 0, 0, 0, 0, 0, 0, 0]
-    ratelimit: [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    cable_len: 7
-    prio2buffer: [1, 1, 1, 1, 1, 1, 1, 1]
-    buffer_size: [0, 523296, 0, 0, 0, 0, 0, 0]
-    buffer_total: 2039616
-    lldpad: false
-applied:
-  description: Names of the settings that were changed. In check mode those that would be.
-  returned: always
-  type: list
-  elements: str
-  sample: [trust, pfc]
-not_applied:
-  description: Names of the settings that were still to be changed when a command failed, the failing one first.
-  returned: when a command failed
-  type: list
-  elements: str
-  sample: [prio2buffer, buffer_size]
-commands:
-  description: The commands that changed settings. In check mode those that would.
-  returned: always
-  type: list
-  elements: list
-  sample: [[/usr/bin/mlnx_qos, -i, enp1s0f0np0, --trust, dscp]]
+  contains:
+    applied:
+      description: Names of the settings that were changed.
+      type: list
+      elements: str
+      sample: [trust, pfc]
+    commands:
+      description: The commands that changed settings.
+      type: list
+      elements: list
+      sample: [[dcb, pfc, set, dev, enp1s0f0np0, prio-pfc, "all:off", "3:on"]]
+    link_bounced:
+      description: Whether the PFC mask changed, so that the port went down and up.
+      type: bool
+    carrier:
+      description: Whether the port has a link.
+      type: bool
+    state:
+      description:
+        - The settings after the module ran, in check mode the expected ones.
+        - A value is V(null) when the NIC does not report it. DSCP codes are strings.
+      type: dict
+      sample:
+        dcbx: os
+        trust: dscp
+        dscp2prio: {"26": 3, "48": 6}
+        default_priority: []
+        pfc: [0, 0, 0, 1, 0, 0, 0, 0]
+        prio_tc: [1, 0, 2, 3, 4, 5, 6, 7]
+        tsa: [vendor, vendor, vendor, vendor, vendor, vendor, vendor, vendor]
+        tcbw: [0, 0, 0, 0, 0, 0, 0, 0]
+        cable_len: 7
+        prio2buffer: [1, 1, 1, 1, 1, 1, 1, 1]
+        buffer_size: [0, 523296, 0, 0, 0, 0, 0, 0]
+        buffer_total: 2039616
 link_bounced:
-  description: Whether the PFC mask changed, so that the port went down and up. In check mode whether it would.
+  description: Whether any of the ports went down and up, or in check mode would.
   returned: always
   type: bool
-  sample: false
+problems:
+  description: What makes the change impossible, as C(device), C(found) and C(remedy). A failure names all of them.
+  returned: always
+  type: list
+  elements: dict
+engines:
+  description: Signs of a running engine, one line each. Looked for in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: [unit sparkmatrix-engine.service is active]
+differs:
+  description: The same as C(changed), which a task may override, so that all machines can be judged together.
+  returned: always
+  type: bool
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import running_engines
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import profile as qos_profile
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
 
-LOCALE = {"LANG": "C", "LC_ALL": "C", "LANGUAGE": "C"}
 ARGUMENT_SPEC: dict[str, Any] = {
-    "interface": {"type": "str", "required": True},
+    "interfaces": {"type": "list", "elements": "str"},
+    "profile": {"type": "str", "choices": ["none", *qos_profile.PROFILES]},
+    "wait_carrier": {"type": "float", "default": 0},
     "trust": {"type": "str", "choices": ["pcp", "dscp"]},
     "dscp2prio": {"type": "dict"},
     "dscp2prio_purge": {"type": "bool", "default": False},
     "tsa": {"type": "list", "elements": "str"},
     "cable_len": {"type": "int"},
-    "backend": {"type": "str", "choices": ["auto", "mlnx_qos", "dcb"], "default": "auto"},
     "allow_lldpad": {"type": "bool", "default": False},
     **{name: {"type": "list", "elements": "int"} for name in qos_state.LIST_RANGES},
 }
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC,
+        supports_check_mode=True,
+        required_one_of=[("interfaces", "profile")],
+        mutually_exclusive=[("profile", name) for name in qos_state.SETTINGS],
+    )
     options = module.params
-    outcome = qos_port.Outcome()
-
-    def run(argv: Sequence[str]) -> tuple[int, str, str]:
-        rc, out, err = module.run_command(list(argv), environ_update=LOCALE)
-        return rc, out, err
+    machine, outcome = Machine(), qos_port.Outcome()
 
     def leave(exit_module: Callable[..., None], **values: Any) -> None:
         for warning in outcome.warnings:
             module.warn(warning)
-        exit_module(**outcome.as_result(), **values)
+        found = outcome.as_dict()
+        engines = running_engines.running() if found["interfaces"] and module.check_mode else []
+        exit_module(**found, engines=engines, **values)
 
     try:
-        interface = qos_state.interface_name(options["interface"])
-        want = qos_state.wanted(options, interface)
-        qos_port.require_interface(interface)
-        port = qos_port.find_port(interface, options["backend"], module.get_bin_path, run)
-        qos_port.ensure(port, want, outcome, module.check_mode, options["allow_lldpad"])
+        names = options["interfaces"] or []
+        if options["profile"]:
+            qos_profile.reconcile(machine, options["profile"], names, outcome, check_mode=module.check_mode)
+        else:
+            want = qos_state.wanted(options, ", ".join(names))
+            goals = {qos_state.interface_name(name): want for name in names}
+            qos_port.ensure(machine, goals, outcome, check_mode=module.check_mode, allow_lldpad=options["allow_lldpad"])
+        if options["wait_carrier"]:
+            qos_port.wait_for_carrier(machine, outcome, options["wait_carrier"])
     except SparkError as exc:
         leave(module.fail_json, msg=str(exc))
     leave(module.exit_json)

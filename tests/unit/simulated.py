@@ -15,20 +15,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
-MLNX_QOS = Path(__file__).parents[1] / "lab/tools/mlnx_qos"
+DCB = Path(__file__).parents[1] / "lab/tools/dcb"
 
 
-def mlnx_qos(arguments: Sequence[str], root: Path) -> tuple[int, str, str]:
+def dcb(arguments: Sequence[str], root: Path) -> tuple[int, str, str]:
     """Exit code, output and errors; ``root``: where it keeps its settings."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         mock.patch.dict(os.environ, SIM_ROOT=str(root)),
-        mock.patch.object(sys, "argv", [str(MLNX_QOS), *arguments]),
+        mock.patch.object(sys, "argv", [str(DCB), *arguments]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
         try:
-            runpy.run_path(str(MLNX_QOS), run_name="__main__")
+            runpy.run_path(str(DCB), run_name="__main__")
         except SystemExit as exc:
             code = int(exc.code or 0)
     return code, out.getvalue(), err.getvalue()

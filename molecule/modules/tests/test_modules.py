@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import json
+
 
 def test_the_tool_shows_what_the_module_set(host):
-    shown = host.check_output("mlnx_qos -i enp1s0f0np0")
-    assert "Priority trust state: dscp" in shown
-    enabled = next(line for line in shown.splitlines() if line.split()[:1] == ["enabled"])
-    assert enabled.split()[1:] == ["0", "0", "0", "1", "0", "0", "0", "0"]
+    assert "26:3" in host.check_output("dcb -N app show dev enp1s0f0np0").split()
+    shown = json.loads(host.check_output("dcb -j pfc show dev enp1s0f0np0"))
+    assert [index for index, on in enumerate(shown["prio_pfc"]) if on] == [3]
 
 
 def test_the_link_came_back_after_the_bounce(host):

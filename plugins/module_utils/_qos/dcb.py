@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The backend ``dcb`` of iproute2: reads its JSON (and the text of ``app``) and builds its command lines.
+"""``dcb`` of iproute2: reads its JSON (and the text of ``app``) and builds its command lines.
 
 Source of the format: iproute2 ``dcb/*.c``, 5.11 to 7.1. Two of its objects are left alone: ``maxrate`` mixes up bits
 and bytes before 6.18 (fix e7d4c060), and ``apptrust`` is not implemented by mlx5, which trusts DSCP exactly as long as
@@ -15,6 +15,7 @@ import json
 import re
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.state import (
     COUNT,
@@ -22,14 +23,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.state imp
     QosState,
     Step,
     changes,
-    command_error,
     dscp_entries,
 )
 
 NAME = "dcb"
-CANNOT = ("ratelimit",)
 OBJECTS = ("dcbx", "pfc", "ets", "buffer", "app")
-REPORT = "Report it with the output of the command; backend: mlnx_qos may work meanwhile"
+REPORT = "Report it with the output of the command and of: dcb -V"
 READ_REMEDY = "Run the module as root (become: true) and try the command by hand"
 _SELECTOR = re.compile(r"[a-z]+(?:-[a-z]+)*-prio")
 _PAIR = re.compile(r"([0-9]{1,2}):([0-7])")
@@ -82,7 +81,7 @@ def parse_pfc(text: str, where: str = NAME) -> dict[str, Any]:
 
 
 def parse_ets(text: str, where: str = NAME) -> dict[str, Any]:
-    """``prio_tc``, ``tsa`` and ``tcbw``; a share is reported for ``ets`` classes only, as mlnx_qos does."""
+    """``prio_tc``, ``tsa`` and ``tcbw``; a share is reported for ``ets`` classes only."""
     document = parse_json(text, "ets", where)
     algorithms = document.get("tc_tsa")
     if not isinstance(algorithms, list) or len(algorithms) != COUNT or not all(isinstance(a, str) for a in algorithms):
@@ -146,22 +145,24 @@ def _priority(word: str) -> int:
     return int(word)
 
 
-def show(tool: str, interface: str) -> list[list[str]]:
+def show(interface: str) -> list[list[str]]:
     """The commands that read a state, in the order of :data:`OBJECTS`."""
-    return [[tool, "-N" if name == "app" else "-j", name, "show", "dev", interface] for name in OBJECTS]
+    return [[NAME, "-N" if name == "app" else "-j", name, "show", "dev", interface] for name in OBJECTS]
 
 
-def read(results: list[tuple[int, str, str]], where: str) -> QosState:
-    """A state from the results (rc, stdout, stderr) of :func:`show`. PFC is required, the rest may be missing."""
+def read(results: list[Completed], where: str) -> QosState:
+    """A state from the results of :func:`show`. PFC is required, the rest may be missing."""
     values: dict[str, Any] = {}
     parsers = {"pfc": parse_pfc, "ets": parse_ets, "buffer": parse_buffer, "app": parse_app}
-    for name, (rc, out, err) in zip(OBJECTS, results):
-        if rc != 0:
-            _check_absent(name, command_error(rc, out, err), where)
+    for name, done in zip(OBJECTS, results):
+        if done.rc == NOT_FOUND:
+            raise SparkError("the command dcb is not installed", where, "Install it: apt-get install iproute2")
+        if done.rc != 0:
+            _check_absent(name, complaint(done), where)
         elif name == "dcbx":
-            values["dcbx"] = parse_dcbx(out, where)
+            values["dcbx"] = parse_dcbx(done.out, where)
         else:
-            values.update(parsers[name](out, where))
+            values.update(parsers[name](done.out, where))
     return QosState(**values)
 
 
@@ -180,14 +181,20 @@ def _check_absent(name: str, error: str, where: str) -> None:
     raise SparkError(f"dcb cannot read {name}: {error}", where, READ_REMEDY)
 
 
-def steps(tool: str, interface: str, state: QosState, goal: QosState) -> list[Step]:
+def complaint(done: Completed) -> str:
+    """The line of a failed command that names the reason: its usage may follow."""
+    lines = [line.strip() for line in (*done.err.splitlines(), *done.out.splitlines()) if line.strip()]
+    return lines[0] if lines else f"exit code {done.rc} without a message"
+
+
+def steps(interface: str, state: QosState, goal: QosState) -> list[Step]:
     """The commands that lead from ``state`` to ``goal``, one per dcb object."""
     different = changes(state, goal)
     plan: list[Step] = []
 
     def add(names: tuple[str, ...], name: str, verb: str, *options: str) -> None:
         settings = tuple(setting for setting in names if setting in different)
-        plan.append(Step(settings, (tool, name, verb, "dev", interface, *options)))
+        plan.append(Step(settings, (NAME, name, verb, "dev", interface, *options)))
 
     if "trust" in different and goal.trust == "pcp":
         add(("trust", "dscp2prio"), "app", "flush", "dscp-prio")

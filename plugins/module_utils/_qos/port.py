@@ -2,192 +2,212 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Brings one interface to the wanted QoS settings: read, compare, apply the difference, read back.
+"""Brings the interfaces of one node to QoS settings, all of them or none: read, compare, set the difference, read back.
 
-Commands run through a callable, so that this works with ``AnsibleModule.run_command`` as with a table in a test.
+The module ``mlnx_qos`` and ``sparkmatrix-node qos-apply`` both come here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import dcb, mlnx_qos
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import dcb
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
 
-BACKENDS: dict[str, Any] = {"mlnx_qos": mlnx_qos, "dcb": dcb}  # in the order of preference
-PROC = pathlib.Path("/proc")
-ROUNDS = 2  # the second one completes what the tool does in two calls (MLNX_OFED: prio2buffer after buffer_size)
-Run = Callable[[Sequence[str]], "tuple[int, str, str]"]  # argv to exit code, stdout, stderr
+POLL_S = 0.2
+
+
+@dataclass
+class Change:
+    """What happens to one interface. True at any time, also after a failure."""
+
+    before: qos_state.QosState
+    state: qos_state.QosState  # in check mode the expected one
+    applied: list[str] = field(default_factory=list)
+    commands: list[list[str]] = field(default_factory=list)
+    bounced: bool = False  # a change of the PFC mask takes the link down and up
+    carrier: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "applied": self.applied,
+            "commands": self.commands,
+            "link_bounced": self.bounced,
+            "carrier": self.carrier,
+            "state": self.state.as_dict(),
+        }
 
 
 @dataclass
 class Outcome:
-    """What happened, true at any time, also after a failure."""
+    """What was done on the node, or in check mode would be."""
 
-    backend: str = ""
-    before: qos_state.QosState | None = None
-    state: qos_state.QosState | None = None
-    applied: list[str] = field(default_factory=list)
-    not_applied: list[str] = field(default_factory=list)
-    commands: list[list[str]] = field(default_factory=list)
+    interfaces: dict[str, Change] = field(default_factory=dict)
+    problems: list[SparkError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-
-    def record(self, step: qos_state.Step) -> None:
-        self.commands.append(list(step.argv))
-        self.applied += [name for name in step.settings if name not in self.applied]
-
-    def as_result(self) -> dict[str, Any]:
-        """The return values of the module."""
-        result: dict[str, Any] = {
-            "changed": bool(self.commands) or self.state != self.before,
-            "applied": self.applied,
-            "commands": self.commands,
-            "link_bounced": False,
-        }
-        if self.backend:
-            result["backend"] = self.backend
-        if self.before is not None and self.state is not None:
-            result["state"] = self.state.as_dict()
-            result["diff"] = {"before": self.before.for_diff(), "after": self.state.for_diff()}
-            result["link_bounced"] = self.before.pfc != self.state.pfc
-        if self.not_applied:
-            result["not_applied"] = self.not_applied
-        return result
-
-
-@dataclass(frozen=True)
-class Port:
-    """One interface with the command that reads and sets it."""
-
-    name: str
-    backend: str
-    tool: str
-    run: Run
+    kept: bool = False  # files, units or the record changed
+    diff: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def api(self) -> Any:
-        return BACKENDS[self.backend]
+    def changed(self) -> bool:
+        return self.kept or any(change.commands or change.state != change.before for change in self.interfaces.values())
 
-    def read(self) -> qos_state.QosState:
-        results = [self.run(argv) for argv in self.api.show(self.tool, self.name)]
-        state: qos_state.QosState = self.api.read(results, self.name)
-        return state
+    def as_dict(self) -> dict[str, Any]:
+        """The return values of the module."""
+        shown = [
+            {"before_header": name, "after_header": name, "before": change.before.for_diff(), "after": after}
+            for name, change in self.interfaces.items()
+            if (after := change.state.for_diff()) != change.before.for_diff()
+        ]
+        return {
+            "changed": self.changed,
+            "differs": self.changed,
+            "interfaces": {name: change.as_dict() for name, change in self.interfaces.items()},
+            "link_bounced": any(change.bounced for change in self.interfaces.values()),
+            "problems": [{"device": exc.where, "found": exc.found, "remedy": exc.remedy} for exc in self.problems],
+            "diff": shown + self.diff,
+        }
 
-    def steps(self, state: qos_state.QosState, goal: qos_state.QosState) -> list[qos_state.Step]:
-        steps: list[qos_state.Step] = self.api.steps(self.tool, self.name, state, goal)
-        return steps
+
+Goals = Mapping[str, qos_state.Wanted]
 
 
-def require_interface(name: str) -> None:
-    """Refuse a netdev that does not exist: mlnx_qos says the same about it as about an unsupported one."""
-    netdevs = sysfs.root() / "class/net"
+def read(machine: Machine, interface: str) -> qos_state.QosState:
+    return dcb.read([machine.runner(argv) for argv in dcb.show(interface)], interface)
+
+
+def look(machine: Machine, goals: Goals, outcome: Outcome, *, allow_lldpad: bool = False) -> None:
+    """Read every interface and work out what has to change on it. What stands in the way is in ``problems``."""
+    for name, want in goals.items():
+        try:
+            require_interface(machine, name)
+            state = read(machine, name)
+            outcome.interfaces[name] = change = Change(state, state, carrier=carrier(machine, name))
+            goal = qos_state.target(state, want, name)
+            names = qos_state.changes(state, goal)
+            outcome.warnings += _owners(machine, name, state, bool(names), allow_lldpad)
+            change.applied, change.bounced, change.state = names, "pfc" in names, goal
+            change.commands = [list(step.argv) for step in dcb.steps(name, state, goal)]
+        except SparkError as exc:
+            outcome.problems.append(exc)
+
+
+def refuse(outcome: Outcome, *, check_mode: bool) -> None:
+    """Raise one error with the text of all problems, if there are any."""
+    if outcome.problems and not check_mode:
+        outcome.interfaces = {name: _untouched(change) for name, change in outcome.interfaces.items()}
+    if len(outcome.problems) == 1:
+        raise outcome.problems[0]
+    if outcome.problems:
+        raise SparkError("\n".join(str(problem) for problem in outcome.problems))
+
+
+def bring(machine: Machine, goals: Goals, outcome: Outcome) -> None:
+    """Make the changes of :func:`look`. After a failure every interface gets back what it had before this run."""
+    due = [name for name, change in outcome.interfaces.items() if change.commands]
+    for name in due:
+        outcome.interfaces[name] = _untouched(outcome.interfaces[name])
+    for index, name in enumerate(due):
+        try:
+            _set(machine, name, goals[name], outcome.interfaces[name])
+        except SparkError as exc:
+            left = [other for other in due[: index + 1] if not _take_back(machine, other, outcome.interfaces[other])]
+            done = f"not taken back on {', '.join(left)}" if left else "taken back on every interface of this node"
+            raise SparkError(f"{exc.found}. The change was {done}", exc.where, exc.remedy) from exc
+
+
+def ensure(machine: Machine, goals: Goals, outcome: Outcome, *, check_mode: bool, allow_lldpad: bool = False) -> None:
+    """Look at all interfaces, refuse when one of them cannot be changed, then change."""
+    look(machine, goals, outcome, allow_lldpad=allow_lldpad)
+    refuse(outcome, check_mode=check_mode)
+    if not check_mode:
+        bring(machine, goals, outcome)
+
+
+def _untouched(change: Change) -> Change:
+    return Change(change.before, change.before, carrier=change.carrier)
+
+
+def _set(machine: Machine, name: str, want: qos_state.Wanted, change: Change) -> None:
+    goal = qos_state.target(change.before, want, name)
+    for step in dcb.steps(name, change.before, goal):
+        done = machine.runner(step.argv)
+        if done.rc != 0:
+            raise SparkError(f"{' '.join(step.argv)} failed: {dcb.complaint(done)}", name, "Correct it and run again")
+        change.commands.append(list(step.argv))
+        change.applied += [setting for setting in step.settings if setting not in change.applied]
+        change.bounced = change.bounced or "pfc" in step.settings
+    change.state = read(machine, name)
+    if qos_state.changes(change.state, goal):
+        raise SparkError(
+            f"the NIC did not take over all settings: {qos_state.mismatch(change.state, goal)}",
+            name,
+            "See dmesg for the driver's reason",
+        )
+
+
+def _take_back(machine: Machine, name: str, change: Change) -> bool:
+    with contextlib.suppress(SparkError):
+        change.state = read(machine, name)
+        names = qos_state.changes(change.state, change.before)
+        if names:
+            back = Change(change.state, change.state)
+            _set(machine, name, qos_state.as_wanted(change.before, names), back)
+            change.state = back.state
+            change.commands += back.commands
+        change.applied = []
+        return True
+    return False
+
+
+def require_interface(machine: Machine, name: str) -> None:
+    netdevs = machine.sysfs / "class/net"
     if not sysfs.exists(netdevs / name):
         present = ", ".join(sysfs.names(netdevs) or []) or "none"
         raise SparkError(
             f"there is no such interface; present are: {present}",
             name,
-            "Correct the option interface. Without a cable a Spark removes its ConnectX interfaces",
+            "Correct the option interfaces. Without a cable a Spark removes its ConnectX interfaces",
         )
 
 
-def find_port(name: str, backend: str, find_tool: Callable[[str], str | None], run: Run) -> Port:
-    """The port with the backend that was asked for, or for ``auto`` the first one that is installed."""
-    names = list(BACKENDS) if backend == "auto" else [backend]
-    for candidate in names:
-        tool = find_tool(candidate)
-        if tool:
-            return Port(name, candidate, tool, run)
-    raise SparkError(
-        f"the command {' or '.join(names)} is not installed",
-        name,
-        "Install nvidia-mlnx-tools (DGX OS) for mlnx_qos, or iproute2 for dcb",
-    )
+def lldpad_runs(machine: Machine) -> bool:
+    return any(machine.text(f"/proc/{name}/comm") == "lldpad" for name in machine.names("/proc") if name.isdigit())
 
 
-def require_able(port: Port, want: qos_state.Wanted) -> None:
-    cannot = ", ".join(name for name in want.names() if name in port.api.CANNOT)
-    if cannot:
-        raise SparkError(
-            f"backend {port.backend} cannot set {cannot}",
-            port.name,
-            f"Leave out {cannot}, or install mlnx_qos (package nvidia-mlnx-tools on DGX OS) and use it",
-        )
-
-
-def lldpad_runs() -> bool:
-    for comm in PROC.glob("[0-9]*/comm"):
-        try:
-            if comm.read_text(errors="replace").strip() == "lldpad":
-                return True
-        except OSError:  # the process ended meanwhile
-            continue
-    return False
-
-
-def owners(port: Port, state: qos_state.QosState, must_change: bool, allow_lldpad: bool) -> list[str]:
+def _owners(machine: Machine, name: str, state: qos_state.QosState, must_change: bool, allow_lldpad: bool) -> list[str]:
     """Warnings about others who own the settings; refuses when something must change."""
     warnings: list[str] = []
     if state.dcbx == "firmware":
         found = "DCBX is firmware controlled, so the switch decides about these settings"
         if must_change:
-            remedy = f"Make the change on the switch, or take over with: mlnx_qos -i {port.name} -d os"
-            raise SparkError(found, port.name, remedy)
-        warnings.append(f"{port.name}: {found}")
-    if state.lldpad or lldpad_runs():
+            remedy = f"Make the change on the switch, or take over with: dcb dcbx set dev {name} host ieee"
+            raise SparkError(found, name, remedy)
+        warnings.append(f"{name}: {found}")
+    if lldpad_runs(machine):
         found = "lldpad is running and may overwrite these settings"
         if must_change and not allow_lldpad:
-            raise SparkError(found, port.name, "Stop it (systemctl disable --now lldpad) or set allow_lldpad: true")
-        warnings.append(f"{port.name}: {found}")
+            raise SparkError(found, name, "Stop it (systemctl disable --now lldpad) or set allow_lldpad: true")
+        warnings.append(f"{name}: {found}")
     return warnings
 
 
-def apply(port: Port, steps: Sequence[qos_state.Step], outcome: Outcome) -> None:
-    """Run the commands one by one. A failure names what is in force and what is not, and reads the state again."""
-    for index, step in enumerate(steps):
-        rc, out, err = port.run(step.argv)
-        if rc == 0:
-            outcome.record(step)
-            continue
-        outcome.not_applied = list(dict.fromkeys(name for later in steps[index:] for name in later.settings))
-        with contextlib.suppress(SparkError):  # the failure below matters more
-            outcome.state = port.read()
-        raise SparkError(
-            f"{' '.join(step.argv)} failed: {qos_state.command_error(rc, out, err)}. "
-            f"Applied before: {', '.join(outcome.applied) or 'nothing'}; not applied: {', '.join(outcome.not_applied)}",
-            port.name,
-            "Correct it and run again: what is in force already is not repeated",
-        )
+def carrier(machine: Machine, interface: str) -> bool:
+    return sysfs.read_int(machine.sysfs / "class/net" / interface / "carrier") == 1
 
 
-def ensure(port: Port, want: qos_state.Wanted, outcome: Outcome, check_mode: bool, allow_lldpad: bool) -> None:
-    """Bring ``port`` to ``want``; in check mode only work out what would happen. ``outcome`` is filled on the way."""
-    outcome.backend = port.backend
-    require_able(port, want)
-    state = port.read()
-    outcome.before = outcome.state = state
-    goal = qos_state.target(state, want, port.name)
-    outcome.warnings += owners(port, state, bool(qos_state.changes(state, goal)), allow_lldpad)
-    if check_mode:
-        for step in port.steps(state, goal):
-            outcome.record(step)
-        outcome.state = goal
-        return
-    for _round in range(ROUNDS):
-        steps = [step for step in port.steps(state, goal) if list(step.argv) not in outcome.commands]
-        if not steps:
-            break
-        apply(port, steps, outcome)
-        outcome.state = state = port.read()
-        goal = qos_state.target(state, want, port.name)
-    if qos_state.changes(state, goal):
-        raise SparkError(
-            f"the NIC did not take over all settings: {qos_state.mismatch(state, goal)}",
-            port.name,
-            "See dmesg for the driver's reason",
-        )
+def wait_for_carrier(machine: Machine, outcome: Outcome, timeout_s: float) -> None:
+    """Note the carrier of each interface as soon as all have it, at the latest after ``timeout_s``."""
+    deadline = machine.clock() + timeout_s
+    while True:
+        for name, change in outcome.interfaces.items():
+            change.carrier = carrier(machine, name)
+        if all(change.carrier for change in outcome.interfaces.values()) or machine.clock() >= deadline:
+            return
+        machine.sleep(POLL_S)

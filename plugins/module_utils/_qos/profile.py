@@ -5,9 +5,8 @@
 """The QoS profile of the fabric interfaces of one node, and ``sparkmatrix-node qos-apply``, which keeps it.
 
 ``roce`` is one profile: trust DSCP, DSCP 26 in priority 3, PFC on priority 3 and on no other. NCCL marks its packets
-for it with ``NCCL_IB_TC=106`` (DSCP 26, ECN-capable); that half of the profile is in the fabric fact. Interfaces are
-set one after the other by the code of the module ``mlnx_qos``; when one refuses, those that were changed before it get
-back what they had, so a node has the profile on all of them or on none.
+for it with ``NCCL_IB_TC=106`` (DSCP 26, ECN-capable); that half of the profile is in the fabric fact. A node has the
+profile on all interfaces or on none (``port.bring``).
 
 The NIC forgets its settings with every reboot and with every removal of its PCI functions (a Spark without a cable). So
 the profile is in a file, and an instance of a template unit for each interface's device unit applies it whenever the
@@ -17,19 +16,14 @@ device appears. A record holds what each interface had before the first change; 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import shutil
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, paths, sysfs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
     apply_set,
@@ -39,6 +33,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.port import Outcome
 
 HELP = "apply the QoS profile of the fabric to an interface"
 PRIORITY = 3
@@ -55,7 +50,6 @@ WANTED = "/etc/sparkmatrix/qos.json"
 RECORD = "/var/lib/sparkmatrix/fabric_qos.json"
 UNIT_DIR = "/etc/systemd/system"
 UNIT = "sparkmatrix-qos@.service"
-POLL_S = 0.2
 SCHEMA_VERSION = 1
 
 # No default dependencies and before network-pre.target: at boot the port goes down and up before anything configures
@@ -77,48 +71,6 @@ Type=oneshot
 ExecStart={paths.NODE_PROGRAM} qos-apply %I
 TimeoutStartSec=30
 """
-
-
-@dataclass
-class Node:
-    """The machine; tests give another root and other programs."""
-
-    root: str = "/"
-    runner: Runner = command.run
-    find_tool: Callable[[str], str | None] = lambda name: shutil.which(name, path=command.search_path())
-    sleep: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
-
-    def text(self, path: str) -> str | None:
-        try:
-            return Path(self.root.rstrip("/") + path).read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, UnicodeDecodeError) as exc:
-            raise SparkError(f"cannot be read ({exc})", path, "Run as root (become: true)") from exc
-
-    def run(self, argv: Sequence[str]) -> tuple[int, str, str]:
-        done = self.runner(argv)
-        return done.rc, done.out, done.err
-
-    def port(self, interface: str) -> qos_port.Port:
-        qos_port.require_interface(interface)
-        return qos_port.find_port(interface, "auto", self.find_tool, self.run)
-
-
-@dataclass
-class Outcome:
-    """What was done, or in check mode would be."""
-
-    changed: bool = False
-    interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
-    problems: list[SparkError] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    diff: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def bounces(self) -> list[str]:
-        return [name for name, entry in self.interfaces.items() if entry["bounces"]]
 
 
 # -- what is wanted at boot
@@ -219,148 +171,69 @@ def restored(entry: Mapping[str, Any], interface: str) -> qos_state.Wanted:
 # -- the work
 
 
-def reconcile(node: Node, profile: str, interfaces: Sequence[str], *, check_mode: bool = False) -> Outcome:
+def reconcile(machine: Machine, profile: str, interfaces: Sequence[str], outcome: Outcome, *, check_mode: bool) -> None:
     """Bring ``interfaces`` to ``profile``, and give back what other interfaces had. ``none``: give all of them back.
 
-    In check mode everything that stands in the way is in ``problems``; otherwise it is raised before anything changes.
+    Everything that stands in the way is raised, and kept in ``outcome.problems``, before anything changes.
     """
-    outcome = Outcome()
-    if profile != "none" and profile not in PROFILES:
-        raise SparkError(f"there is no profile {profile!r}", "", f"Choose none or {', '.join(PROFILES)}")
-    want = PROFILES[profile] if profile != "none" else None
+    want = PROFILES.get(profile)
     names = [qos_state.interface_name(name) for name in interfaces] if want else []
-    record = parse_record(node.text(RECORD))
+    record = parse_record(machine.read(RECORD))
     goals: dict[str, qos_state.Wanted] = {name: want for name in names if want}
     for name in record:
         # A device that is gone took its settings along.
-        if name not in goals and sysfs.exists(sysfs.root() / "class/net" / name):
+        if name not in goals and sysfs.exists(machine.sysfs / "class/net" / name):
             goals[name] = restored(record[name], name)
-    before = _look(node, goals, outcome)
-    if outcome.problems and not check_mode:
-        raise joined(outcome.problems)
+    qos_port.look(machine, goals, outcome)
+    qos_port.refuse(outcome, check_mode=check_mode)
     stale = [name for name in record if name not in names]
-    fresh = [name for name in names if name not in record and name in before]
-    outcome.changed = bool(stale or fresh) or any(entry["changes"] for entry in outcome.interfaces.values())
+    fresh = [name for name in names if name not in record]
+    outcome.kept = bool(stale or fresh)
     if not check_mode and want:
         if fresh:
-            _keep(node, {**record, **{name: original(before[name]) for name in fresh}})
-        _set(node, goals, before, outcome)
-    _place(node, profile, names, outcome, check_mode)
+            _keep(machine, {**record, **{name: original(outcome.interfaces[name].before) for name in fresh}})
+        qos_port.bring(machine, goals, outcome)
+    _place(machine, profile, names, outcome, check_mode)
     if not check_mode:
         if not want:
-            _set(node, goals, before, outcome)
+            qos_port.bring(machine, goals, outcome)
         if stale:
-            record = parse_record(node.text(RECORD))
-            _keep(node, {name: entry for name, entry in record.items() if name in names})
-    return outcome
+            record = parse_record(machine.read(RECORD))
+            _keep(machine, {name: entry for name, entry in record.items() if name in names})
 
 
-def _look(node: Node, goals: Mapping[str, qos_state.Wanted], outcome: Outcome) -> dict[str, qos_state.QosState]:
-    """Read every interface and work out what has to change on it."""
-    states: dict[str, qos_state.QosState] = {}
-    for name, want in goals.items():
-        result = qos_port.Outcome()
-        try:
-            qos_port.ensure(node.port(name), want, result, check_mode=True, allow_lldpad=False)
-        except SparkError as exc:
-            outcome.problems.append(exc)
-        outcome.warnings += result.warnings
-        if result.before is None or result.state is None:
-            continue
-        states[name] = result.before
-        told = result.as_result()
-        outcome.interfaces[name] = {
-            "changes": result.applied,
-            "bounces": told["link_bounced"],
-            "carrier": carrier(name),
-            "state": result.before.as_dict(),
-            "wanted": {"trust": want.trust, "pfc": list(want.pfc or ())},
-        }
-        if result.applied:
-            outcome.diff.append({"before_header": name, "after_header": name, **told["diff"]})
-    return states
-
-
-def _set(
-    node: Node, goals: Mapping[str, qos_state.Wanted], before: Mapping[str, qos_state.QosState], outcome: Outcome
-) -> None:
-    """Change what differs. What was changed before a failure gets its settings of before this run back."""
-    done: list[str] = []
-    for name, want in goals.items():
-        if not outcome.interfaces[name]["changes"]:
-            continue
-        done.append(name)
-        result = qos_port.Outcome()
-        try:
-            qos_port.ensure(node.port(name), want, result, check_mode=False, allow_lldpad=False)
-        except SparkError as exc:
-            left = [other for other in done if not _take_back(node, other, before[other])]
-            state = f"not taken back on {', '.join(left)}" if left else "taken back on every interface of this node"
-            raise SparkError(f"{exc.found}. The change was {state}", exc.where, exc.remedy) from exc
-        outcome.interfaces[name]["state"] = result.as_result()["state"]
-
-
-def _take_back(node: Node, name: str, state: qos_state.QosState) -> bool:
-    with contextlib.suppress(SparkError):
-        want = restored(original(state), name)
-        qos_port.ensure(node.port(name), want, qos_port.Outcome(), check_mode=False, allow_lldpad=True)
-        return True
-    return False
-
-
-def _keep(node: Node, record: Mapping[str, Mapping[str, Any]]) -> None:
+def _keep(machine: Machine, record: Mapping[str, Mapping[str, Any]]) -> None:
     if not record:
-        drop_state(RECORD, root=node.root)
+        drop_state(RECORD, root=machine.root)
         return
     document = {"schema": SCHEMA_VERSION, "interfaces": record}
-    write_state(RECORD, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode(), root=node.root)
+    write_state(RECORD, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode(), root=machine.root)
 
 
-def _place(node: Node, profile: str, names: Sequence[str], outcome: Outcome, check_mode: bool) -> None:
+def _place(machine: Machine, profile: str, names: Sequence[str], outcome: Outcome, check_mode: bool) -> None:
     """Files and units, and what systemd knows of them."""
     if names:
-        result = apply_set(SET, files(profile, names), check_mode=check_mode, root=node.root)
+        result = apply_set(SET, files(profile, names), check_mode=check_mode, root=machine.root)
     else:
-        result = remove_set(SET, check_mode=check_mode, root=node.root)
+        result = remove_set(SET, check_mode=check_mode, root=machine.root)
     outcome.diff += result.diff
     outcome.warnings += result.warnings
-    reload_due = result.changed or not _known(node, names)
-    outcome.changed = outcome.changed or reload_due
+    reload_due = result.changed or not _known(machine, names)
+    outcome.kept = outcome.kept or reload_due
     if reload_due and not check_mode:
-        done = node.runner(["systemctl", "daemon-reload"])
+        done = machine.runner(["systemctl", "daemon-reload"])
         if done.rc != 0:
             raise SparkError(
                 f"systemctl daemon-reload failed ({done.complaint})", UNIT, "On this node: systemctl daemon-reload"
             )
 
 
-def _known(node: Node, names: Sequence[str]) -> bool:
+def _known(machine: Machine, names: Sequence[str]) -> bool:
     """Whether systemd will start our unit with each device: a run may have died between the files and the reload."""
     if not names:
         return True
-    done = node.runner(["systemctl", "show", "--property=Wants", *(device_unit(name) for name in names)])
+    done = machine.runner(["systemctl", "show", "--property=Wants", *(device_unit(name) for name in names)])
     return done.rc != 0 or all(service_unit(name) in done.out.replace("\\\\", "\\") for name in names)
-
-
-def carrier(interface: str) -> bool:
-    return sysfs.read_int(sysfs.root() / "class/net" / interface / "carrier") == 1
-
-
-def wait_for_carrier(node: Node, interfaces: Sequence[str], timeout_s: float) -> dict[str, bool]:
-    """Carrier of each interface as soon as all have it, at the latest after ``timeout_s``."""
-    deadline = node.clock() + timeout_s
-    while True:
-        found = {name: carrier(name) for name in interfaces}
-        if all(found.values()) or node.clock() >= deadline:
-            return found
-        node.sleep(POLL_S)
-
-
-def joined(problems: Sequence[SparkError]) -> SparkError:
-    """One error with the text of all."""
-    if len(problems) == 1:
-        return problems[0]
-    return SparkError("\n".join(str(problem) for problem in problems))
 
 
 # -- the subcommand
@@ -370,20 +243,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("interface", help="netdev; nothing is done for one that the profile is not meant for")
 
 
-def run(arguments: argparse.Namespace, node: Node | None = None) -> int:
-    node = node or Node()
+def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
+    machine = machine or Machine()
     name = str(arguments.interface)
-    result = qos_port.Outcome()
+    outcome = Outcome()
     try:
-        profile, interfaces = parse_wanted(node.text(WANTED))
+        profile, interfaces = parse_wanted(machine.read(WANTED))
         if name not in interfaces:
             sys.stdout.write(f"{name}: no QoS profile is wanted\n")
             return 0
-        qos_port.ensure(node.port(name), PROFILES[profile], result, check_mode=False, allow_lldpad=False)
+        qos_port.ensure(machine, {name: PROFILES[profile]}, outcome, check_mode=False)
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
-    for warning in result.warnings:
+    for warning in outcome.warnings:
         sys.stderr.write(f"{warning}\n")
-    sys.stdout.write(f"{name}: QoS profile {profile}, changed: {', '.join(result.applied) or 'nothing'}\n")
+    applied = ", ".join(outcome.interfaces[name].applied) or "nothing"
+    sys.stdout.write(f"{name}: QoS profile {profile}, changed: {applied}\n")
     return 0

@@ -4,7 +4,7 @@
 
 """QoS of one RoCE interface: what it is, what is wanted, and the difference.
 
-Backends (``_qos.mlnx_qos``, ``_qos.dcb``) turn a command's output into a :class:`QosState` and a pair of states into
+``_qos.dcb`` turns a command's output into a :class:`QosState` and a pair of states into
 :class:`Step`\\ s. Everything here is pure. Limits come from the mlx5 driver (Linux ``en_dcbnl.c``) and IEEE 802.1Qaz.
 """
 
@@ -21,7 +21,7 @@ COUNT = 8  # priorities, traffic classes and receive buffers: eight each
 DSCP_COUNT = 64
 TSA = ("strict", "ets", "vendor")
 TRUST = ("pcp", "dscp")
-# The map that `mlnx_qos --trust dscp` writes and the firmware starts with.
+# The map that the firmware starts with.
 DEFAULT_DSCP2PRIO: Mapping[int, int] = {dscp: dscp >> 3 for dscp in range(DSCP_COUNT)}
 # In the order in which they are applied: what bounces the link or needs PFC comes last.
 SETTINGS = (
@@ -30,18 +30,16 @@ SETTINGS = (
     "prio_tc",
     "tsa",
     "tcbw",
-    "ratelimit",
     "pfc",
     "cable_len",
     "prio2buffer",
     "buffer_size",
 )
-# Lowest and highest value of each list. A rate limit is an 8-bit field in the NIC, in Gb/s.
+# Lowest and highest value of each list.
 LIST_RANGES: Mapping[str, tuple[int, int]] = {
     "pfc": (0, 1),
     "prio_tc": (0, COUNT - 1),
     "tcbw": (0, 100),
-    "ratelimit": (0, 255),
     "prio2buffer": (0, COUNT - 1),
     "buffer_size": (0, 2**32 - 1),
 }
@@ -52,7 +50,7 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,14}")
 
 @dataclass(frozen=True)
 class QosState:
-    """What an interface has. ``None`` means that the NIC or the backend does not report it."""
+    """What an interface has. ``None`` means that the NIC does not report it."""
 
     dcbx: str | None = None  # "os" or "firmware": who owns the settings
     trust: str | None = None  # "pcp" or "dscp"
@@ -60,14 +58,12 @@ class QosState:
     default_priority: tuple[int, ...] = ()
     pfc: tuple[int, ...] | None = None  # 0 or 1 per priority
     prio_tc: tuple[int, ...] | None = None  # traffic class per priority
-    tsa: tuple[str | None, ...] | None = None  # per traffic class; None for a class that was not shown
-    tcbw: tuple[int | None, ...] | None = None  # percent per traffic class, 0 unless its tsa is "ets"
-    ratelimit: tuple[float | None, ...] | None = None  # Gb/s per traffic class, 0 is unlimited
+    tsa: tuple[str, ...] | None = None  # per traffic class
+    tcbw: tuple[int, ...] | None = None  # percent per traffic class, 0 unless its tsa is "ets"
     cable_len: int | None = None  # metres; 0 when the NIC has no buffer control
     prio2buffer: tuple[int, ...] | None = None
     buffer_size: tuple[int, ...] | None = None  # bytes per receive buffer
     buffer_total: int | None = None  # bytes
-    lldpad: bool = False  # the tool warned that lldpad runs
 
     def as_dict(self) -> dict[str, Any]:
         """Plain lists and mappings; DSCP codes become strings, as JSON has no other keys."""
@@ -95,7 +91,6 @@ class Wanted:
     prio_tc: tuple[int, ...] | None = None
     tsa: tuple[str, ...] | None = None
     tcbw: tuple[int, ...] | None = None
-    ratelimit: tuple[int, ...] | None = None
     pfc: tuple[int, ...] | None = None
     cable_len: int | None = None
     prio2buffer: tuple[int, ...] | None = None
@@ -220,7 +215,6 @@ def target(state: QosState, want: Wanted, where: str) -> QosState:
         prio_tc=state.prio_tc if want.prio_tc is None else want.prio_tc,
         tsa=tsa,
         tcbw=tcbw,
-        ratelimit=state.ratelimit if want.ratelimit is None else tuple(map(float, want.ratelimit)),
         cable_len=state.cable_len if want.cable_len is None else want.cable_len,
         prio2buffer=state.prio2buffer if want.prio2buffer is None else want.prio2buffer,
         buffer_size=buffers,
@@ -248,7 +242,7 @@ def dscp_target(state: QosState, want: Wanted, trust: str | None, where: str) ->
         return base
     if want.dscp2prio and trust != "dscp":
         raise SparkError(
-            f"dscp2prio needs trust dscp, but trust {'is' if want.trust is None else 'shall be'} {trust}",
+            f"dscp2prio needs trust dscp, but trust {'is' if want.trust is None else 'should be'} {trust}",
             where,
             "Set trust: dscp as well, or leave out dscp2prio",
         )
@@ -262,11 +256,9 @@ def dscp_target(state: QosState, want: Wanted, trust: str | None, where: str) ->
     return mapping
 
 
-def bandwidth(
-    state: QosState, want: Wanted, where: str
-) -> tuple[tuple[str | None, ...] | None, tuple[int | None, ...] | None]:
+def bandwidth(state: QosState, want: Wanted, where: str) -> tuple[tuple[str, ...] | None, tuple[int, ...] | None]:
     """Transmission algorithm and bandwidth per class. The shares of all ``ets`` classes have to add up to 100."""
-    tsa: tuple[str | None, ...] | None = state.tsa if want.tsa is None else want.tsa
+    tsa = state.tsa if want.tsa is None else want.tsa
     if want.tsa is None and want.tcbw is None:
         return tsa, state.tcbw
     known = tsa or ()
@@ -279,7 +271,7 @@ def bandwidth(
         current = state.tcbw or (0,) * COUNT
         # A class that becomes ets has no share yet; a class that stops being ets gives its share back.
         shares = tuple(
-            (current[index] or 0) if known[index] == "ets" and state.tsa and state.tsa[index] == "ets" else 0
+            current[index] if known[index] == "ets" and state.tsa and state.tsa[index] == "ets" else 0
             for index in range(COUNT)
         )
     else:
@@ -334,33 +326,26 @@ def dscp_entries(state: QosState, goal: QosState) -> tuple[dict[int, int], dict[
 def mismatch(state: QosState, goal: QosState) -> str:
     """One clause per setting that the NIC did not take over."""
     return "; ".join(
-        f"{name} shall be {readable(getattr(goal, name))} but is {readable(getattr(state, name))}"
+        f"{name} should be {readable(getattr(goal, name))} but is {readable(getattr(state, name))}"
         for name in changes(state, goal)
     )
 
 
 def readable(value: Any) -> str:
     if isinstance(value, tuple):
-        return ",".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
+        return ",".join(map(str, value))
     if isinstance(value, Mapping):
         return ",".join(f"{key}:{value[key]}" for key in sorted(value)) or "empty"
     return str(value)
 
 
-def command_error(rc: int, out: str, err: str) -> str:
-    """The line of a failed command that tells why.
-
-    mlnx_qos fails with a traceback whose last line hides the cause, and otherwise prints the cause on stdout, followed
-    by its usage.
-    """
-    lines = [line for line in (*lines_of(err), *lines_of(out)) if not line.startswith("Usage:")]
-    for line in lines:
-        if line.startswith(("OSError:", "[Errno", "PermissionError:")) or "Netlink error" in line:
-            return line
-    if lines and lines[0].startswith("Traceback "):
-        return lines_of(err)[-1]
-    return lines[0] if lines else f"exit code {rc} without a message"
-
-
-def lines_of(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
+def as_wanted(state: QosState, names: Sequence[str]) -> Wanted:
+    """The options that lead back to ``state`` in the named settings. Without trust dscp there is no map to restore."""
+    values = {name: getattr(state, name) for name in names if name not in ("trust", "dscp2prio")}
+    if {"trust", "dscp2prio"} & set(names):
+        values["trust"] = state.trust
+        if state.trust == "dscp" and state.dscp2prio:
+            values.update(dscp2prio=dict(state.dscp2prio), dscp2prio_purge=True)
+    if {"tsa", "tcbw"} & set(names):
+        values.update(tsa=state.tsa, tcbw=state.tcbw)
+    return Wanted(**values)

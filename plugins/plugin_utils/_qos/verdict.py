@@ -27,7 +27,7 @@ class Wishes:
 
 
 def before(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], wishes: Wishes) -> list[Finding]:
-    """``nodes``: per host the result of ``fabric_qos`` in check mode. ``facts``: the planned facts."""
+    """``nodes``: per host the result of ``mlnx_qos`` in check mode. ``facts``: the planned facts."""
     findings: list[Finding] = []
     if wishes.profile != "none":
         for host, fact in facts.items():
@@ -65,15 +65,15 @@ def before(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFac
 
 
 def after(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], wishes: Wishes) -> list[Finding]:
-    """``nodes``: per host the result of ``fabric_qos`` in check mode, read again after the change."""
+    """``nodes``: per host the result of ``mlnx_qos`` in check mode, read again after the change."""
     findings: list[Finding] = []
     for host, node in nodes.items():
         for netdev, entry in node["interfaces"].items():
-            if entry["changes"]:
+            if entry["applied"]:
                 findings.append(
                     Finding(
                         host,
-                        f"after the change the settings are still not the wanted ones ({', '.join(entry['changes'])})",
+                        f"after the change the settings are still not the wanted ones ({', '.join(entry['applied'])})",
                         "Something else sets them as well: look for lldpad, other services or a script",
                         device=netdev,
                     )
@@ -104,7 +104,7 @@ def changes(nodes: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def _bouncing(node: Mapping[str, Any]) -> list[str]:
-    return [netdev for netdev, entry in node["interfaces"].items() if entry["bounces"]]
+    return [netdev for netdev, entry in node["interfaces"].items() if entry["link_bounced"]]
 
 
 def _misfit(host: str, fact: FabricFact) -> list[Finding]:
@@ -138,7 +138,7 @@ def _unfinished(host: str, fact: FabricFact, node: Mapping[str, Any] | None) -> 
     for rail in fact.rails:
         entry = (node or {"interfaces": {}})["interfaces"].get(rail.netdev)
         wrong = ["its settings could not be read"] if entry is None else deviations(entry["state"])
-        if wrong and not (entry or {}).get("changes"):  # what is still to change has been reported
+        if wrong and not (entry or {}).get("applied"):  # what is still to change has been reported
             findings.append(Finding(host, "; ".join(wrong), "Run the fabric layer again", device=rail.netdev))
     return findings
 

@@ -34,4 +34,5 @@ rm -f /etc/ssh/ssh_host_* /etc/hostname /etc/resolv.conf
 rm -f /var/lib/dbus/machine-id /usr/sbin/policy-rc.d
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*.log /tmp/*
 for tool in ibdev2netdev show_gids; do ln -s /opt/spark-lab/sim/bin/$tool /usr/sbin/$tool; done
-ln -s /opt/spark-lab/tools/mlnx_qos /usr/sbin/mlnx_qos
+# The kernel has no DCB over netlink, so the real one of iproute2 has nothing to talk to.
+ln -sf /opt/spark-lab/tools/dcb /usr/sbin/dcb

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import dcb
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.state import DEFAULT_DSCP2PRIO, QosState
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/dcb"
-REPORT = "Report it with the output of the command; backend: mlnx_qos may work meanwhile"
+REPORT = "Report it with the output of the command and of: dcb -V"
 OFF = (0,) * 8
 FACTORY = QosState(
     dcbx="os",
@@ -258,30 +259,29 @@ def render(state: QosState) -> list[str]:
 
 @given(states())
 def test_round_trip(state: QosState) -> None:
-    assert dcb.read([(0, output + "\n", "") for output in render(state)], "eth0") == state
+    assert dcb.read([Completed(0, output + "\n") for output in render(state)], "eth0") == state
 
 
 # --- reading ---
 
 NAMES = ["dcbx-host.json", "pfc-off.json", "ets-vendor.json", "buffer.json", "app-empty.txt"]
-GOOD = [(0, text(name), "") for name in NAMES]
-NO_DCB = (1, "", "Attribute read: Operation not supported\n")
-NOT_THERE = (1, "", "Attribute not found: No such file or directory\n")
+GOOD = [Completed(0, text(name)) for name in NAMES]
+NO_DCB = Completed(1, "", "Attribute read: Operation not supported\n")
+NOT_THERE = Completed(1, "", "Attribute not found: No such file or directory\n")
 
 
 def test_show() -> None:
-    assert dcb.show("/sbin/dcb", "eth0") == [
-        ["/sbin/dcb", "-j", "dcbx", "show", "dev", "eth0"],
-        ["/sbin/dcb", "-j", "pfc", "show", "dev", "eth0"],
-        ["/sbin/dcb", "-j", "ets", "show", "dev", "eth0"],
-        ["/sbin/dcb", "-j", "buffer", "show", "dev", "eth0"],
-        ["/sbin/dcb", "-N", "app", "show", "dev", "eth0"],
+    assert dcb.show("eth0") == [
+        ["dcb", "-j", "dcbx", "show", "dev", "eth0"],
+        ["dcb", "-j", "pfc", "show", "dev", "eth0"],
+        ["dcb", "-j", "ets", "show", "dev", "eth0"],
+        ["dcb", "-j", "buffer", "show", "dev", "eth0"],
+        ["dcb", "-N", "app", "show", "dev", "eth0"],
     ]
 
 
 def test_read() -> None:
     assert dcb.read(GOOD, "eth0") == FACTORY
-    assert dcb.CANNOT == ("ratelimit",)
 
 
 MISSING = [
@@ -294,13 +294,13 @@ MISSING = [
 
 @pytest.mark.parametrize("answer", [NO_DCB, NOT_THERE])
 @pytest.mark.parametrize(("at", "difference"), MISSING)
-def test_optional_objects(at: int, difference: dict[str, Any], answer: tuple[int, str, str]) -> None:
+def test_optional_objects(at: int, difference: dict[str, Any], answer: Completed) -> None:
     results = [*GOOD[:at], answer, *GOOD[at + 1 :]]
     assert dcb.read(results, "eth0") == replace(FACTORY, **difference)
 
 
 @pytest.mark.parametrize("answer", [NO_DCB, NOT_THERE])
-def test_unsupported_nic(answer: tuple[int, str, str]) -> None:
+def test_unsupported_nic(answer: Completed) -> None:
     with pytest.raises(SparkError) as error:
         dcb.read([NO_DCB, answer, NO_DCB, NO_DCB, NO_DCB], "eth0")
     assert str(error.value) == (
@@ -311,7 +311,7 @@ def test_unsupported_nic(answer: tuple[int, str, str]) -> None:
 
 @pytest.mark.parametrize(("at", "name"), list(enumerate(dcb.OBJECTS)))
 def test_other_errors(at: int, name: str) -> None:
-    results = [*GOOD[:at], (1, "", "Attribute read: No such device\n"), *GOOD[at + 1 :]]
+    results = [*GOOD[:at], Completed(1, "", "Attribute read: No such device\n"), *GOOD[at + 1 :]]
     with pytest.raises(SparkError) as error:
         dcb.read(results, "eth0")
     assert str(error.value) == (
@@ -320,15 +320,22 @@ def test_other_errors(at: int, name: str) -> None:
     )
 
 
+def test_the_command_is_missing() -> None:
+    with pytest.raises(
+        SparkError, match=r"^eth0: the command dcb is not installed\. Install it: apt-get install iproute2"
+    ):
+        dcb.read([Completed(127, "", "dcb: No such file or directory")], "eth0")
+
+
 def test_a_failure_without_a_message() -> None:
     with pytest.raises(SparkError, match=r"^eth0: dcb cannot read dcbx: exit code 139 without a message\."):
-        dcb.read([(139, "", ""), *GOOD[1:]], "eth0")
+        dcb.read([Completed(139), *GOOD[1:]], "eth0")
 
 
 @pytest.mark.parametrize("at", range(5))
 def test_read_names_the_interface_in_an_error(at: int) -> None:
     with pytest.raises(SparkError, match=r"^eth0: dcb "):
-        dcb.read([*GOOD[:at], (0, "?", ""), *GOOD[at + 1 :]], "eth0")
+        dcb.read([*GOOD[:at], Completed(0, "?"), *GOOD[at + 1 :]], "eth0")
 
 
 # --- command lines ---
@@ -423,8 +430,20 @@ STEPS = [
 @pytest.mark.parametrize(("now", "then", "commands"), STEPS)
 def test_steps(now: dict[str, Any], then: dict[str, Any], commands: list[tuple[list[str], str, str]]) -> None:
     state = replace(FACTORY, **now)
-    steps = dcb.steps("/sbin/dcb", "eth0", state, replace(state, **then))
+    steps = dcb.steps("eth0", state, replace(state, **then))
     assert [(list(step.settings), list(step.argv)) for step in steps] == [
-        (settings, ["/sbin/dcb", *verb.split(), "dev", "eth0", *options.split()])
-        for settings, verb, options in commands
+        (settings, ["dcb", *verb.split(), "dev", "eth0", *options.split()]) for settings, verb, options in commands
     ]
+
+
+@pytest.mark.parametrize(
+    ("rc", "out", "err", "line"),
+    [
+        (1, "\n", "Attribute read: No such device\n", "Attribute read: No such device"),
+        (1, "", 'What is "x"?\nUsage: dcb app\n', 'What is "x"?'),
+        (1, "only here\n", "  \n", "only here"),
+        (137, "", "", "exit code 137 without a message"),
+    ],
+)
+def test_complaint(rc: int, out: str, err: str, line: str) -> None:
+    assert dcb.complaint(Completed(rc, out, err)) == line

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The profile on two halves, driven through the lab's simulated mlnx_qos, and its subcommand."""
+"""The profile on two halves, driven through the lab's simulated dcb, and its subcommand."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import pytest
 import simulated
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import parser
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import profile as qos_profile
-from ansible_collections.sparkmatrix.cluster.plugins.modules import fabric_qos
+from ansible_collections.sparkmatrix.cluster.plugins.modules import mlnx_qos
 from hypothesis import given
 from hypothesis import strategies as st
 from module_runner import run_module
 
-TOOL = simulated.MLNX_QOS
 HALVES = ["enP2p1s0f0np0", "enp1s0f0np0"]
 FACTORY = ("pcp", [0, 0, 0, 0, 0, 0, 0, 0])
 ROCE = ("dscp", [0, 0, 0, 1, 0, 0, 0, 0])
 
 
-class Spark(qos_profile.Node):
+class Spark(Machine):
     """Two halves with the simulated tool, and a systemd that knows what was there at the last daemon-reload."""
 
     def __init__(self, root):
-        super().__init__(root=str(root / "node"), runner=self.program, find_tool=self.tool)
+        super().__init__(root=str(root / "node"), runner=self.program, sysfs_root=root / "sim/sys")
         self.sim = root / "sim"
         (root / "node").mkdir()
         self.reloads = 0
@@ -58,9 +58,6 @@ class Spark(qos_profile.Node):
         (self.sim / "sys/class/net" / name).rmdir()
         (self.sim / "qos" / f"{name}.json").unlink(missing_ok=True)
 
-    def tool(self, name):
-        return str(TOOL) if name == "mlnx_qos" else None
-
     def program(self, argv):
         if argv[0] == "systemctl":
             if argv[1] == "show":
@@ -72,7 +69,7 @@ class Spark(qos_profile.Node):
                 f"Wants={link.name}" for link in Path(self.root).rglob("*.device.wants/*") if link.is_symlink()
             )
             return Completed(0)
-        return Completed(*simulated.mlnx_qos(argv[1:], self.sim))
+        return Completed(*simulated.dcb(argv[1:], self.sim))
 
     def set(self, name, **values):
         file = self.sim / "qos" / f"{name}.json"
@@ -80,26 +77,43 @@ class Spark(qos_profile.Node):
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps({**state, **values}))
 
+    def start_lldpad(self):
+        comm = Path(self.root, "proc/77/comm")
+        comm.parent.mkdir(parents=True)
+        comm.write_text("lldpad\n")
+
     def reboot(self):
         for file in (self.sim / "qos").glob("*.json"):
             file.unlink()
 
     def state(self, name):
-        read = self.port(name).read()
+        read = qos_port.read(self, name)
         return read.trust, list(read.pfc)
 
     def tree(self):
         root = Path(self.root)
-        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink())
+        return sorted(
+            str(path.relative_to(root))
+            for path in root.rglob("*")
+            if ("proc" not in path.parts and path.is_file()) or path.is_symlink()
+        )
 
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPARKMATRIX_SYSFS_ROOT", str(tmp_path / "sim/sys"))
-    monkeypatch.setattr(qos_port, "PROC", tmp_path / "sim/proc")
     monkeypatch.setattr(managed_files.os, "fchown", lambda *args: None)
     monkeypatch.setattr(managed_files.os, "chown", lambda *args, **kwargs: None)
     return Spark(tmp_path)
+
+
+def reconcile(spark, profile, interfaces, outcome=None, check_mode=False):
+    outcome = outcome or qos_port.Outcome()
+    qos_profile.reconcile(spark, profile, interfaces, outcome, check_mode=check_mode)
+    return outcome
+
+
+def bounces(outcome):
+    return [name for name, change in outcome.interfaces.items() if change.bounced]
 
 
 def states(spark):
@@ -107,54 +121,54 @@ def states(spark):
 
 
 def test_set_kept_and_given_back(spark):
-    told = qos_profile.reconcile(spark, "roce", HALVES, check_mode=True)
+    told = reconcile(spark, "roce", HALVES, check_mode=True)
     assert told.changed
-    assert told.bounces == HALVES
+    assert bounces(told) == HALVES
     assert states(spark) == [FACTORY] * 2
     assert spark.tree() == []
-    done = qos_profile.reconcile(spark, "roce", HALVES)
-    assert done.interfaces[HALVES[0]]["state"]["dscp2prio"]["26"] == 3
-    assert done.interfaces[HALVES[0]]["changes"] == ["trust", "pfc"]
+    done = reconcile(spark, "roce", HALVES)
+    assert done.interfaces[HALVES[0]].state.dscp2prio[26] == 3
+    assert done.interfaces[HALVES[0]].applied == ["trust", "pfc"]
     assert states(spark) == [ROCE] * 2
     assert spark.reloads == 1
-    again = qos_profile.reconcile(spark, "roce", HALVES)
-    assert (again.changed, again.bounces, again.diff, spark.reloads) == (False, [], [], 1)
-    back = qos_profile.reconcile(spark, "none", [])
+    again = reconcile(spark, "roce", HALVES)
+    assert (again.changed, bounces(again), again.diff, spark.reloads) == (False, [], [], 1)
+    back = reconcile(spark, "none", [])
     assert back.changed
     assert states(spark) == [FACTORY] * 2
     assert spark.tree() == []
-    assert not qos_profile.reconcile(spark, "none", HALVES).changed
+    assert not reconcile(spark, "none", HALVES).changed
 
 
 def test_what_was_never_set_by_us_is_left_alone(spark):
     spark.set(HALVES[0], pfc=[0, 0, 0, 0, 1, 0, 0, 0])
-    assert not qos_profile.reconcile(spark, "none", HALVES).changed
+    assert not reconcile(spark, "none", HALVES).changed
     assert spark.state(HALVES[0])[1] == [0, 0, 0, 0, 1, 0, 0, 0]
 
 
 def test_settings_of_the_user_come_back(spark):
-    spark.set(HALVES[0], trust="dscp", dscp={"26": 5, "8": 1}, pfc=[0, 0, 0, 0, 0, 1, 0, 0])
-    qos_profile.reconcile(spark, "roce", HALVES)
-    assert spark.port(HALVES[0]).read().dscp2prio == {26: 3, 8: 1}
-    qos_profile.reconcile(spark, "none", [])
-    assert spark.port(HALVES[0]).read().dscp2prio == {26: 5, 8: 1}
+    spark.set(HALVES[0], dscp={"26": 5, "8": 1}, pfc=[0, 0, 0, 0, 0, 1, 0, 0])
+    reconcile(spark, "roce", HALVES)
+    assert qos_port.read(spark, HALVES[0]).dscp2prio == {26: 3, 8: 1}
+    reconcile(spark, "none", [])
+    assert qos_port.read(spark, HALVES[0]).dscp2prio == {26: 5, 8: 1}
     assert spark.state(HALVES[0])[1] == [0, 0, 0, 0, 0, 1, 0, 0]
 
 
 def test_another_cage_gives_the_old_halves_back(spark):
-    qos_profile.reconcile(spark, "roce", HALVES)
+    reconcile(spark, "roce", HALVES)
     spark.plug("enp1s0f1np1")
-    qos_profile.reconcile(spark, "roce", ["enp1s0f1np1"])
+    reconcile(spark, "roce", ["enp1s0f1np1"])
     assert states(spark) == [FACTORY] * 2
     assert spark.state("enp1s0f1np1") == ROCE
     assert sum("device.wants" in path for path in spark.tree()) == 1
-    assert list(qos_profile.parse_record(spark.text(qos_profile.RECORD))) == ["enp1s0f1np1"]
+    assert list(qos_profile.parse_record(spark.read(qos_profile.RECORD))) == ["enp1s0f1np1"]
 
 
 def test_a_removed_nic_does_not_stop_the_undo(spark):
-    qos_profile.reconcile(spark, "roce", HALVES)
+    reconcile(spark, "roce", HALVES)
     spark.unplug(HALVES[0])
-    qos_profile.reconcile(spark, "none", [])
+    reconcile(spark, "none", [])
     assert spark.state(HALVES[1]) == FACTORY
     assert spark.tree() == []
 
@@ -162,19 +176,28 @@ def test_a_removed_nic_does_not_stop_the_undo(spark):
 def test_a_half_that_refuses_leaves_none_with_the_profile(spark):
     spark.set(HALVES[1], fail=["pfc"])
     with pytest.raises(SparkError, match="taken back on every interface"):
-        qos_profile.reconcile(spark, "roce", HALVES)
+        reconcile(spark, "roce", HALVES)
     assert spark.state(HALVES[0]) == FACTORY
     assert not any("systemd" in path for path in spark.tree())
     spark.set(HALVES[1], fail=[])
-    assert qos_profile.reconcile(spark, "roce", HALVES).changed
+    assert reconcile(spark, "roce", HALVES).changed
     assert states(spark) == [ROCE] * 2
 
 
 def test_what_cannot_be_taken_back_is_named(spark):
-    spark.set(HALVES[1], fail=["pfc"], ignore=["trust"], trust="pcp")
-    with pytest.raises(SparkError, match="The change was"):
-        qos_profile.reconcile(spark, "roce", HALVES)
-    assert spark.state(HALVES[0]) == FACTORY
+    spark.set(HALVES[1], fail=["pfc"])
+    program = spark.program
+
+    def run(argv):
+        if list(argv[1:3]) == ["app", "flush"]:
+            return Completed(1, "", "Attribute write: Invalid argument\n")
+        return program(argv)
+
+    spark.runner = run
+    outcome = qos_port.Outcome()
+    with pytest.raises(SparkError, match=f"The change was not taken back on {', '.join(HALVES)}"):
+        reconcile(spark, "roce", HALVES, outcome)
+    assert outcome.interfaces[HALVES[0]].state.trust == "dscp"
 
 
 @pytest.mark.parametrize(
@@ -189,21 +212,26 @@ def test_every_problem_is_found_before_anything_changes(spark, values, lldpad, s
     for name in HALVES:
         spark.set(name, **values)
     if lldpad:
-        (spark.sim / "lldpad").write_text("")
-    told = qos_profile.reconcile(spark, "roce", HALVES, check_mode=True)
+        spark.start_lldpad()
+    told = qos_port.Outcome()
+    with pytest.raises(SparkError):
+        reconcile(spark, "roce", HALVES, told, check_mode=True)
     assert [problem.where for problem in told.problems] == HALVES
     with pytest.raises(SparkError) as raised:
-        qos_profile.reconcile(spark, "roce", HALVES)
+        reconcile(spark, "roce", HALVES)
     assert all(name in str(raised.value) for name in HALVES)
     assert says in str(raised.value)
     assert spark.tree() == []
 
 
 def test_a_missing_half_is_a_problem(spark):
-    told = qos_profile.reconcile(spark, "roce", [*HALVES, "enp9s0f0np0"], check_mode=True)
+    told = qos_port.Outcome()
+    with pytest.raises(SparkError):
+        reconcile(spark, "roce", [*HALVES, "enp9s0f0np0"], told, check_mode=True)
+    assert bounces(told) == HALVES
     assert [problem.where for problem in told.problems] == ["enp9s0f0np0"]
     with pytest.raises(SparkError, match="no such interface"):
-        qos_profile.reconcile(spark, "roce", [*HALVES, "enp9s0f0np0"])
+        reconcile(spark, "roce", [*HALVES, "enp9s0f0np0"])
     assert states(spark) == [FACTORY] * 2
 
 
@@ -220,22 +248,22 @@ def test_a_run_that_dies_is_completed_by_the_next(spark, monkeypatch, number):
 
         return call
 
-    real = (qos_profile.apply_set, qos_profile.write_state, qos_port.apply, spark.runner)
+    real = (qos_profile.apply_set, qos_profile.write_state, qos_port._set)
     monkeypatch.setattr(qos_profile, "apply_set", mortal(qos_profile.apply_set))
     monkeypatch.setattr(qos_profile, "write_state", mortal(qos_profile.write_state))
-    monkeypatch.setattr(qos_port, "apply", mortal(qos_port.apply))
+    monkeypatch.setattr(qos_port, "_set", mortal(qos_port._set))
     spark.runner = lambda argv: mortal(spark.program)(argv) if argv[0] == "systemctl" else spark.program(argv)
     with contextlib.suppress(KeyboardInterrupt):
-        qos_profile.reconcile(spark, "roce", HALVES)
+        reconcile(spark, "roce", HALVES)
     monkeypatch.setattr(qos_profile, "apply_set", real[0])
     monkeypatch.setattr(qos_profile, "write_state", real[1])
-    monkeypatch.setattr(qos_port, "apply", real[2])
+    monkeypatch.setattr(qos_port, "_set", real[2])
     spark.runner = spark.program
-    qos_profile.reconcile(spark, "roce", HALVES)
+    reconcile(spark, "roce", HALVES)
     assert states(spark) == [ROCE] * 2
     assert all(qos_profile.service_unit(name) in spark.known for name in HALVES)
-    assert not qos_profile.reconcile(spark, "roce", HALVES).changed
-    qos_profile.reconcile(spark, "none", [])
+    assert not reconcile(spark, "roce", HALVES).changed
+    reconcile(spark, "none", [])
     assert states(spark) == [FACTORY] * 2
     assert spark.tree() == []
 
@@ -243,24 +271,22 @@ def test_a_run_that_dies_is_completed_by_the_next(spark, monkeypatch, number):
 def test_systemd_that_does_not_reload_is_told(spark):
     spark.broken = "Connection timed out"
     with pytest.raises(SparkError, match="daemon-reload failed"):
-        qos_profile.reconcile(spark, "roce", HALVES)
+        reconcile(spark, "roce", HALVES)
     spark.broken = ""
-    assert qos_profile.reconcile(spark, "roce", HALVES).changed
+    assert reconcile(spark, "roce", HALVES).changed
     assert spark.reloads == 1
 
 
 def test_waiting_for_the_links(spark):
     spark.plug(HALVES[0], "0")
-    assert qos_profile.wait_for_carrier(spark, HALVES, 5) == {HALVES[0]: False, HALVES[1]: True}
+    outcome = reconcile(spark, "roce", HALVES)
+    qos_port.wait_for_carrier(spark, outcome, 5)
+    assert [outcome.interfaces[name].carrier for name in HALVES] == [False, True]
     assert 5 <= spark.now < 6
     spark.plug(HALVES[0])
-    assert all(qos_profile.wait_for_carrier(spark, HALVES, 5).values())
+    qos_port.wait_for_carrier(spark, outcome, 5)
+    assert all(change.carrier for change in outcome.interfaces.values())
     assert spark.now < 6
-
-
-def test_unknown_profile(spark):
-    with pytest.raises(SparkError, match="no profile 'fcoe'"):
-        qos_profile.reconcile(spark, "fcoe", HALVES)
 
 
 # -- the subcommand
@@ -273,7 +299,7 @@ def apply_at_boot(spark, name):
 def test_the_profile_comes_back_after_a_reboot(spark, capsys):
     assert apply_at_boot(spark, HALVES[0]) == 0
     assert "no QoS profile is wanted" in capsys.readouterr().out
-    qos_profile.reconcile(spark, "roce", HALVES)
+    reconcile(spark, "roce", HALVES)
     spark.reboot()
     assert states(spark) == [FACTORY] * 2
     for name in HALVES:
@@ -282,15 +308,15 @@ def test_the_profile_comes_back_after_a_reboot(spark, capsys):
     assert states(spark) == [ROCE] * 2
     assert apply_at_boot(spark, HALVES[0]) == 0
     assert "changed: nothing" in capsys.readouterr().out
-    assert not qos_profile.reconcile(spark, "roce", HALVES).changed
+    assert not reconcile(spark, "roce", HALVES).changed
     # What there was before is what was recorded before the first change, not what the reboot left.
-    qos_profile.reconcile(spark, "none", [])
+    reconcile(spark, "none", [])
     assert states(spark) == [FACTORY] * 2
 
 
 def test_the_subcommand_names_what_stands_in_the_way(spark, capsys):
-    qos_profile.reconcile(spark, "roce", HALVES)
-    (spark.sim / "lldpad").write_text("")
+    reconcile(spark, "roce", HALVES)
+    spark.start_lldpad()
     assert apply_at_boot(spark, HALVES[0]) == 0  # nothing to change: a warning
     assert "lldpad" in capsys.readouterr().err
     spark.reboot()
@@ -374,19 +400,21 @@ def test_unit_names_are_unambiguous_and_plain(one, other):
 
 
 def test_the_module(spark, monkeypatch):
-    monkeypatch.setattr(qos_profile, "Node", lambda: spark)
-    monkeypatch.setattr(fabric_qos.running_engines, "running", lambda: ["unit x is active"])
-    told, failed = run_module(fabric_qos, {"profile": "roce", "interfaces": HALVES}, check=True)
+    monkeypatch.setattr(mlnx_qos, "Machine", lambda: spark)
+    monkeypatch.setattr(mlnx_qos.running_engines, "running", lambda: ["unit x is active"])
+    told, failed = run_module(mlnx_qos, {"profile": "roce", "interfaces": HALVES}, check=True)
     assert not failed
     assert (told["differs"], told["engines"], told["problems"]) == (True, ["unit x is active"], [])
-    done, _ = run_module(fabric_qos, {"profile": "roce", "interfaces": HALVES, "wait_carrier": 1})
+    done, _ = run_module(mlnx_qos, {"profile": "roce", "interfaces": HALVES, "wait_carrier": 1})
     assert (done["changed"], done["engines"]) == (True, [])
     assert done["interfaces"][HALVES[0]]["carrier"]
-    assert done["interfaces"][HALVES[0]]["bounces"]
+    assert done["interfaces"][HALVES[0]]["link_bounced"]
     spark.set(HALVES[0], dcbx="firmware", pfc=[0] * 8)
-    told, failed = run_module(fabric_qos, {"profile": "roce", "interfaces": HALVES}, check=True)
-    assert not failed
-    assert told["problems"][0]["device"] == HALVES[0]
-    refused, failed = run_module(fabric_qos, {"profile": "roce", "interfaces": HALVES})
-    assert failed
-    assert "firmware controlled" in refused["msg"]
+    for check in (True, False):
+        refused, failed = run_module(mlnx_qos, {"profile": "roce", "interfaces": HALVES}, check=check)
+        assert failed
+        assert [problem["device"] for problem in refused["problems"]] == [HALVES[0]]
+        assert "firmware controlled" in refused["msg"]
+    spark.set(HALVES[0], dcbx="os")
+    back, failed = run_module(mlnx_qos, {"profile": "none"})
+    assert (failed, back["changed"], states(spark)) == (False, True, [FACTORY] * 2)

@@ -62,18 +62,17 @@ def fact(host="spark1", topology="switch", **values):
 
 
 def half(state=None, **values):
-    wanted = {"trust": "dscp", "pfc": GOOD["pfc"]}
-    return {"changes": [], "bounces": False, "carrier": True, "state": state or GOOD, "wanted": wanted, **values}
+    return {"applied": [], "link_bounced": False, "carrier": True, "state": state or GOOD, **values}
 
 
 def node(*, engines=(), problems=(), **values):
     interfaces = {name: half(**values) for name in HALVES}
-    differs = any(entry["changes"] for entry in interfaces.values())
+    differs = any(entry["applied"] for entry in interfaces.values())
     return {"differs": differs, "interfaces": interfaces, "engines": list(engines), "problems": list(problems)}
 
 
 def due(**values):
-    return node(state=FACTORY, changes=["trust", "pfc"], bounces=True, **values)
+    return node(state=FACTORY, applied=["trust", "pfc"], link_bounced=True, **values)
 
 
 FACTS = {"spark1": fact(), "spark2": fact("spark2")}
