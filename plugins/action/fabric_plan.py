@@ -13,6 +13,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, refusal, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS, dump, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import names as fabric_names
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Wishes
@@ -64,6 +65,7 @@ class ActionModule(ActionBase):
             paths=fabric_plan.paths(made.facts),
             hosts_lines=common,
             own_hosts_lines=own,
+            firewall=fabric_firewall.rules(made.facts),
             summary=list(made.summary),
             cable_map=list(made.cable_map),
         )

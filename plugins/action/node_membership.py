@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 SPEC: dict[str, dict[str, Any]] = {
     "phase": {"type": "str", "required": True, "choices": ["request", "compare"]},
     "change": {"type": "str", "required": True, "choices": list(membership.CHANGES)},
-    "look_variable": {"type": "str", "default": "__access_look"},
+    "look_variable": {"type": "str", "default": "spark_peer"},
 }
 REFUSED = "The change of the cluster was refused, and nothing has been changed:"
 

@@ -41,11 +41,6 @@ options:
         only together with the first switching on; afterwards M(sparkmatrix.cluster.firewall_rules) looks after them.
     type: dict
     default: {}
-  hosts_lines:
-    description: Lines of a marked block in C(/etc/hosts).
-    type: list
-    elements: str
-    default: []
   rollback_seconds:
     description: The node takes the change back after this time, in seconds, unless it is confirmed.
     type: float
@@ -122,7 +117,6 @@ def main() -> None:
             "firewall": {"type": "bool", "default": False},
             "ssh_sources": {"type": "list", "elements": "str", "default": []},
             "rules": {"type": "dict", "default": {}},
-            "hosts_lines": {"type": "list", "elements": "str", "default": []},
             "rollback_seconds": {"type": "float", "default": 90},
             "transaction": {"type": "str", "default": ""},
             "elsewhere": {"type": "bool", "default": False},
@@ -154,7 +148,6 @@ def _run(wanted: Mapping[str, Any], machine: Machine, connection: Sequence[str],
             wanted["firewall"],
             wanted["ssh_sources"],
             wanted["rules"],
-            wanted["hosts_lines"],
             connection,
             wanted["rollback_seconds"],
         ),

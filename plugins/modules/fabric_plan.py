@@ -143,6 +143,11 @@ hosts_lines:
   type: list
   elements: str
   sample: [192.168.100.10 spark1-fabric spark1-fabric0, 192.168.101.10 spark1-fabric1]
+firewall:
+  description: Per host, rules that let the other hosts in on its fabric, for M(sparkmatrix.cluster.firewall_rules).
+  returned: success
+  type: dict
+  sample: {spark1: [allow in on enp1s0f0np0 from 192.168.100.11]}
 cable_map:
   description: What each cage is plugged into, one line per cable. Part of the message when the plan is refused.
   returned: success

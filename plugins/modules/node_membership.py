@@ -29,7 +29,7 @@ options:
   look_variable:
     description: Variable of each host that holds the result of M(sparkmatrix.cluster.access_node).
     type: str
-    default: __access_look
+    default: spark_peer
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:

@@ -25,7 +25,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     STATE_DIR,
     File,
@@ -52,7 +51,6 @@ class Wanted:
     firewall: bool = False
     ssh_sources: Sequence[str] = ()
     rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    hosts: Sequence[str] = ()
     connection: Sequence[str] = ()
     rollback_seconds: float = 90.0
 
@@ -112,10 +110,6 @@ class _Access:
     def compare(self) -> Outcome:
         self._compare_sshd()
         self._compare_firewall()
-        text = self.machine.read(etc_hosts.PATH) or ""
-        self.hosts = etc_hosts.with_block(text, self.wanted.hosts, LAYER)
-        if self.hosts != text:
-            self.outcome.note(etc_hosts.PATH, etc_hosts.PATH, text, self.hosts)
         if self.pending and not self.outcome.changes:
             self.outcome.note("an earlier change that was not confirmed", rollback.GUARD.marker, "pending\n", "")
         return self.outcome
@@ -206,10 +200,6 @@ class _Access:
     def apply(self, *, guarded: bool = True) -> Outcome:
         self.compare()
         if not self.outcome.changed:
-            return self.outcome
-        if self.hosts != (self.machine.read(etc_hosts.PATH) or ""):
-            etc_hosts.write(self.machine, self.hosts)
-        if not (self.sshd_change or self.firewall_change or self.pending):
             return self.outcome
         if guarded:
             armed = rollback.arm(

@@ -45,7 +45,7 @@ def wanted(original: str) -> Sequence[str] | None:
 def sudoers(user: str) -> str:
     """/etc/sudoers.d: the exact commands, without wildcards."""
     lines = [", ".join(" ".join(argv[2:]) for argv in ALLOWED.values() if argv[0] == "sudo")]
-    return f"# Managed by sparkmatrix.cluster (role access).\n{user} ALL=(root) NOPASSWD: {lines[0]}\n"
+    return f"# Managed by sparkmatrix.cluster (role peers).\n{user} ALL=(root) NOPASSWD: {lines[0]}\n"
 
 
 def run(_arguments: argparse.Namespace) -> int:

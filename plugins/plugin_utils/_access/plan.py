@@ -11,7 +11,6 @@ file any more after the next run.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,12 +23,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths im
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.names import labels
 
 CONFIG = f"{DIRECTORY}/config"
 CLIENT = "/etc/ssh/ssh_config.d/60-sparkmatrix.conf"
 SUDOERS = "/etc/sudoers.d/sparkmatrix-peer"
-_TITLE = "# Managed by sparkmatrix.cluster (role access). Undo: access_state: absent"
+_TITLE = "# Managed by sparkmatrix.cluster (role peers). Undo: peers_state: absent"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def plan(nodes: Mapping[str, Node], user: str) -> Plan:
             for host in nodes
         },
         hosts_lines={host: _hosts_lines(host, nodes, names) for host in nodes},
-        rules={host: rules(host, nodes) for host in nodes},
+        rules=rules(nodes),
         ignore=list(
             dict.fromkeys(
                 address
@@ -195,32 +195,18 @@ def _hosts_lines(host: str, nodes: Mapping[str, Node], names: Mapping[str, str])
     return [f"{node.address} {names[peer]}" for peer, node in _by_rank(nodes) if peer != host]
 
 
-def rules(host: str, nodes: Mapping[str, Node]) -> dict[str, list[str]]:
-    """What each layer lets in on ``host``: peers by address, and nobody else."""
-    here = nodes[host]
-    fabric: list[str] = []
-    ray: list[str] = []
-    for peer, there in _by_rank(nodes):
-        if peer == host:
-            continue
-        cluster = there.fact.cluster_address if there.fact else there.address
-        ray += [ufw.peer_rule(address) for address in dict.fromkeys([there.address, cluster])]
-        if here.fact and there.fact:
-            fabric += _fabric_rules(here.fact, there.fact)
-    # Ranks open ports of their own choosing to each other, with Ray and without it.
-    peers = list(dict.fromkeys(ray))
-    return {"fabric": list(dict.fromkeys(fabric)), "ray": peers, "engine": list(peers)}
-
-
-def _fabric_rules(here: FabricFact, there: FabricFact) -> list[str]:
-    """On the interface that shares the subnet with the peer's address; where none does (rings), on every one: its
-    packets come over whichever neighbour relays them."""
-    found = []
-    for rail in there.rails:
-        shared = [own for own in here.rails if _subnet(own.address, own.prefix) == _subnet(rail.address, rail.prefix)]
-        found += [ufw.peer_rule(rail.address, own.netdev) for own in shared or here.rails]
+def rules(nodes: Mapping[str, Node]) -> dict[str, dict[str, list[str]]]:
+    """What each layer lets in on each host: peers by address, and nobody else."""
+    ordered = _by_rank(nodes)
+    fabric = fabric_firewall.rules({host: node.fact for host, node in ordered if node.fact})
+    found = {}
+    for host in nodes:
+        peers: list[str] = []
+        for peer, there in ordered:
+            if peer != host:
+                cluster = there.fact.cluster_address if there.fact else there.address
+                peers += [ufw.peer_rule(address) for address in (there.address, cluster)]
+        # Ranks open ports of their own choosing to each other, with Ray and without it.
+        peers = list(dict.fromkeys(peers))
+        found[host] = {"fabric": fabric.get(host, []), "ray": peers, "engine": list(peers)}
     return found
-
-
-def _subnet(address: str, prefix: int) -> str:
-    return str(ipaddress.ip_network(f"{address}/{prefix}", strict=False))

@@ -20,6 +20,7 @@ ROLES = Path(__file__).resolve().parents[3] / "roles"
 # Layers that read the variables of a role. A run looks only at variables that one of its layers reads.
 ROLE_LAYERS: Mapping[str, frozenset[str]] = {
     "access": frozenset({"access", "fabric", "ray", "engine", "gateway"}),
+    "peers": frozenset({"access", "fabric", "ray", "engine"}),
     "os_stabilization": frozenset({"os_stabilization"}),
     "os_update": frozenset({"os_stabilization"}),
     "fabric": frozenset({"fabric"}),
@@ -73,6 +74,8 @@ SHARED: tuple[Variable, ...] = (
         description="User that Ray and the engine run as; made where it does not exist",
     ),
     Variable("spark_service_group", "spark", default="sparkmatrix", description="Primary group of spark_service_user"),
+    Variable("spark_peer", "spark", "dict", description="What the node says about its ssh, set by the role peers"),
+    Variable("spark_peers", "spark", "dict", description="Plan of ssh, names and rules, set by the role peers"),
     Variable("spark_fabric", "spark", "dict", description="The fabric fact, set by the role fabric"),
     Variable("spark_plan", "spark", "dict", description="The engine plan of the node, set by the plan layer"),
     Variable(

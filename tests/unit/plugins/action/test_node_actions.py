@@ -225,13 +225,13 @@ def test_membership_hands_the_variables_of_the_group_to_who_leaves():
 def test_membership_compares_what_was_read():
     look = {"host_keys": ["ssh-ed25519 A"], "known_hosts": "a,a.local ssh-ed25519 A\nc,c.local ssh-ed25519 C\n"}
     hosts = {
-        "a": {"spark_rank": 0, "__access_look": look},
-        "b": {"spark_rank": 1, "__access_look": {"host_keys": ["ssh-ed25519 B"]}},
+        "a": {"spark_rank": 0, "spark_peer": look},
+        "b": {"spark_rank": 1, "spark_peer": {"host_keys": ["ssh-ed25519 B"]}},
     }
     result = membership(hosts, phase="compare", change="add")
     assert (result["joins"], result["departed"], result["replaced"]) == (["b"], ["c"], [])
     assert "c: the nodes still know it" in result["warnings"][0]
-    hosts["a"]["__access_look"] = {**look, "fact": {"host": "a", "rank": 4}}
+    hosts["a"]["spark_peer"] = {**look, "fact": {"host": "a", "rank": 4}}
     refused = membership(hosts, phase="compare", change="add")
     assert refused["failed"] and "it was set up with spark_rank 4" in refused["msg"]
 

@@ -108,13 +108,13 @@ def test_rules_in_a_ring_let_relayed_packets_in_on_either_side() -> None:
     nodes = cluster(*RING)
     here, opposite = nodes["spark1"].fact, nodes["spark3"].fact
     assert here is not None and opposite is not None
-    rules = ap.rules("spark1", nodes)["fabric"]
+    rules = ap.rules(nodes)["spark1"]["fabric"]
     for address in (rail.address for rail in opposite.rails):
         assert {f"allow in on {rail.netdev} from {address}" for rail in here.rails} <= set(rules)
 
 
 def test_without_a_fabric_ray_is_let_in_over_management() -> None:
-    made = ap.rules("spark1", {"spark1": node(0), "spark2": node(1)})
+    made = ap.rules({"spark1": node(0), "spark2": node(1)})["spark1"]
     assert made == {"fabric": [], "ray": ["allow from 10.0.0.2"], "engine": ["allow from 10.0.0.2"]}
 
 

@@ -76,7 +76,7 @@ def test_the_shipped_roles_are_documented():
 
 def test_prefixes():
     assert v.prefixes(frozenset()) == ("preflight_", "spark_")
-    assert v.prefixes(frozenset({"fabric"})) == ("preflight_", "spark_", "access_", "fabric_")
+    assert v.prefixes(frozenset({"fabric"})) == ("preflight_", "spark_", "access_", "peers_", "fabric_")
     assert "engine_" in v.prefixes(frozenset({"plan"}))
 
 
