@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
     SparkError,
@@ -56,7 +57,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "environment": {"type": "dict", "default": {}},
     "requirements": {"type": "list", "elements": "str", "default": []},
     "venv_path": {"type": "path", "default": "/opt/sparkmatrix/engine"},
-    "home": {"type": "path", "default": "/var/lib/sparkmatrix/home"},
+    "home": {"type": "path", "default": paths.HOME},
     "hf_home": {"type": "path", "default": "/opt/sparkmatrix/models/huggingface"},
     "ray": {
         "type": "dict",

@@ -204,6 +204,7 @@ firewall:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
@@ -217,7 +218,7 @@ def main() -> None:
         "host": {"type": "str", "default": "127.0.0.1"},
         "port": {"type": "int", "default": 8000},
         "key": {"type": "bool", "default": True, "no_log": False},
-        "key_file": {"type": "path", "default": nginx.ENGINE_KEY, "no_log": False},
+        "key_file": {"type": "path", "default": paths.ENGINE_KEY, "no_log": False},
         "task": {"type": "str", "choices": ["generate", "embed", "rank"], "default": "generate"},
     }
     module = AnsibleModule(

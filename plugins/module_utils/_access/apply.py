@@ -22,22 +22,23 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback, ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd as access_sshd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
-    STATE_DIR,
     File,
     State,
     apply_set,
     drop_state,
+    manifest_path,
     put_state,
     read_state,
     remove_set,
     write_state,
 )
 
-MEMORY = "/var/lib/sparkmatrix/access-ufw.json"
+MEMORY = f"{paths.STATE}/access-ufw.json"
 LAYER = "access"
 
 
@@ -205,7 +206,7 @@ class _Access:
             armed = rollback.arm(
                 self.machine,
                 self.wanted.rollback_seconds,
-                [access_sshd.FILE, f"{STATE_DIR}/{access_sshd.SET}.json", MEMORY, *ufw.FILES],
+                [access_sshd.FILE, manifest_path(access_sshd.SET), MEMORY, *ufw.FILES],
                 active=self.have.active,
                 firewall=self.firewall_change,
                 connection=self.wanted.connection,

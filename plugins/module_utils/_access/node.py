@@ -21,13 +21,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import fail2ban, sshd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as managed_settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import ssh_connection
 
-DIRECTORY = "/etc/sparkmatrix/ssh"
+DIRECTORY = paths.SSH
 KEY = f"{DIRECTORY}/id_ed25519"
 KNOWN_HOSTS = f"{DIRECTORY}/known_hosts"
 _REMEDY = "Install openssh-client"
@@ -60,7 +61,7 @@ def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool 
         fact=_fact(machine),
         account=_exists(user),
         known_hosts=machine.read(KNOWN_HOSTS) or "",
-        jail=machine.read(f"{managed_settings.STATE_DIR}/{fail2ban.SETTINGS}.json") is not None,
+        jail=machine.exists(managed_settings.record_path(fail2ban.SETTINGS)),
     )
     found.public_key = "" if rotate and not check_mode else public_key(machine)
     if rotate or not found.public_key:

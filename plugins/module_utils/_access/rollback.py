@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import rollback
@@ -35,7 +36,7 @@ GUARD = rollback.Guard(
     Pending,
     what=WHAT,
     role="access",
-    marker="/var/lib/sparkmatrix/pending/access.json",
+    marker=f"{paths.STATE}/pending/access.json",
     unit="sparkmatrix-access-restore",
     command="access-restore",
     before="network-pre.target ufw.service ssh.service ssh.socket",

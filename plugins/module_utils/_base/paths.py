@@ -2,7 +2,9 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where things are on a node. What only one module uses is named there, below one of the directories."""
+"""Where things are on a node: what several rooms, or a role's variables, name. The rest stands in its own module, below
+one of the directories.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ UNITS = "/etc/systemd/system"
 NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 ENGINE = f"{ETC}/engine.json"  # what the keeper is told; those of other services: engine-<name>.json
 ENGINE_KEY = f"{ETC}/engine-key.env"
+FABRIC_BANDWIDTH = f"{STATE}/fabric-bandwidth.json"  # what was measured
+GATEWAY = f"{ETC}/gateway"
 HOME = f"{STATE}/home"  # of the user whom the engine runs as
+KEEPER = f"{STATE}/keeper"  # what the keepers remember
 MPI_TOKEN = f"{ETC}/mpi.token"
 RAY_TOKEN = f"{ETC}/ray.token"
 RAY_SESSIONS = f"{HOME}/ray"

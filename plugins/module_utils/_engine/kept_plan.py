@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
-DIRECTORY = "/var/lib/sparkmatrix/plan"
+DIRECTORY = f"{paths.STATE}/plan"
 NAMES = ("current", "previous")
 # Ids of the container images by name, as they were when the plan served. A name may mean another image tomorrow.
 IMAGES = "image_ids"

@@ -26,11 +26,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 
 HELP = "start the ranks of an MPI job in their containers"
-SHARED = "/etc/sparkmatrix/mpi.token"
 DAEMON = "orted"  # of Open MPI 4
 MOST = 16384  # bytes of an order; one for four nodes has about 700
 PATIENCE_S = 10.0  # for all that whoever connects says
@@ -40,7 +40,7 @@ ALIVE_S = (10, 5, 3)  # a peer that is silent for so long is asked, how often, a
 _REMEDY = "See there: journalctl -u 'sparkmatrix-engine*'"
 
 
-def shared(path: str = SHARED) -> bytes:
+def shared(path: str = paths.MPI_TOKEN) -> bytes:
     try:
         with open(path, encoding="ascii") as file:
             found = managed_secret.parse(file.read())

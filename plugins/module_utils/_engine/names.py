@@ -15,11 +15,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-DIRECTORY = "/etc/sparkmatrix"
-UNITS = "/etc/systemd/system"
-KEY = f"{DIRECTORY}/engine-key.env"
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+
 RAY_UNIT = "sparkmatrix-ray.service"
-NOT_CARRIED = f"{DIRECTORY}/vllm/ray_non_carry_over_env_vars.json"
+NOT_CARRIED = f"{paths.ETC}/vllm/ray_non_carry_over_env_vars.json"
 LOGIN = "/etc/profile.d/sparkmatrix-engine.sh"
 NAME = re.compile(r"^[a-z][a-z0-9-]{0,31}$")
 UNIT = re.compile(r"^sparkmatrix-(engine|keeper)(?:-([a-z][a-z0-9-]{0,31}))?\.service$")
@@ -76,16 +75,16 @@ class Names:
     @property
     def description(self) -> str:
         """Read by ``sparkmatrix-node probe``, ``rank`` and ``keep``."""
-        return f"{DIRECTORY}/engine{self.suffix}.json"
+        return f"{paths.ETC}/engine{self.suffix}.json"
 
     @property
     def environment(self) -> str:
-        return f"{DIRECTORY}/engine{self.suffix}.env"
+        return f"{paths.ETC}/engine{self.suffix}.env"
 
     @property
     def kept(self) -> str:
         """Where its keeper leaves its state and its history."""
-        return f"/var/lib/sparkmatrix/keeper/{self.instance}".rstrip("/")
+        return f"{paths.KEEPER}/{self.instance}".rstrip("/")
 
 
 def of_entry(text: str) -> str:
@@ -106,7 +105,7 @@ def instance_of(unit: str) -> str:
 
 def instances(root: str = "/") -> list[str]:
     """Of the services that have a description on this node; empty for the one that is alone."""
-    names = [path.name for path in (Path(root) / DIRECTORY.lstrip("/")).glob("engine*.json")]
+    names = [path.name for path in (Path(root) / paths.ETC.lstrip("/")).glob("engine*.json")]
     return sorted(match.group(1) or "" for match in map(_DESCRIPTION.match, names) if match)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -31,7 +31,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import memory_watchdog
 
-CONFIG = "/etc/sparkmatrix/engine.json"
 WATCH_S = 2.0  # between two reports of rank-watch
 # A rank that is killed has no request to finish: what it does not end by itself in this time is killed.
 KILL_GRACE_S = 5.0
@@ -66,10 +65,10 @@ def config(root: str = "/") -> str:
             continue
         if isinstance(document, dict) and document.get("nodes", 1) > 1:
             return path
-    return CONFIG
+    return paths.ENGINE
 
 
-def read(path: str = CONFIG) -> Ranks:
+def read(path: str = paths.ENGINE) -> Ranks:
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         return parse(document)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -49,7 +50,7 @@ def found(kind: str, runner: Runner = run_command, root: str = "/") -> list[str]
 
 
 def installed(kind: str, root: str = "/") -> list[str]:
-    there = (Path(root) / engine_names.UNITS.lstrip("/")).glob(f"sparkmatrix-{kind}*.service")
+    there = (Path(root) / paths.UNITS.lstrip("/")).glob(f"sparkmatrix-{kind}*.service")
     return sorted(path.name for path in there if _kind(path.name) == kind)
 
 

@@ -55,11 +55,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
-    STATE_DIR,
     File,
     Result,
     State,
     apply_set,
+    known,
+    manifest_path,
     originals,
     put_state,
     remove_set,
@@ -339,7 +340,7 @@ class _Apply:
 
     def _apply_files(self, files: Sequence[File], *, check_mode: bool) -> Result:
         # Without files the set is given back; it is left alone if it never was there.
-        if not files and self.machine.read(f"{STATE_DIR}/{SET}.json") is None:
+        if not files and not known(SET, root=self.machine.root):
             return Result()
         return apply_set(SET, files, check_mode=check_mode, root=self.machine.root)
 
@@ -548,7 +549,7 @@ class _Apply:
 
     def _arm(self, files: Sequence[File], after: Memory, leaving: Sequence[str]) -> None:
         held = [path for name in (SET, FACT_SET) for path in originals(name, root=self.machine.root)]
-        manifests = [f"{STATE_DIR}/{name}.json" for name in (SET, FACT_SET)]
+        manifests = [manifest_path(name) for name in (SET, FACT_SET)]
         ours = [FACT_PATH, MEMORY, *(item.path for item in files)]
         paths = dict.fromkeys([*held, *ours, *manifests])
         states = {}
@@ -629,7 +630,7 @@ class _Apply:
             memory.networkd_started or self.memory.networkd_started,
             memory.backend,
         )
-        if self.memory.interfaces and self.machine.read(f"{STATE_DIR}/{SET}.json") is None:
+        if self.memory.interfaces and not known(SET, root=self.machine.root):
             # The manifest was lost, and what we wrote would now count as the original. These paths are nobody else's.
             own = [item.path for item in forward.files()]
             for path in (fabric_netplan.FILE, SYSCTL_FILE, *own, MEMORY):

@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, paths, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, TIMED_OUT, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 TOOL = "ib_write_bw"
 PACKAGE = "perftest"
-RECORD = "/var/lib/sparkmatrix/fabric-bandwidth.json"
+RECORD = paths.FABRIC_BANDWIDTH
 VERBS = "/dev/infiniband/uverbs*"
 SIZE = 65536  # bytes; on some GB10 larger writes fail (perftest issue 394)
 QUEUE_PAIRS = 4  # one alone does not always fill a half

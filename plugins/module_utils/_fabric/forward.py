@@ -26,9 +26,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
 HELP = "let fabric traffic of other nodes pass, as the fabric fact says"
 COMMENT = "sparkmatrix:fabric"
 NO_PROGRAM = 127
-_UNITS = "/etc/systemd/system"
 _NAME = "sparkmatrix-fabric-forward.service"
-UNIT = f"{_UNITS}/{_NAME}"
+UNIT = f"{paths.UNITS}/{_NAME}"
 
 _TEXT = f"""\
 # Written by the role fabric of sparkmatrix.cluster.
@@ -49,7 +48,7 @@ def files() -> list[File]:
     """The unit, enabled."""
     return [
         File(UNIT, content=_TEXT.encode()),
-        File(f"{_UNITS}/multi-user.target.wants/{_NAME}", link_to=UNIT),
+        File(f"{paths.UNITS}/multi-user.target.wants/{_NAME}", link_to=UNIT),
     ]
 
 

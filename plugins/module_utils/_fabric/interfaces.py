@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
-MEMORY = "/var/lib/sparkmatrix/fabric.json"
+MEMORY = f"{paths.STATE}/fabric.json"
 LOCK = "/run/lock/sparkmatrix-fabric.lock"
 WHAT = "the fabric"  # what is locked, for messages
 

@@ -11,7 +11,6 @@ not come up is taken back.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import shutil
@@ -22,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
@@ -44,7 +45,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight imp
 
 WHAT = "the door"
 LOCK = "/run/lock/sparkmatrix-gateway.lock"
-UNITS = "/etc/systemd/system"
 # The certificate that nginx reads: a copy, made at each start and reload.
 LOADED = f"{RUN}/tls.crt"
 RELOAD_TIMEOUT_S = 15.0
@@ -137,7 +137,9 @@ class _Gateway:
             keys=sorted(keys),
         )
         told = managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
-        unit = next(str(item.content, "utf-8") for item in files if item.path == f"{UNITS}/{UNIT}" and item.content)
+        unit = next(
+            str(item.content, "utf-8") for item in files if item.path == f"{paths.UNITS}/{UNIT}" and item.content
+        )
         outcome.action = self._due(wanted, nginx.unit_mark(unit))
         outcome.diff, outcome.changed = told.diff, told.changed or outcome.action != "none"
         if outcome.changed and not self.check_mode:
@@ -220,7 +222,7 @@ class _Gateway:
         files = [
             self._own(f"{ETC}/keys.conf", nginx.keys_conf(keys)),
             *(self._own(one.key_conf, nginx.engine_key_conf(self._engine_key(one))) for one in door.engines),
-            File(f"{UNITS}/{UNIT}", nginx.unit_text(door).encode()),
+            File(f"{paths.UNITS}/{UNIT}", nginx.unit_text(door).encode()),
             File(nginx.DESCRIPTION, nginx.description(door, listeners).encode()),
         ]
         files += [
@@ -228,7 +230,7 @@ class _Gateway:
             for name, key in keys.items()
             if key
         ]
-        files += [File(f"{UNITS}/{name}", text.encode()) for name, text in nginx.watch_units(door).items()]
+        files += [File(f"{paths.UNITS}/{name}", text.encode()) for name, text in nginx.watch_units(door).items()]
         if door.routed:
             files.append(self._own(nginx.ROUTE, nginx.route_js(door), 0o640))
         if door.tls == "own_ca":
@@ -237,11 +239,11 @@ class _Gateway:
 
     def _hash(self, files: Sequence[File], listeners: Sequence[Listener]) -> str:
         """Changes with everything that nginx reads. Certificates of others are compared as files."""
-        digest = hashlib.sha256(nginx.nginx_conf(self.door, listeners, "").encode())
+        parts = [nginx.nginx_conf(self.door, listeners, "")]
         for item in sorted(files, key=lambda one: one.path):
             if item.path.startswith((f"{ETC}/keys.conf", f"{ETC}/engine", f"{ETC}/route", f"{ETC}/tls/")):
-                digest.update(item.path.encode() + b"\0" + (item.content or b"") + b"\0")
-        return digest.hexdigest()[:12]
+                parts += [item.path, (item.content or b"").decode()]
+        return config_hash(*parts)
 
     # -- certificates of our own authority
 

@@ -11,7 +11,6 @@ One engine gets every request as it is; several are told apart by the model in t
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import json
 import re
@@ -19,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, sentence
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import route
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
@@ -28,12 +29,11 @@ UNIT = "sparkmatrix-gateway.service"
 WATCH = "sparkmatrix-gateway-certificate"
 USER = "sparkmatrix-gateway"
 NGINX = "/usr/sbin/nginx"
-ETC = "/etc/sparkmatrix/gateway"
+ETC = paths.GATEWAY
 RUN = "/run/sparkmatrix-gateway"
-DESCRIPTION = "/etc/sparkmatrix/gateway.json"
+DESCRIPTION = f"{paths.ETC}/gateway.json"
 ROUTE = f"{ETC}/route.js"
 NJS = "/usr/lib/nginx/modules/ngx_http_js_module.so"
-ENGINE_KEY = "/etc/sparkmatrix/engine-key.env"
 STATUS_SOCKET = f"{RUN}/status.sock"
 # The client that the cluster's own probes are; not limited, so that a busy door is no dead door.
 PROBE = "probe"
@@ -72,7 +72,7 @@ class Engine:
     model: str
     host: str = "127.0.0.1"
     port: int = 8000
-    key_file: str = ENGINE_KEY
+    key_file: str = paths.ENGINE_KEY
     task: str = "generate"  # what the cluster's own probe asks for
 
     @property
@@ -690,7 +690,7 @@ def route_js(door: Door) -> str:
 def unit_text(door: Door) -> str:
     """The unit. Its hash is an argument of nginx, whose title keeps it: so the process tells what it was started as."""
     text = _unit(door)
-    mark = hashlib.sha256(text.encode()).hexdigest()[:12]
+    mark = config_hash(text)
     return text.replace("@MARK@", mark)
 
 

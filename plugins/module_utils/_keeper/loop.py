@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -612,7 +613,7 @@ def _ray(config: Mapping[str, Any]) -> str:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="only see whether the other nodes let this one in")
-    parser.add_argument("--config", default=engine_rank.CONFIG, help=argparse.SUPPRESS)
+    parser.add_argument("--config", default=paths.ENGINE, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S, Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import STOPPING_S
 
-SSH_CONFIG = "/etc/sparkmatrix/ssh/config"
+SSH_CONFIG = f"{paths.SSH}/config"
 FRESH_S = 3 * WATCH_S + 1.0  # three reports missed
 RETRY_S = 2.0
 ACT_S = STOPPING_S  # stopping has to wait for a unit's own time limit

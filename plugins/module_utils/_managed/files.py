@@ -37,9 +37,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
-STATE_DIR = "/var/lib/sparkmatrix/managed"
+STORE = f"{paths.STATE}/managed"
 SCHEMA_VERSION = 1
 HIDDEN = "(secret, not shown)"
 TEMP_SUFFIX = ".sparkmatrix-new"
@@ -194,17 +195,6 @@ def apply_set(
     return _Set(name, root, check_mode, originals or {}).run(files)
 
 
-def read_path(path: str, *, root: str = "/") -> State:
-    """What is at ``path`` now."""
-    return _Disk(root).read(path)
-
-
-def original(name: str, path: str, *, root: str = "/") -> State | None:
-    """What the set ``name`` would bring back at ``path``; ``None`` when it does not hold the path."""
-    entry = _Set(name, root, check_mode=True)._load(name).files.get(path)
-    return entry.original if entry else None
-
-
 def remove_set(name: str, *, check_mode: bool = False, root: str = "/") -> Result:
     """Bring back every original of the set and forget it. A set that does not exist is nothing to do."""
     return apply_set(name, (), check_mode=check_mode, root=root)
@@ -241,14 +231,24 @@ def put_state(path: str, state: State, *, root: str = "/") -> None:
     if disk.read(path) == state:
         return
     for parent in parents(path) if state.kind != "absent" else ():
-        _make_directory(disk.real(parent), parent, 0o700 if parent == STATE_DIR else 0o755)
+        _make_directory(disk.real(parent), parent, 0o700 if parent == STORE else 0o755)
     disk.put(path, state)
+
+
+def manifest_path(name: str) -> str:
+    """Where the manifest of a set is; for those who snapshot it. What is in it is read here only."""
+    return f"{STORE}/{name}.json"
+
+
+def known(name: str, *, root: str = "/") -> bool:
+    """Whether the set holds anything on this node."""
+    return _Disk(root).read(manifest_path(name)).kind != "absent"
 
 
 def originals(name: str, *, root: str = "/") -> dict[str, State]:
     """What was at each path of the set before the set replaced it."""
-    manifest = _Set(name, root, True)._load(name)
-    return {path: entry.original for path, entry in manifest.files.items()}
+    held = _Set(name, root, True)._load(name).files
+    return {path: entry.original for path, entry in held.items()}
 
 
 def names(*, root: str = "/") -> list[str]:
@@ -400,10 +400,10 @@ class _Set:
     # -- reading
 
     def run(self, files: Sequence[File]) -> Result:
-        if not files and not os.path.lexists(self.disk.real(STATE_DIR)):
+        if not files and not os.path.lexists(self.disk.real(STORE)):
             if not self.check_mode:
                 with contextlib.suppress(OSError):  # a removal that was cut off between the two directories
-                    os.rmdir(os.path.dirname(self.disk.real(STATE_DIR)))
+                    os.rmdir(os.path.dirname(self.disk.real(STORE)))
             return self.result
         with self._lock():
             return self._run(files)
@@ -459,20 +459,17 @@ class _Set:
             self._store(final)
         return self.result
 
-    def _manifest_path(self, name: str) -> str:
-        return f"{STATE_DIR}/{name}.json"
-
     def _other_names(self) -> list[str]:
         try:
-            with _refusals("read", STATE_DIR):
-                names = os.listdir(self.disk.real(STATE_DIR))
+            with _refusals("read", STORE):
+                names = os.listdir(self.disk.real(STORE))
         except FileNotFoundError:
             return []
         found = sorted(name[:-5] for name in names if name.endswith(".json") and not name.startswith("."))
         return [name for name in found if name != self.name]
 
     def _load(self, name: str) -> _Manifest:
-        path = self._manifest_path(name)
+        path = manifest_path(name)
         state = self.disk.read(path)
         if state.kind != "file":
             return _Manifest(name)
@@ -556,14 +553,14 @@ class _Set:
 
     def _store(self, manifest: _Manifest) -> None:
         state = State("file", content=manifest.dump(), mode=0o600, uid=os.geteuid(), gid=os.getegid())
-        self.disk.put(self._manifest_path(manifest.name), state)
+        self.disk.put(manifest_path(manifest.name), state)
 
     def _drop_manifest(self) -> None:
-        path = self._manifest_path(self.name)
+        path = manifest_path(self.name)
         self.disk.forget_temp(path)
         if os.path.lexists(self.disk.real(path)):
             self.disk.put(path, State())
-        for directory in (STATE_DIR, os.path.dirname(STATE_DIR)):
+        for directory in (STORE, os.path.dirname(STORE)):
             self.disk.remove_directory(directory)
 
     @contextlib.contextmanager
@@ -572,12 +569,12 @@ class _Set:
         if self.check_mode:
             yield
             return
-        real = self.disk.real(STATE_DIR)
+        real = self.disk.real(STORE)
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         while True:
-            for parent in parents(STATE_DIR):
+            for parent in parents(STORE):
                 _make_directory(self.disk.real(parent), parent, 0o755)
-            _make_directory(real, STATE_DIR, 0o700)
+            _make_directory(real, STORE, 0o700)
             try:
                 handle = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except FileNotFoundError:  # another run removed it just now
@@ -591,7 +588,7 @@ class _Set:
                     os.close(handle)
                     raise SparkError(
                         f"another run has been changing files on this node for {LOCK_TIMEOUT_S:.0f} s",
-                        STATE_DIR,
+                        STORE,
                         "Wait for it to end, then run again",
                     ) from None
                 time.sleep(0.1)

@@ -36,12 +36,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
-STATE_DIR = "/var/lib/sparkmatrix/settings"
+STORE = f"{paths.STATE}/settings"
 SCHEMA_VERSION = 1
 INFINITY = "infinity"
 
@@ -120,13 +120,17 @@ def _size(text: str) -> str:
     return str(int(match.group(1)) * _SIZES[match.group(2)])
 
 
+def record_path(name: str) -> str:
+    return f"{STORE}/{name}.json"
+
+
 class Settings:
     """One named group of settings. ``root`` and ``runner`` are replaced by tests."""
 
     def __init__(self, name: str, *, check_mode: bool = False, runner: Runner = run, root: str = "/") -> None:
         if not _NAME.match(name):
             raise SparkError(f"{name!r} is no name for settings", "", "Use lower-case letters, digits, '_' and '-'")
-        self.path = f"{STATE_DIR}/{name}.json"
+        self.path = record_path(name)
         self.check_mode = check_mode
         self.runner = runner
         self.root = root

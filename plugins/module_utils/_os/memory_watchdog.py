@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -33,7 +33,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
 
 MIB = 2**20
 HELP = "stop the engine before the machine runs out of memory"
-REASON = "/var/lib/sparkmatrix/watchdog/reason.json"
+REASON = f"{paths.STATE}/watchdog/reason.json"
 POLL_S = 1.0
 # Above this share of time in which no task at all ran because all waited for memory, a machine is no longer usable:
 # systemd-oomd acts at 60 % of one slice, and ssh logins time out well before.

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
@@ -41,7 +42,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.topics imp
     DOCKER_CONFIG,
     RELOAD,
     RESTARTS,
-    UNIT_DIR,
     WATCHDOG_UNIT,
     Part,
 )
@@ -172,7 +172,7 @@ class Stabilization:
         if self.check_mode:
             return
         pending = list(record.pending)
-        if any(path.startswith(UNIT_DIR) for path in preview.changed_paths):
+        if any(path.startswith(paths.UNITS) for path in preview.changed_paths):
             pending.append(RELOAD)
         for path in preview.changed_paths:
             unit = RESTARTS.get(path, "")
@@ -194,7 +194,7 @@ class Stabilization:
         ours = record.merged.get(DOCKER_CONFIG, {})
         if not part.merged and not ours:
             return [], {}, {}
-        now = managed_files.read_path(DOCKER_CONFIG, root=self.node.root)
+        now = managed_files.read_state(DOCKER_CONFIG, root=self.node.root)
         if now.kind == "link":
             part.warn(
                 "it is a link, so it is left alone",
@@ -205,7 +205,7 @@ class Stabilization:
         current = json_merge.load(machine.docker_config, DOCKER_CONFIG)
         base = json_merge.take(current, ours)
         originals: dict[str, State] = {}
-        original = managed_files.original(NAME, DOCKER_CONFIG, root=self.node.root)
+        original = managed_files.originals(NAME, root=self.node.root).get(DOCKER_CONFIG)
         if original is not None and json_merge.load(original.content or None, DOCKER_CONFIG) != base:
             # Somebody else has edited the file since.
             state = replace(now, content=json_merge.dump(base))

@@ -27,7 +27,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.options im
 
 GIB = 2**30
 MIB = 2**20
-UNIT_DIR = "/etc/systemd/system"
 DOCKER_CONFIG = "/etc/docker/daemon.json"
 SYSCTL_FILE = "/etc/sysctl.d/zz-sparkmatrix.conf"
 WATCHDOG_UNIT = "sparkmatrix-memory-watchdog.service"
@@ -123,7 +122,7 @@ class Topic:
 def headless(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     # The path that systemctl set-default writes: links are compared as text.
-    part.link(f"{UNIT_DIR}/default.target", "/usr/lib/systemd/system/multi-user.target")
+    part.link(f"{paths.UNITS}/default.target", "/usr/lib/systemd/system/multi-user.target")
     manager = machine.unit("display-manager.service")
     people = [session for session in machine.sessions if session.graphical]
     stop = options.headless_when == "now" or (options.headless_when == "idle" and not people)
@@ -165,7 +164,7 @@ def swap(options: Options, machine: Reading, before: Record) -> Part:
             "swap",
         )
     for unit in machine.swap_units:
-        part.link(f"{UNIT_DIR}/{unit}", "/dev/null")
+        part.link(f"{paths.UNITS}/{unit}", "/dev/null")
     return part
 
 
@@ -283,9 +282,9 @@ def memory_min(options: Options, machine: Reading, before: Record) -> Part:
         if name == WATCHDOG_UNIT:
             continue  # its own unit file says it
         section = "Slice" if name.endswith(".slice") else "Service"
-        part.text(f"{UNIT_DIR}/{name}.d/{DROP_IN}", f"[{section}]\nMemoryMin={size}\n")
+        part.text(f"{paths.UNITS}/{name}.d/{DROP_IN}", f"[{section}]\nMemoryMin={size}\n")
     if "system-ssh.slice" in leaves:
-        part.text(f"{UNIT_DIR}/ssh@.service.d/{DROP_IN}", f"[Service]\nMemoryMin={leaves['ssh.service']}\n")
+        part.text(f"{paths.UNITS}/ssh@.service.d/{DROP_IN}", f"[Service]\nMemoryMin={leaves['ssh.service']}\n")
     part.protect = total
     if not machine.memory_controller:
         part.warn(
@@ -353,7 +352,7 @@ WantedBy=multi-user.target
 """
     part.watchdog_hash = config_hash(text)
     marked = text.replace("Type=exec\n", f"Type=exec\nEnvironment=SPARKMATRIX_CONFIG_HASH={part.watchdog_hash}\n")
-    part.text(f"{UNIT_DIR}/{WATCHDOG_UNIT}", marked)
+    part.text(f"{paths.UNITS}/{WATCHDOG_UNIT}", marked)
     return part
 
 
@@ -413,7 +412,7 @@ def upgrades(options: Options, machine: Reading, before: Record) -> Part:
 def power(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     for target in SLEEP_TARGETS:
-        part.link(f"{UNIT_DIR}/{target}", "/dev/null")
+        part.link(f"{paths.UNITS}/{target}", "/dev/null")
     persistence = machine.unit("nvidia-persistenced.service")
     if (machine.nvidia_driver or persistence.exists) and not persistence.alive:
         part.warn(

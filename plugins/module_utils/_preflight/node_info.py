@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, search_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -488,7 +488,7 @@ def managed(machine: Machine) -> list[str]:
 
 def engine_units(machine: Machine) -> list[str]:
     """Units of services of the engine, and of their keepers, that are installed."""
-    return [name for name in machine.names(engine_names.UNITS) if engine_names.UNIT.match(name)]
+    return [name for name in machine.names(paths.UNITS) if engine_names.UNIT.match(name)]
 
 
 def netplan_files(machine: Machine) -> list[str]:

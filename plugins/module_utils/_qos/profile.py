@@ -46,9 +46,8 @@ PROFILES: Mapping[str, qos_state.Wanted] = {
     )
 }
 SET = "fabric_qos"
-WANTED = "/etc/sparkmatrix/qos.json"
-RECORD = "/var/lib/sparkmatrix/fabric_qos.json"
-UNIT_DIR = "/etc/systemd/system"
+WANTED = f"{paths.ETC}/qos.json"
+RECORD = f"{paths.STATE}/fabric_qos.json"
 UNIT = "sparkmatrix-qos@.service"
 SCHEMA_VERSION = 1
 
@@ -114,15 +113,15 @@ def service_unit(interface: str) -> str:
 
 
 def wants_link(interface: str) -> str:
-    return f"{UNIT_DIR}/{device_unit(interface)}.wants/{service_unit(interface)}"
+    return f"{paths.UNITS}/{device_unit(interface)}.wants/{service_unit(interface)}"
 
 
 def files(profile: str, interfaces: Sequence[str]) -> list[File]:
     """Everything that makes the profile come back: the wanted profile, the template unit, an instance per interface."""
     return [
         File(WANTED, content=wanted_text(profile, interfaces).encode()),
-        File(f"{UNIT_DIR}/{UNIT}", content=UNIT_TEXT.encode()),
-        *(File(wants_link(name), link_to=f"{UNIT_DIR}/{UNIT}") for name in sorted(interfaces)),
+        File(f"{paths.UNITS}/{UNIT}", content=UNIT_TEXT.encode()),
+        *(File(wants_link(name), link_to=f"{paths.UNITS}/{UNIT}") for name in sorted(interfaces)),
     ]
 
 

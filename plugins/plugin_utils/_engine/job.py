@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism, profiles
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -53,7 +54,7 @@ class Wishes:
     environment: Mapping[str, str] = field(default_factory=dict)
     requirements: Sequence[str] = ()
     venv_path: str = "/opt/sparkmatrix/engine"
-    home: str = "/var/lib/sparkmatrix/home"
+    home: str = paths.HOME
     hf_home: str = "/opt/sparkmatrix/models/huggingface"
     ray: RayWishes = field(default_factory=RayWishes)
     container: ContainerWishes = field(default_factory=ContainerWishes)

@@ -9,15 +9,14 @@ Computed once per play on the controller. Roles put it on disk and start it; not
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, warnings
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import mpi
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
@@ -35,8 +34,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
-
-FILES = "/etc/sparkmatrix"
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,7 @@ def _launch(job: Job, parallel: parallelism.Parallel, budget: memory_fit.Budget 
         task=job.recipe.task,
         shared=wishes.others > 0,
         # Two services on a node may both have files.
-        file_directory=render_compose.Place(Names(wishes.instance)).directory if wishes.instance else FILES,
+        file_directory=render_compose.Place(Names(wishes.instance)).directory if wishes.instance else paths.ETC,
     )
 
 
@@ -339,7 +336,7 @@ def _mpi_mounts(job: Job) -> list[dict[str, Any]]:
         return []
     return [
         {"source": path, "target": path, "read_only": True, "why": why}
-        for path, why in ((paths.NODE_PROGRAM, "starts the ranks"), (mpi.SHARED, "the secret that they share"))
+        for path, why in ((paths.NODE_PROGRAM, "starts the ranks"), (paths.MPI_TOKEN, "the secret that they share"))
     ]
 
 
@@ -358,4 +355,4 @@ def _base_environment(job: Job) -> dict[str, str]:
 def _hash(argv: Sequence[str], env: Mapping[str, str], requirements: Sequence[str]) -> str:
     """12 hexadecimal digits over everything that a restart would change."""
     text = json.dumps([list(argv), dict(env), list(requirements)], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return config_hash(text)

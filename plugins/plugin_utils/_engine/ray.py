@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265
 DASHBOARD_HOST = "127.0.0.1"  # its job API runs any code that it is sent
@@ -22,17 +24,13 @@ class RayWishes:
     dashboard_port: int = DASHBOARD_PORT
     object_store_bytes: int = 512 * 1024**2
     num_cpus: int = 1
-    temp_dir: str = "/var/lib/sparkmatrix/home/ray"
-    token_path: str = "/etc/sparkmatrix/ray.token"  # noqa: S105
-
-
-# In containers Ray is another user than in a Python environment, so neither can use the other's directory.
-CONTAINER_TEMP_DIR = "/var/lib/sparkmatrix/ray"
+    temp_dir: str = paths.RAY_SESSIONS
+    token_path: str = paths.RAY_TOKEN
 
 
 def contained(wishes: RayWishes) -> RayWishes:
-    """The same inside a container: the image's own Ray."""
-    return replace(wishes, executable="ray", temp_dir=CONTAINER_TEMP_DIR)
+    """The same inside a container: the image's own Ray, as another user, who cannot use the same directory."""
+    return replace(wishes, executable="ray", temp_dir=paths.RAY_SESSIONS_IN_CONTAINER)
 
 
 def argv(wishes: RayWishes, own_address: str, head_address: str) -> list[str]:

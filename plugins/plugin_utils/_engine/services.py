@@ -12,13 +12,14 @@ without any has the role ``idle``.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -238,7 +239,7 @@ def _identity(made: _Made) -> str:
         for _service, result in made
         for host, plan_ in sorted(result.plans.items())
     ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+    return config_hash(json.dumps(parts))
 
 
 def _subset(hosts: Sequence[str], facts: Mapping[str, FabricFact]) -> dict[str, FabricFact]:
@@ -487,4 +488,4 @@ def _door(name: str, plan_: Mapping[str, Any]) -> dict[str, Any]:
     """What a gateway on the cluster's head has to know."""
     engine = plan_["engine"]
     told = {key: engine[key] for key in ("host", "port", "key", "task")}
-    return {"name": name, "model": engine["served_model_name"], **told, "key_file": engine_names.KEY}
+    return {"name": name, "model": engine["served_model_name"], **told, "key_file": paths.ENGINE_KEY}

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import inventory as preflight_inventory
@@ -104,7 +105,7 @@ def request(context: Context) -> dict[str, Any]:
     pythons = {str(context.value(host, "engine_python", "python3")) for host in context.hosts}
     users = {str(context.value(host, "spark_service_user", "sparkmatrix")) for host in context.hosts}
     return {
-        "paths": sorted({preflight_machines.STATE_DIR, *(places if serving else ())}),
+        "paths": sorted({paths.STATE, *(places if serving else ())}),
         "commands": sorted(commands),
         "ports": sorted({port for _node, port in preflight_machines.wanted_ports(context)}),
         "parts": sorted(parts),

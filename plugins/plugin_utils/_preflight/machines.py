@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
@@ -52,7 +53,6 @@ PORTS: Mapping[str, Mapping[str, int]] = {
     "ray": {"ray_port": 6379, "ray_dashboard_port": 8265},
 }
 OUR_UNITS = "sparkmatrix-"
-STATE_DIR = "/var/lib/sparkmatrix"
 MIN_ENGINE_PYTHON = (3, 11)  # vLLM's wheels, see roles/engine/defaults/main.yml
 
 
@@ -145,7 +145,7 @@ def check_disk(context: Context) -> Iterator[Finding]:
         seen = set()
         for path, space in (node.get("paths") or {}).items():
             # What is there already, a shared environment mounted read-only for one, has its space.
-            if space.get("exists") and path != STATE_DIR:
+            if space.get("exists") and path != paths.STATE:
                 continue
             # Paths on one file system are one finding.
             system = (space.get("total"), space.get("free"), space.get("read_only"))
@@ -157,7 +157,7 @@ def check_disk(context: Context) -> Iterator[Finding]:
                 yield Finding(
                     host, "the file system is read-only", "Remount it writable; if the kernel did it, see dmesg", path
                 )
-            elif path != STATE_DIR and space.get("free") is not None and space["free"] < least * GIB:
+            elif path != paths.STATE and space.get("free") is not None and space["free"] < least * GIB:
                 yield Finding(
                     host,
                     f"{space['free'] / GIB:.1f} GiB free, at least {least:g} GiB needed",

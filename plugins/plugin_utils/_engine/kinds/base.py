@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
@@ -49,7 +50,7 @@ class Launch:
     shared: bool = False  # other services are on the same nodes
     bin: str = ""  # directory of the programs with a / at its end, or empty
     rendezvous_port: int = 29501
-    file_directory: str = "/etc/sparkmatrix"
+    file_directory: str = paths.ETC
     api_host: str = API_HOST
     task: str = "generate"
 

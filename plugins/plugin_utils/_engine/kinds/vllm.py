@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS, Engine, Launch, Rank
@@ -116,7 +117,7 @@ class VLLM(Engine):
     draft_option = "speculative-config"
     profile_options = _PROFILE_OPTIONS
     key_variable = "VLLM_API_KEY"
-    config_root = "/etc/sparkmatrix/vllm"
+    config_root = f"{paths.ETC}/vllm"
     devices = ("gpu", "cpu")
     tasks = TASKS
     over_ray = True

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 
 SERVICE = "engine"
 RAY_PROJECT = "sparkmatrix-ray"
 RAY_SERVICE = "ray"
 SLICE = "sparkmatrix-engine.slice"  # what tells its processes from those of other containers
-RAY_DIRECTORY = "/etc/sparkmatrix/ray"
+RAY_DIRECTORY = f"{paths.ETC}/ray"
 RAY_FILE = f"{RAY_DIRECTORY}/compose.yml"
 RAY_NCCL_CONF = f"{RAY_DIRECTORY}/nccl.conf"
-RAY_ENVIRONMENT = "/etc/sparkmatrix/ray.env"
+RAY_ENVIRONMENT = f"{paths.ETC}/ray.env"
 GPUS = ("all", "cdi", "none")
 STACK = 67108864  # bytes; what NVIDIA's images ask for
 INFINITY = -1
@@ -70,7 +70,7 @@ class Place:
 
     @property
     def directory(self) -> str:
-        return f"/etc/sparkmatrix/engine{self.names.suffix}"
+        return f"{paths.ETC}/engine{self.names.suffix}"
 
     @property
     def file(self) -> str:
@@ -93,7 +93,7 @@ def document(
 ) -> dict[str, Any]:
     """A rank; ``beside_ray``: the driver of the ranks that Ray's own container on this node, and others, hold."""
     service = _service(wishes, image, argv, mounts, place.project)
-    service["env_file"] = [place.names.environment, *([engine_names.KEY] if head else [])]
+    service["env_file"] = [place.names.environment, *([paths.ENGINE_KEY] if head else [])]
     if beside_ray:
         # Ray's client finds the node's Ray among the processes that it sees (since 2.55); its init is that container's.
         service["pid"] = f"container:{RAY_PROJECT}"

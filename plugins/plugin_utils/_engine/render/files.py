@@ -10,7 +10,6 @@ the keeper takes up a new description, and new code, by being restarted.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
@@ -90,7 +90,7 @@ def node(document: Mapping[str, Any], settings: Settings, marks: Marks) -> Node:
                     "nodes": plan["nodes"],
                 }
             )
-    directory = f"{engine_names.UNITS}/"
+    directory = f"{paths.UNITS}/"
     return Node(files, [path[len(directory) :] for path in files if path.startswith(directory)], keepers)
 
 
@@ -101,14 +101,16 @@ def make(plan: Mapping[str, Any], settings: Settings, marks: Marks) -> Made:
     container = plan["runtime"] == "container"
     unit = (_container_unit if container else _venv_unit)(plan, settings, names)
     key = marks.key if plan["role"] == "head" else ""
-    unit_hash = _hash(unit, plan["engine"]["config_hash"], key, marks.images.get(plan["image"], "")) if here else ""
+    unit_hash = (
+        config_hash(unit, plan["engine"]["config_hash"], key, marks.images.get(plan["image"], "")) if here else ""
+    )
     description = _description(plan, settings, names, unit_hash)
     files = {names.description: json.dumps(description, indent=4, sort_keys=True) + "\n"}
     if here:
         files[names.environment] = f"{_MANAGED[:-1]}\n{plan['engine']['environment_file']}"
         # vLLM copies variables that begin with VLLM_ to all ranks, where they show up in logs; the key is not for them.
         files[engine_names.NOT_CARRIED] = '["VLLM_API_KEY"]\n'
-        files[f"{engine_names.UNITS}/{names.unit}"] = _with_hash(unit, unit_hash)
+        files[f"{paths.UNITS}/{names.unit}"] = _with_hash(unit, unit_hash)
         files.update(plan["engine"]["files"])
         if container:
             files.update(_container_files(plan))
@@ -118,8 +120,8 @@ def make(plan: Mapping[str, Any], settings: Settings, marks: Marks) -> Made:
     keeper_hash = ""
     if plan["role"] == "head":
         keeper = _keeper_unit(names)
-        keeper_hash = _hash(keeper, json.dumps(description, sort_keys=True), marks.tool)
-        files[f"{engine_names.UNITS}/{names.keeper}"] = _with_hash(keeper, keeper_hash)
+        keeper_hash = config_hash(keeper, json.dumps(description, sort_keys=True), marks.tool)
+        files[f"{paths.UNITS}/{names.keeper}"] = _with_hash(keeper, keeper_hash)
     return Made(names, files, description, keeper_hash)
 
 
@@ -141,7 +143,7 @@ def _description(plan: Mapping[str, Any], settings: Settings, names: Names, unit
         "model": engine["served_model_name"],
         "task": engine["task"],
         "key": engine["key"],
-        "key_file": engine_names.KEY,
+        "key_file": paths.ENGINE_KEY,
         "recipe": plan["recipe"],
         "nodes": plan["nodes"],
         "role": plan["role"],
@@ -215,7 +217,7 @@ def _venv_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str
         f"Group={settings.group}",
         f"WorkingDirectory={plan['home']}",
         f"EnvironmentFile={names.environment}",
-        *([f"EnvironmentFile={engine_names.KEY}"] if with_key else []),
+        *([f"EnvironmentFile={paths.ENGINE_KEY}"] if with_key else []),
         *(drop if settings.drop_caches else []),
         f"ExecStart={plan['engine']['command_line']}",
         "# vLLM's main process ends its children itself; what is left after it is killed.",
@@ -297,7 +299,3 @@ def _keeper_unit(names: Names) -> str:
 
 def _with_hash(unit: str, value: str) -> str:
     return f"{unit}Environment={HASH_VARIABLE}={value}\n"
-
-
-def _hash(*parts: str) -> str:
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:12]

@@ -9,12 +9,12 @@ The hash changes with everything that needs a restart: unit, command line, envir
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
@@ -44,13 +44,13 @@ def make(plan: Mapping[str, Any], settings: Settings, token_mark: str = "", imag
     ray = plan["ray"]
     service = _container_service(ray) if plan["runtime"] == "container" else _venv_service(plan, settings)
     unit = "\n".join([*_head_of_unit(plan), *service]) + "\n"
-    config_hash = hashlib.sha256("".join((unit, ray["config_hash"], token_mark, image_mark)).encode()).hexdigest()[:12]
+    marked = config_hash(unit, ray["config_hash"], token_mark, image_mark)
     files = {
         render_compose.RAY_ENVIRONMENT: f"{_MANAGED}\n{ray['environment_file']}",
-        f"{engine_names.UNITS}/{engine_names.RAY_UNIT}": f"{unit}Environment={HASH_VARIABLE}={config_hash}\n",
+        f"{paths.UNITS}/{engine_names.RAY_UNIT}": f"{unit}Environment={HASH_VARIABLE}={marked}\n",
         **ray["files"],
     }
-    return Made(files, config_hash)
+    return Made(files, marked)
 
 
 def _head_of_unit(plan: Mapping[str, Any]) -> Sequence[str]:

@@ -18,7 +18,6 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import mpi
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 
 KEY_FILE = "$HOME/.config/sparkmatrix/engine-key"
@@ -26,7 +25,7 @@ MPI_STARTER = "trtllm-llmapi-launch"
 # Of the service user; the job has its own.
 _DROPPED = frozenset({"HOME", "RAY_AUTH_TOKEN_PATH", "VLLM_CONFIG_ROOT"})
 # What starts an MPI job's ranks without Slurm.
-_MPI_OWN = (mpi.SHARED, paths.NODE_PROGRAM)
+_MPI_OWN = (paths.MPI_TOKEN, paths.NODE_PROGRAM)
 # On each node's own disk. Anybody may have made a directory of this name, so the script checks whose it is before it
 # writes anything.
 _WORK = "/tmp/sparkmatrix-$SLURM_JOB_ID"  # noqa: S108

@@ -10,6 +10,7 @@ import argparse
 import json
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
@@ -136,7 +137,7 @@ def test_peers_ask_for_the_service_that_spans_nodes(tmp_path):
     directory = tmp_path / "etc/sparkmatrix"
     directory.mkdir(parents=True)
     root = str(tmp_path)
-    assert engine_rank.config(root) == engine_rank.CONFIG
+    assert engine_rank.config(root) == paths.ENGINE
     (directory / "engine-a.json").write_text(json.dumps({"nodes": 1}))
     (directory / "engine-b.json").write_text("{torn")
     (directory / "engine-c.json").write_text(json.dumps({"nodes": 2}))
@@ -144,4 +145,4 @@ def test_peers_ask_for_the_service_that_spans_nodes(tmp_path):
     assert engine_names.instances(root) == ["a", "b", "c"]
     assert engine_rank.config(root) == "/etc/sparkmatrix/engine-c.json"
     (directory / "engine.json").write_text(json.dumps({"nodes": 1}))
-    assert engine_rank.config(root) == engine_rank.CONFIG
+    assert engine_rank.config(root) == paths.ENGINE

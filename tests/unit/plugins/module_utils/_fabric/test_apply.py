@@ -101,7 +101,7 @@ def test_check_mode_says_what_will_happen_and_does_nothing(node: FakeNode) -> No
 def test_a_lost_manifest_does_not_make_our_files_originals(node: FakeNode) -> None:
     before, state = node.tree(), node.state()
     apply(node, wanted())
-    node.path(f"{managed_files.STATE_DIR}/fabric.json").unlink()
+    node.path(managed_files.manifest_path("fabric")).unlink()
     apply(node, NOTHING)
     assert not node.path(netplan.FILE).exists() and not node.path(SYSCTL_FILE).exists()
     assert (node.tree(), node.state()) == (before, state)

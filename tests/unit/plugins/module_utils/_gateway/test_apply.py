@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -51,7 +52,7 @@ class Fake:
         self.taken: list[dict[str, Any]] = []
         self.now = 0.0
         self.write(nginx.NGINX, "")
-        self.write(nginx.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
+        self.write(paths.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
 
     def path(self, name: str) -> Path:
         return self.root / name.lstrip("/")
@@ -194,7 +195,7 @@ def test_a_changed_unit_needs_a_restart(fake: Fake) -> None:
 
 def test_a_new_key_of_the_engine_is_taken_up(fake: Fake) -> None:
     fake.apply()
-    fake.write(nginx.ENGINE_KEY, 'VLLM_API_KEY="another-key-of-the-engine"\n')
+    fake.write(paths.ENGINE_KEY, 'VLLM_API_KEY="another-key-of-the-engine"\n')
     assert fake.apply().action == "reloaded"
 
 
@@ -220,7 +221,7 @@ def test_a_second_engine_comes_and_goes(fake: Fake) -> None:
 
 
 def test_an_engine_that_asks_for_no_key(fake: Fake) -> None:
-    fake.path(nginx.ENGINE_KEY).unlink()
+    fake.path(paths.ENGINE_KEY).unlink()
     fake.apply(engines=(nginx.Engine("chat", "tiny", key_file=""),))
     assert 'Authorization "";' in fake.read(f"{nginx.ETC}/engine-key-chat.conf")
 
@@ -234,7 +235,7 @@ def test_settings_that_cannot_work_change_nothing(fake: Fake) -> None:
 
 
 def test_what_is_missing_is_named(fake: Fake) -> None:
-    fake.path(nginx.ENGINE_KEY).unlink()
+    fake.path(paths.ENGINE_KEY).unlink()
     assert fake.apply(check=True).changed
     with pytest.raises(SparkError, match="Run the engine layer"):
         fake.apply()
