@@ -32,7 +32,7 @@ options:
     choices: [present, confirmed, restored, absent]
     default: present
   fact:
-    description: The fabric fact of this node as M(sparkmatrix.cluster.fabric_plan) returns it. Required for
+    description: The fabric fact of this node as M(sparkmatrix.cluster.plan) returns it. Required for
       O(state=present).
     type: dict
   hosts_lines:

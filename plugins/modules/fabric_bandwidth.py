@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Runs C(ib_write_bw) of perftest for a few seconds per half, as server on one node and as client on the other. A
     ConnectX-7 that initialised badly shows a full link and answers pings; only this tells.
-  - All nodes have to run it at the same time, with the tests that M(sparkmatrix.cluster.fabric_bandwidth_plan) gives
+  - All nodes have to run it at the same time, with the tests that M(sparkmatrix.cluster.plan) gives
     them. They keep to the order of C(slot), in which no node has two tests at once.
   - Server and connection data use the fabric address of the half; nothing listens on another address.
   - A test without a result is reported with a reason and a remedy; the module does not fail, so that the results of all
@@ -29,7 +29,7 @@ options:
     elements: str
     default: [sparkmatrix-engine.service, sparkmatrix-engine-*.service]
   tests:
-    description: Phase V(measure). This node's part, as M(sparkmatrix.cluster.fabric_bandwidth_plan) returns it.
+    description: Phase V(measure). This node's part, as M(sparkmatrix.cluster.plan) returns it.
     type: list
     elements: dict
     default: []

@@ -18,12 +18,12 @@ from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import (
     node_membership,
     node_tool,
-    os_update_plan,
     preflight,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
+from planning import plan
 
 
 class HostVars(dict):
@@ -236,7 +236,7 @@ def test_membership_compares_what_was_read():
     assert refused["failed"] and "it was set up with spark_rank 4" in refused["msg"]
 
 
-def test_os_update_plan_refuses_or_plans():
+def test_os_update_refuses_or_plans():
     look = {"kernel": "6.1-x", "kernels": ["6.1-x"], "packages": {}, "changes": [], "problems": [], "grub": []}
     look |= {
         "boot_free_mib": 9,
@@ -246,7 +246,7 @@ def test_os_update_plan_refuses_or_plans():
         "held": [],
         "probation": False,
     }
-    made = act(os_update_plan, {"nodes": {"a": look}})
+    made = plan("os_update", {"nodes": {"a": {"look": look}}})
     assert made["nodes"]["a"] == {
         "kernel": "6.1-x",
         "previous": "",
@@ -254,7 +254,7 @@ def test_os_update_plan_refuses_or_plans():
         "reboot": False,
         "probation": False,
     }
-    refused = act(os_update_plan, {"nodes": {"a": {**look, "problems": ["broken"]}}})
+    refused = plan("os_update", {"nodes": {"a": {"look": {**look, "problems": ["broken"]}}}})
     assert refused["failed"] and "a: broken" in refused["msg"]
 
 

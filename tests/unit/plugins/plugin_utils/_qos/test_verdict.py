@@ -2,18 +2,13 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The judgement over all nodes, pure and through its action plugin."""
+"""The judgement over all nodes, pure and through its planners."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest import mock
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.task import Task
-from ansible.template import Templar
-from ansible_collections.sparkmatrix.cluster.plugins.action import fabric_qos_judge
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable, FabricFact, Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos.verdict import (
@@ -25,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos.verdict i
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from planning import plan
 
 HALVES = ("enp1s0f0np0", "enP2p1s0f0np0")
 GOOD = {
@@ -193,39 +189,34 @@ def test_only_the_whole_profile_passes(state):
     assert (deviations(state) == []) == whole
 
 
-# -- the action plugin
+# -- through the planners
 
 
-def act(**args):
-    task = Task()
-    task.args = {"facts": {host: made.as_dict() for host, made in FACTS.items()}, "profile": "roce", **args}
-    plugin = fabric_qos_judge.ActionModule(
-        task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
-    )
-    return plugin.run(task_vars={})
+def act(planner, nodes, **options):
+    facts = {host: made.as_dict() for host, made in FACTS.items()}
+    return plan(planner, {"nodes": nodes}, **{"facts": facts, "profile": "roce", **options})
 
 
-def test_the_action_passes_warnings_on():
-    result = act(phase="before", nodes={"spark1": due(), "spark2": node()})
+def test_the_planner_passes_warnings_on():
+    result = act("qos_before", {"spark1": due(), "spark2": node()})
     assert not result.get("failed")
     assert result["changes"]
-    assert not result["changed"]
     assert len(result["warnings"]) == 1
 
 
-def test_the_action_refuses_with_every_reason():
+def test_the_planner_refuses_with_every_reason():
     nodes = {"spark1": due(engines=["unit x is active"]), "spark2": due(engines=["unit y is active"])}
-    result = act(phase="before", nodes=nodes)
+    result = act("qos_before", nodes)
     assert result["failed"]
     assert "no QoS setting was changed" in result["msg"]
     assert "  1. spark1" in result["msg"]
     assert "  2. spark2" in result["msg"]
-    assert not act(phase="before", nodes=nodes, confirm=True).get("failed")
-    assert act(phase="after", nodes=nodes)["failed"]
+    assert not act("qos_before", nodes, confirm=True).get("failed")
+    assert act("qos_after", nodes)["failed"]
 
 
 @pytest.mark.parametrize("broken", [{"nodes": {"spark1": {}}}, {"nodes": {}, "facts": {"spark1": {}}}])
-def test_the_action_names_what_it_cannot_read(broken):
-    result = act(phase="before", **broken)
+def test_the_planner_names_what_it_cannot_read(broken):
+    result = act("qos_before", **broken)
     assert result["failed"]
     assert "Traceback" not in result["msg"]

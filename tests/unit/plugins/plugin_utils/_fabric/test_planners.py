@@ -6,19 +6,10 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from unittest.mock import MagicMock
 
-from ansible_collections.sparkmatrix.cluster.plugins.action.fabric_plan import ActionModule
 from fabric_inputs import spark_cages
+from planning import plan
 from sysfs_tree import gid_of
-
-
-def run(**args: Any) -> dict[str, Any]:
-    task = MagicMock(args=args, async_val=0)
-    action = ActionModule(task, MagicMock(), MagicMock(check_mode=False), MagicMock(), MagicMock(), MagicMock())
-    result: dict[str, Any] = action.run(task_vars={})
-    json.dumps(result)  # what goes back to Ansible
-    return result
 
 
 def node(rank: int, **changes: Any) -> dict[str, Any]:
@@ -53,7 +44,7 @@ def measured(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_plan_and_seal() -> None:
-    planned = run(nodes=NODES, sparks=["spark1", "spark2"], topology="switch")
+    planned = plan("fabric", {"nodes": NODES}, sparks=["spark1", "spark2"], topology="switch")
     assert not planned.get("failed") and planned["changed"] is False
     assert planned["facts"]["spark2"]["cluster_address"] == "192.168.100.11"
     assert json.loads(planned["texts"]["spark1"])["state"] == "planned"
@@ -63,37 +54,74 @@ def test_plan_and_seal() -> None:
     ]
     assert planned["own_hosts_lines"] == {}
     assert len(planned["summary"]) == 5
-    sealed = run(phase="seal", facts=planned["facts"], measured=measured(planned))
+    sealed = plan("fabric_seal", {"measured": measured(planned)}, facts=planned["facts"])
     assert sealed["refusal"] is None
     assert json.loads(sealed["texts"]["spark1"])["state"] == "applied"
 
 
 def test_a_refused_plan_fails_with_all_reasons() -> None:
-    result = run(nodes={"a": node(0, cabled=()), "b": node(1, cabled=())}, sparks=["a", "b"])
+    result = plan("fabric", {"nodes": {"a": node(0, cabled=()), "b": node(1, cabled=())}}, sparks=["a", "b"])
     assert result["failed"]
     assert result["msg"].startswith("The fabric cannot be configured like this; nothing was changed:\n  1. a cage 0")
     assert "\n  2. b cage 0" in result["msg"]
 
 
 def test_a_limited_run_is_refused() -> None:
-    result = run(nodes=NODES, sparks=["spark1", "spark2", "spark3"])
+    result = plan("fabric", {"nodes": NODES}, sparks=["spark1", "spark2", "spark3"])
     assert result["failed"] and "spark3: is in the group sparks and not part of this run" in result["msg"]
 
 
 def test_warnings_are_shown() -> None:
-    result = run(nodes={"a": node(0), "b": node(1)}, sparks=[], mtu=1500)
+    result = plan("fabric", {"nodes": {"a": node(0), "b": node(1)}}, mtu=1500)
     assert not result.get("failed")
     assert "fabric_mtu is 1500" in result["warnings"][0]
 
 
 def test_a_refused_seal_hands_back_facts_that_nobody_accepts() -> None:
-    planned = run(nodes=NODES)
-    sealed = run(phase="seal", facts=planned["facts"], measured={})
+    planned = plan("fabric", {"nodes": NODES})
+    sealed = plan("fabric_seal", {"measured": {}}, facts=planned["facts"])
     assert not sealed.get("failed")
     assert sealed["refusal"].startswith("The fabric does not work like this:\n  1. ")
     assert {json.loads(text)["state"] for text in sealed["texts"].values()} == {"applying"}
 
 
 def test_what_no_module_of_ours_returns_is_named() -> None:
-    assert "fabric_plan was given something unexpected" in run(nodes={"a": {"rank": "x"}})["msg"]
-    assert "there is no fabric fact" in run(phase="seal", facts={"a": {}})["msg"]
+    refused = plan("fabric", {"nodes": {"a": {"rank": "x"}}})
+    assert "the planner fabric was given something unexpected" in refused["msg"]
+    assert "there is no fabric fact" in plan("fabric_seal", {"measured": {}}, facts={"a": {}})["msg"]
+
+
+# --- the measurement
+
+READY = {"tool": "/usr/bin/ib_write_bw", "verbs": True, "busy": [], "software": [], "record": None}
+
+
+def planned() -> dict[str, Any]:
+    return plan("fabric", {"nodes": NODES}, sparks=list(NODES), topology="direct")
+
+
+def test_schedule_and_judge() -> None:
+    fabric = planned()
+    looks = {"looks": {host: {"ready": READY} for host in fabric["facts"]}}
+    made = plan("bandwidth", looks, facts=fabric["facts"], paths=fabric["paths"])
+    assert made["reason"] == ""
+    assert [len(made["tests"][host]) for host in ("spark1", "spark2")] == [2, 2]
+    outcomes = [{"slot": 0, "gbps": 98.0}, {"slot": 1, "gbps": 60.0}]
+    measured = {"measured": {"spark1": {"outcomes": []}, "spark2": {"outcomes": outcomes}}}
+    judged = plan("bandwidth_verdict", measured, facts=fabric["facts"], tests=made["tests"])
+    assert judged["refusal"] is None and len(judged["warnings"]) == 1 and len(judged["summary"]) == 2
+    assert set(judged["records"]) == {"spark1", "spark2"}
+    outcomes[1]["gbps"] = 13.0
+    judged = plan("bandwidth_verdict", measured, facts=fabric["facts"], tests=made["tests"])
+    assert "1. spark2" in judged["refusal"] and judged["records"] == {}
+
+
+def test_a_node_that_cannot_be_measured() -> None:
+    fabric = planned()
+    looks = {"looks": {host: {"ready": None} for host in fabric["facts"]}}
+    assert "is missing" in plan("bandwidth", looks, facts=fabric["facts"], paths=fabric["paths"])["reason"]
+
+
+def test_what_is_not_a_fact_is_named() -> None:
+    result = plan("bandwidth", {"looks": {}}, facts={"spark1": {"schema": 0}}, paths={})
+    assert result["failed"] and "spark1" in result["msg"]

@@ -1,0 +1,31 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of ``sparkmatrix.cluster.plan``: runs a planner. Contacts no host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, run
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import planners as os_
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
+
+PLANNERS: Mapping[str, Planner] = {**fabric.PLANNERS, **qos.PLANNERS, **os_.PLANNERS}
+SPEC: dict[str, dict[str, Any]] = {
+    "planner": {"type": "str", "required": True, "choices": list(PLANNERS)},
+    "options": {"type": "dict", "default": {}},
+}
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _spec, args = self.validate_argument_spec(argument_spec=SPEC)
+        return {**result, **run(args["planner"], PLANNERS[args["planner"]], args["options"], task_vars or {})}

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What planners have in common: they turn what was read on the nodes into decisions, and contact no host.
+
+Each room names its planners in ``PLANNERS`` of its ``planners.py``; the action ``plan`` runs one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
+    Finding,
+    SparkError,
+    errors,
+    refusal,
+    warnings,
+)
+
+Options = Mapping[str, Any]
+Spec = Mapping[str, Mapping[str, Any]]
+
+
+class RefusedError(Exception):
+    """The plan cannot be made; its text has all reasons."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """``gathered``: options that name a variable; the planner gets its value of every host of the play, by host."""
+
+    make: Callable[[Options], dict[str, Any]]
+    spec: Spec
+    gathered: tuple[str, ...] = ()
+
+
+def gather(task_vars: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The value of a variable on every host of the play."""
+    hosts, hostvars = task_vars["ansible_play_hosts_all"], task_vars["hostvars"]
+    missing = [host for host in hosts if name not in hostvars[host]]
+    if missing:
+        raise SparkError(f"{name} is not known", ", ".join(missing), "Run the whole layer for all machines")
+    return {host: hostvars[host][name] for host in hosts}
+
+
+def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of the task, a refusal included."""
+    spec = {**planner.spec, **{option: {"type": "str", "required": True} for option in planner.gathered}}
+    checked = ArgumentSpecValidator(spec).validate(options)
+    if checked.error_messages:
+        return failure(f"planner {name}: {'; '.join(checked.error_messages)}")
+    try:
+        read = {option: gather(task_vars, checked.validated_parameters[option]) for option in planner.gathered}
+        return {"changed": False, **planner.make({**checked.validated_parameters, **read})}
+    except (RefusedError, SparkError) as exc:
+        return failure(str(exc))
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
+        # A result that is not what our modules return: named, not shown as a traceback.
+        return failure(f"the planner {name} was given something unexpected: {exc!r}")
+
+
+def failure(text: str) -> dict[str, Any]:
+    return {"changed": False, "failed": True, "msg": text}
+
+
+def judged(title: str, findings: Sequence[Finding]) -> dict[str, Any]:
+    """The part of a result that shows warnings; refuses where a finding is an error."""
+    if errors(findings):
+        raise RefusedError(refusal(title, findings))
+    return {"warnings": [str(finding) for finding in warnings(findings)]}

@@ -1,0 +1,140 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planners of the fabric: ``fabric`` before anything is changed, ``fabric_seal`` once the change was tested, and of
+the measurement its schedule and its verdict."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import refusal, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import parse_tests
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS, FabricFact, dump, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, RefusedError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import bandwidth
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import names as fabric_names
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Wishes
+
+REFUSED = "The fabric cannot be configured like this; nothing was changed:"
+NOT_WORKING = "The fabric does not work like this:"
+TOO_SLOW = "The fabric is configured, and RDMA over it is not as it should be:"
+FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the planner fabric returns it
+
+
+def load_facts(options: Options) -> dict[str, FabricFact]:
+    return {host: load(document, host) for host, document in options["facts"].items()}
+
+
+def plan(options: Options) -> dict[str, Any]:
+    findings = fabric_plan.missing_nodes(options["sparks"], options["nodes"])
+    nodes = {host: fabric_plan.node_input(host, raw, findings) for host, raw in options["nodes"].items()}
+    wishes = Wishes(**{wish.name: options[wish.name] for wish in fields(Wishes)})
+    made = Plan("", {}, findings, ()) if findings else fabric_plan.plan(nodes, wishes)
+    if made.refused:
+        found = ["", "The cables:", *(f"  {line}" for line in made.cable_map)] if made.cable_map else []
+        raise RefusedError("\n".join([refusal(REFUSED, made.findings), *found]))
+    return _shown(made)
+
+
+def seal(options: Options) -> dict[str, Any]:
+    measured = {
+        host: Measured(gids=found.get("gids") or (), probes=found.get("probes") or ())
+        for host, found in options["measured"].items()
+    }
+    # Not refused here: the facts say applying, and the role takes the change back before it fails.
+    return _shown(fabric_plan.seal(load_facts(options), measured, options["export_gid_index"]))
+
+
+def _shown(made: Plan) -> dict[str, Any]:
+    common, own = fabric_names.hosts_lines(made.facts)
+    return {
+        "warnings": [str(finding) for finding in warnings(made.findings)],
+        "refusal": refusal(NOT_WORKING, made.findings) if made.refused else None,
+        "topology": made.topology,
+        "facts": {host: fact.as_dict() for host, fact in made.facts.items()},
+        "texts": {host: dump(fact) for host, fact in made.facts.items()},
+        "paths": fabric_plan.paths(made.facts),
+        "hosts_lines": common,
+        "own_hosts_lines": own,
+        "firewall": fabric_firewall.rules(made.facts),
+        "summary": list(made.summary),
+        "cable_map": list(made.cable_map),
+    }
+
+
+def schedule(options: Options) -> dict[str, Any]:
+    made = bandwidth.schedule(
+        options["test"],
+        load_facts(options),
+        paths=options["paths"],
+        ready={host: look.get("ready") or {} for host, look in options["looks"].items()},
+        changed=options["changed"],
+        forks=options["forks"],
+        first_port=options["first_port"],
+    )
+    return {"tests": bandwidth.as_dicts(made.tests), "reason": made.reason}
+
+
+def judge(options: Options) -> dict[str, Any]:
+    verdict = bandwidth.judge(
+        load_facts(options),
+        {host: parse_tests(tests) for host, tests in options["tests"].items()},
+        {host: measured["outcomes"] for host, measured in options["measured"].items()},
+        bandwidth.Thresholds(options["good_gbps"], options["least_gbps"]),
+    )
+    return {
+        "summary": list(verdict.summary),
+        "warnings": [str(finding) for finding in warnings(verdict.findings)],
+        "refusal": refusal(TOO_SLOW, verdict.findings) if verdict.refused else None,
+        "records": dict(verdict.records),
+    }
+
+
+PLANNERS = {
+    "fabric": Planner(
+        plan,
+        {
+            "sparks": {"type": "list", "elements": "str", "default": []},
+            "topology": {"type": "str", "default": "auto"},
+            "subnets": {"type": "list", "elements": "str", "default": list(Wishes.subnets)},
+            "host_offset": {"type": "int", "default": Wishes.host_offset},
+            "mtu": {"type": "int", "default": Wishes.mtu},
+            "transport": {"type": "str", "default": "auto"},
+            "cables": {"type": "list", "elements": "str", "default": []},
+            "allow_large_ring": {"type": "bool", "default": False},
+            "qos": {"type": "str", "choices": list(QOS), "default": "none"},
+            "qos_force": {"type": "bool", "default": False},
+        },
+        gathered=("nodes",),
+    ),
+    "fabric_seal": Planner(
+        seal, {"facts": FACTS, "export_gid_index": {"type": "bool", "default": False}}, gathered=("measured",)
+    ),
+    "bandwidth": Planner(
+        schedule,
+        {
+            "facts": FACTS,
+            "test": {"type": "str", "choices": list(bandwidth.WISHES), "default": "auto"},
+            "paths": {"type": "dict", "required": True},
+            "changed": {"type": "bool", "default": False},
+            "forks": {"type": "int", "default": 5},
+            "first_port": {"type": "int", "default": 18515},
+        },
+        gathered=("looks",),
+    ),
+    "bandwidth_verdict": Planner(
+        judge,
+        {
+            "facts": FACTS,
+            "tests": {"type": "dict", "required": True},
+            "good_gbps": {"type": "float", "default": bandwidth.Thresholds.good_gbps},
+            "least_gbps": {"type": "float", "default": bandwidth.Thresholds.least_gbps},
+        },
+        gathered=("measured",),
+    ),
+}

@@ -1,0 +1,37 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planners of QoS: what speaks against a change on any node, and whether all nodes have the profile after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.planners import FACTS, load_facts
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import verdict
+
+REFUSED = "The QoS of the fabric cannot be changed like this; no QoS setting was changed:"
+UNEVEN = "The QoS of the fabric is not what was asked for:"
+PROFILE = {"type": "str", "choices": list(QOS), "required": True}
+
+
+def before(options: Options) -> dict[str, Any]:
+    wishes = verdict.Wishes(options["profile"], options["confirm"])
+    told = judged(REFUSED, verdict.before(options["nodes"], load_facts(options), wishes))
+    return {**told, "changes": verdict.changes(options["nodes"])}
+
+
+def after(options: Options) -> dict[str, Any]:
+    return judged(UNEVEN, verdict.after(options["nodes"], load_facts(options), verdict.Wishes(options["profile"])))
+
+
+# nodes: the results of mlnx_qos in check mode.
+PLANNERS = {
+    "qos_before": Planner(
+        before, {"facts": FACTS, "profile": PROFILE, "confirm": {"type": "bool", "default": False}}, gathered=("nodes",)
+    ),
+    "qos_after": Planner(after, {"facts": FACTS, "profile": PROFILE}, gathered=("nodes",)),
+}

@@ -1,0 +1,27 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
+from planning import plan
+
+
+def test_a_host_without_the_variable_is_refused() -> None:
+    play = {"ansible_play_hosts_all": ["a", "b", "c"], "hostvars": {"a": {"__x": 1}, "b": {}, "c": {}}}
+    with pytest.raises(SparkError, match=r"^b, c: __x is not known\. Run the whole layer for all machines"):
+        planner.gather(play, "__x")
+    play["hostvars"] = {host: {"__x": None} for host in "abc"}
+    assert planner.gather(play, "__x") == {"a": None, "b": None, "c": None}
+
+
+def test_options_are_checked() -> None:
+    result = plan("qos_before", {"nodes": {}}, profile="fcoe", facts={})
+    assert result["failed"] and result["msg"].startswith(
+        "planner qos_before: value of profile must be one of: none, roce"
+    )
+    assert "surplus" in plan("os_update", {"nodes": {}}, surplus=1)["msg"]
+    assert "missing required arguments: nodes" in plan("os_update")["msg"]
