@@ -7,18 +7,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gateway
-short_description: Run the door to the inference engine
+short_description: Run the API gateway of the inference engine
 version_added: 0.1.0
 description:
   - Runs an nginx of its own, C(sparkmatrix-gateway.service), that lets clients with a key reach a few paths of the
     engines. The distribution's C(nginx.service) and its configuration are not touched.
-  - The configuration is tested before it replaces the one that runs, then loaded without ending answers that are being
-    written. One that does not come up is taken back.
+  - The settings are checked on the controller, which renders the files; everything wrong is reported at once.
+  - The configuration is tested on the node before it replaces the one that runs, then loaded without ending answers
+    that are being written. One that does not come up is taken back.
   - Keys that are not given are made on the node and kept in C(/etc/sparkmatrix/gateway/keys), mode C(0600). The key of
     the engine is read on the node; clients never see it.
 options:
   state:
-    description: Whether the door shall be there. V(absent) takes keys and configuration away too.
+    description: Whether there is a gateway. V(absent) takes keys and configuration away too.
     type: str
     choices: [present, absent]
     default: present
@@ -102,11 +103,11 @@ options:
     description: Requests of one key that may come at once before O(requests_per_minute) counts.
     type: int
     default: 100
-  concurrent:
+  concurrent_requests:
     description: Requests of one key that may be answered at the same time; 0 is no limit.
     type: int
     default: 64
-  timeout:
+  timeout_s:
     description: How long the engine may send nothing, in seconds.
     type: int
     default: 3600
@@ -122,12 +123,14 @@ options:
     type: list
     elements: str
     default: []
-  certificate:
+  tls_certificate:
     description: File on this node with certificate and chain, for O(tls=files).
-    type: path
-  certificate_key:
+    type: str
+    default: ""
+  tls_certificate_key:
     description: File on this node with the private key, for O(tls=files).
-    type: path
+    type: str
+    default: ""
   allow_from:
     description: Addresses and networks that RV(firewall) is for; all when empty.
     type: list
@@ -137,6 +140,9 @@ options:
     description: Open files of the service.
     type: int
     default: 16384
+  rendered:
+    description: Texts by their paths on the node; made by the action plugin of this name, not for you.
+    type: dict
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -153,7 +159,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Open the door on the management network
+- name: Open the API on the management network
   sparkmatrix.cluster.gateway:
     listen: [enP7s7]
     engines:
@@ -201,62 +207,39 @@ firewall:
   type: list
   elements: str
   sample: [allow to 192.168.1.10 port 8443 proto tcp]
+sets:
+  description: File sets of the role gateway that were on the node before.
+  returned: success with O(state=absent)
+  type: list
+  elements: str
+  sample: [gateway, gateway_nginx]
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
 
 
 def main() -> None:
-    client = {"name": {"type": "str", "required": True}, "key": {"type": "str", "no_log": True}}
-    engine = {
-        "name": {"type": "str", "required": True},
-        "model": {"type": "str", "required": True},
-        "host": {"type": "str", "default": "127.0.0.1"},
-        "port": {"type": "int", "default": 8000},
-        "key": {"type": "bool", "default": True, "no_log": False},
-        "key_file": {"type": "path", "default": paths.ENGINE_KEY, "no_log": False},
-        "task": {"type": "str", "choices": ["generate", "embed", "rank"], "default": "generate"},
-    }
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "listen": {"type": "list", "elements": "str", "default": []},
-            "port": {"type": "int", "default": 8443},
-            "local_port": {"type": "int", "default": 8081},
-            "engines": {"type": "list", "elements": "dict", "options": engine},
-            "keys": {
-                "type": "list",
-                "elements": "dict",
-                "default": [{"name": "default"}],
-                "options": client,
-                "no_log": False,
-            },
-            "paths": {"type": "list", "elements": "str", "default": list(nginx.PATHS)},
-            "max_request_mib": {"type": "int", "default": 8},
-            "requests_per_minute": {"type": "int", "default": 600},
-            "burst": {"type": "int", "default": 100},
-            "concurrent": {"type": "int", "default": 64},
-            "timeout": {"type": "int", "default": 3600},
-            "tls": {"type": "str", "choices": list(nginx.TLS_MODES), "default": "off"},
-            "tls_names": {"type": "list", "elements": "str", "default": []},
-            "certificate": {"type": "path"},
-            "certificate_key": {"type": "path", "no_log": False},
-            "allow_from": {"type": "list", "elements": "str", "default": []},
-            "limit_nofile": {"type": "int", "default": 16384},
+            "rendered": {"type": "dict"},
+            **gateway_settings.ARGUMENTS,
         },
-        required_if=[("state", "present", ["engines"])],
+        required_if=[("state", "present", ["engines", "rendered"])],
         supports_check_mode=True,
     )
+    params = module.params
     try:
-        if module.params["state"] == "absent":
+        if params["state"] == "absent":
             outcome = gateway_apply.remove(gateway_apply.Node(), check_mode=module.check_mode)
         else:
-            door = nginx.door(module.params)
-            outcome = gateway_apply.apply(gateway_apply.Node(), door, check_mode=module.check_mode)
+            settings = gateway_settings.read(params)
+            outcome = gateway_apply.apply(
+                gateway_apply.Node(), settings, params["rendered"], check_mode=module.check_mode
+            )
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     for warning in outcome.warnings:
@@ -267,6 +250,7 @@ def main() -> None:
         diff=outcome.diff,
         endpoints=outcome.endpoints,
         firewall=outcome.firewall,
+        sets=outcome.sets,
     )
 
 

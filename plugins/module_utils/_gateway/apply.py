@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Put the door of :mod:`_gateway.nginx` on this node: keys, certificate, files, tested before they replace what runs.
+"""Put the gateway on this node: keys, certificate, rendered files, tested before they replace what runs.
 
 Whether a reload is due is asked of the running nginx, which answers with the hash of its configuration on a socket that
 only root opens: a run that died between "files written" and "reloaded" heals on the next one. A configuration that does
@@ -12,7 +12,7 @@ not come up is taken back.
 from __future__ import annotations
 
 import json
-import secrets
+import re
 import shutil
 import socket
 import tempfile
@@ -21,39 +21,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import keys as gateway_keys
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners as gateway_listeners
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names, own_ca
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.nginx import (
-    ETC,
-    RUN,
-    SET,
-    UNIT,
-    Door,
-    Engine,
-    Listener,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.listeners import Listener
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC, RUN, SET, UNIT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, Result
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info
 
-WHAT = "the door"
+WHAT = "the gateway"
 LOCK = "/run/lock/sparkmatrix-gateway.lock"
 # The certificate that nginx reads: a copy, made at each start and reload.
 LOADED = f"{RUN}/tls.crt"
+# What nginx includes from the node itself: where it listens, and the hash of all that it reads.
+LISTEN = f"{ETC}/listen.conf"
+CONFIGURATION = f"{ETC}/configuration.conf"
 RELOAD_TIMEOUT_S = 15.0
 POLL_S = 0.1
-KEY_BYTES = 32
-CA_DAYS = 3650
-# 825 days is the most that Apple's clients accept; renewed by a run when less than a quarter of a year is left.
-CERTIFICATE_DAYS = 825
-RENEW_S = 90 * 86400
 
 
 @dataclass
@@ -64,7 +58,7 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
     endpoints: list[str] = field(default_factory=list)
     firewall: list[str] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
+    sets: list[str] = field(default_factory=list)  # of names.SETS, before
 
 
 def listening(ports: Sequence[int]) -> Sequence[Mapping[str, Any]] | None:
@@ -81,24 +75,29 @@ class Node:
     listening: Callable[[Sequence[int]], Sequence[Mapping[str, Any]] | None] = listening
 
 
-def apply(node: Node, door: Door, *, check_mode: bool = False) -> Outcome:
-    """Make ``door`` true. Raises :class:`SparkError`; then what ran before runs."""
-    found = nginx.problems(door)
-    if found:
-        raise SparkError("these settings cannot work:\n  - " + "\n  - ".join(found), "role gateway")
+def unit_mark(text: str) -> str:
+    """The hash in a unit or in the title of a process."""
+    found = re.search(r"SPARKMATRIX_UNIT=([0-9a-f]{12})", text)
+    return found[1] if found else ""
+
+
+def apply(node: Node, settings: Settings, rendered: Mapping[str, str], *, check_mode: bool = False) -> Outcome:
+    """Have the gateway of ``settings`` run, with the files that were rendered of them. Raises :class:`SparkError`; then
+    what ran before runs."""
     with alone(node.machine, WHAT, LOCK):
-        return _Gateway(node, door, check_mode).apply()
+        return _Gateway(node, settings, rendered, check_mode).apply()
 
 
 def remove(node: Node, *, check_mode: bool = False) -> Outcome:
-    """Stop the door and take its files and keys away."""
+    """Stop the gateway and take its files and keys away."""
     outcome = Outcome()
     with alone(node.machine, WHAT, LOCK):
-        state = node.machine.runner(["systemctl", "show", "-p", "ActiveState,UnitFileState", UNIT]).out
-        if "ActiveState=inactive" not in state or "UnitFileState=enabled" in state:
+        outcome.sets = [name for name in managed_files.names(root=node.machine.root) if name in names.SETS]
+        state = systemd.unit(node.machine.runner, UNIT)
+        if state.active != "inactive" or state.is_enabled:
             outcome.changed, outcome.action = True, "stopped"
             if not check_mode:
-                node.machine.command("systemctl", "disable", "--now", UNIT, step="stopping the door")
+                node.machine.command("systemctl", "disable", "--now", UNIT, step="stopping the gateway")
         result = managed_files.remove_set(SET, check_mode=check_mode, root=node.machine.root)
         outcome.changed |= result.changed
         outcome.diff += result.diff
@@ -109,38 +108,27 @@ def remove(node: Node, *, check_mode: bool = False) -> Outcome:
 
 
 class _Gateway:
-    def __init__(self, node: Node, door: Door, check_mode: bool) -> None:
+    def __init__(self, node: Node, settings: Settings, rendered: Mapping[str, str], check_mode: bool) -> None:
         self.node = node
         self.machine = node.machine
-        self.door = door
+        self.settings = settings
+        self.rendered = rendered
         self.check_mode = check_mode
 
     def apply(self) -> Outcome:
-        if not Path(self.machine.real(nginx.NGINX)).exists() and not self.check_mode:
-            raise SparkError("nginx is not installed", nginx.NGINX, "Install it: apt-get install nginx")
-        if self.door.routed and not Path(self.machine.real(nginx.NJS)).exists() and not self.check_mode:
-            raise SparkError(
-                "several engines need nginx's JavaScript, which is not installed",
-                nginx.NJS,
-                "Install it: apt-get install libnginx-mod-http-js",
-            )
-        listeners = nginx.resolve(self.door, self._interfaces())
+        self._refuse_missing_programs()
+        listeners = gateway_listeners.resolve(self.settings, self._interfaces())
         self._refuse_taken_ports(listeners)
-        keys = self._keys()
-        files = self._files(listeners, keys)
-        wanted = self._hash(files, listeners)
-        files.append(self._own(f"{ETC}/nginx.conf", nginx.nginx_conf(self.door, listeners, wanted), 0o640))
+        files = self._files(listeners)
+        wanted = self._hash(files)
+        files.append(self._own(CONFIGURATION, f"return 200 {wanted};\n", 0o640))
         outcome = Outcome(
-            warnings=nginx.warnings(self.door, listeners),
-            endpoints=nginx.endpoints(self.door, listeners),
-            firewall=nginx.firewall(listeners, self.door.allow_from),
-            keys=sorted(keys),
+            warnings=gateway_listeners.warnings(self.settings, listeners),
+            endpoints=gateway_listeners.endpoints(self.settings, listeners),
+            firewall=gateway_listeners.firewall(listeners, self.settings.allow_from),
         )
         told = managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
-        unit = next(
-            str(item.content, "utf-8") for item in files if item.path == f"{paths.UNITS}/{UNIT}" and item.content
-        )
-        outcome.action = self._due(wanted, nginx.unit_mark(unit))
+        outcome.action = self._due(wanted)
         outcome.diff, outcome.changed = told.diff, told.changed or outcome.action != "none"
         if outcome.changed and not self.check_mode:
             outcome.diff = self._place(files, wanted, outcome.action, tested=told.changed).diff
@@ -163,10 +151,22 @@ class _Gateway:
 
     # -- reading
 
+    def _refuse_missing_programs(self) -> None:
+        if self.check_mode:
+            return
+        if not Path(self.machine.real(names.NGINX)).exists():
+            raise SparkError("nginx is not installed", names.NGINX, "Install it: apt-get install nginx")
+        if self.settings.routed and not Path(self.machine.real(names.NJS)).exists():
+            raise SparkError(
+                "several engines need nginx's JavaScript, which is not installed",
+                names.NJS,
+                "Install it: apt-get install libnginx-mod-http-js",
+            )
+
     def _interfaces(self) -> dict[str, list[str]]:
         text = self.machine.command("ip", "-json", "address", "show", step="reading the addresses").out
         try:
-            return nginx.interfaces(json.loads(text))
+            return gateway_listeners.interfaces(json.loads(text))
         except ValueError as exc:
             raise SparkError("ip -json printed no JSON", "ip address", "Install iproute2") from exc
 
@@ -179,7 +179,7 @@ class _Gateway:
                 continue
             address = str(one.get("address"))
             for item in listeners:
-                if item.port == one.get("port") and nginx.collide(address, item.address):
+                if item.port == one.get("port") and gateway_listeners.collide(address, item.address):
                     who = one.get("process") or "an unknown process"
                     of = f" of {one['unit']}" if one.get("unit") else ""
                     taken.setdefault(item.where, f"{item.where} is taken by {who}{of} at {address}")
@@ -189,21 +189,6 @@ class _Gateway:
                 "gateway_listen",
                 "Stop it, or choose another gateway_port or gateway_local_port; it stays as it is",
             )
-
-    def _keys(self) -> dict[str, str]:
-        """Given keys, those that an earlier run made, and new ones. Empty in check mode where one would be made."""
-        found = {}
-        for name, given in {**self.door.keys, nginx.PROBE: ""}.items():
-            own = managed_secret.parse(self.machine.read(f"{ETC}/keys/{name}.key") or "")
-            found[name] = given or own or ("" if self.check_mode else secrets.token_urlsafe(KEY_BYTES))
-        twice = [key for key in found.values() if key]
-        if len(set(twice)) != len(twice):
-            raise SparkError(
-                "a given key is the one that another name has already",
-                "gateway_keys",
-                "Give each name a key of its own: removing one would not close it",
-            )
-        return found
 
     def _engine_key(self, engine: Engine) -> str:
         if not engine.key_file or (self.check_mode and self.machine.read(engine.key_file) is None):
@@ -215,97 +200,64 @@ class _Gateway:
     def _own(self, path: str, text: str, mode: int = 0o600) -> File:
         """A file that nginx reads as its own user."""
         secret = mode == 0o600
-        return File(path, text.encode(), owner=nginx.USER, group=nginx.USER, mode=mode, secret=secret)
+        return File(path, text.encode(), owner=names.USER, group=names.USER, mode=mode, secret=secret)
 
-    def _files(self, listeners: Sequence[Listener], keys: Mapping[str, str]) -> list[File]:
-        door = self.door
+    def _files(self, listeners: Sequence[Listener]) -> list[File]:
+        settings = self.settings
+        keys = gateway_keys.find(self.machine, settings.keys, check_mode=self.check_mode)
         files = [
-            self._own(f"{ETC}/keys.conf", nginx.keys_conf(keys)),
-            *(self._own(one.key_conf, nginx.engine_key_conf(self._engine_key(one))) for one in door.engines),
-            File(f"{paths.UNITS}/{UNIT}", nginx.unit_text(door).encode()),
-            File(nginx.DESCRIPTION, nginx.description(door, listeners).encode()),
+            self._own(path, text, 0o640) if path.startswith(f"{ETC}/") else File(path, text.encode())
+            for path, text in self.rendered.items()
         ]
         files += [
-            File(f"{ETC}/keys/{name}.key", managed_secret.render(key).encode(), mode=0o600, secret=True)
+            self._own(LISTEN, gateway_listeners.conf(listeners), 0o640),
+            self._own(f"{ETC}/keys.conf", gateway_keys.clients_conf(keys)),
+            *(self._own(one.key_conf, gateway_keys.engine_conf(self._engine_key(one))) for one in settings.engines),
+            File(names.DESCRIPTION, self._description(listeners).encode()),
+        ]
+        files += [
+            File(gateway_keys.path(name), managed_secret.render(key).encode(), mode=0o600, secret=True)
             for name, key in keys.items()
             if key
         ]
-        files += [File(f"{paths.UNITS}/{name}", text.encode()) for name, text in nginx.watch_units(door).items()]
-        if door.routed:
-            files.append(self._own(nginx.ROUTE, nginx.route_js(door), 0o640))
-        if door.tls == "own_ca":
-            files += self._authority(listeners)
+        if settings.tls == "own_ca":
+            covered = own_ca.covered(settings, listeners, socket.gethostname())
+            files += own_ca.files(self.machine, covered, check_mode=self.check_mode)
         return files
 
-    def _hash(self, files: Sequence[File], listeners: Sequence[Listener]) -> str:
-        """Changes with everything that nginx reads. Certificates of others are compared as files."""
-        parts = [nginx.nginx_conf(self.door, listeners, "")]
-        for item in sorted(files, key=lambda one: one.path):
-            if item.path.startswith((f"{ETC}/keys.conf", f"{ETC}/engine", f"{ETC}/route", f"{ETC}/tls/")):
-                parts += [item.path, (item.content or b"").decode()]
-        return config_hash(*parts)
+    def _description(self, listeners: Sequence[Listener]) -> str:
+        """For ``sparkmatrix-node probe --config`` and the keeper, and where it is for people."""
+        first = self.settings.engines[0]
+        document = {
+            "host": gateway_listeners.LOOPBACK,
+            "port": self.settings.local_port,
+            "model": first.model,
+            "task": first.task,
+            "models": [engine.model for engine in self.settings.engines],
+            "key_file": gateway_keys.path(names.PROBE),
+            "endpoints": gateway_listeners.endpoints(self.settings, listeners),
+        }
+        return json.dumps(document, indent=4, sort_keys=True) + "\n"
 
-    # -- certificates of our own authority
-
-    def _authority(self, listeners: Sequence[Listener]) -> list[File]:
-        names = nginx.certificate_names(self.door, listeners, socket.gethostname())
-        paths = {name: f"{ETC}/tls/{name}" for name in ("ca.crt", "ca.key", "server.crt", "server.key", "names")}
-        have = {name: self.machine.read(path) or "" for name, path in paths.items()}
-        if self.check_mode and not have["ca.crt"]:
-            return []
-        fresh = have["ca.crt"] and have["ca.key"] and have["server.crt"] and have["server.key"]
-        if not fresh or have["names"].split() != names or self._runs_out(paths["server.crt"]):
-            if self.check_mode:
-                return []
-            have = self._issue(have, names)
-        secret = {"ca.key", "server.key"}
-        return [
-            File(paths[name], have[name].encode(), mode=0o600 if name in secret else 0o644, secret=name in secret)
-            for name in paths
-        ]
-
-    def _runs_out(self, path: str) -> bool:
-        return not self.machine.works(
-            "openssl", "x509", "-in", self.machine.real(path), "-noout", "-checkend", str(RENEW_S)
-        )
-
-    def _issue(self, have: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-        with tempfile.TemporaryDirectory(prefix="sparkmatrix-gateway-") as place:  # 0700
-            at = Path(place)
-            (at / "openssl.cnf").write_text(nginx.openssl_conf(names))
-            request = ("openssl", "req", "-x509", "-config", str(at / "openssl.cnf"), "-newkey", "ec", "-nodes")
-            curve = ("-pkeyopt", "ec_paramgen_curve:P-256")
-            if have["ca.crt"] and have["ca.key"]:
-                (at / "ca.crt").write_text(have["ca.crt"])
-                (at / "ca.key").write_text(have["ca.key"])
-            else:
-                out = ("-keyout", str(at / "ca.key"), "-out", str(at / "ca.crt"))
-                kind = ("-extensions", "authority", "-days", str(CA_DAYS), "-subj", f"/CN={nginx.AUTHORITY}")
-                self.machine.command(*request, *curve, *kind, *out, step="making the authority")
-            out = ("-keyout", str(at / "server.key"), "-out", str(at / "server.crt"))
-            kind = ("-extensions", "server", "-days", str(CERTIFICATE_DAYS), "-subj", f"/CN={names[0]}")
-            issuer = ("-CA", str(at / "ca.crt"), "-CAkey", str(at / "ca.key"))
-            self.machine.command(*request, *curve, *kind, *issuer, *out, step="making the certificate")
-            made = {name: (at / name).read_text() for name in ("ca.crt", "ca.key", "server.crt", "server.key")}
-        return {**made, "names": "\n".join(names) + "\n"}
+    def _hash(self, files: Sequence[File]) -> str:
+        """Changes with everything that nginx reads. A certificate of somebody else is compared as a file."""
+        read = [one for one in files if one.path.startswith(f"{ETC}/") and not one.path.startswith(f"{ETC}/keys/")]
+        texts = sorted((one.path, (one.content or b"").decode()) for one in read)
+        return config_hash(*(text for pair in texts for text in pair))
 
     # -- acting
 
-    def _due(self, wanted: str, mark: str) -> str:
-        values = self._show(UNIT)
-        if values.get("ActiveState") not in ("active", "reloading"):
+    def _due(self, wanted: str) -> str:
+        state = systemd.unit(self.machine.runner, UNIT)
+        if not state.running:
             return "started"
-        title = self.machine.read(f"/proc/{values.get('MainPID')}/cmdline") or ""
-        if nginx.unit_mark(title) != mark or values.get("UnitFileState") != "enabled":
+        title = self.machine.read(f"/proc/{state.main_pid}/cmdline") or ""
+        if unit_mark(title) != unit_mark(self.rendered[f"{paths.UNITS}/{UNIT}"]) or not state.is_enabled:
             return "restarted"
         # A certificate of somebody else may have changed while nobody watched it.
-        fresh = self.door.tls != "files" or self.machine.read(self.door.certificate) == self.machine.read(LOADED)
-        return "none" if fresh and self.node.ask(nginx.STATUS_SOCKET) == wanted else "reloaded"
-
-    def _show(self, unit: str) -> dict[str, str]:
-        what = "ActiveState,MainPID,UnitFileState"
-        shown = self.machine.command("systemctl", "show", "-p", what, unit, step="reading the unit").out
-        return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+        certificate = self.settings.tls_certificate
+        fresh = self.settings.tls != "files" or self.machine.read(certificate) == self.machine.read(LOADED)
+        return "none" if fresh and self.node.ask(names.STATUS_SOCKET) == wanted else "reloaded"
 
     def _test(self, files: Sequence[File]) -> None:
         """nginx reads a copy of all files below a directory of their own; nothing that runs sees it."""
@@ -317,19 +269,19 @@ class _Gateway:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_text(item.content.decode().replace(ETC, place).replace(RUN, place))
                     target.chmod(0o600)
-            if self.door.tls != "off":
-                for source, name in zip(self.door.certificate_paths, ("tls.crt", "tls.key")):
-                    inside = Path(place, source[len(ETC) + 1 :]) if self.door.tls == "own_ca" else None
+            if self.settings.tls != "off":
+                for source, name in zip(self.settings.certificate_paths, ("tls.crt", "tls.key")):
+                    inside = Path(place, source[len(ETC) + 1 :]) if self.settings.tls == "own_ca" else None
                     text = inside.read_text() if inside else self.machine.read(source)
                     if text is None:
                         raise SparkError("the certificate is not there", source, "Put it there, readable for root")
                     Path(place, name).write_text(text)
-            done = self.machine.runner([nginx.NGINX, "-t", "-q", "-c", f"{place}/nginx.conf", "-e", "stderr"])
+            done = self.machine.runner([names.NGINX, "-t", "-q", "-c", f"{place}/nginx.conf", "-e", "stderr"])
             if done.rc != 0:
                 raise SparkError(
                     f"nginx does not accept the configuration: {done.complaint.replace(place, ETC)}",
                     "nginx -t",
-                    "The door runs as before",
+                    "The gateway runs as before",
                 )
         finally:
             shutil.rmtree(place, ignore_errors=True)
@@ -341,12 +293,12 @@ class _Gateway:
             self.node.service(Wanted(UNIT, enabled=True)).run()
         if action == "reloaded":
             self.machine.command("systemctl", "daemon-reload", step="reading the units")
-            self.machine.command("systemctl", "reload", UNIT, step="reloading the door")
+            self.machine.command("systemctl", "reload", UNIT, step="reloading the gateway")
         self._await(wanted)
 
     def _await(self, wanted: str) -> None:
         deadline = self.machine.clock() + RELOAD_TIMEOUT_S
-        while (running := self.node.ask(nginx.STATUS_SOCKET)) != wanted:
+        while (running := self.node.ask(names.STATUS_SOCKET)) != wanted:
             if self.machine.clock() > deadline:
                 journal = self.machine.runner(
                     ["journalctl", "-u", UNIT, "-n", "8", "--no-pager", "-o", "cat", "-q"]
@@ -359,7 +311,7 @@ class _Gateway:
             self.machine.sleep(POLL_S)
 
     def _standing(self) -> list[File]:
-        """The files of the door as they are now, to come back to."""
+        """The files of the gateway as they are now, to come back to."""
         found = []
         for path in managed_files.originals(SET, root=self.machine.root):
             state = managed_files.read_state(path, root=self.machine.root)

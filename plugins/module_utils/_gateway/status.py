@@ -2,20 +2,20 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ask the running door which configuration it has, over its socket that only root opens. It asks no engine for that."""
+"""Ask the running gateway which configuration it has, over its socket that only root opens. No engine is asked."""
 
 from __future__ import annotations
 
 import http.client
 import socket
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.nginx import STATUS_SOCKET
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import STATUS_SOCKET
 
 TIMEOUT_S = 2.0
 
 
 def configuration(path: str = STATUS_SOCKET) -> str:
-    """The hash of the running configuration; empty when no door answers."""
+    """The hash of the running configuration; empty when none answers."""
     connection = http.client.HTTPConnection("localhost", timeout=TIMEOUT_S)
     try:
         connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -28,8 +28,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
     Question,
     Target,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import DESCRIPTION, UNIT
 
 # So long no answer and no processor time at all: a door that is only busy, or waits for the processor, uses some.
 FROZEN_S = 30.0
@@ -70,7 +70,7 @@ class Door:
     """``path``: its description, which is there while a door is. The callables are replaced by tests."""
 
     model: str
-    path: str = nginx.DESCRIPTION
+    path: str = DESCRIPTION
     runner: Runner = run_command
     ask: Callable[[Target, Question], Answer] = engine_probe.ask
     awake: Callable[[], str] = gateway_status.configuration
@@ -102,10 +102,10 @@ class Door:
         config = engine_probe.read_config(self.path)
         if self.model not in config.get("models", [config["model"]]):
             return None
-        state = systemd.unit(self.runner, nginx.UNIT)
+        state = systemd.unit(self.runner, UNIT)
         if not state.running:
             found = f"it is {state.active} ({state.sub})"
-            raise SparkError(found, nginx.UNIT, f"Start it: systemctl start {nginx.UNIT}")
+            raise SparkError(found, UNIT, f"Start it: systemctl start {UNIT}")
         if not self.awake():
             raise self._silent()
         self.silence.ended()
@@ -114,16 +114,16 @@ class Door:
 
     def _silent(self) -> SparkError:
         """What is said of a door that gives no answer; a frozen one is killed."""
-        now, remedy = self.clock(), f"Restart it: systemctl restart {nginx.UNIT}"
-        used = systemd.unit(self.runner, nginx.UNIT).cpu_ns
+        now, remedy = self.clock(), f"Restart it: systemctl restart {UNIT}"
+        used = systemd.unit(self.runner, UNIT).cpu_ns
         if not self.silence.frozen(now, used):
-            return SparkError("it does not answer", nginx.UNIT, remedy)
+            return SparkError("it does not answer", UNIT, remedy)
         found = f"it is frozen: no answer and no processor time for {FROZEN_S:.0f} s"
         if not self.silence.may_kill(now):
-            return SparkError(f"{found}; killed {KILLS} times within the hour, it froze again", nginx.UNIT, remedy)
+            return SparkError(f"{found}; killed {KILLS} times within the hour, it froze again", UNIT, remedy)
         self.silence.killed(now)
-        done = self.runner(["systemctl", "kill", "--signal=KILL", nginx.UNIT])
+        done = self.runner(["systemctl", "kill", "--signal=KILL", UNIT])
         if done.rc != 0:
-            return SparkError(f"{found}; it could not be killed: {done.complaint}", nginx.UNIT, remedy)
+            return SparkError(f"{found}; it could not be killed: {done.complaint}", UNIT, remedy)
         self.note(f"{found}. Killed; systemd starts it again")
-        return SparkError(f"{found}; killed, systemd starts it again", nginx.UNIT, "")
+        return SparkError(f"{found}; killed, systemd starts it again", UNIT, "")

@@ -10,14 +10,17 @@ import difflib
 import fnmatch
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import DASHBOARD_PORT, GCS_PORT
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks as gateway_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
@@ -185,41 +188,20 @@ def check_limit(context: Context) -> Iterator[Finding]:
         )
 
 
-# Options of the module gateway, and the variables of the role that hold them.
-DOOR: Mapping[str, tuple[str, Any]] = {
-    "listen": ("gateway_listen", []),
-    "port": ("gateway_port", 8443),
-    "local_port": ("gateway_local_port", 8081),
-    "keys": ("gateway_keys", [{"name": "default"}]),
-    "paths": ("gateway_paths", list(nginx.PATHS)),
-    "max_request_mib": ("gateway_max_request_mib", 8),
-    "requests_per_minute": ("gateway_requests_per_minute", 600),
-    "burst": ("gateway_burst", 100),
-    "concurrent": ("gateway_concurrent_requests", 64),
-    "timeout": ("gateway_timeout_s", 3600),
-    "tls": ("gateway_tls", "off"),
-    "tls_names": ("gateway_tls_names", []),
-    "certificate": ("gateway_tls_certificate", ""),
-    "certificate_key": ("gateway_tls_certificate_key", ""),
-    "allow_from": ("gateway_allow_from", []),
-    "limit_nofile": ("gateway_limit_nofile", 16384),
-}
-
-
-def door_wanted(context: Context) -> bool:
-    """Whether the head gets a door: without gateway_listen there is none, and upgrade and rollback open none."""
+def gateway_wanted(context: Context) -> bool:
+    """Whether the head gets a gateway: without gateway_listen there is none, and upgrade and rollback open none."""
     head = context.head
     if head is None or context.value(head, "gateway_state") == "absent":
         return False
     # Nothing is known of the head before it has been read.
-    managed = context.nodes.get(head, {}).get("managed", [nginx.SET])
-    if "gateway" in context.followed and nginx.SET not in managed:
+    managed = context.nodes.get(head, {}).get("managed", [gateway_names.SET])
+    if "gateway" in context.followed and gateway_names.SET not in managed:
         return False
     return bool(context.value(head, "gateway_listen", []))
 
 
-def door_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
-    """(port, variable, addresses) where the door of the head listens, as far as the head's interfaces are known."""
+def gateway_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
+    """(port, variable, addresses) where the gateway listens, as far as the head's interfaces are known."""
     head = context.head or ""
     interfaces = {
         item["name"]: [str(one["address"]) for one in as_list(item.get("addresses")) if one.get("scope") != "link"]
@@ -228,7 +210,7 @@ def door_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
     addresses: list[str] = []
     for item in map(str, as_list(context.value(head, "gateway_listen", []))):
         own = canonical(item)
-        addresses += [own] if own else interfaces.get(item) or [nginx.EVERYWHERE[0]]
+        addresses += [own] if own else interfaces.get(item) or [listeners.EVERYWHERE[0]]
     found = [("gateway_port", 8443, addresses), ("gateway_local_port", 8081, ["127.0.0.1"])]
     return [(whole(context.value(head, name, usual)), name, where) for name, usual, where in found]
 
@@ -249,7 +231,7 @@ def service_ports(context: Context) -> list[tuple[str, int, str]]:
 
 
 def cluster_ports(context: Context) -> dict[int, str]:
-    """``{port: what}`` of everything on the head but the door and the engines' API."""
+    """``{port: what}`` of everything on the head but the gateway and the engines' API."""
     head = context.head or ""
     variables = {
         "ray_port": GCS_PORT,
@@ -262,40 +244,32 @@ def cluster_ports(context: Context) -> dict[int, str]:
     return {**{port: f"the port of {label}'s data parallel ranks" for port, label in replicas.items()}, **found}
 
 
-def check_door(context: Context) -> Iterator[Finding]:
-    if not door_wanted(context):
+def check_gateway(context: Context) -> Iterator[Finding]:
+    if not gateway_wanted(context):
         return
     head = context.head or ""
-    values = {option: context.value(head, name, usual) for option, (name, usual) in DOOR.items()}
-    for name, _usual in DOOR.values():
-        variable = context.variables.get(name)
-        if variable and preflight_variables.complaint(variable, context.value(head, name)):
+    values = {name: context.value(head, f"gateway_{name}") for name in gateway_settings.ARGUMENTS}
+    for name, value in values.items():
+        variable = context.variables.get(f"gateway_{name}")
+        if variable and preflight_variables.complaint(variable, value):
             return  # the check `types` says it
-    try:
-        numbers = {option: int(values[option]) for option, (_name, usual) in DOOR.items() if isinstance(usual, int)}
-        usual = {"host": "127.0.0.1", "key": False, "task": "generate"}
-        engines = [
-            {
-                **usual,
-                "name": f"engine{number}",
-                "model": str(number),
-                "port": port,
-                "host": usual["host"] if node == head else node,
-            }
-            for number, (node, port, _what) in enumerate(service_ports(context))
-        ]
-        door = nginx.door({**values, **numbers, "engines": engines})
-    except SparkError as exc:
-        yield Finding(head, exc.found, exc.remedy)
+    given = {name: value for name, value in values.items() if value is not None}
+    given["engines"] = [
+        {
+            "name": f"engine{number}",
+            "model": str(number),
+            "port": port,
+            "host": "127.0.0.1" if node == head else node,
+        }
+        for number, (node, port, _what) in enumerate(service_ports(context))
+    ]
+    settings, findings = gateway_checks.read(given)
+    for finding in findings:
+        yield replace(finding, host=head)
+    if settings is None:
         return
-    except (KeyError, TypeError, ValueError):
-        yield Finding(head, "gateway_keys is no list of {name, key}", "Write - name: alice, with or without a key")
-        return
-    for problem in nginx.problems(door):
-        found, _dot, remedy = problem.rstrip(".").partition(". ")
-        yield Finding(head, found, remedy)
     others = cluster_ports(context)
-    for name, port in (("gateway_port", door.port), ("gateway_local_port", door.local_port)):
+    for name, port in (("gateway_port", settings.port), ("gateway_local_port", settings.local_port)):
         if port in others:
             yield Finding(head, f"{name} is {port}, which is {others[port]}, too", f"Choose another {name}")
 
@@ -363,10 +337,10 @@ CHECKS: tuple[Check, ...] = (
         fixed="the layer engine refuses it",
     ),
     Check(
-        "door",
+        "gateway",
         frozenset({"gateway"}),
-        check_door,
-        "the settings of the door contradict each other or would open what is not for clients",
+        check_gateway,
+        "the settings of the gateway contradict each other or would open what is not for clients",
         "The layer gateway would refuse them after everything else has run",
         fixed="the layer gateway refuses them",
     ),

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     ANY,
     GIB,
@@ -29,8 +29,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     whole,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.inventory import (
-    door_listeners,
-    door_wanted,
+    gateway_listeners,
+    gateway_wanted,
     service_ports,
 )
 
@@ -262,7 +262,7 @@ def check_ports(context: Context) -> Iterator[Finding]:
             if place not in wanted or str(listener.get("unit") or "").startswith(OUR_UNITS):
                 continue
             name, addresses = wanted[place]
-            if not any(nginx.collide(str(listener.get("address")), address) for address in addresses):
+            if not any(listeners.collide(str(listener.get("address")), address) for address in addresses):
                 continue
             process = listener.get("process") or "an unknown process"
             unit = f" of {listener['unit']}" if listener.get("unit") else ""
@@ -389,15 +389,15 @@ def check_low_power(context: Context) -> Iterator[Finding]:
 
 def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]]]:
     """``{(node, port): (variable, addresses)}`` of the selected layers: those of the head, and each service's where it
-    listens. Which address that will be is known of the door alone."""
+    listens. Which address that will be is known of the gateway alone."""
     head = context.head or ""
-    everywhere = list(nginx.EVERYWHERE)
+    everywhere = list(listeners.EVERYWHERE)
     found: dict[tuple[str, int], tuple[str, list[str]]] = {}
     for layer in context.layers:
         for name, usual in PORTS.get(layer, {}).items():
             found[head, whole(context.value(head, name, usual))] = name, everywhere
-        if layer == "gateway" and door_wanted(context):
-            found |= {(head, port): (name, where) for port, name, where in door_listeners(context)}
+        if layer == "gateway" and gateway_wanted(context):
+            found |= {(head, port): (name, where) for port, name, where in gateway_listeners(context)}
         if layer == "engine":
             found |= {(node, port): (what, everywhere) for node, port, what in service_ports(context)}
     return {place: wanted for place, wanted in found.items() if place[1]}

@@ -16,6 +16,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import (
+    gateway,
     node_membership,
     node_tool,
     preflight,
@@ -272,23 +273,38 @@ ROLES = preflight_variables.ROLES
 
 
 @pytest.mark.parametrize(
-    ("rank", "settings", "tasks"),
+    ("rank", "settings", "here"),
     [
-        (0, {"gateway_listen": ["lo"]}, "present"),
-        (0, {"gateway_listen": []}, "nowhere"),
-        (1, {"gateway_listen": ["lo"]}, "nowhere"),
+        (0, {"gateway_listen": ["lo"]}, True),
+        (0, {"gateway_listen": []}, False),
+        (1, {"gateway_listen": ["lo"]}, False),
         # reset.yml, whoever is or was the head.
-        (0, {"gateway_listen": ["lo"], "gateway_state": "absent"}, "absent"),
-        (0, {"gateway_listen": [], "gateway_state": "absent"}, "absent"),
-        (1, {"gateway_listen": [], "gateway_state": "absent"}, "absent"),
-        (None, {"gateway_listen": [], "gateway_state": "absent"}, "absent"),
+        (0, {"gateway_listen": ["lo"], "gateway_state": "absent"}, False),
+        (None, {"gateway_listen": [], "gateway_state": "absent"}, False),
     ],
 )
-def test_what_becomes_of_a_door(rank, settings, tasks):
+def test_which_machine_has_the_gateway(rank, settings, here):
     loader = DataLoader()
     variables = loader.load_from_file(str(ROLES / "gateway/vars/main.yml"), trusted_as_template=True)
     given = {"gateway_state": "present", **settings, **({} if rank is None else {"spark_rank": rank})}
-    assert Templar(loader, {**variables, **given}).template(variables["__gateway_tasks"]) == tasks
+    assert Templar(loader, {**variables, **given}).template(variables["__gateway_here"]) is here
+
+
+def run_gateway(**args):
+    with mock.patch.object(gateway.ActionModule, "_execute_module", return_value={"changed": True}) as ran:
+        result = act(gateway, args)
+    return result, ran.call_args and ran.call_args.kwargs["module_args"]
+
+
+def test_the_gateway_is_checked_and_rendered_here():
+    engines = [{"name": "chat", "model": "tiny"}]
+    result, given = run_gateway(listen=["lo"], engines=engines, port="443")
+    assert result["changed"] and "nginx.conf" in " ".join(given["rendered"])
+    assert (given["listen"], given["port"]) == (["lo"], "443")
+    result, given = run_gateway(listen=["lo"], engines=engines, port="0", paths=["/metrics"])
+    assert result["failed"] and given is None
+    assert "gateway_port is 0" in result["msg"] and "gateway_paths has '/metrics'" in result["msg"]
+    assert run_gateway(state="absent")[1] == {"state": "absent"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The door on a node: what is written, when it is reloaded, and the way back when it does not come up."""
+"""The gateway on a node: what is written, when it is reloaded, and the way back when it does not come up."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import nginx
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Key, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.modules import gateway
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import render
 from module_runner import run_module
 from root_or_not import root_or_not
 
 assert root_or_not  # a fixture
 
-DOOR = nginx.Door(("enP7s7",), (nginx.Engine("chat", "tiny"),), {"alice": ""})
-SEVERAL = (*DOOR.engines, nginx.Engine("embedding", "bge", "10.10.0.2", 8001, "/etc/sparkmatrix/other-key.env"))
-CONF = f"{nginx.ETC}/nginx.conf"
-UNIT = f"/etc/systemd/system/{nginx.UNIT}"
+PLAIN = Settings(("enP7s7",), (Engine("chat", "tiny"),), (Key("alice"),))
+SEVERAL = (*PLAIN.engines, Engine("embedding", "bge", "10.10.0.2", 8001, "/etc/sparkmatrix/other-key.env"))
+BOB = Key("bob", "key-that-bob-gave")
+UNIT = f"/etc/systemd/system/{names.UNIT}"
 LINKS = [{"ifname": "enP7s7", "addr_info": [{"local": "192.0.2.1", "scope": "global"}]}]
 
 
@@ -51,7 +54,7 @@ class Fake:
         self.log: list[str] = []
         self.taken: list[dict[str, Any]] = []
         self.now = 0.0
-        self.write(nginx.NGINX, "")
+        self.write(names.NGINX, "")
         self.write(paths.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
 
     def path(self, name: str) -> Path:
@@ -69,7 +72,7 @@ class Fake:
             source = re.search(r"-m 0400 (\S+) \S+tls\.crt", self.read(UNIT))
             if source:
                 self.write(gateway_apply.LOADED, self.read(source[1]))
-            found = re.search(r"return 200 (\w+);", self.read(CONF))
+            found = re.search(r"return 200 (\w+);", self.read(gateway_apply.CONFIGURATION))
             self.running = found[1] if found else ""
 
     def sleep(self, seconds: float) -> None:
@@ -81,7 +84,7 @@ class Fake:
         for part, message in self.refuse.items():
             if part in line:
                 return Completed(1, "", message)
-        if line.startswith(f"{nginx.NGINX} -t"):
+        if line.startswith(f"{names.NGINX} -t"):
             conf = Path(argv[argv.index("-c") + 1]).read_text()
             absent = [
                 path for path in re.findall(r"ssl_certificate(?:_key)? ([^;]+);", conf) if not Path(path).exists()
@@ -97,9 +100,9 @@ class Fake:
             pid = 77 if self.active else 0
             file = "enabled" if self.enabled else "disabled"
             return Completed(0, f"LoadState={load}\nActiveState={state}\nMainPID={pid}\nUnitFileState={file}\n")
-        if line == f"systemctl reload {nginx.UNIT}":
+        if line == f"systemctl reload {names.UNIT}":
             self.load()
-        if line == f"systemctl disable --now {nginx.UNIT}":
+        if line == f"systemctl disable --now {names.UNIT}":
             self.active = self.enabled = False
             self.running = ""
         return Completed(0)
@@ -120,9 +123,9 @@ class Fake:
                     fake.active, fake.running = False, ""
                     return
                 if "start" in fake.refuse:
-                    raise SparkError(fake.refuse["start"], nginx.UNIT)
+                    raise SparkError(fake.refuse["start"], names.UNIT)
                 fake.active = fake.enabled = True
-                mark = nginx.unit_mark(fake.read(UNIT))
+                mark = gateway_apply.unit_mark(fake.read(UNIT))
                 fake.write("/proc/77/cmdline", f"nginx: master process SPARKMATRIX_UNIT={mark}")
                 fake.load()
 
@@ -133,7 +136,8 @@ class Fake:
         return gateway_apply.Node(machine, lambda _path: self.running, self.service, lambda _ports: self.taken)
 
     def apply(self, check: bool = False, **changes: Any) -> gateway_apply.Outcome:
-        return gateway_apply.apply(self.node(), dataclasses.replace(DOOR, **changes), check_mode=check)
+        settings = dataclasses.replace(PLAIN, **changes)
+        return gateway_apply.apply(self.node(), settings, render.files(settings), check_mode=check)
 
     def tree(self) -> dict[str, str]:
         found = (path for path in self.root.rglob("*") if path.is_file())
@@ -143,21 +147,21 @@ class Fake:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    monkeypatch.setattr(nginx, "USER", getpass.getuser())
+    monkeypatch.setattr(names, "USER", getpass.getuser())
     return Fake(tmp_path / "root")
 
 
-def test_from_nothing_to_a_door_and_back(fake: Fake) -> None:
+def test_from_nothing_to_a_gateway_and_back(fake: Fake) -> None:
     before = fake.tree()
     told = fake.apply(check=True)
     assert told.changed and told.action == "started" and fake.tree() == before
     done = fake.apply()
     assert done.action == "started" and done.endpoints == ["http://192.0.2.1:8443/v1"]
     assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp"] and "without TLS" in done.warnings[0]
-    key = fake.read(f"{nginx.ETC}/keys/alice.key").strip()
-    assert len(key) >= 32 and key in fake.read(f"{nginx.ETC}/keys.conf")
-    assert "key-of-the-engine-123" in fake.read(f"{nginx.ETC}/engine-key-chat.conf")
-    assert fake.path(f"{nginx.ETC}/keys/alice.key").stat().st_mode & 0o777 == 0o600
+    key = fake.read(f"{names.ETC}/keys/alice.key").strip()
+    assert len(key) >= 32 and key in fake.read(f"{names.ETC}/keys.conf")
+    assert "key-of-the-engine-123" in fake.read(f"{names.ETC}/engine-key-chat.conf")
+    assert fake.path(f"{names.ETC}/keys/alice.key").stat().st_mode & 0o777 == 0o600
     assert key not in str(done.diff) and "key-of-the-engine" not in str(done.diff)
     again = fake.apply()
     assert not again.changed and again.action == "none" and not again.diff
@@ -170,14 +174,14 @@ def test_from_nothing_to_a_door_and_back(fake: Fake) -> None:
 
 def test_keys_come_and_go_with_a_reload(fake: Fake) -> None:
     fake.apply()
-    alice = fake.read(f"{nginx.ETC}/keys/alice.key")
-    done = fake.apply(keys={"alice": "", "bob": "key-that-bob-gave"})
-    assert done.action == "reloaded" and fake.read(f"{nginx.ETC}/keys/alice.key") == alice
-    assert fake.apply(keys={"bob": "key-that-bob-gave"}).action == "reloaded"
-    assert not fake.path(f"{nginx.ETC}/keys/alice.key").exists()
-    assert alice.strip() not in fake.read(f"{nginx.ETC}/keys.conf")
+    alice = fake.read(f"{names.ETC}/keys/alice.key")
+    done = fake.apply(keys=(Key("alice"), BOB))
+    assert done.action == "reloaded" and fake.read(f"{names.ETC}/keys/alice.key") == alice
+    assert fake.apply(keys=(BOB,)).action == "reloaded"
+    assert not fake.path(f"{names.ETC}/keys/alice.key").exists()
+    assert alice.strip() not in fake.read(f"{names.ETC}/keys.conf")
     with pytest.raises(SparkError, match="the one that another name has already"):
-        fake.apply(keys={"bob": "key-that-bob-gave", "eve": fake.read(f"{nginx.ETC}/keys/probe.key").strip()})
+        fake.apply(keys=(BOB, Key("eve", fake.read(f"{names.ETC}/keys/probe.key").strip())))
 
 
 def test_a_run_that_died_before_the_reload_heals(fake: Fake) -> None:
@@ -204,16 +208,16 @@ def test_a_second_engine_comes_and_goes(fake: Fake) -> None:
     one = fake.tree()
     with pytest.raises(SparkError, match="libnginx-mod-http-js"):
         fake.apply(engines=SEVERAL)
-    fake.write(nginx.NJS, "")
+    fake.write(names.NJS, "")
     with pytest.raises(SparkError, match=r"other-key\.env"):
         fake.apply(engines=SEVERAL)
     assert fake.tree() == one
     fake.write(SEVERAL[1].key_file, 'VLLM_API_KEY="key-of-the-other-engine"\n')
     assert fake.apply(engines=SEVERAL).action == "reloaded"
-    assert "key-of-the-other-engine" in fake.read(f"{nginx.ETC}/engine-key-embedding.conf")
-    assert '["tiny", "bge"]' in fake.read(nginx.ROUTE)
+    assert "key-of-the-other-engine" in fake.read(f"{names.ETC}/engine-key-embedding.conf")
+    assert '["tiny", "bge"]' in fake.read(f"{names.ETC}/models.js")
     assert not fake.apply(engines=SEVERAL).changed
-    renamed = (DOOR.engines[0], dataclasses.replace(SEVERAL[1], model="bge-2"))
+    renamed = (PLAIN.engines[0], dataclasses.replace(SEVERAL[1], model="bge-2"))
     assert fake.apply(engines=renamed).action == "reloaded"  # only the script changes
     assert fake.apply().action == "reloaded"
     fake.path(SEVERAL[1].key_file).unlink()
@@ -222,16 +226,8 @@ def test_a_second_engine_comes_and_goes(fake: Fake) -> None:
 
 def test_an_engine_that_asks_for_no_key(fake: Fake) -> None:
     fake.path(paths.ENGINE_KEY).unlink()
-    fake.apply(engines=(nginx.Engine("chat", "tiny", key_file=""),))
-    assert 'Authorization "";' in fake.read(f"{nginx.ETC}/engine-key-chat.conf")
-
-
-def test_settings_that_cannot_work_change_nothing(fake: Fake) -> None:
-    before = fake.tree()
-    with pytest.raises(SparkError) as caught:
-        fake.apply(port=0, paths=("/metrics",))
-    assert "gateway_port is 0" in str(caught.value) and "/metrics" in str(caught.value)
-    assert fake.tree() == before
+    fake.apply(engines=(Engine("chat", "tiny", key_file=""),))
+    assert 'Authorization "";' in fake.read(f"{names.ETC}/engine-key-chat.conf")
 
 
 def test_what_is_missing_is_named(fake: Fake) -> None:
@@ -239,7 +235,7 @@ def test_what_is_missing_is_named(fake: Fake) -> None:
     assert fake.apply(check=True).changed
     with pytest.raises(SparkError, match="Run the engine layer"):
         fake.apply()
-    fake.path(nginx.NGINX).unlink()
+    fake.path(names.NGINX).unlink()
     with pytest.raises(SparkError, match="nginx is not installed"):
         fake.apply()
 
@@ -250,7 +246,7 @@ def test_what_is_missing_is_named(fake: Fake) -> None:
         ({"port": 8443, "address": "0.0.0.0", "process": "caddy", "unit": "caddy.service"}, True),
         ({"port": 8081, "address": "127.0.0.1", "process": None, "unit": None}, True),
         ({"port": 8443, "address": "192.0.2.7", "process": "caddy", "unit": None}, False),
-        ({"port": 8443, "address": "0.0.0.0", "process": "nginx", "unit": nginx.UNIT}, False),
+        ({"port": 8443, "address": "0.0.0.0", "process": "nginx", "unit": names.UNIT}, False),
         ({"port": 8443, "address": "127.0.0.1", "process": "caddy", "unit": None}, False),
         ({"port": 8081, "address": "192.0.2.1", "process": "caddy", "unit": None}, False),
         ({"port": 8443, "address": "::", "process": "caddy", "unit": "caddy.service"}, True),
@@ -283,7 +279,7 @@ def test_a_configuration_that_does_not_come_up_is_taken_back(fake: Fake) -> None
     fake.deaf = True
     with pytest.raises(SparkError, match="what was there before is back"):
         fake.apply(burst=7)
-    assert fake.tree() == before and fake.log[-1] == f"systemctl reload-or-restart {nginx.UNIT}"
+    assert fake.tree() == before and fake.log[-1] == f"systemctl reload-or-restart {names.UNIT}"
 
 
 def test_a_first_start_that_fails_leaves_nothing(fake: Fake) -> None:
@@ -304,8 +300,8 @@ def test_an_authority_of_our_own(fake: Fake) -> None:
     assert fake.apply(check=True, tls="own_ca").changed
     done = fake.apply(tls="own_ca", tls_names=("api.lab",))
     assert done.endpoints == ["https://192.0.2.1:8443/v1"] and not done.warnings
-    assert "api.lab" in fake.read(f"{nginx.ETC}/tls/names").split()
-    assert fake.path(f"{nginx.ETC}/tls/ca.key").stat().st_mode & 0o777 == 0o600
+    assert "api.lab" in fake.read(f"{names.ETC}/tls/names").split()
+    assert fake.path(f"{names.ETC}/tls/ca.key").stat().st_mode & 0o777 == 0o600
     made = [line for line in fake.log if line.startswith("openssl req")]
     assert len(made) == 2
     assert not fake.apply(tls="own_ca", tls_names=("api.lab",)).changed
@@ -318,7 +314,7 @@ def test_an_authority_of_our_own(fake: Fake) -> None:
     assert len([line for line in fake.log if line.startswith("openssl req")]) == 4
 
 
-FILES = {"tls": "files", "certificate": "/etc/x/c.pem", "certificate_key": "/etc/x/k.pem"}
+FILES = {"tls": "files", "tls_certificate": "/etc/x/c.pem", "tls_certificate_key": "/etc/x/k.pem"}
 
 
 def test_a_certificate_of_somebody_else_is_watched(fake: Fake) -> None:
@@ -327,11 +323,11 @@ def test_a_certificate_of_somebody_else_is_watched(fake: Fake) -> None:
     fake.write("/etc/x/c.pem", "c")
     fake.write("/etc/x/k.pem", "k")
     fake.apply(**FILES)
-    watch = f"/etc/systemd/system/{nginx.WATCH}.path"
-    assert f"PartOf={nginx.UNIT}" in fake.read(watch) and f"{nginx.WATCH}.path" in fake.read(UNIT)
+    watch = f"/etc/systemd/system/{names.WATCH}.path"
+    assert f"PartOf={names.UNIT}" in fake.read(watch) and f"{names.WATCH}.path" in fake.read(UNIT)
     assert not fake.apply(**FILES).changed
     assert fake.apply().action == "restarted"  # which stops the watch, too
-    assert not fake.path(watch).exists() and nginx.WATCH not in fake.read(UNIT)
+    assert not fake.path(watch).exists() and names.WATCH not in fake.read(UNIT)
 
 
 def test_a_certificate_that_changed_while_nobody_watched(fake: Fake) -> None:
@@ -349,7 +345,7 @@ def test_a_changed_unit_that_does_not_come_up_is_started_as_it_was(fake: Fake) -
     fake.deaf = True
     with pytest.raises(SparkError, match="what was there before is back"):
         fake.apply(limit_nofile=9999)
-    assert fake.tree() == before and fake.log[-1] == f"systemctl restart {nginx.UNIT}"
+    assert fake.tree() == before and fake.log[-1] == f"systemctl restart {names.UNIT}"
 
 
 def test_the_running_configuration_is_asked_over_its_socket(tmp_path: Path) -> None:
@@ -383,11 +379,28 @@ def test_listening_reads_this_machine() -> None:
 def test_the_module(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     node = fake.node()
     monkeypatch.setattr(gateway_apply, "Node", lambda: node)
-    result, failed = run_module(gateway, {"listen": ["enP7s7"], "engines": [{"name": "chat", "model": "tiny"}]})
+    asked = {
+        "listen": ["enP7s7"],
+        "engines": [{"name": "chat", "model": "tiny"}],
+        "keys": [{"name": "alice"}],
+        "rendered": render.files(PLAIN),
+    }
+    result, failed = run_module(gateway, asked)
     assert not failed and result["changed"] and result["action"] == "started"
-    result, failed = run_module(
-        gateway, {"listen": ["eth7"], "engines": [{"name": "chat", "model": "tiny"}]}, check=True
-    )
+    result, failed = run_module(gateway, asked)
+    assert not failed and not result["changed"]
+    result, failed = run_module(gateway, {**asked, "listen": ["eth7"]}, check=True)
     assert failed and "interface eth7 is not there" in result["msg"]
+    result, failed = run_module(gateway, {"state": "absent"}, check=True)
+    assert result["sets"] == ["gateway"] and fake.active
     result, failed = run_module(gateway, {"state": "absent"})
     assert not failed and result["action"] == "stopped"
+
+
+def test_the_description_is_one_that_the_probe_reads(fake: Fake) -> None:
+    fake.apply(tls="own_ca")
+    document = probe.read_config(str(fake.path(names.DESCRIPTION)))
+    assert document["endpoints"] == ["https://192.0.2.1:8443/v1"]
+    assert (document["host"], document["port"], document["model"]) == ("127.0.0.1", 8081, "tiny")
+    assert (document["models"], document["task"]) == (["tiny"], "generate")
+    assert fake.path(document["key_file"]).exists()

@@ -353,26 +353,26 @@ def test_ports_of_the_door_count_where_there_is_one():
         assert [name for name, _ in examine(context({"gateway"}, inventory(4, **settings), nodes=read))] == expected
 
 
-DOOR = {"gateway_listen": ["10.0.0.1"], "gateway_port": 443}
+OPEN = {"gateway_listen": ["10.0.0.1"], "gateway_port": 443}
 
 
 @pytest.mark.parametrize(
     ("settings", "port", "address", "taken"),
     [
-        (DOOR, 443, "127.0.0.1", ""),
-        (DOOR, 443, "10.0.0.2", ""),
-        (DOOR, 443, "10.0.0.1", "gateway_port"),
-        (DOOR, 443, "0.0.0.0", "gateway_port"),
-        (DOOR, 443, "::", "gateway_port"),
-        (DOOR, 8081, "127.0.0.1", "gateway_local_port"),
-        (DOOR, 8081, "10.0.0.1", ""),
-        (DOOR, 80, "0.0.0.0", ""),
-        ({**DOOR, "gateway_listen": ["0.0.0.0"]}, 443, "127.0.0.1", "gateway_port"),
+        (OPEN, 443, "127.0.0.1", ""),
+        (OPEN, 443, "10.0.0.2", ""),
+        (OPEN, 443, "10.0.0.1", "gateway_port"),
+        (OPEN, 443, "0.0.0.0", "gateway_port"),
+        (OPEN, 443, "::", "gateway_port"),
+        (OPEN, 8081, "127.0.0.1", "gateway_local_port"),
+        (OPEN, 8081, "10.0.0.1", ""),
+        (OPEN, 80, "0.0.0.0", ""),
+        ({**OPEN, "gateway_listen": ["0.0.0.0"]}, 443, "127.0.0.1", "gateway_port"),
         # An interface stands for its addresses; of one that is not known nothing can be said.
-        ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "198.51.100.11", "gateway_port"),
-        ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "127.0.0.1", ""),
-        ({**DOOR, "gateway_listen": ["enP7s7"]}, 443, "fe80::1", ""),
-        ({**DOOR, "gateway_listen": ["eth9"]}, 443, "127.0.0.1", "gateway_port"),
+        ({**OPEN, "gateway_listen": ["enP7s7"]}, 443, "198.51.100.11", "gateway_port"),
+        ({**OPEN, "gateway_listen": ["enP7s7"]}, 443, "127.0.0.1", ""),
+        ({**OPEN, "gateway_listen": ["enP7s7"]}, 443, "fe80::1", ""),
+        ({**OPEN, "gateway_listen": ["eth9"]}, 443, "127.0.0.1", "gateway_port"),
     ],
 )
 def test_a_port_of_the_door_is_taken_at_an_address(settings, port, address, taken):
@@ -385,12 +385,12 @@ def test_a_port_of_the_door_is_taken_at_an_address(settings, port, address, take
 @pytest.mark.parametrize(
     ("followed", "managed", "settings", "found"),
     [
-        ((), [], DOOR, ["ports"]),  # gateway.yml and site.yml open it
-        (("gateway",), [], DOOR, []),  # upgrade.yml and rollback.yml do not
-        (("gateway",), ["gateway_nginx", "engine"], DOOR, []),
-        (("gateway",), ["gateway"], DOOR, ["ports"]),
+        ((), [], OPEN, ["ports"]),  # gateway.yml and site.yml open it
+        (("gateway",), [], OPEN, []),  # upgrade.yml and rollback.yml do not
+        (("gateway",), ["gateway_nginx", "engine"], OPEN, []),
+        (("gateway",), ["gateway"], OPEN, ["ports"]),
         (("gateway",), ["gateway"], {}, []),
-        (("gateway",), ["gateway"], {**DOOR, "gateway_state": "absent"}, []),
+        (("gateway",), ["gateway"], {**OPEN, "gateway_state": "absent"}, []),
     ],
 )
 def test_the_ports_of_a_door_that_is_only_followed(followed, managed, settings, found):
@@ -406,7 +406,7 @@ def test_the_ports_of_a_door_that_is_only_followed(followed, managed, settings, 
 
 def test_everything_that_is_wrong_with_ports_is_told_at_once():
     hosts = inventory(2, gateway_listen=["lo"], gateway_port=6379, gateway_local_port=8000)
-    found = [str(finding) for finding in inventory_checks.check_door(context({"gateway"}, hosts))]
+    found = [str(finding) for finding in inventory_checks.check_gateway(context({"gateway"}, hosts))]
     assert len(found) == 2 and "ray_port" in found[1] and "the engine's own port" in found[0]
 
 
@@ -442,14 +442,14 @@ def test_ports_of_services_count_where_they_listen():
 )
 def test_settings_of_the_door(settings, says):
     hosts = inventory(2, gateway_listen=["lo"], **settings)
-    assert says in " ".join(str(finding) for finding in inventory_checks.check_door(context({"gateway"}, hosts)))
-    assert not list(inventory_checks.check_door(context({"gateway"}, {"a": {}})))
+    assert says in " ".join(str(finding) for finding in inventory_checks.check_gateway(context({"gateway"}, hosts)))
+    assert not list(inventory_checks.check_gateway(context({"gateway"}, {"a": {}})))
 
 
 def test_a_service_of_another_node_is_not_in_the_way_of_the_door():
     services = [{"name": "a"}, {"name": "b", "port": 8081, "nodes": ["spark2"]}]
     hosts = inventory(2, gateway_listen=["lo"], engine_services=services)
-    assert not list(inventory_checks.check_door(context({"gateway"}, hosts)))
+    assert not list(inventory_checks.check_gateway(context({"gateway"}, hosts)))
 
 
 def test_fabric_subnets():

@@ -132,7 +132,7 @@ FAULTS = {
         ALL,
     ),
     "keeper": (host("engine_hang_seconds", 6), "spark2: engine_hang_seconds is 6, allowed is 30 to 86400", ALL),
-    "door": (
+    "gateway": (
         both(every("gateway_listen", ["enP7s7"]), every("gateway_paths", ["/metrics"])),
         "spark1: gateway_paths has '/metrics'",
         ALL,

@@ -1,28 +1,12 @@
-# Copyright (c) 2026, The sparkmatrix.cluster authors
-# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+// Managed by sparkmatrix.cluster (role gateway).
+//
+// Several engines behind one gateway: which of them a request is for. nginx itself never looks into a body. For njs 0.7.9
+// (Debian 12), 0.8.2 (Ubuntu 24.04) and later: ES5 with some of ES6. The engines read a request with Python's json:
+// escapes count as what they mean, and of a name that comes twice the last one. JSON.parse does the same.
 
-"""Several engines behind one door: the script with which nginx reads the model out of a request.
+import MODELS from 'models.js'; // in the order of the engines
 
-nginx itself never looks into a body. njs (``libnginx-mod-http-js``, JavaScript of nginx's own authors) rather than Lua:
-fewer packages that have to fit each other, and no code made at run time, so the service keeps
-``MemoryDenyWriteExecute``. Written for njs 0.7.9 (Debian 12), 0.8.2 (Ubuntu 24.04) and later: ES5 with some of ES6.
-
-The engines read a request with Python's ``json``: escapes count as what they mean, and of a name that comes twice the
-last one. ``JSON.parse`` does the same.
-"""
-
-from __future__ import annotations
-
-import json
-from collections.abc import Sequence
-
-# Followed by the number of the engine: asks it for its models. Internal.
-INSIDE = "/.sparkmatrix/models/"
-
-_SCRIPT = r"""// Managed by sparkmatrix.cluster (role gateway).
-const MODELS = @MODELS@;
-const INSIDE = '@INSIDE@';
+const INSIDE = '/.sparkmatrix/models/'; // and the number of an engine: asks it for its models
 
 function say(r, status, code, param, message) {
     r.headersOut['Content-Type'] = 'application/json';
@@ -100,7 +84,7 @@ async function ask(r) {
     });
 }
 
-// What the door says of an engine that does not answer.
+// What the gateway says of an engine that does not answer.
 function pass(r, reply) {
     r.headersOut['Content-Type'] = 'application/json';
     const status = reply.status == 200 ? 503 : reply.status;
@@ -166,9 +150,3 @@ async function models(r) {
 }
 
 export default {pick, models};
-"""
-
-
-def script(models: Sequence[str]) -> str:
-    """``models`` in the order of the engines."""
-    return _SCRIPT.replace("@MODELS@", json.dumps(list(models))).replace("@INSIDE@", INSIDE)

@@ -1,0 +1,25 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Names and places of the gateway on a node, for all who deal with it."""
+
+from __future__ import annotations
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+
+SET = "gateway"
+# All sets of files that the role keeps on a node: its own, and those that say which packages it has installed.
+SETS = (SET, "gateway_nginx", "gateway_njs")
+UNIT = "sparkmatrix-gateway.service"
+WATCH = "sparkmatrix-gateway-certificate"
+USER = "sparkmatrix-gateway"
+NGINX = "/usr/sbin/nginx"
+NJS = "/usr/lib/nginx/modules/ngx_http_js_module.so"
+ETC = paths.GATEWAY
+RUN = "/run/sparkmatrix-gateway"
+# The gateway as `sparkmatrix-node probe --config` reads it, and where clients reach it.
+DESCRIPTION = f"{paths.ETC}/gateway.json"
+STATUS_SOCKET = f"{RUN}/status.sock"
+# The client that the cluster's own probes are; not limited, so that a busy gateway is no dead one.
+PROBE = "probe"

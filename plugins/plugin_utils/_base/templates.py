@@ -1,0 +1,31 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files of the roles that are rendered here, from typed values: a template prints, it does not decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+
+
+def render(role: str, name: str, **values: object) -> str:
+    """``roles/<role>/templates/<name>``. A value that was not given is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ROLES / role / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - no HTML
+    )
+    return environment.get_template(name).render(**values)
+
+
+def text(role: str, name: str) -> str:
+    """``roles/<role>/files/<name>``, as it is."""
+    return (ROLES / role / "files" / name).read_text(encoding="utf-8")

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From the gateway's settings to its files, by the templates of roles/gateway. No secrets: those are on the node.
+
+nginx, because the distribution keeps it (Ubuntu main), limits rates and sizes without additions, and on a reload lets
+the old workers finish their streams. It listens on what was asked for and on one loopback port, which the probes use.
+One engine gets every request as it is; several are told apart by the model in the request, which a script reads. That
+is njs (``libnginx-mod-http-js``, JavaScript of nginx's own authors) rather than Lua: fewer packages that have to fit
+each other, and no code made at run time, so the service keeps ``MemoryDenyWriteExecute``.
+"""
+
+from __future__ import annotations
+
+import json
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import MODELS, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
+
+ROLE = "gateway"
+MANAGED = "Managed by sparkmatrix.cluster (role gateway)."
+PRIVILEGED_PORTS = 1024
+
+
+def files(settings: Settings) -> dict[str, str]:
+    """``{path on the node: text}``."""
+    made = {f"{names.ETC}/nginx.conf": nginx_conf(settings), f"{paths.UNITS}/{names.UNIT}": unit(settings)}
+    if settings.routed:
+        models = json.dumps([engine.model for engine in settings.engines])
+        made[f"{names.ETC}/models.js"] = f"// {MANAGED}\nexport default {models};\n"
+        made[f"{names.ETC}/route.js"] = templates.text(ROLE, "route.js")
+    if settings.tls == "files":
+        for name in (f"{names.WATCH}.path", f"{names.WATCH}.service"):
+            made[f"{paths.UNITS}/{name}"] = _render(f"{name}.j2", settings)
+    return made
+
+
+def nginx_conf(settings: Settings) -> str:
+    reads = {path: "models" if path == MODELS else "pick" for path in settings.paths}
+    # The script reads what is in memory. Of a request in chunks the lengths of the chunks are there too.
+    kept_mib = settings.max_request_mib * (2 if settings.routed else 1)
+    return _render("nginx.conf.j2", settings, reads=reads, kept_mib=kept_mib, MODELS=MODELS, error=error)
+
+
+def unit(settings: Settings) -> str:
+    """The unit. Its hash is an argument of nginx, whose title keeps it: so the process tells what it was started as."""
+    certificate, key = settings.certificate_paths
+    capabilities = "CAP_NET_BIND_SERVICE" if settings.port < PRIVILEGED_PORTS else ""
+    values = {"certificate": certificate, "certificate_key": key, "capabilities": capabilities}
+    mark = config_hash(_render(f"{names.UNIT}.j2", settings, mark="", **values))
+    return _render(f"{names.UNIT}.j2", settings, mark=mark, **values)
+
+
+def error(message: str, kind: str, code: str) -> str:
+    """An error as OpenAI's API has them, as a quoted word of nginx's configuration."""
+    text = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+    if "'" in text or "$" in text or "\\" in text:
+        raise ValueError(f"a message that nginx would read differently: {text}")
+    return f"'{text}'"
+
+
+def _render(name: str, settings: Settings, **values: object) -> str:
+    return templates.render(ROLE, name, settings=settings, names=names, **values)

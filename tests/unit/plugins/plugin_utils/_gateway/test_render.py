@@ -1,0 +1,123 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of the gateway, as the templates of its role make them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import PATHS, Engine, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import render as g
+
+UNIT = f"{paths.UNITS}/{names.UNIT}"
+TINY = Engine("chat", "tiny")
+BGE = Engine("embedding", "bge-m3", "10.10.0.2", 8001, task="embed")
+PLAIN = Settings(("192.0.2.1",), (TINY,))
+SEVERAL = dataclasses.replace(PLAIN, engines=(TINY, BGE))
+
+
+def wanted(**changes: Any) -> Settings:
+    return dataclasses.replace(PLAIN, **changes)
+
+
+def test_the_configuration_opens_the_listed_paths_only():
+    text = g.nginx_conf(wanted(paths=("/v1/models",)))
+    assert re.findall(r"location (\S+ ?\S*) \{", text).count("= /v1/models") == 1
+    assert re.findall(r"proxy_pass (\S+);", text) == ["http://engine0/v1/models"]
+    # No location hands the client's own spelling of a path to the engine.
+    assert all(target.count("/") > 2 for target in re.findall(r"proxy_pass (\S+);", text))
+
+
+def test_every_open_path_asks_for_a_key():
+    text = g.nginx_conf(PLAIN)
+    blocks = re.findall(r"location = (/v1/\S+) \{(.*?)\n        \}", text, re.S)
+    assert [name for name, _body in blocks] == list(PATHS)
+    assert all('if ($gateway_client = "")' in body for _name, body in blocks)
+
+
+def test_one_engine_needs_no_look_into_requests():
+    text = g.nginx_conf(PLAIN)
+    for part in ("load_module", "js_", "@engine0", "$uri$is_args"):
+        assert part not in text
+    assert text.count("proxy_pass") == len(PATHS)
+    assert f"include {names.ETC}/engine-key-chat.conf;" in text
+
+
+def test_several_engines_are_told_apart_by_the_script():
+    text = g.nginx_conf(SEVERAL)
+    assert text.index("load_module") < text.index("events")
+    blocks = dict(re.findall(r"location = (/v1/\S+) \{(.*?)\n        \}", text, re.S))
+    assert list(blocks) == list(PATHS)
+    for path, body in blocks.items():
+        assert 'if ($gateway_client = "")' in body and "proxy_pass" not in body
+        assert f"js_content route.{'models' if path == '/v1/models' else 'pick'};" in body
+    assert re.search(r"upstream engine1 {\s+server 10\.10\.0\.2:8001 max_fails=0;\s+}", text)
+    for number, engine in enumerate(SEVERAL.engines):
+        own = re.findall(rf"location (@engine{number}|= \S+/models/{number}) \{{(.*?)\n        \}}", text, re.S)
+        assert len(own) == 2
+        assert all(f"engine-key-{engine.name}.conf" in body for _name, body in own)
+        assert "internal;" in own[1][1] and "proxy_pass_request_body off;" in own[1][1]
+    assert text.count("engine-key-") == 4  # none at the server, where it would go to both
+
+
+def test_limits_can_be_switched_off():
+    text = g.nginx_conf(wanted(requests_per_minute=0, concurrent_requests=0))
+    assert "zone=requests" not in text and "limit_conn streams" not in text
+    assert "limit_req zone=requests nodelay" not in g.nginx_conf(wanted(burst=0))
+    assert "limit_req zone=requests;" in g.nginx_conf(wanted(burst=0))
+
+
+def test_an_engine_with_an_ipv6_address():
+    assert "server [::1]:8000 " in g.nginx_conf(wanted(engines=(Engine("chat", "tiny", "::1"),)))
+
+
+@pytest.mark.parametrize("text", ["it's", "costs $1", "a\\b"])
+def test_messages_that_nginx_would_read_differently(text):
+    with pytest.raises(ValueError, match="read differently"):
+        g.error(text, "x", "y")
+
+
+def test_the_script_gets_the_models_in_the_order_of_the_engines():
+    made = g.files(dataclasses.replace(SEVERAL, engines=(BGE, Engine("q", 'it\'s "q"\u2028'))))
+    assert 'export default ["bge-m3", "it\'s \\"q\\"\\u2028"];' in made[f"{names.ETC}/models.js"]
+    assert "import MODELS from 'models.js';" in made[f"{names.ETC}/route.js"]
+    assert set(g.files(PLAIN)) == {f"{names.ETC}/nginx.conf", UNIT}
+
+
+def test_what_the_gateway_answers_itself_is_json():
+    said = re.findall(r"return (\d+) '(.*)';", g.nginx_conf(PLAIN))
+    assert {int(status) for status, _body in said} == {401, 404, 413, 429, 502, 503, 504}
+    for _status, body in said:
+        assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
+
+
+def test_every_block_of_the_configuration_is_closed():
+    for settings in (PLAIN, SEVERAL, wanted(tls="own_ca", requests_per_minute=0, concurrent_requests=0)):
+        text = re.sub(r"'[^']*'|\"[^\"]*\"|#.*", "", g.nginx_conf(settings))
+        assert text.count("{") == text.count("}") and "{%" not in text
+        assert all(line.strip()[-1:] in ("", ";", "{", "}") for line in text.splitlines())
+
+
+def test_the_unit_tells_what_it_was_made_of():
+    text, other = g.unit(PLAIN), g.unit(wanted(port=443))
+    mark = re.compile(r"SPARKMATRIX_UNIT=([0-9a-f]{12});")
+    assert mark.findall(text) and mark.findall(text) != mark.findall(other)
+    assert "CAP_NET_BIND_SERVICE" in other and "CAP_NET_BIND_SERVICE" not in text
+    assert "install" not in text
+
+
+def test_certificates_of_others_are_copied_and_watched():
+    made = g.files(wanted(tls="files", tls_certificate="/etc/x/cert.pem", tls_certificate_key="/etc/x/key.pem"))
+    assert made[UNIT].count("/etc/x/key.pem /run/sparkmatrix-gateway/tls.key") == 2
+    assert f"Wants={names.WATCH}.path\n" in made[UNIT] and names.WATCH not in g.unit(PLAIN)
+    path = made[f"{paths.UNITS}/{names.WATCH}.path"]
+    assert "PathChanged=/etc/x/cert.pem\nPathChanged=/etc/x\n" in path and f"PartOf={names.UNIT}" in path
+    assert f"reload {names.UNIT}" in made[f"{paths.UNITS}/{names.WATCH}.service"]
