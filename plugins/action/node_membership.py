@@ -60,13 +60,13 @@ def _request(members: list[str], leaving: list[str], hostvars: Any) -> dict[str,
     if members and leaving:
         example = hostvars[members[0]]
         prefixes = preflight_variables.prefixes(frozenset(preflight_layers.LAYERS))
-        names = membership.inherited(dict.fromkeys(hostvars.raw_get(members[0])), {}, prefixes)
+        names = membership.inherited(dict.fromkeys(example), {}, prefixes)
         variables = {name: example[name] for name in names}
     departing = [
         {
             "name": host,
-            "variables": {name: value for name, value in variables.items() if name not in hostvars.raw_get(host)},
+            "variables": {name: value for name, value in variables.items() if name not in own},
         }
-        for host in leaving
+        for host, own in ((host, hostvars[host]) for host in leaving)
     ]
     return {"departing": departing}

@@ -103,7 +103,7 @@ class ActionModule(ActionBase):
         for host in sparks:
             variables = hostvars[host]
             hosts[host] = {}
-            for name in hostvars.raw_get(host):
+            for name in variables:
                 if not name.startswith(prefixes) and name not in CONNECTION:
                     continue
                 try:

@@ -18,6 +18,7 @@ description:
 options:
   planner:
     description:
+      - V(peers) makes keys, names and firewall rules of ssh between the machines.
       - V(fabric) makes addresses, ranks and the environment of NCCL from devices and cables; V(fabric_seal) judges what
         was measured after the change.
       - V(bandwidth) schedules the measurement of every half; V(bandwidth_verdict) judges its figures.
@@ -25,7 +26,7 @@ options:
       - V(os_update) finds one set of packages for all machines.
     type: str
     required: true
-    choices: [fabric, fabric_seal, bandwidth, bandwidth_verdict, qos_before, qos_after, os_update]
+    choices: [peers, fabric, fabric_seal, bandwidth, bandwidth_verdict, qos_before, qos_after, os_update]
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.

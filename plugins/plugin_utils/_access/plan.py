@@ -62,7 +62,7 @@ class Plan:
 
 
 def node_inputs(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Node], list[Finding]]:
-    """From what the role hands over, see the module ``access_plan``. Findings: nodes that cannot be planned for."""
+    """From what the role hands over, see ``planners``. Findings: nodes that cannot be planned for."""
     nodes, findings = {}, []
     for host, values in raw.items():
         look = values.get("look") or {}

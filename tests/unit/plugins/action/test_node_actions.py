@@ -27,13 +27,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from planning import plan
 
 
-class HostVars(dict):
-    """Enough of ansible.vars.hostvars: a mapping of hosts, and their variables before templating."""
-
-    def raw_get(self, host):
-        return dict(self[host])
-
-
 class Lazy(dict):
     """Evaluates on access; what cannot be evaluated raises."""
 
@@ -54,7 +47,7 @@ def act(module, args, variables=None):
 
 def judge(hosts, group=None, **args):
     variables = {
-        "hostvars": HostVars({h: Lazy(v) for h, v in hosts.items()}),
+        "hostvars": {h: Lazy(v) for h, v in hosts.items()},
         "groups": {"sparks": group or list(hosts)},
     }
     return act(preflight, {"phase": "inventory", "play_hosts": list(hosts), **args}, variables)
@@ -113,13 +106,13 @@ def test_the_request_alone():
     refused = judge({"spark_1": {}}, phase="request", run_tags=["rai"])
     assert refused["failed"]
     assert refused["msg"].startswith("This run was refused before any machine was contacted:")
-    variables = {"hostvars": HostVars(), "groups": {}}
+    variables = {"hostvars": {}, "groups": {}}
     empty = act(preflight, {"phase": "request", "inventory_sources": ["x.yml"]}, variables)
     assert "inventory x.yml: there is no host in the group 'sparks'" in empty["msg"]
 
 
 def test_an_empty_group():
-    variables = {"hostvars": HostVars(), "groups": {}}
+    variables = {"hostvars": {}, "groups": {}}
     assert "no host in the group 'sparks'" in act(preflight, {"phase": "inventory", "layers": []}, variables)["msg"]
 
 
@@ -205,7 +198,7 @@ def test_node_tool_of_a_broken_checkout(monkeypatch):
 
 def membership(hosts, leaving=(), **args):
     variables = {
-        "hostvars": HostVars({h: Lazy(v) for h, v in hosts.items()}),
+        "hostvars": {h: Lazy(v) for h, v in hosts.items()},
         "groups": {"sparks": [h for h in hosts if h not in leaving], "sparks_leaving": list(leaving)},
     }
     return act(node_membership, args, variables)

@@ -6,14 +6,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.action.access_plan import ActionModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as ap
@@ -22,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
 from fabric_inputs import wired
 from hypothesis import given
 from hypothesis import strategies as st
+from planning import plan
 
 SWITCH = ("spark1.0 spark2.0 spark3.0 @",)
 RING = ("spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark4.0", "spark4.1 spark1.0")
@@ -205,15 +203,11 @@ def test_the_address_of_a_node(changes: dict[str, Any], expected: str) -> None:
     assert not findings and nodes["spark1"].address == expected
 
 
-def run(**args: Any) -> dict[str, Any]:
-    task = MagicMock(args=args, async_val=0)
-    action = ActionModule(task, MagicMock(), MagicMock(check_mode=False), MagicMock(), MagicMock(), MagicMock())
-    result: dict[str, Any] = action.run(task_vars={})
-    json.dumps(result)  # what goes back to Ansible
-    return result
+def run(nodes: dict[str, Any]) -> dict[str, Any]:
+    return plan("peers", {"nodes": nodes})
 
 
-def test_the_action() -> None:
+def test_the_planner() -> None:
     planned = run(nodes={"spark1": raw(0), "spark2": raw(1, fact={"torn": 1})})
     assert not planned.get("failed") and planned["changed"] is False
     assert planned["ignore"] == ["10.0.0.1", "10.0.0.99", "10.0.0.2"]
@@ -224,9 +218,9 @@ def test_the_action() -> None:
     assert planned["ignore"][0] == "10.0.0.1", "the fact knows where the node is managed"
 
 
-def test_the_action_refuses() -> None:
+def test_the_planner_refuses() -> None:
     result = run(nodes={"spark1": raw(0, look=look(0, connection=[])), "spark2": raw(1, look={})})
     assert result["failed"]
     assert "1. spark1: the address" in result["msg"] and "2. spark2: the address" in result["msg"]
     assert "unexpected" in run(nodes={"spark1": {}})["msg"] or run(nodes={"spark1": {}})["failed"]
-    assert "access_plan was given something unexpected" in run(nodes={"spark1": {"address": "10.0.0.1"}})["msg"]
+    assert "the planner peers was given something unexpected" in run(nodes={"spark1": {"address": "10.0.0.1"}})["msg"]
