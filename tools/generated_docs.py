@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "collections"))
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base as preflight_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
@@ -48,6 +49,7 @@ def preflight_page(old: str) -> str:
 # Page -> its text, from the one that is there.
 PAGES: Mapping[str, Callable[[str], str]] = {
     "docs/preflight.md": preflight_page,
+    "docs/engine-plan.schema.json": lambda _old: json.dumps(engine_plan.schema(), indent=2) + "\n",
     "docs/recipe.schema.json": lambda _old: json.dumps(recipe.schema(), indent=2) + "\n",
 }
 

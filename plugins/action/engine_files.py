@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 
@@ -71,10 +72,9 @@ class ActionModule(ActionBase):
         )
         marks = render_files.Marks(args["key_mark"], args["image_marks"], args["tool_mark"])
         try:
-            made = render_files.node(args["plan"], settings, marks)
-        except (SparkError, KeyError, TypeError, ValueError) as exc:
-            # Not what engine_plan returns: named, not shown as a traceback.
-            return {**result, "failed": True, "msg": f"engine_files was given something unexpected: {exc!r}"}
+            made = render_files.node(documents.load(args["plan"]), settings, marks)
+        except SparkError as exc:
+            return {**result, "failed": True, "msg": str(exc)}
         result.update(
             files=[{"path": path, "content": content} for path, content in made.files.items()],
             units=list(made.units),

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
+    SparkError,
+    errors,
+    refusal,
+    warnings,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -29,10 +35,10 @@ class ActionModule(ActionBase):
         try:
             # A node that was not asked for images has no ids.
             ids = {host: seen.get("ids") or {} for host, seen in args["images"].items()}
-            findings = images.judge(args["plans"], ids)
-        except (KeyError, TypeError, AttributeError) as exc:
-            # Not what engine_plan and engine_image return: named, not shown as a traceback.
-            return {**result, "failed": True, "msg": f"engine_image_judge was given something unexpected: {exc!r}"}
+            plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in args["plans"].items()}
+        except SparkError as exc:
+            return {**result, "failed": True, "msg": str(exc)}
+        findings = images.judge(plans, ids)
         result["findings"] = [finding.as_dict() for finding in findings]
         result["warnings"] = [str(finding) for finding in warnings(findings)]
         if errors(findings):

@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     errors,
     refusal,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
@@ -28,7 +29,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.compose import ContainerWishes
 
 SPEC: dict[str, dict[str, Any]] = {
     "recipe": {"type": "str", "required": True},
@@ -133,7 +133,8 @@ class ActionModule(ActionBase):
             result["warnings"] = plans.warnings
         # A batch job holds its machines alone.
         sbatch = "" if args["services"] else render_sbatch.script(plans.plans)
-        result.update(plans=plans.plans, summary=plans.summary, sbatch=sbatch)
+        documents = {host: plan.as_dict() for host, plan in plans.plans.items()}
+        result.update(plans=documents, summary=plans.summary, sbatch=sbatch)
         return result
 
     def _nodes(
@@ -207,7 +208,11 @@ def _service(
 
 def _wishes(args: Mapping[str, Any]) -> engine_job.Wishes:
     ray = {name: value for name, value in (args["ray"] or {}).items() if value is not None}
-    container = {name: value for name, value in (args["container"] or {}).items() if value is not None}
+    container: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in (args["container"] or {}).items()
+        if value is not None
+    }
     return engine_job.Wishes(
         engine=args["engine"],
         launch=args["launch"],
@@ -234,6 +239,6 @@ def _wishes(args: Mapping[str, Any]) -> engine_job.Wishes:
         venv_path=args["venv_path"],
         home=args["home"],
         hf_home=args["hf_home"],
-        container=ContainerWishes(**container),
+        container=Container(**container),
         ray=RayWishes(executable=f"{args['venv_path']}/bin/ray", **ray),
     )

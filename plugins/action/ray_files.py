@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -31,9 +33,8 @@ class ActionModule(ActionBase):
         result["changed"] = False
         settings = ray_files.Settings(args["user"], args["group"], args["memlock"], args["nofile"])
         try:
-            made = ray_files.make(args["plan"], settings, args["token_mark"], args["image_mark"])
-        except (KeyError, TypeError, AttributeError) as exc:
-            # Not what engine_plan returns: named, not shown as a traceback.
-            return {**result, "failed": True, "msg": f"ray_files was given something unexpected: {exc!r}"}
+            made = ray_files.make(documents.load(args["plan"]), settings, args["token_mark"], args["image_mark"])
+        except SparkError as exc:
+            return {**result, "failed": True, "msg": str(exc)}
         files = [{"path": path, "content": content} for path, content in made.files.items()]
         return {**result, "files": files, "config_hash": made.config_hash}

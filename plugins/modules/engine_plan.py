@@ -235,32 +235,38 @@ EXAMPLES = r"""
 RETURN = r"""
 plans:
   description:
-    - One plan per host. Where several services run on a host, it is that of one of them, with the others' in C(beside).
-      A host without any has the role C(idle).
+    - One plan per host, as C(docs/engine-plan.schema.json) describes it.
   returned: success
   type: dict
   contains:
-    role: {description: 'C(head), C(worker) or C(idle).', type: str}
-    beside: {description: Plans of the other services on this host., type: list, elements: dict}
+    here:
+      description: The services on this host, the one that spans hosts first; empty where there is none.
+      type: list
+      elements: dict
+      contains:
+        instance: {description: Name of the service; empty where it is the only one., type: str}
+        role: {description: C(head) or C(worker)., type: str}
+        backend: {description: 'C(single), C(ray), C(native) or C(mpi).', type: str}
+        runtime: {description: C(venv) or C(container)., type: str}
+        engine: {description: 'Command, environment, endpoint and ports of the engine.', type: dict}
+        image: {description: Container image; empty in an environment., type: str}
+        mounts: {description: Paths of the node in the container., type: list, elements: dict}
+        venv: {description: Path and requirements of the engine's environment., type: dict}
+        parallel: {description: 'C(tensor), C(pipeline), C(data) sizes and C(expert), with a C(reason).', type: dict}
+        memory: {description: 'The budget of one rank, in bytes.', type: dict}
+        expectation: {description: 'Tokens per second of one stream, and published figures.', type: dict}
+        not_pinned: {description: What may change under the same name., type: list, elements: str}
+        config_hash: {description: Changes with everything that makes it another service., type: str}
     heads: {description: The services whose head is this host., type: list, elements: dict}
-    services: {description: 'All services as the head of the cluster reaches them.', type: list, elements: dict}
-    cluster: {description: Head and number of all nodes., type: dict}
+    ray: {description: 'Command, environment and members of Ray on this host, where it is C(needed).', type: dict}
+    mpi: {description: The host's C(role) in a job of MPI; empty where it has none., type: dict}
+    images: {description: Container images that are needed on this host., type: list, elements: dict}
     environments: {description: Python environments that are needed on this host., type: list, elements: dict}
     open_to_peers: {description: Other nodes have to come in here., type: bool}
-    names: {description: Units and description of the service., type: dict}
-    backend: {description: 'C(single), C(ray), C(native) or C(mpi).', type: str}
-    runtime: {description: C(venv) or C(container)., type: str}
-    image: {description: Container image; empty in an environment., type: str}
-    container: {description: 'The Compose file of this host, C(file) and C(text), and names.', type: dict}
-    mounts: {description: Paths of the node in the container., type: list, elements: dict}
-    patches: {description: Files of the node over files of the image., type: list, elements: dict}
-    parallel: {description: 'C(tensor), C(pipeline), C(data) sizes and C(expert), with a C(reason).', type: dict}
-    expectation: {description: 'Tokens per second of one stream, C(low) to C(high), and published figures.', type: dict}
-    not_pinned: {description: What may change under the same name., type: list, elements: str}
-    ray: {description: 'Command line, environment, members and hash of Ray on this host.', type: dict}
-    engine: {description: 'Command line, environment, endpoint, probe and hash of the engine.', type: dict}
-    memory: {description: 'The budget of one rank, in bytes.', type: dict}
-    venv: {description: Path and requirements of the engine's environment., type: dict}
+    cluster: {description: Head and number of all nodes., type: dict}
+    services: {description: 'All services as the head of the cluster reaches them.', type: list, elements: dict}
+    identity: {description: The same on all hosts; changes with every service of any of them., type: str}
+    schema: {description: Version of this document., type: int}
 summary:
   description: The plan in a few sentences.
   returned: success

@@ -72,6 +72,11 @@ previous:
   returned: with O(state=read)
   type: dict
   sample: {}
+refused:
+  description: Why a kept plan cannot be used, where it was kept by another release or is damaged; else empty.
+  returned: with O(state=read)
+  type: str
+  sample: ''
 differing:
   description: Names of the services that would be served otherwise here by O(plan), or by the previous plan.
   returned: with O(state=read)
@@ -86,9 +91,12 @@ services:
   sample: [chat, embedding]
 """
 
+from dataclasses import replace
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as engine_plan
 
 
 def main() -> None:
@@ -106,18 +114,24 @@ def main() -> None:
     try:
         if state == "read":
             kept = kept_plan.read()
-            other = module.params["plan"] or kept["previous"]
-            both = kept["current"], other
-            told = {"differing": kept_plan.differing(*both), "services": kept_plan.services(*both)}
-            module.exit_json(changed=False, **told, **kept)
+            both = kept.current, engine_plan.load(module.params["plan"]) if module.params["plan"] else kept.previous
+            module.exit_json(
+                changed=False,
+                current=kept.current.as_dict() if kept.current else {},
+                previous=kept.previous.as_dict() if kept.previous else {},
+                refused=kept.refused,
+                differing=kept_plan.differing(*both),
+                services=kept_plan.services(*both),
+            )
         if state == "absent":
             module.exit_json(changed=kept_plan.forget(check_mode=module.check_mode))
         if state == "restored":
-            plans = module.params["plan"], module.params["previous"]
+            previous = module.params["previous"]
+            plans = engine_plan.load(module.params["plan"]), engine_plan.load(previous) if previous else None
             module.exit_json(changed=kept_plan.put(*plans, check_mode=module.check_mode))
-        plan = module.params["plan"]
+        plan = engine_plan.load(module.params["plan"])
         if module.params["images"]:
-            plan = {**plan, kept_plan.IMAGES: module.params["images"]}
+            plan = replace(plan, image_ids=module.params["images"])
         module.exit_json(changed=kept_plan.keep(plan, check_mode=module.check_mode))
     except SparkError as exc:
         module.fail_json(msg=str(exc))

@@ -7,86 +7,94 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 DIRECTORY = f"{paths.STATE}/plan"
-NAMES = ("current", "previous")
-# Ids of the container images by name, as they were when the plan served. A name may mean another image tomorrow.
-IMAGES = "image_ids"
+CURRENT, PREVIOUS = "current", "previous"
+REMEDY = "Run site.yml with the recipe that you want; it keeps the plan that then serves"
 
 
-def identity(plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """What makes two plans the same to a user. Measured memory, say, differs from run to run and changes nothing.
+@dataclass(frozen=True)
+class Kept:
+    """``refused``: why a plan that is there cannot be used; it was kept by another release, or is damaged."""
 
-    All nodes take the same step: a node whose own part stays as it was keeps the plan of the new state, too.
-    """
-    if plan.get("identity"):
-        return (str(plan["identity"]),)
-    parts = [plan.get(name) or {} for name in ("engine", "ray", "container")]
-    hashes = [str(part.get("config_hash") or part.get("text") or "") for part in parts if isinstance(part, Mapping)]
-    return (*hashes, str(plan.get("image") or ""), str(plan.get("recipe") or ""))
+    current: NodePlan | None
+    previous: NodePlan | None
+    refused: str = ""
 
 
-def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differing(one: NodePlan | None, other: NodePlan | None) -> list[str]:
     """Names of the services that this node serves otherwise by one plan than by the other; a lone one is ``""``."""
     mine, theirs = _services(one), _services(other)
     return sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
 
 
-def services(*plans: Mapping[str, Any]) -> list[str]:
+def services(*plans: NodePlan | None) -> list[str]:
     """Names of the services that this node takes part in by any of these plans; a lone one has none."""
     return sorted({name for plan in plans for name in _services(plan) if name})
 
 
-def _services(plan: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    parts = [] if plan.get("role", "idle") == "idle" else [plan, *plan.get("beside", ())]
-    return {str((part.get("names") or {}).get("instance") or ""): identity({**part, "identity": ""}) for part in parts}
+def _services(plan: NodePlan | None) -> dict[str, str]:
+    return {service.instance: service.config_hash for service in plan.here} if plan else {}
 
 
-def read(root: str = "/") -> dict[str, Any]:
-    """``{"current": plan or {}, "previous": plan or {}}``"""
-    return {name: _load(name, root) for name in NAMES}
+def read(root: str = "/") -> Kept:
+    plans: dict[str, NodePlan | None] = {}
+    refused = []
+    for name in (CURRENT, PREVIOUS):
+        try:
+            plans[name] = _load(name, root)
+        except SparkError as exc:
+            plans[name] = None
+            refused.append(str(exc))
+    return Kept(plans[CURRENT], plans[PREVIOUS], " ".join(refused))
 
 
-def keep(plan: Mapping[str, Any], root: str = "/", check_mode: bool = False) -> bool:
+def keep(plan: NodePlan, root: str = "/", check_mode: bool = False) -> bool:
     """Make ``plan`` the current one. True when it is another one than before, which becomes the previous one.
 
-    One that says the same in another form, of an earlier release, is replaced: it has to be usable to come back to.
+    All nodes take the same step: a node whose own part stays as it was keeps the plan of the new state, too. What
+    differs from run to run and changes nothing, such as measured memory, makes no step. One that cannot be read is
+    replaced: what is kept has to be usable to come back to.
     """
-    current = _load("current", root)
-    same = bool(current) and identity(current) == identity(plan)
-    if same and set(current) == set(plan) and current.get(IMAGES) == plan.get(IMAGES):
+    current = read(root).current
+    same = current is not None and current.identity == plan.identity
+    if current is not None and same and current.image_ids == plan.image_ids:
         return False
     if not check_mode:
         # The older one first: an interruption in between loses nothing that is needed.
-        if current and not same:
-            _save("previous", current, root)
-        _save("current", plan, root)
+        if current is not None and not same:
+            _save(PREVIOUS, current, root)
+        _save(CURRENT, plan, root)
     return True
 
 
-def put(current: Mapping[str, Any], previous: Mapping[str, Any], root: str = "/", check_mode: bool = False) -> bool:
+def put(current: NodePlan, previous: NodePlan | None, root: str = "/", check_mode: bool = False) -> bool:
     """Keep exactly these two, on nodes that a failed upgrade left in different steps."""
-    wanted = {"current": dict(current), "previous": dict(previous)}
     kept = read(root)
-    different = [name for name in NAMES if kept[name] != wanted[name]]
+    different = [
+        (name, wanted)
+        for name, there, wanted in ((CURRENT, kept.current, current), (PREVIOUS, kept.previous, previous))
+        if there != wanted
+    ]
     if not check_mode:
-        for name in different:
-            if wanted[name]:
-                _save(name, wanted[name], root)
-            else:
+        for name, wanted in different:
+            if wanted is None:
                 drop_state(f"{DIRECTORY}/{name}.json", root=root)
+            else:
+                _save(name, wanted, root)
     return bool(different)
 
 
 def forget(root: str = "/", check_mode: bool = False) -> bool:
-    there = [name for name in NAMES if _path(name, root).exists()]
+    there = [name for name in (CURRENT, PREVIOUS) if _path(name, root).exists()]
     if not check_mode:
         for name in there:
             drop_state(f"{DIRECTORY}/{name}.json", root=root)
@@ -97,15 +105,17 @@ def _path(name: str, root: str) -> Path:
     return Path(root) / DIRECTORY.lstrip("/") / f"{name}.json"
 
 
-def _load(name: str, root: str) -> dict[str, Any]:
+def _load(name: str, root: str) -> NodePlan | None:
+    where = f"{DIRECTORY}/{name}.json"
     try:
         found = json.loads(_path(name, root).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
+        return None
     except (OSError, ValueError) as exc:
-        raise SparkError(f"cannot be read ({exc})", f"{DIRECTORY}/{name}.json", "Remove it: sudo rm") from exc
-    return found if isinstance(found, dict) else {}
+        raise SparkError(f"it cannot be read ({exc})", where, REMEDY) from exc
+    return engine_plan.load(found, where, REMEDY)
 
 
-def _save(name: str, plan: Mapping[str, Any], root: str) -> None:
-    write_state(f"{DIRECTORY}/{name}.json", (json.dumps(plan, indent=1, sort_keys=True) + "\n").encode(), root=root)
+def _save(name: str, plan: NodePlan, root: str) -> None:
+    text = json.dumps(plan.as_dict(), indent=1, sort_keys=True) + "\n"
+    write_state(f"{DIRECTORY}/{name}.json", text.encode(), root=root)

@@ -18,6 +18,10 @@ from pathlib import Path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 
 RAY_UNIT = "sparkmatrix-ray.service"
+RAY_PROJECT = "sparkmatrix-ray"  # of Compose; its container is called so, too
+RAY_FILE = f"{paths.ETC}/ray/compose.yml"
+RAY_NCCL_CONF = f"{paths.ETC}/ray/nccl.conf"
+RAY_ENVIRONMENT = f"{paths.ETC}/ray.env"
 NOT_CARRIED = f"{paths.ETC}/vllm/ray_non_carry_over_env_vars.json"
 LOGIN = "/etc/profile.d/sparkmatrix-engine.sh"
 NAME = re.compile(r"^[a-z][a-z0-9-]{0,31}$")
@@ -80,6 +84,24 @@ class Names:
     @property
     def environment(self) -> str:
         return f"{paths.ETC}/engine{self.suffix}.env"
+
+    @property
+    def project(self) -> str:
+        """Of Compose; the container is called so, too."""
+        return f"sparkmatrix-engine{self.suffix}"
+
+    @property
+    def directory(self) -> str:
+        """What its container is made from."""
+        return f"{paths.ETC}/engine{self.suffix}"
+
+    @property
+    def compose_file(self) -> str:
+        return f"{self.directory}/compose.yml"
+
+    @property
+    def nccl_conf(self) -> str:
+        return f"{self.directory}/nccl.conf"
 
     @property
     def kept(self) -> str:

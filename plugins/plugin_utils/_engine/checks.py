@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import GPUS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     memory_fit,
@@ -27,7 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job im
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 
 GIB = memory_fit.GIB
@@ -112,7 +113,7 @@ def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
         ("engine_launch", wishes.launch, LAUNCHES),
         ("engine_runtime", wishes.runtime, ("", "venv", "container")),
         ("engine_profile", wishes.profile, ("", *profiles.PROFILES)),
-        ("engine_container_gpus", wishes.container.gpus, compose.GPUS),
+        ("engine_container_gpus", wishes.container.gpus, GPUS),
     ]
     findings = [
         Finding(where, f"{value!r} is not known", f"Choose one of: {', '.join(filter(None, allowed))}")

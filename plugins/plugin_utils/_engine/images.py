@@ -10,24 +10,22 @@ The ranks of a service are made from the same one, and a plan that served before
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import IMAGES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
 
 
-def judge(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+def judge(plans: Mapping[str, NodePlan], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:
     """``plans``: each host's part of the engine plan. ``ids``: per host image name: id, empty where it is not there.
 
     Services that share no rank may have different images under one name: only their own ranks have to fit together.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     for host, document in plans.items():
-        for plan in (document, *document["beside"]):
-            image_id = ids.get(host, {}).get(plan["image"], "")
-            if image_id and engine_services.in_container(plan):
-                found.setdefault((plan["names"]["instance"], plan["image"]), {})[host] = image_id
+        for service in document.here:
+            image_id = ids.get(host, {}).get(service.image, "")
+            if image_id and service.from_image:
+                found.setdefault((service.instance, service.image), {})[host] = image_id
     differing = [
         Finding(
             f"engine_services {instance}" if instance else "engine",
@@ -42,7 +40,7 @@ def judge(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str,
     return differing + _moved(plans, ids)
 
 
-def _moved(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+def _moved(plans: Mapping[str, NodePlan], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:
     """A kept plan holds the ids of the time when it served; an image that is gone cannot come back."""
     return [
         Finding(
@@ -53,6 +51,6 @@ def _moved(plans: Mapping[str, Mapping[str, Any]], ids: Mapping[str, Mapping[str
             severity="warning",
         )
         for host, document in sorted(plans.items())
-        for image, before in sorted(document.get(IMAGES, {}).items())
+        for image, before in sorted(document.image_ids.items())
         if ids.get(host, {}).get(image) not in ("", None, before)
     ]

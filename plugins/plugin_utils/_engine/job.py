@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism, profiles
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -19,7 +20,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft, Recipe, Settings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.compose import ContainerWishes
 
 GIB = memory_fit.GIB
 
@@ -57,7 +57,7 @@ class Wishes:
     home: str = paths.HOME
     hf_home: str = "/opt/sparkmatrix/models/huggingface"
     ray: RayWishes = field(default_factory=RayWishes)
-    container: ContainerWishes = field(default_factory=ContainerWishes)
+    container: Container = field(default_factory=Container)
     only_print: bool = False  # nothing will be started from this plan
     instance: str = ""  # name of the service where there are several
     api_host: str = kinds_base.API_HOST

@@ -143,7 +143,7 @@ class Budget:
     cache_tokens: int = 0  # that the cache holds; 0 where layers keep something else than every token
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "reasons": list(self.reasons), "kv_cache_memory_bytes": self.kv_cache_memory_bytes}
+        return {**asdict(self), "kv_cache_memory_bytes": self.kv_cache_memory_bytes}
 
     @property
     def kv_cache_memory_bytes(self) -> int:

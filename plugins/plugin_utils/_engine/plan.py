@@ -2,24 +2,31 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The engine plan: from recipe, fabric facts and wishes to one mapping per node.
+"""The engine plan of one service: from recipe, fabric facts and wishes to what each of its nodes runs.
 
 Computed once per play on the controller. Roles put it on disk and start it; nothing in it is decided again later.
+:mod:`_engine.services` puts several services together.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY_TEXT
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import RAY_NCCL_CONF, RAY_PROJECT, Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+    Command,
+    EnginePlan,
+    Member,
+    Mount,
+    NodePlan,
+    RayPlan,
+    ServicePlan,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
@@ -32,15 +39,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Launch, Rank
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
 
 
 @dataclass(frozen=True)
 class Plans:
     """Either one plan per host, or none and at least one finding of severity ``error``."""
 
-    plans: Mapping[str, Mapping[str, Any]]
+    plans: Mapping[str, NodePlan]
     summary: Sequence[str]
     findings: Sequence[Finding]
 
@@ -95,31 +100,8 @@ def plan(
     findings += job.engine.check_ranks(launch, ranks, job.where)
     if errors(findings):
         return Plans({}, engine_report.verdict(job, parallel, budget), findings)
-    shared = {
-        # `ranks`: something of the engine runs there as a unit, its rank or the Ray that holds it.
-        "members": [
-            {
-                "host": fact.host,
-                "rank": fact.rank,
-                "address": fact.cluster_address,
-                "runs_here": bool(rank.program),
-                "ranks": bool(rank.program) or job.backend == "ray",
-            }
-            for fact, rank in zip(job.ordered, ranks)
-        ],
-        "parallel": {
-            "tensor": parallel.tensor,
-            "pipeline": parallel.pipeline,
-            "data": parallel.data,
-            "expert": parallel.expert,
-            "reason": parallel.reason,
-        },
-        "memory": engine_report.memory_report(job, budget),
-        "expectation": engine_report.expectation(job, parallel),
-        "not_pinned": recipe.not_pinned(job.image),
-        "warnings": [str(finding) for finding in warnings(findings)],
-    }
-    plans = {fact.host: {**_node(job, fact, rank, launch), **shared} for fact, rank in zip(job.ordered, ranks)}
+    parts = _Parts(job, launch, ranks, budget)
+    plans = {fact.host: parts.node(number) for number, fact in enumerate(job.ordered)}
     return Plans(plans, engine_report.summary(job, plans), findings)
 
 
@@ -170,174 +152,185 @@ def _launch(job: Job, parallel: parallelism.Parallel, budget: memory_fit.Budget 
         task=job.recipe.task,
         shared=wishes.others > 0,
         # Two services on a node may both have files.
-        file_directory=render_compose.Place(Names(wishes.instance)).directory if wishes.instance else paths.ETC,
+        file_directory=Names(wishes.instance).directory if wishes.instance else paths.ETC,
     )
 
 
-def _node(job: Job, fact: FabricFact, rank: Rank, launch: Launch) -> dict[str, Any]:
-    wishes, head = job.wishes, job.ordered[0]
-    over_ray, contained = job.backend == "ray", job.runtime == "container"
-    ray = engine_ray.contained(wishes.ray) if contained else wishes.ray
-    base = _base_environment(job)
-    own = job.engine.own_environment(fact.cluster_address, ray.temp_dir if over_ray and contained else "")
-    common = {**base, **job.environment, **fact.environment, **own, **rank.environment, **rank.starter_environment}
-    if job.engine.over_ray and job.backend != "native":
-        common |= engine_ray.environment(ray, fact.cluster_address)
-    ray_argv = engine_ray.argv(ray, fact.cluster_address, head.cluster_address)
-    address = f"{head.cluster_address}:{ray.port}"
-    environment = {**common, "RAY_ADDRESS": address} if over_ray else dict(common)
-    served = job.engine.served_name(launch)
-    # Under Ray the workers' processes come from the head; its command is in every plan.
-    first = rank if rank.program else job.engine.ranks(launch)[0]
-    argv = [*first.starter, *first.program, *first.options]
-    requirements = job.requirements
-    names = Names(wishes.instance)
-    place = render_compose.Place(names)
-    mounts = [*_mounts(job, rank, place.nccl_conf), *_beside_ray(job, ray)]
-    compose = ""
-    if contained:
-        made = render_compose.document(
-            place,
-            wishes.container,
-            job.image,
-            argv,
-            mounts,
-            head=fact is head and bool(job.engine.key_variable),
-            beside_ray=over_ray,
+@dataclass(frozen=True)
+class _Parts:
+    """All that is known of a job, made into the plans of its nodes."""
+
+    job: Job
+    launch: Launch
+    ranks: Sequence[Rank]  # by node
+    budget: memory_fit.Budget | None
+
+    def node(self, number: int) -> NodePlan:
+        service, ray = self.service(number), self.ray(number)
+        parts = (service.engine, service.mounts, service.container, service.image, service.recipe, service.venv)
+        service = replace(service, config_hash=documents.fingerprint(*parts, ray.command, ray.env))
+        return NodePlan(service.host, here=(service,), ray=ray)
+
+    def service(self, number: int) -> ServicePlan:
+        job, fact = self.job, self.job.ordered[number]
+        return ServicePlan(
+            instance=job.wishes.instance,
+            host=fact.host,
+            rank=fact.rank,
+            role=_role(number),
+            head=job.ordered[0].host,
+            nodes=len(job.ordered),
+            backend=job.backend,
+            runtime=job.runtime,
+            recipe=job.recipe.name,
+            profile=job.wishes.profile,
+            hazards=tuple(job.recipe.hazards),
+            not_pinned=tuple(job.recipe.not_pinned(job.image)),
+            image=job.image,
+            mounts=self._mounts(number),
+            patches=tuple(documents.Patch(patch.source, patch.target) for patch in job.recipe.patches),
+            container=job.wishes.container,
+            venv=documents.Environment(job.wishes.venv_path, tuple(job.requirements)),
+            home=job.wishes.home,
+            model_cache="" if job.model.startswith("/") else job.wishes.hf_home,
+            engine=self._engine(number),
+            members=self._members(),
+            parallel=_parallel(self.launch.parallel),
+            memory=engine_report.memory_report(job, self.budget),
+            expectation=engine_report.expectation(job, self.launch.parallel),
         )
-        compose = render_compose.text(made)
-    ray_files = _contained_ray(job, ray, rank, ray_argv)
-    return {
-        "names": {
-            "instance": names.instance,
-            "unit": names.unit,
-            "keeper": names.keeper,
-            "description": names.description,
-        },
-        "host": fact.host,
-        "rank": fact.rank,
-        "role": "head" if fact is head else "worker",
-        "head": head.host,
-        "nodes": len(job.ordered),
-        "backend": job.backend,
-        "recipe": job.recipe.name,
-        "profile": wishes.profile,
-        "hazards": list(job.recipe.hazards),
-        "runtime": job.runtime,
-        "image": job.image,
-        "mounts": mounts,
-        "patches": [{"source": patch.source, "target": patch.target} for patch in job.recipe.patches],
-        "container": {
-            "file": place.file,
-            "text": compose,
-            "nccl_conf": "" if wishes.container.nccl_conf else place.nccl_conf,
-            "project": place.project,
-        },
-        "venv": {"path": wishes.venv_path, "requirements": requirements},
-        "home": wishes.home,
-        "model_cache": "" if job.model.startswith("/") else wishes.hf_home,
-        "ray": {
-            "needed": over_ray,
-            "address": address,
-            "members": {node.host: node.cluster_address for node in job.ordered},
-            "argv": ray_argv,
-            "env": common,
-            "command_line": "" if contained else systemd.command(ray_argv),
-            "environment_file": systemd.environment_file(common),
-            "token_path": ray.token_path,
-            "temp_dir": ray.temp_dir,
-            # By environment: also what an earlier plan asked for is held to it.
-            "oldest": {wishes.venv_path: MIN_RAY_TEXT} if over_ray and not contained else {},
+
+    def ray(self, number: int) -> RayPlan:
+        job, fact, wishes = self.job, self.job.ordered[number], self._ray
+        if job.backend != "ray":
+            return RayPlan()
+        contained = job.runtime == "container"
+        mounts = (*self._shared_mounts(self.ranks[number], RAY_NCCL_CONF), *_ray_mounts(wishes)) if contained else ()
+        return RayPlan(
+            needed=True,
+            role=_role(number),
+            head=job.ordered[0].host,
+            keeper=Names(job.wishes.instance).keeper,
+            address=self._ray_address,
+            members={node.host: node.cluster_address for node in job.ordered},
+            command=engine_ray.command(wishes, fact.cluster_address, job.ordered[0].cluster_address),
+            env=self._environment(number),
+            token_path=wishes.token_path,
+            temp_dir=wishes.temp_dir,
             # In a container Ray is asked there, by whoever is allowed to talk to Docker.
-            "python": "python3" if contained else f"{wishes.venv_path}/bin/python",
-            "container": render_compose.RAY_PROJECT if contained else "",
-            "compose_file": render_compose.RAY_FILE,
-            "files": ray_files,
-            "config_hash": _hash([*ray_argv, json.dumps(ray_files, sort_keys=True)], common, requirements),
-        },
-        "engine": {
-            "name": job.engine.name,
-            "version": job.version,
-            "runs_here": bool(rank.program),
-            "argv": argv,
-            "env": environment,
-            # In a container the program is found by its name; that is not for systemd.
-            "command_line": systemd.command(argv) if job.runtime == "venv" else "",
-            "environment_file": systemd.environment_file(environment),
-            "files": dict(rank.files),
-            "ports": dict(rank.ports),
-            "host": wishes.api_host,
-            "port": wishes.port,
-            "endpoint": f"http://{wishes.api_host}:{wishes.port}/v1",
-            "model": job.model,
-            "served_model_name": served,
-            "task": job.recipe.task,
-            "probe": {"path": PATHS[job.recipe.task], "model": served},
-            "health": job.engine.health,
-            "key": bool(job.engine.key_variable),
-            "config_hash": _hash([*argv, compose, json.dumps(rank.files, sort_keys=True)], environment, requirements),
-        },
-    }
+            python="python3" if contained else f"{job.wishes.venv_path}/bin/python",
+            container=RAY_PROJECT if contained else "",
+            image=job.image,
+            mounts=mounts,
+            oldest={} if contained else {job.wishes.venv_path: MIN_RAY_TEXT},
+        )
+
+    @property
+    def _ray(self) -> engine_ray.RayWishes:
+        wishes = self.job.wishes.ray
+        return engine_ray.contained(wishes) if self.job.runtime == "container" else wishes
+
+    @property
+    def _ray_address(self) -> str:
+        return f"{self.job.ordered[0].cluster_address}:{self._ray.port}"
+
+    def _engine(self, number: int) -> EnginePlan:
+        job, own = self.job, self.ranks[number]
+        # Under Ray the workers' processes come from the head; its command is in every plan.
+        rank = own if own.program else self.ranks[0]
+        return EnginePlan(
+            name=job.engine.name,
+            version=job.version,
+            runs_here=bool(own.program),
+            command=Command(tuple(rank.program), tuple(rank.options), tuple(rank.starter)),
+            env={**self._environment(number), **({"RAY_ADDRESS": self._ray_address} if job.backend == "ray" else {})},
+            starter_env=dict(own.starter_environment),
+            files=dict(own.files),
+            ports=dict(own.ports),
+            host=job.wishes.api_host,
+            port=job.wishes.port,
+            model=job.model,
+            served_model_name=job.engine.served_name(self.launch),
+            task=job.recipe.task,
+            health=job.engine.health,
+            key=bool(job.engine.key_variable),
+        )
+
+    def _environment(self, number: int) -> dict[str, str]:
+        """Of a rank, and of the Ray that holds it."""
+        job, fact, ray = self.job, self.job.ordered[number], self._ray
+        shared = ray.temp_dir if job.backend == "ray" and job.runtime == "container" else ""
+        own = job.engine.own_environment(fact.cluster_address, shared)
+        over_ray = job.engine.over_ray and job.backend != "native"
+        return {
+            **_base_environment(job),
+            **job.environment,
+            **fact.environment,
+            **own,
+            **self.ranks[number].environment,
+            **(engine_ray.environment(ray, fact.cluster_address) if over_ray else {}),
+        }
+
+    def _members(self) -> tuple[Member, ...]:
+        return tuple(
+            Member(
+                host=fact.host,
+                rank=fact.rank,
+                address=fact.cluster_address,
+                runs_here=bool(rank.program),
+                ranks=bool(rank.program) or self.job.backend == "ray",
+            )
+            for fact, rank in zip(self.job.ordered, self.ranks)
+        )
+
+    def _mounts(self, number: int) -> tuple[Mount, ...]:
+        """Of the engine's container; beside Ray's it also has what it needs to use that."""
+        job = self.job
+        if job.runtime != "container":
+            return ()
+        mounts = self._shared_mounts(self.ranks[number], Names(job.wishes.instance).nccl_conf)
+        if job.backend != "ray":
+            return mounts
+        root = job.engine.config_root
+        return (*mounts, *_ray_mounts(self._ray), Mount(root, root, True, "what ranks are not told"))
+
+    def _shared_mounts(self, rank: Rank, own_conf: str) -> tuple[Mount, ...]:
+        """Paths of the node in the container, at the same place there; a patch covers a file of the image."""
+        job = self.job
+        local = job.model.startswith("/")
+        model = job.model if local else job.wishes.hf_home
+        hf_token = job.environment.get("HF_TOKEN_PATH")
+        return (
+            Mount(model, model, local, "the model"),
+            *(Mount(path, path, True, "its options") for path in sorted(rank.files)),
+            *(_MPI_MOUNTS if job.backend == "mpi" else ()),
+            *((Mount(hf_token, hf_token, True, "the token for downloads"),) if hf_token else ()),
+            # Images bring one, with settings that come into force wherever our environment has none.
+            Mount(job.wishes.container.nccl_conf or own_conf, "/etc/nccl.conf", True, "NCCL's settings"),
+            *(Mount(patch.source, patch.target, True, patch.why) for patch in job.recipe.patches),
+        )
 
 
-def _contained_ray(job: Job, ray: engine_ray.RayWishes, rank: Rank, argv: Sequence[str]) -> dict[str, str]:
-    """What Ray's container on a node is made from. Its processes are the ranks, so it sees what a rank sees."""
-    if job.backend != "ray" or job.runtime != "container":
-        return {}
-    mounts = [*_mounts(job, rank, render_compose.RAY_NCCL_CONF), *_ray_mounts(ray)]
-    made = render_compose.ray_document(job.wishes.container, job.image, argv, mounts)
-    empty = (
-        "# Managed by sparkmatrix.cluster (role ray). Nothing is set here: NCCL's settings are in the environment.\n"
+# What brings the ranks of an MPI job together; as few images have ssh, it is the node's own tool.
+_MPI_MOUNTS = (
+    Mount(paths.NODE_PROGRAM, paths.NODE_PROGRAM, True, "starts the ranks"),
+    Mount(paths.MPI_TOKEN, paths.MPI_TOKEN, True, "the secret that they share"),
+)
+
+
+def _ray_mounts(ray: engine_ray.RayWishes) -> tuple[Mount, ...]:
+    return (
+        Mount(ray.temp_dir, ray.temp_dir, False, "Ray's sockets and logs"),
+        Mount(ray.token_path, ray.token_path, True, "Ray's token"),
     )
-    return {render_compose.RAY_FILE: render_compose.text(made), render_compose.RAY_NCCL_CONF: empty}
 
 
-def _beside_ray(job: Job, ray: engine_ray.RayWishes) -> list[dict[str, Any]]:
-    """What the engine's container on the head needs to use the Ray of another container."""
-    if job.backend != "ray" or job.runtime != "container":
-        return []
-    # ray_non_carry_over_env_vars.json keeps the API key out of what vLLM hands to the ranks.
-    root = job.engine.config_root
-    own = {"source": root, "target": root, "read_only": True, "why": "what ranks are not told"}
-    return [*_ray_mounts(ray), own]
+def _role(number: int) -> str:
+    return documents.WORKER if number else documents.HEAD
 
 
-def _ray_mounts(ray: engine_ray.RayWishes) -> list[dict[str, Any]]:
-    return [
-        {"source": ray.temp_dir, "target": ray.temp_dir, "read_only": False, "why": "Ray's sockets and logs"},
-        {"source": ray.token_path, "target": ray.token_path, "read_only": True, "why": "Ray's token"},
-    ]
-
-
-def _mounts(job: Job, rank: Rank, own_conf: str) -> list[dict[str, Any]]:
-    """Paths of the node in the container, at the same place there; a patch covers a file of the image."""
-    if job.runtime != "container":
-        return []
-    model = job.model if job.model.startswith("/") else job.wishes.hf_home
-    made = [{"source": model, "target": model, "read_only": job.model.startswith("/"), "why": "the model"}]
-    made += [{"source": path, "target": path, "read_only": True, "why": "its options"} for path in sorted(rank.files)]
-    made += _mpi_mounts(job)
-    hf_token = {**job.environment}.get("HF_TOKEN_PATH")
-    if hf_token:
-        made.append({"source": hf_token, "target": hf_token, "read_only": True, "why": "the token for downloads"})
-    # Images bring one, with settings that come into force wherever our environment has none.
-    conf = job.wishes.container.nccl_conf or own_conf
-    made.append({"source": conf, "target": "/etc/nccl.conf", "read_only": True, "why": "NCCL's settings"})
-    made += [
-        {"source": patch.source, "target": patch.target, "read_only": True, "why": patch.why}
-        for patch in job.recipe.patches
-    ]
-    return made
-
-
-def _mpi_mounts(job: Job) -> list[dict[str, Any]]:
-    """What brings the ranks of an MPI job together; as few images have ssh, it is the node's own tool."""
-    if job.backend != "mpi":
-        return []
-    return [
-        {"source": path, "target": path, "read_only": True, "why": why}
-        for path, why in ((paths.NODE_PROGRAM, "starts the ranks"), (paths.MPI_TOKEN, "the secret that they share"))
-    ]
+def _parallel(made: parallelism.Parallel) -> documents.Parallel:
+    return documents.Parallel(made.tensor, made.pipeline, made.data, made.expert, made.reason)
 
 
 def _base_environment(job: Job) -> dict[str, str]:
@@ -350,9 +343,3 @@ def _base_environment(job: Job) -> dict[str, str]:
         made["PATH"] = f"{wishes.venv_path}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     made |= job.engine.defaults(job.runtime, job.backend)
     return made
-
-
-def _hash(argv: Sequence[str], env: Mapping[str, str], requirements: Sequence[str]) -> str:
-    """12 hexadecimal digits over everything that a restart would change."""
-    text = json.dumps([list(argv), dict(env), list(requirements)], sort_keys=True, separators=(",", ":"))
-    return config_hash(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Command
 
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265
@@ -33,17 +34,17 @@ def contained(wishes: RayWishes) -> RayWishes:
     return replace(wishes, executable="ray", temp_dir=paths.RAY_SESSIONS_IN_CONTAINER)
 
 
-def argv(wishes: RayWishes, own_address: str, head_address: str) -> list[str]:
+def command(wishes: RayWishes, own_address: str, head_address: str) -> Command:
     """``ray start`` in the foreground, for a supervisor."""
     head = own_address == head_address
-    command = [wishes.executable, "start"]
+    options = []
     if head:
-        command += ["--head", "--port", str(wishes.port)]
-        command += ["--include-dashboard", "true", "--dashboard-host", DASHBOARD_HOST]
-        command += ["--dashboard-port", str(wishes.dashboard_port), "--temp-dir", wishes.temp_dir]
+        options += ["--head", "--port", str(wishes.port)]
+        options += ["--include-dashboard", "true", "--dashboard-host", DASHBOARD_HOST]
+        options += ["--dashboard-port", str(wishes.dashboard_port), "--temp-dir", wishes.temp_dir]
     else:
-        command += ["--address", f"{head_address}:{wishes.port}"]
-    command += [
+        options += ["--address", f"{head_address}:{wishes.port}"]
+    options += [
         "--node-ip-address",
         own_address,
         "--num-gpus",
@@ -61,7 +62,7 @@ def argv(wishes: RayWishes, own_address: str, head_address: str) -> list[str]:
         "false",
         "--block",
     ]
-    return command
+    return Command((wishes.executable, "start"), tuple(options))
 
 
 def environment(wishes: RayWishes, own_address: str) -> dict[str, str]:

@@ -7,8 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+    Expectation,
+    Memory,
+    NodePlan,
+    Published,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import expected_speed, memory_fit, parallelism
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 
@@ -28,63 +33,54 @@ def _lowered(job: Job) -> list[str]:
     return [f"Profile {job.wishes.profile} asks for {wanted} tokens of context, and the model ends at {limit}"]
 
 
-def memory_report(job: Job, budget: memory_fit.Budget | None) -> dict[str, Any]:
-    common = {"device": job.recipe.device, "context": job.context, "concurrency": job.concurrency}
+def memory_report(job: Job, budget: memory_fit.Budget | None) -> Memory:
     if budget is None:
         # vLLM's CPU platform sizes its cache by kv-cache-memory-bytes and knows no utilization.
         sentence = f"not computed: a CPU has no GPU memory; {job.concurrency} x {job.context} tokens as the recipe says"
-        return {**common, "verdict": "not computed", "utilization": 0.0, "sentence": sentence, "room": ""}
-    return {**budget.as_dict(), **common, "sentence": budget.sentence(), "room": budget.room()}
+        return Memory("not computed", sentence, "", job.recipe.device, job.context, job.concurrency, 0.0)
+    sizes = {**budget.as_dict(), "context": job.context, "concurrency": job.concurrency}
+    return Memory(**sizes, sentence=budget.sentence(), room=budget.room(), device=job.recipe.device)
 
 
-def expectation(job: Job, parallel: parallelism.Parallel) -> dict[str, Any]:
+def expectation(job: Job, parallel: parallelism.Parallel) -> Expectation:
     """A band for one stream, and what others have measured on as many nodes."""
     band = expected_speed.tokens_per_second(job.architecture, parallel, job.recipe.active_gb)
-    published = [
-        {
-            "tokens_per_second": item.tokens_per_second,
-            "streams": item.streams,
-            "engine": item.engine,
-            "source": item.source,
-            "measured_here": item.measured_here,
-        }
+    low, high = band or (0.0, 0.0)
+    published = tuple(
+        Published(item.tokens_per_second, item.streams, item.engine, item.source, item.measured_here)
         for item in job.recipe.expected
         if item.nodes == len(job.ordered)
-    ]
-    return {
-        "low": round(band[0], 1) if band else 0.0,
-        "high": round(band[1], 1) if band else 0.0,
-        "published": published,
-    }
+    )
+    return Expectation(round(low, 1), round(high, 1), published)
 
 
-def summary(job: Job, plans: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    head = plans[job.ordered[0].host]
-    engine, expected = head["engine"], head["expectation"]
+def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
+    (head,) = plans[job.ordered[0].host].here
+    engine, expected = head.engine, head.expectation
     nodes = ", ".join(f"{fact.host} {fact.cluster_address}" for fact in job.ordered)
     version = f" {job.version}" if job.version else ""
     lines = [
-        f"Recipe {job.recipe.name}: {job.model} with {engine['name']}{version} on {len(plans)} node(s): {nodes}",
-        head["parallel"]["reason"],
+        f"Recipe {job.recipe.name}: {job.model} with {engine.name}{version} on {len(plans)} node(s): {nodes}",
+        head.parallel.reason,
         *_lowered(job),
-        f"Memory per node: {head['memory']['sentence']}",
+        f"Memory per node: {head.memory.sentence}",
     ]
-    lines += [head["memory"]["room"]] if head["memory"]["room"] else []
-    if expected["high"]:
+    lines += [head.memory.room] if head.memory.room else []
+    if expected.high:
         lines.append(
-            f"Expected for one stream: {expected['low']:.0f} to {expected['high']:.0f} tokens/s, an estimate from"
+            f"Expected for one stream: {expected.low:.0f} to {expected.high:.0f} tokens/s, an estimate from"
             " memory bandwidth (docs/engine.md)"
         )
-    for item in expected["published"]:
-        origin = "measured by this project" if item["measured_here"] else "reported, not repeated here"
+    for item in expected.published:
+        origin = "measured by this project" if item.measured_here else "reported, not repeated here"
         lines.append(
-            f"{item['tokens_per_second']:g} tokens/s with {item['streams']} stream(s) on {item['engine']}: {origin}"
-            f" ({item['source']})"
+            f"{item.tokens_per_second:g} tokens/s with {item.streams} stream(s) on {item.engine}: {origin}"
+            f" ({item.source})"
         )
     lines += [
-        f"Endpoint: {engine['endpoint']} on {head['host']}, model name {engine['served_model_name']}",
-        f"Command: {' '.join(engine['argv'])}",
+        f"Endpoint: {engine.endpoint} on {head.host}, model name {engine.served_model_name}",
+        f"Command: {' '.join(engine.command.words)}",
     ]
-    if head["not_pinned"]:
-        lines.append(f"Not pinned: {', '.join(head['not_pinned'])}")
+    if head.not_pinned:
+        lines.append(f"Not pinned: {', '.join(head.not_pinned)}")
     return [*lines, *(f"Known hazard: {hazard}" for hazard in job.recipe.hazards)]

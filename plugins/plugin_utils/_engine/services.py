@@ -4,25 +4,31 @@
 
 """Several services side by side: who runs where, what they may not share, and one document per node.
 
-One service is the list with one entry. A node's document is the plan of one of its services (the one that spans nodes,
-if there is one: Ray, its token and the rendezvous exist once per node), with those of the others in ``beside``. A node
-without any has the role ``idle``.
+One service is the list with one entry.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+    Cluster,
+    Head,
+    Image,
+    MpiPlan,
+    NodePlan,
+    Offer,
+    RayPlan,
+    ServicePlan,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
@@ -64,16 +70,6 @@ OWN = ("name", "nodes", "memory_share")
 # /etc/sparkmatrix/engine-key.env is the key.
 RESERVED = ("key",)
 _ROUNDING = 1e-9
-IDLE: Mapping[str, Any] = {
-    "role": "idle",
-    "backend": "single",
-    "runtime": "",
-    "recipe": "",
-    "image": "",
-    "model_cache": "",
-    "engine": {"runs_here": False},
-    "ray": {"needed": False, "members": {}},
-}
 
 
 @dataclass(frozen=True)
@@ -224,22 +220,18 @@ def plan(
     findings += [] if firewall else _check_mpi(whole)
     if errors(findings) or len(whole) < len(services):
         return engine_plan.Plans({}, summary, findings)
-    common = {
-        "identity": _identity(whole),
-        "services": [_door(service.entry.name, _first(service, result)) for service, result in whole],
-    }
-    plans = {fact.host: {**_document(fact, ordered, whole), **common} for fact in ordered}
+    plans = {fact.host: _document(fact, ordered, whole) for fact in ordered}
     return engine_plan.Plans(plans, summary, findings)
 
 
 def _identity(made: _Made) -> str:
     """Changes with every part of the plan that a user would see, on any node."""
     parts = [
-        [plan_["names"]["instance"], host, *kept_plan.identity(plan_)]
+        (plan.here[0].instance, host, plan.here[0].config_hash)
         for _service, result in made
-        for host, plan_ in sorted(result.plans.items())
+        for host, plan in sorted(result.plans.items())
     ]
-    return config_hash(json.dumps(parts))
+    return documents.fingerprint(parts)
 
 
 def _subset(hosts: Sequence[str], facts: Mapping[str, FabricFact]) -> dict[str, FabricFact]:
@@ -324,16 +316,16 @@ def _check_ports(services: Sequence[Service]) -> list[Finding]:
     return findings
 
 
-def _first(service: Service, result: engine_plan.Plans) -> Mapping[str, Any]:
+def _first(result: engine_plan.Plans) -> ServicePlan:
     """The plan of its head."""
-    return next(plan for plan in result.plans.values() if plan["role"] == "head")
+    return next(plan.here[0] for plan in result.plans.values() if plan.here[0].is_head)
 
 
 def _check_models(made: _Made) -> list[Finding]:
     names: dict[str, str] = {}
     findings = []
     for service, result in made:
-        model = _first(service, result)["engine"]["served_model_name"]
+        model = _first(result).engine.served_model_name
         if model in names:
             findings.append(
                 Finding(
@@ -348,27 +340,27 @@ def _check_models(made: _Made) -> list[Finding]:
 
 def _check_neighbours(made: _Made) -> list[Finding]:
     findings = []
-    environments: dict[tuple[str, str], tuple[str, list[str]]] = {}
+    environments: dict[tuple[str, str], tuple[str, Sequence[str]]] = {}
     for service, result in made:
         name = service.entry.name
-        first = _first(service, result)
+        first = _first(result)
         crowded = any(
             host in other.entry.hosts for other, _plans in made if other is not service for host in result.plans
         )
-        if crowded and ENGINES[first["engine"]["name"]].share_of_free and not first["memory"].get("cache_tokens", 1):
+        if crowded and ENGINES[first.engine.name].share_of_free and not first.memory.cache_tokens:
             findings.append(
                 Finding(
                     f"{WHERE} {name}",
-                    f"{first['engine']['name']} takes a share of what is free when it starts, and its cache can be"
+                    f"{first.engine.name} takes a share of what is free when it starts, and its cache can be"
                     " limited in tokens only, which not all layers of this model keep: it cannot be given a part of a"
                     " node",
                     "Serve it with vllm, or on nodes of its own",
                 )
             )
-        if first["runtime"] != "venv":
+        if first.contained:
             continue
         for host, plan_ in result.plans.items():
-            path, requirements = plan_["venv"]["path"], plan_["venv"]["requirements"]
+            path, requirements = plan_.here[0].venv.path, plan_.here[0].venv.requirements
             other, theirs = environments.setdefault((host, path), (name, requirements))
             if theirs != requirements:
                 findings.append(
@@ -385,16 +377,16 @@ def _check_heads(made: _Made, facts: Mapping[str, FabricFact], head: str, firewa
     """A service whose head is another machine than the cluster's is reached over the network."""
     findings = []
     for service, result in made:
-        first = _first(service, result)
-        fact = facts[first["host"]]
-        if first["host"] == head or first["engine"]["host"] != fact.cluster_address:
+        first = _first(result)
+        fact = facts[first.host]
+        if first.host == head or first.engine.host != fact.cluster_address:
             continue
         where = f"{WHERE} {service.entry.name}"
-        if not first["engine"]["key"]:
+        if not first.engine.key:
             findings.append(
                 Finding(
                     where,
-                    f"{first['engine']['name']} asks for no key, and on {first['host']} it would listen on the network",
+                    f"{first.engine.name} asks for no key, and on {first.host} it would listen on the network",
                     f"Make {head} the first of its nodes, or serve it with vllm",
                 )
             )
@@ -404,7 +396,7 @@ def _check_heads(made: _Made, facts: Mapping[str, FabricFact], head: str, firewa
         findings.append(
             Finding(
                 where,
-                f"its API listens on {fact.cluster_address} of {first['host']}"
+                f"its API listens on {fact.cluster_address} of {first.host}"
                 + (", the management network," if lan else " (fabric)")
                 + " without a firewall, where the key guards /v1 only",
                 f"Set access_firewall: true, or make {head} the first of its nodes",
@@ -425,67 +417,62 @@ def _check_mpi(made: _Made) -> list[Finding]:
             severity="warning" if service.wishes.only_print else "error",
         )
         for service, result in made
-        if _first(service, result)["backend"] == "mpi"
+        if _first(result).backend == "mpi"
     ]
 
 
-def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> dict[str, Any]:
-    here = [(service, result.plans[fact.host]) for service, result in made if fact.host in result.plans]
-    here.sort(key=lambda item: -len(item[0].entry.hosts))  # the one that spans nodes first; stable
-    plans = [plan_ for _service, plan_ in here]
-    environments = {
-        plan_["venv"]["path"]: plan_["venv"]["requirements"] for plan_ in plans if plan_["runtime"] == "venv"
-    }
-    heads = [(service, plan_) for service, plan_ in here if plan_["role"] == "head"]
-    first: Mapping[str, Any] = plans[0] if plans else {**IDLE, "host": fact.host}
+def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> NodePlan:
+    here = [(service.entry.name, result.plans[fact.host]) for service, result in made if fact.host in result.plans]
+    here.sort(key=lambda item: -item[1].here[0].nodes)  # the one that spans nodes first; stable
+    plans = [plan.here[0] for _name, plan in here]
+    heads = [(name, plan.here[0]) for name, plan in here if plan.here[0].is_head]
     loopback = Wishes().api_host
-    return {
-        **first,
-        "beside": plans[1:],
-        "model_cache": next((plan_["model_cache"] for plan_ in plans if plan_["model_cache"]), ""),
-        "images": _images(plans),
-        "environments": [{"path": path, "requirements": needed} for path, needed in environments.items()],
-        # Ranks of other nodes, or the door on the cluster's head, come in here.
-        "open_to_peers": any(plan_["backend"] != "single" for plan_ in plans)
-        or any(plan_["engine"]["host"] != loopback for _service, plan_ in heads),
-        "cluster": {"head": ordered[0].host, "nodes": len(ordered), "is_head": fact.host == ordered[0].host},
-        # The services whose head is this node.
-        "heads": [_head(service.entry.name, plan_) for service, plan_ in heads],
-    }
+    return NodePlan(
+        host=fact.host,
+        here=tuple(plans),
+        heads=tuple(_head(name, plan) for name, plan in heads),
+        ray=next((plan.ray for _name, plan in here if plan.ray.needed), RayPlan()),
+        mpi=next((MpiPlan(plan.role, plan.head) for plan in plans if plan.backend == "mpi"), MpiPlan()),
+        images=_images(plans),
+        environments=documents.environments(plans),
+        model_cache=next((plan.model_cache for plan in plans if plan.model_cache), ""),
+        open_to_peers=any(plan.backend != "single" for plan in plans)
+        or any(plan.engine.host != loopback for _name, plan in heads),
+        cluster=Cluster(ordered[0].host, len(ordered), fact.host == ordered[0].host),
+        services=tuple(_offer(service.entry.name, _first(result)) for service, result in made),
+        identity=_identity(made),
+    )
 
 
-def in_container(plan_: Mapping[str, Any]) -> bool:
-    """Whether something of the service is made from its image on the plan's node."""
-    return bool(plan_["runtime"] == "container" and (plan_["engine"]["runs_here"] or plan_["ray"]["needed"]))
+def _images(plans: Sequence[ServicePlan]) -> tuple[Image, ...]:
+    """Each once; the files that cover it count where Ray is asked in it."""
+    made: dict[str, Image] = {}
+    for plan in plans:
+        if plan.from_image and (plan.over_ray or plan.image not in made):
+            made[plan.image] = Image(plan.image, plan.over_ray, plan.patches if plan.over_ray else ())
+    return tuple(made.values())
 
 
-def _images(plans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What containers of the node are made from, each once; ``ray``: a Ray is, too."""
-    made: dict[str, dict[str, Any]] = {}
-    for plan_ in plans:
-        if in_container(plan_):
-            image = made.setdefault(plan_["image"], {"name": plan_["image"], "ray": False, "patches": []})
-            if plan_["ray"]["needed"]:
-                image.update(ray=True, patches=plan_["patches"])
-    return list(made.values())
+def _head(name: str, plan: ServicePlan) -> Head:
+    engine, names = plan.engine, plan.names
+    return Head(
+        name=name,
+        instance=names.instance,
+        unit=names.unit,
+        keeper=names.keeper,
+        description=names.description,
+        host=engine.host,
+        port=engine.port,
+        endpoint=engine.endpoint,
+        key=engine.key,
+        task=engine.task,
+        engine=engine.name,
+        model=engine.served_model_name,
+        nodes=plan.nodes,
+        recipe=plan.recipe,
+    )
 
 
-def _head(name: str, plan_: Mapping[str, Any]) -> dict[str, Any]:
-    engine = plan_["engine"]
-    told = {key: engine[key] for key in ("host", "port", "endpoint", "key", "task")}
-    return {
-        "name": name,
-        **plan_["names"],
-        **told,
-        "engine": engine["name"],
-        "model": engine["served_model_name"],
-        "nodes": plan_["nodes"],
-        "recipe": plan_["recipe"],
-    }
-
-
-def _door(name: str, plan_: Mapping[str, Any]) -> dict[str, Any]:
-    """What a gateway on the cluster's head has to know."""
-    engine = plan_["engine"]
-    told = {key: engine[key] for key in ("host", "port", "key", "task")}
-    return {"name": name, "model": engine["served_model_name"], **told, "key_file": paths.ENGINE_KEY}
+def _offer(name: str, plan: ServicePlan) -> Offer:
+    engine = plan.engine
+    return Offer(name, engine.served_model_name, engine.host, engine.port, engine.key, engine.task, paths.ENGINE_KEY)

@@ -40,7 +40,7 @@ def ranks(tmp_path, nodes, engine, **wishes):
     asked = Wishes(engine=engine, model=str(tmp_path), **wishes)
     made = engine_plan.plan(recipe, engine_plan.assumed_facts([f"n{i}" for i in range(nodes)]), asked, {})
     assert made.plans, made.findings
-    return [plan["engine"]["argv"] for plan in made.plans.values()]
+    return [plan.here[0].engine.command.words for plan in made.plans.values()]
 
 
 @pytest.mark.parametrize(

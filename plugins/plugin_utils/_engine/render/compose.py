@@ -12,22 +12,22 @@ falls back to sockets without a word. Secrets are not in the file: Compose reads
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+    Command,
+    Container,
+    Mount,
+    RayPlan,
+    ServicePlan,
+)
 
 SERVICE = "engine"
-RAY_PROJECT = "sparkmatrix-ray"
 RAY_SERVICE = "ray"
 SLICE = "sparkmatrix-engine.slice"  # what tells its processes from those of other containers
-RAY_DIRECTORY = f"{paths.ETC}/ray"
-RAY_FILE = f"{RAY_DIRECTORY}/compose.yml"
-RAY_NCCL_CONF = f"{RAY_DIRECTORY}/nccl.conf"
-RAY_ENVIRONMENT = f"{paths.ETC}/ray.env"
-GPUS = ("all", "cdi", "none")
 STACK = 67108864  # bytes; what NVIDIA's images ask for
 INFINITY = -1
 # What these images do before the engine (CUDA's compatibility libraries) has to be done; others start something else.
@@ -35,84 +35,37 @@ _ENTRYPOINT_KEPT = "nvcr.io/"
 _TITLE = "# Managed by sparkmatrix.cluster (role {}). By hand: systemctl start {}\n"
 
 
-def command(project: str, file: str) -> str:
+def compose(project: str, file: str) -> str:
     """``docker compose`` for a unit: what is said goes to the journal, without colours."""
     return f"/usr/bin/docker compose --ansi never --project-name {project} --file {file}"
 
 
-def up(compose: str, service: str) -> str:
-    """``compose`` in the foreground, as long as ``service`` runs, with its exit code."""
-    return f"{compose} up --no-color --no-log-prefix --pull never --abort-on-container-exit --exit-code-from {service}"
+def up(command: str, service: str) -> str:
+    """It in the foreground, as long as ``service`` runs, with its exit code."""
+    return f"{command} up --no-color --no-log-prefix --pull never --abort-on-container-exit --exit-code-from {service}"
 
 
-@dataclass(frozen=True)
-class ContainerWishes:
-    """What a user may change."""
-
-    gpus: str = "all"
-    devices: Sequence[str] = ("/dev/infiniband",)
-    memlock: str = "infinity"
-    nofile: str = "65536"
-    nccl_conf: str = ""
-    stop_timeout_s: int = 60
-
-
-@dataclass(frozen=True)
-class Place:
-    """What the container of a service, alone or one of several, is called, and where its files are."""
-
-    names: Names
-
-    @property
-    def project(self) -> str:
-        """Of Compose; the container is called so, too."""
-        return f"sparkmatrix-engine{self.names.suffix}"
-
-    @property
-    def directory(self) -> str:
-        return f"{paths.ETC}/engine{self.names.suffix}"
-
-    @property
-    def file(self) -> str:
-        return f"{self.directory}/compose.yml"
-
-    @property
-    def nccl_conf(self) -> str:
-        return f"{self.directory}/nccl.conf"
-
-
-def document(
-    place: Place,
-    wishes: ContainerWishes,
-    image: str,
-    argv: Sequence[str],
-    mounts: Sequence[Mapping[str, Any]],
-    *,
-    head: bool,
-    beside_ray: bool = False,
-) -> dict[str, Any]:
-    """A rank; ``beside_ray``: the driver of the ranks that Ray's own container on this node, and others, hold."""
-    service = _service(wishes, image, argv, mounts, place.project)
-    service["env_file"] = [place.names.environment, *([paths.ENGINE_KEY] if head else [])]
-    if beside_ray:
+def document(service: ServicePlan) -> dict[str, Any]:
+    """A rank; over Ray the driver of the ranks that Ray's own container on this node, and others, hold."""
+    names = service.names
+    made = _service(service.container, service.image, service.engine.command, service.mounts, names.project)
+    with_key = service.is_head and service.engine.key
+    made["env_file"] = [names.environment, *([paths.ENGINE_KEY] if with_key else [])]
+    if service.over_ray:
         # Ray's client finds the node's Ray among the processes that it sees (since 2.55); its init is that container's.
-        service["pid"] = f"container:{RAY_PROJECT}"
-        del service["init"]
-    return {"name": place.project, "services": {SERVICE: service}}
+        made["pid"] = f"container:{engine_names.RAY_PROJECT}"
+        del made["init"]
+    return {"name": names.project, "services": {SERVICE: made}}
 
 
-def ray_document(
-    wishes: ContainerWishes, image: str, argv: Sequence[str], mounts: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def ray_document(ray: RayPlan, container: Container) -> dict[str, Any]:
     """``ray start --block`` of one node. The ranks are its children, so it has all that a rank has."""
-    service = _service(wishes, image, argv, mounts, RAY_PROJECT)
-    service["env_file"] = [RAY_ENVIRONMENT]
-    return {"name": RAY_PROJECT, "services": {RAY_SERVICE: service}}
+    made = _service(container, ray.image, ray.command, ray.mounts, ray.container)
+    made["env_file"] = [engine_names.RAY_ENVIRONMENT]
+    return {"name": ray.container, "services": {RAY_SERVICE: made}}
 
 
-def _service(
-    wishes: ContainerWishes, image: str, argv: Sequence[str], mounts: Sequence[Mapping[str, Any]], name: str
-) -> dict[str, Any]:
+def _service(wishes: Container, image: str, command: Command, mounts: Sequence[Mount], name: str) -> dict[str, Any]:
     nofile = _limit(wishes.nofile)
     service: dict[str, Any] = {
         "image": image,
@@ -134,9 +87,10 @@ def _service(
         "logging": {"driver": "local", "options": {"max-size": "20m", "max-file": "2"}},
     }
     if image.startswith(_ENTRYPOINT_KEPT):
-        service["command"] = list(argv)
+        service["command"] = command.words
     else:
-        service["entrypoint"], service["command"] = [argv[0]], list(argv[1:])
+        service["entrypoint"] = [*command.starter, *command.program]
+        service["command"] = list(command.options)
     devices = [*wishes.devices, *(["nvidia.com/gpu=all"] if wishes.gpus == "cdi" else [])]
     if devices:
         service["devices"] = devices
@@ -148,7 +102,7 @@ def _service(
 
 def text(made: Mapping[str, Any]) -> str:
     """The file. Compose takes ``$`` for a variable of its own, so it is written twice."""
-    role = RAY_SERVICE if made["name"] == RAY_PROJECT else SERVICE
+    role = RAY_SERVICE if made["name"] == engine_names.RAY_PROJECT else SERVICE
     return _TITLE.format(role, made["name"]) + yaml.safe_dump(_doubled(made), sort_keys=False, width=10000)
 
 
@@ -162,10 +116,10 @@ def _doubled(value: Any) -> Any:
     return value
 
 
-def _bind(mount: Mapping[str, Any]) -> dict[str, Any]:
+def _bind(mount: Mount) -> dict[str, Any]:
     """A source that is not there is an error, not a new empty directory."""
-    made = {"type": "bind", "source": mount["source"], "target": mount["target"]}
-    return {**made, "read_only": bool(mount["read_only"]), "bind": {"create_host_path": False}}
+    made = {"type": "bind", "source": mount.source, "target": mount.target}
+    return {**made, "read_only": mount.read_only, "bind": {"create_host_path": False}}
 
 
 def _limit(value: str) -> int:

@@ -11,17 +11,18 @@ the keeper takes up a new description, and new code, by being restarted.
 from __future__ import annotations
 
 import json
-import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan, RayPlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role engine)."
 _UNIT_TITLE = f"{_MANAGED} The last line changes with everything that needs a restart.\n"
@@ -57,7 +58,6 @@ class Marks:
 class Made:
     """The files of one service on one node."""
 
-    names: Names
     files: Mapping[str, str]  # path: content
     description: Mapping[str, Any]
     keeper_hash: str  # empty where the node is not its head
@@ -72,119 +72,130 @@ class Node:
     keepers: Sequence[Mapping[str, Any]]
 
 
-def node(document: Mapping[str, Any], settings: Settings, marks: Marks) -> Node:
-    """``document``: the node's part of the engine plan."""
+def node(plan: NodePlan, settings: Settings, marks: Marks) -> Node:
     files: dict[str, str] = {}
     keepers = []
-    plans = [] if document["role"] == "idle" else [document, *document.get("beside", ())]
-    for number, plan in enumerate(plans):
+    for number, service in enumerate(plan.here):
         # Login shells get the environment of one service.
-        made = make(plan, replace(settings, login_environment=settings.login_environment and not number), marks)
+        own = replace(settings, login_environment=settings.login_environment and not number)
+        made = make(service, plan.ray, own, marks)
         files.update(made.files)
         if made.keeper_hash:
+            names = service.names
             keepers.append(
                 {
-                    "unit": made.names.keeper,
+                    "unit": names.keeper,
                     "config_hash": made.keeper_hash,
-                    "description": made.names.description,
-                    "nodes": plan["nodes"],
+                    "description": names.description,
+                    "nodes": service.nodes,
                 }
             )
     directory = f"{paths.UNITS}/"
     return Node(files, [path[len(directory) :] for path in files if path.startswith(directory)], keepers)
 
 
-def make(plan: Mapping[str, Any], settings: Settings, marks: Marks) -> Made:
-    """``plan``: of one service on the node."""
-    names = Names(plan["names"]["instance"])
-    here = bool(plan["engine"]["runs_here"])
-    container = plan["runtime"] == "container"
-    unit = (_container_unit if container else _venv_unit)(plan, settings, names)
-    key = marks.key if plan["role"] == "head" else ""
-    unit_hash = (
-        config_hash(unit, plan["engine"]["config_hash"], key, marks.images.get(plan["image"], "")) if here else ""
-    )
-    description = _description(plan, settings, names, unit_hash)
-    files = {names.description: json.dumps(description, indent=4, sort_keys=True) + "\n"}
-    if here:
-        files[names.environment] = f"{_MANAGED[:-1]}\n{plan['engine']['environment_file']}"
-        # vLLM copies variables that begin with VLLM_ to all ranks, where they show up in logs; the key is not for them.
-        files[engine_names.NOT_CARRIED] = '["VLLM_API_KEY"]\n'
-        files[f"{paths.UNITS}/{names.unit}"] = _with_hash(unit, unit_hash)
-        files.update(plan["engine"]["files"])
-        if container:
-            files.update(_container_files(plan))
+def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks) -> Made:
+    """``ray``: the node's own."""
+    names = service.names
+    ran = _of_rank(service) if service.engine.runs_here else {}
+    unit, unit_hash = "", ""
+    if service.engine.runs_here:
+        unit = (_container_unit if service.contained else _venv_unit)(service, settings)
+        key = marks.key if service.is_head else ""
+        parts = (*(f"{path}\n{content}" for path, content in sorted(ran.items())), *service.venv.requirements)
+        unit_hash = config_hash(unit, *parts, key, marks.images.get(service.image, ""))
+        ran[f"{paths.UNITS}/{names.unit}"] = _with_hash(unit, unit_hash)
         if settings.login_environment:
             # The same file for the service, `docker compose exec` and a person.
-            files[engine_names.LOGIN] = f"{_MANAGED}\nset -a\n. {names.environment}\nset +a\n"
+            ran[engine_names.LOGIN] = f"{_MANAGED}\nset -a\n. {names.environment}\nset +a\n"
+    description = _description(service, ray, settings, unit_hash)
+    files = {names.description: json.dumps(description, indent=4, sort_keys=True) + "\n", **ran}
     keeper_hash = ""
-    if plan["role"] == "head":
+    if service.is_head:
         keeper = _keeper_unit(names)
         keeper_hash = config_hash(keeper, json.dumps(description, sort_keys=True), marks.tool)
         files[f"{paths.UNITS}/{names.keeper}"] = _with_hash(keeper, keeper_hash)
-    return Made(names, files, description, keeper_hash)
+    return Made(files, description, keeper_hash)
 
 
-def units(plan: Mapping[str, Any], names: Names) -> list[str]:
+def _of_rank(service: ServicePlan) -> dict[str, str]:
+    """What a rank reads; it is restarted with every change of them."""
+    names, engine = service.names, service.engine
+    environment = systemd.environment_file({**engine.env, **engine.starter_env})
+    files = {
+        names.environment: f"{_MANAGED[:-1]}\n{environment}",
+        # vLLM copies variables that begin with VLLM_ to all ranks, where they show up in logs; the key is not for them.
+        engine_names.NOT_CARRIED: '["VLLM_API_KEY"]\n',
+        **engine.files,
+    }
+    if service.contained:
+        nothing = f"{_MANAGED} Nothing is set here: NCCL's settings are in the environment.\n"
+        files[names.compose_file] = render_compose.text(render_compose.document(service))
+        files[names.nccl_conf] = nothing
+    return files
+
+
+def units(service: ServicePlan) -> list[str]:
     """In the order in which they start."""
-    ray = [engine_names.RAY_UNIT] if plan["ray"]["needed"] else []
-    return ray + ([names.unit] if plan["engine"]["runs_here"] else [])
+    ray = [engine_names.RAY_UNIT] if service.over_ray else []
+    return ray + ([service.names.unit] if service.engine.runs_here else [])
 
 
-def _description(plan: Mapping[str, Any], settings: Settings, names: Names, unit_hash: str) -> dict[str, Any]:
-    engine = plan["engine"]
+def _description(service: ServicePlan, ray: RayPlan, settings: Settings, unit_hash: str) -> dict[str, Any]:
+    engine, names = service.engine, service.names
     return {
         "instance": names.instance,
-        "engine": engine["name"],
-        "backend": plan["backend"],
-        "endpoint": engine["endpoint"],
-        "host": engine["host"],
-        "port": engine["port"],
-        "model": engine["served_model_name"],
-        "task": engine["task"],
-        "key": engine["key"],
+        "engine": engine.name,
+        "backend": service.backend,
+        "endpoint": engine.endpoint,
+        "host": engine.host,
+        "port": engine.port,
+        "model": engine.served_model_name,
+        "task": engine.task,
+        "key": engine.key,
         "key_file": paths.ENGINE_KEY,
-        "recipe": plan["recipe"],
-        "nodes": plan["nodes"],
-        "role": plan["role"],
-        "rank": plan["rank"],
-        "runtime": plan["runtime"],
-        "unit": names.unit if engine["runs_here"] else "",
-        "units": units(plan, names),
+        "recipe": service.recipe,
+        "nodes": service.nodes,
+        "role": service.role,
+        "rank": service.rank,
+        "runtime": service.runtime,
+        "unit": names.unit if engine.runs_here else "",
+        "units": units(service),
         "config_hash": unit_hash,
         "stop_timeout_s": settings.stop_timeout_s,
-        "health": engine["health"],
-        "budget_bytes": plan["memory"].get("budget", 0),
-        "weights_bytes": plan["memory"].get("weights", 0),
-        "members": plan["members"],
+        "health": engine.health,
+        "budget_bytes": service.memory.budget,
+        "weights_bytes": service.memory.weights,
+        "members": document.plain(service.members),
         "ray": {
-            "python": plan["ray"]["python"],
-            "container": plan["ray"]["container"],
-            "address": plan["ray"]["address"],
-            "environment": plan["ray"]["env"],
+            "python": ray.python,
+            "container": ray.container,
+            "address": ray.address,
+            "environment": dict(ray.env),
             "user": settings.user,
         }
-        if plan["ray"]["needed"]
+        if service.over_ray
         else {},
         "keeper": dict(settings.keeper or {}),
     }
 
 
-def _head_of_unit(plan: Mapping[str, Any], names: Names, wants: Sequence[str]) -> list[str]:
-    rank = f", rank {plan['rank']}" if plan["backend"] in ("native", "mpi") else ""
+def _head_of_unit(service: ServicePlan, wants: Sequence[str]) -> list[str]:
+    rank = f", rank {service.rank}" if service.backend in ("native", "mpi") else ""
     return [
         "[Unit]",
-        f"Description={plan['engine']['name']} serving {plan['engine']['served_model_name']}{rank}",
-        f"Documentation={_DOCUMENTATION[plan['runtime']]}",
+        f"Description={service.engine.name} serving {service.engine.served_model_name}{rank}",
+        f"Documentation={_DOCUMENTATION[service.runtime]}",
         *wants,
-        f"# Started, counted and restarted by {names.keeper}, together with the other ranks; so not at boot either.",
+        f"# Started, counted and restarted by {service.names.keeper}, together with the other ranks; so not at boot"
+        " either.",
         "StartLimitIntervalSec=0",
         "",
     ]
 
 
-def _over_ray(plan: Mapping[str, Any]) -> list[str]:
-    if not plan["ray"]["needed"]:
+def _over_ray(service: ServicePlan) -> list[str]:
+    if not service.over_ray:
         return []
     ray = engine_names.RAY_UNIT
     return [
@@ -196,30 +207,30 @@ def _over_ray(plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _venv_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str:
-    over_ray = _over_ray(plan)
+def _venv_unit(service: ServicePlan, settings: Settings) -> str:
+    names, over_ray = service.names, _over_ray(service)
     if over_ray:
         over_ray += [
             "# The engine and the rank on this node meet at sockets in /tmp.",
             f"JoinsNamespaceOf={engine_names.RAY_UNIT}",
         ]
-    with_key = plan["role"] == "head" and plan["engine"]["key"]
+    with_key = service.is_head and service.engine.key
     drop = [
         "# As root (+), and no reason not to start (-).",
         f"ExecStartPre=-+{paths.NODE_PROGRAM} drop-caches",
     ]
     wants = ["Wants=network-online.target", "After=network-online.target"]
     lines = [
-        *_head_of_unit(plan, names, [*wants, *over_ray]),
+        *_head_of_unit(service, [*wants, *over_ray]),
         "[Service]",
         "Type=exec",
         f"User={settings.user}",
         f"Group={settings.group}",
-        f"WorkingDirectory={plan['home']}",
+        f"WorkingDirectory={service.home}",
         f"EnvironmentFile={names.environment}",
         *([f"EnvironmentFile={paths.ENGINE_KEY}"] if with_key else []),
         *(drop if settings.drop_caches else []),
-        f"ExecStart={plan['engine']['command_line']}",
+        f"ExecStart={systemd.command(service.engine.command.words)}",
         "# vLLM's main process ends its children itself; what is left after it is killed.",
         "KillMode=mixed",
         f"TimeoutStopSec={settings.stop_timeout_s}",
@@ -233,10 +244,10 @@ def _venv_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str
     return _UNIT_TITLE + "\n".join(lines) + "\n"
 
 
-def _container_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -> str:
-    container = plan["container"]
-    compose = render_compose.command(container["project"], container["file"])
-    grace = settings.stop_timeout_s if plan["role"] == "head" else _WORKER_GRACE_S
+def _container_unit(service: ServicePlan, settings: Settings) -> str:
+    names = service.names
+    compose = render_compose.compose(names.project, names.compose_file)
+    grace = settings.stop_timeout_s if service.is_head else _WORKER_GRACE_S
     wants = [
         "Wants=network-online.target",
         "Requires=docker.service",
@@ -244,10 +255,10 @@ def _container_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -
     ]
     drop = ["# No reason not to start (-).", f"ExecStartPre=-{paths.NODE_PROGRAM} drop-caches"]
     lines = [
-        *_head_of_unit(plan, names, [*wants, *_over_ray(plan)]),
+        *_head_of_unit(service, [*wants, *_over_ray(service)]),
         "[Service]",
         "Type=exec",
-        f"WorkingDirectory={posixpath.dirname(container['file'])}",
+        f"WorkingDirectory={names.directory}",
         "# A container that an interrupted start left.",
         f"ExecStartPre=-{compose} down --timeout 5",
         *(drop if settings.drop_caches else []),
@@ -261,12 +272,6 @@ def _container_unit(plan: Mapping[str, Any], settings: Settings, names: Names) -
         "Restart=no",
     ]
     return _UNIT_TITLE + "\n".join(lines) + "\n"
-
-
-def _container_files(plan: Mapping[str, Any]) -> dict[str, str]:
-    file = plan["container"]["file"]
-    nothing = f"{_MANAGED} Nothing is set here: NCCL's settings are in the environment.\n"
-    return {file: plan["container"]["text"], f"{posixpath.dirname(file)}/nccl.conf": nothing}
 
 
 def _keeper_unit(names: Names) -> str:

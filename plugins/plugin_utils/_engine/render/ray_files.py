@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan, RayPlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role ray)"
 _OLD_SESSIONS = "-name session_2* -mtime +7"
@@ -39,26 +40,28 @@ class Made:
     config_hash: str
 
 
-def make(plan: Mapping[str, Any], settings: Settings, token_mark: str = "", image_mark: str = "") -> Made:
-    """``plan``: the node's part of the engine plan. The marks: fingerprint of the token, id of the image."""
-    ray = plan["ray"]
-    service = _container_service(ray) if plan["runtime"] == "container" else _venv_service(plan, settings)
-    unit = "\n".join([*_head_of_unit(plan), *service]) + "\n"
-    marked = config_hash(unit, ray["config_hash"], token_mark, image_mark)
-    files = {
-        render_compose.RAY_ENVIRONMENT: f"{_MANAGED}\n{ray['environment_file']}",
-        f"{paths.UNITS}/{engine_names.RAY_UNIT}": f"{unit}Environment={HASH_VARIABLE}={marked}\n",
-        **ray["files"],
-    }
-    return Made(files, marked)
+def make(plan: NodePlan, settings: Settings, token_mark: str = "", image_mark: str = "") -> Made:
+    """The marks: fingerprint of the token, id of the image."""
+    ray, service = plan.ray, plan.here[0]
+    body = _container_service(ray) if ray.container else _venv_service(ray, service.home, settings)
+    unit = "\n".join([*_head_of_unit(ray), *body]) + "\n"
+    files = {engine_names.RAY_ENVIRONMENT: f"{_MANAGED}\n{systemd.environment_file(ray.env)}"}
+    if ray.container:
+        files[engine_names.RAY_FILE] = render_compose.text(render_compose.ray_document(ray, service.container))
+        nothing = f"{_MANAGED}. Nothing is set here: NCCL's settings are in the environment.\n"
+        files[engine_names.RAY_NCCL_CONF] = nothing
+    parts = (unit, *files.values(), *service.venv.requirements, token_mark, image_mark)
+    made = config_hash(*parts)
+    files[f"{paths.UNITS}/{engine_names.RAY_UNIT}"] = f"{unit}Environment={HASH_VARIABLE}={made}\n"
+    return Made(files, made)
 
 
-def _head_of_unit(plan: Mapping[str, Any]) -> Sequence[str]:
-    docker = " docker.service" if plan["runtime"] == "container" else ""
+def _head_of_unit(ray: RayPlan) -> Sequence[str]:
+    docker = " docker.service" if ray.container else ""
     return [
         f"{_MANAGED}. The last line changes with everything that needs a restart.",
         "[Unit]",
-        f"Description=Ray {plan['role']} of the Spark cluster",
+        f"Description=Ray {ray.role} of the Spark cluster",
         "Documentation=https://docs.ray.io/",
         "Wants=network-online.target",
         *(["Requires=docker.service"] if docker else []),
@@ -69,19 +72,18 @@ def _head_of_unit(plan: Mapping[str, Any]) -> Sequence[str]:
     ]
 
 
-def _venv_service(plan: Mapping[str, Any], settings: Settings) -> Sequence[str]:
-    ray = plan["ray"]
+def _venv_service(ray: RayPlan, home: str, settings: Settings) -> Sequence[str]:
     return [
         "[Service]",
         "Type=exec",
         f"User={settings.user}",
         f"Group={settings.group}",
-        f"WorkingDirectory={plan['home']}",
-        f"EnvironmentFile={render_compose.RAY_ENVIRONMENT}",
+        f"WorkingDirectory={home}",
+        f"EnvironmentFile={engine_names.RAY_ENVIRONMENT}",
         "# Logs of earlier sessions; Ray keeps all of them.",
-        f"ExecStartPre=-/usr/bin/find {ray['temp_dir']} -mindepth 1 -maxdepth 1 {_OLD_SESSIONS} -exec rm -rf {{}} +",
+        f"ExecStartPre=-/usr/bin/find {ray.temp_dir} -mindepth 1 -maxdepth 1 {_OLD_SESSIONS} -exec rm -rf {{}} +",
         *_drop_caches("-+", "As root (+), and no reason not to start (-)."),
-        f"ExecStart={ray['command_line']}",
+        f"ExecStart={systemd.command(ray.command.words)}",
         "# Ray's main process ends the others in its own order (4 s; told all at once they wait 20 s for each other).",
         "# What is left is killed, so that no process of an earlier start joins the cluster a second time.",
         "KillMode=mixed",
@@ -99,9 +101,9 @@ def _venv_service(plan: Mapping[str, Any], settings: Settings) -> Sequence[str]:
     ]
 
 
-def _container_service(ray: Mapping[str, Any]) -> Sequence[str]:
-    compose = render_compose.command(ray["container"], ray["compose_file"])
-    state = ray["temp_dir"].removeprefix("/var/lib/")
+def _container_service(ray: RayPlan) -> Sequence[str]:
+    compose = render_compose.compose(ray.container, engine_names.RAY_FILE)
+    state = ray.temp_dir.removeprefix("/var/lib/")
     return [
         "[Service]",
         "Type=exec",
@@ -111,7 +113,7 @@ def _container_service(ray: Mapping[str, Any]) -> Sequence[str]:
         "# A container that an interrupted start left would join the cluster a second time.",
         f"ExecStartPre=-{compose} down --timeout 5",
         "# Sockets of processes that were killed, and logs of earlier sessions; Ray keeps all of them.",
-        f"ExecStartPre=-/usr/bin/find {ray['temp_dir']} -mindepth 1 -maxdepth 1 ( -type s -o {_OLD_SESSIONS} )"
+        f"ExecStartPre=-/usr/bin/find {ray.temp_dir} -mindepth 1 -maxdepth 1 ( -type s -o {_OLD_SESSIONS} )"
         " -exec rm -rf {} +",
         *_drop_caches("-", "No reason not to start (-)."),
         f"ExecStart={render_compose.up(compose, render_compose.RAY_SERVICE)}",

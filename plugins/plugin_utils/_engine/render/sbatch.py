@@ -14,14 +14,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan, RayPlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 
 KEY_FILE = "$HOME/.config/sparkmatrix/engine-key"
-MPI_STARTER = "trtllm-llmapi-launch"
 # Of the service user; the job has its own.
 _DROPPED = frozenset({"HOME", "RAY_AUTH_TOKEN_PATH", "VLLM_CONFIG_ROOT"})
 # What starts an MPI job's ranks without Slurm.
@@ -32,23 +31,24 @@ _WORK = "/tmp/sparkmatrix-$SLURM_JOB_ID"  # noqa: S108
 _JOB_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-def script(plans: Mapping[str, Mapping[str, Any]]) -> str:
-    """The whole script; ``plans`` as the engine plan returns them."""
-    ordered = sorted(plans.values(), key=lambda plan: int(plan["rank"]))
+def script(plans: Mapping[str, NodePlan]) -> str:
+    """The whole script. ``plans``: by host, with the one service on each."""
+    ordered = sorted(plans.values(), key=lambda plan: plan.here[0].rank)
     head = ordered[0]
+    (first,) = head.here
     lines = [
         "#!/bin/bash",
-        f"# {head['recipe']}: {head['engine']['name']} on {len(ordered)} node(s). Rendered by sparkmatrix.cluster.",
+        f"# {first.recipe}: {first.engine.name} on {len(ordered)} node(s). Rendered by sparkmatrix.cluster.",
         "# Partition, account and time limit: sbatch --partition=... --time=... THIS_FILE",
-        f"#SBATCH --job-name={_JOB_NAME.sub('-', str(head['recipe']))}",
+        f"#SBATCH --job-name={_JOB_NAME.sub('-', first.recipe)}",
         f"#SBATCH --nodes={len(ordered)}",
-        f"#SBATCH --nodelist={','.join(str(plan['host']) for plan in ordered)}",
+        f"#SBATCH --nodelist={','.join(plan.host for plan in ordered)}",
         "#SBATCH --ntasks-per-node=1",
         "#SBATCH --exclusive",
         "#SBATCH --output=%x-%j.log",
         "set -euo pipefail",
         "umask 077",
-        *_key(head),
+        *_key(first),
         "",
         "# What a node runs: start ray, or start engine.",
         "start() {",
@@ -61,12 +61,12 @@ def script(plans: Mapping[str, Mapping[str, Any]]) -> str:
         '  mkdir -p "$work/config" "$work/ray"',
         '  export VLLM_CONFIG_ROOT="$work/config" HOME="$work"',
         """  printf '["VLLM_API_KEY", "RAY_AUTH_TOKEN"]\\n' > "$work/config/ray_non_carry_over_env_vars.json\"""",
-        *_check_ray(head),
+        *_check_ray(head.ray),
         "  ulimit -l unlimited || echo 'Locked memory is limited on this node: RDMA may fail' >&2",
         '  case "$SLURMD_NODENAME" in',
     ]
     for plan in ordered:
-        lines += [f"  {shlex.quote(str(plan['host']))})", *_node(plan, head), "    ;;"]
+        lines += [f"  {shlex.quote(plan.host)})", *_node(plan, first), "    ;;"]
     lines += [
         '  *) echo "The plan knows no node $SLURMD_NODENAME: inventory names have to be those of Slurm" >&2; exit 1 ;;',
         "  esac",
@@ -78,8 +78,8 @@ def script(plans: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _key(head: Mapping[str, Any]) -> list[str]:
-    name = ENGINES[head["engine"]["name"]].key_variable
+def _key(head: ServicePlan) -> list[str]:
+    name = ENGINES[head.engine.name].key_variable
     if not name:
         return []
     return [
@@ -93,15 +93,15 @@ def _key(head: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _check_ray(head: Mapping[str, Any]) -> list[str]:
+def _check_ray(ray: RayPlan) -> list[str]:
     """The Ray that a node would start is asked, whatever was pinned: one that knows no tokens would ignore ours."""
-    if head["backend"] != "ray":
+    if not ray.needed:
         return []
     major, minor = engine_image.MIN_RAY
     return [
         '  if [ "$1" = ray ]; then',
         "    local ray found",
-        f"    ray={shlex.quote(str(head['ray']['argv'][0]))}",
+        f"    ray={shlex.quote(ray.command.program[0])}",
         '    found="$("$ray" --version 2>&1)" || true',
         f"    if ! [[ $found =~ version\\ ([0-9]+)\\.([0-9]+) ]] || (( BASH_REMATCH[1] < {major}"
         f" || (BASH_REMATCH[1] == {major} && BASH_REMATCH[2] < {minor}) )); then",
@@ -113,50 +113,41 @@ def _check_ray(head: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _node(plan: Mapping[str, Any], head: Mapping[str, Any]) -> list[str]:
-    """Under MPI all ranks have the head's command line, behind what starts it on each node: Slurm here."""
-    engine, source = plan["engine"], (head if plan["backend"] == "mpi" else plan)["engine"]
-    files = source["files"]
+def _node(plan: NodePlan, head: ServicePlan) -> list[str]:
+    """Under MPI all ranks have the head's command line; what starts it on each node is Slurm here."""
+    (service,) = plan.here
+    engine = (head if service.backend == "mpi" else service).engine
     lines = [
-        f"    export {name}={shlex.quote(str(value))}"
-        for name, value in sorted(engine["env"].items())
-        if name not in _DROPPED and not name.startswith(("OMPI_MCA_plm_", "OMPI_MCA_orte_"))
+        f"    export {name}={shlex.quote(value)}"
+        for name, value in sorted(service.engine.env.items())
+        if name not in _DROPPED
     ]
-    for path, content in sorted(files.items()):
-        lines.append(f"    printf '%s' {shlex.quote(str(content))} > \"$work\"/{_name(path)}")
-    if plan["backend"] == "ray":
-        temp = plan["ray"]["temp_dir"]
-        words = ['"$work/ray"' if word == temp else shlex.quote(word) for word in plan["ray"]["argv"]]
-        lines.append(f'    if [ "$1" = ray ]; then exec {" ".join(words)}; fi')
-    lines.append("    exec " + " ".join(_words(source["argv"], files)))
-    return lines
-
-
-def _words(argv: Sequence[str], files: Mapping[str, str]) -> list[str]:
-    """Quoted for a shell; MPI's starter is Slurm here, and files are in the job's directory."""
-    words = list(argv)
-    if MPI_STARTER in [word.rpartition("/")[2] for word in words]:
-        first = next(number for number, word in enumerate(words) if word.rpartition("/")[2] == MPI_STARTER)
-        words = words[first:]
-    return [f'"$work"/{_name(word)}' if word in files else shlex.quote(word) for word in words]
+    for path, content in sorted(engine.files.items()):
+        lines.append(f"    printf '%s' {shlex.quote(content)} > \"$work\"/{_name(path)}")
+    if plan.ray.needed:
+        temp, words = plan.ray.temp_dir, plan.ray.command.words
+        quoted = ['"$work/ray"' if word == temp else shlex.quote(word) for word in words]
+        lines.append(f'    if [ "$1" = ray ]; then exec {" ".join(quoted)}; fi')
+    # Files are in the job's directory.
+    words = [*engine.command.program, *engine.command.options]
+    quoted = [f'"$work"/{_name(word)}' if word in engine.files else shlex.quote(word) for word in words]
+    return [*lines, "    exec " + " ".join(quoted)]
 
 
 def _name(path: str) -> str:
     return shlex.quote(path.strip("/").replace("/", "_"))
 
 
-def _launch(head: Mapping[str, Any], ordered: Sequence[Mapping[str, Any]]) -> list[str]:
+def _launch(head: NodePlan, ordered: Sequence[NodePlan]) -> list[str]:
     everywhere, here = f"--nodes={len(ordered)} --ntasks={len(ordered)}", "--nodes=1 --ntasks=1"
-    srun = "srun --export=ALL --kill-on-bad-exit=1 " + _container(head)
-    if head["backend"] == "ray":
-        on_head = f"{srun}--overlap {here} --nodelist={shlex.quote(str(head['host']))}"
+    srun = "srun --export=ALL --kill-on-bad-exit=1 " + _container(head.here[0])
+    if head.ray.needed:
+        on_head = f"{srun}--overlap {here} --nodelist={shlex.quote(head.host)}"
         status = shlex.quote(
-            f"import ray; ray.init(address={str(head['ray']['address'])!r}, logging_level='ERROR');"
+            f"import ray; ray.init(address={head.ray.address!r}, logging_level='ERROR');"
             f" raise SystemExit(sum(n['Alive'] for n in ray.nodes()) != {len(ordered)})"
         )
-        python = shlex.quote(str(head["ray"]["argv"][0]).rpartition("/")[0] + "/python")
-        if head["runtime"] == "container":
-            python = "python3"
+        python = shlex.quote(head.ray.python)
         return [
             "# One token per job: who has it can run code on all nodes.",
             'RAY_AUTH_TOKEN="$(od -An -N32 -tx1 /dev/urandom | tr -d " \\n")"',
@@ -172,21 +163,21 @@ def _launch(head: Mapping[str, Any], ordered: Sequence[Mapping[str, Any]]) -> li
             '[ "$joined" ] || { echo "Ray has not found all nodes in 5 minutes" >&2; exit 1; }',
             f"{on_head} bash -c 'start engine'",
         ]
-    if head["backend"] == "mpi":
+    if head.here[0].backend == "mpi":
         return [f"{srun}--mpi=pmix {everywhere} bash -c 'start engine'"]
-    count = [plan for plan in ordered if plan["engine"]["runs_here"]]
+    count = [plan for plan in ordered if plan.here[0].engine.runs_here]
     return [f"{srun}{everywhere if len(count) > 1 else here} bash -c 'start engine'"]
 
 
-def _container(head: Mapping[str, Any]) -> str:
+def _container(head: ServicePlan) -> str:
     """For Slurm with Pyxis and enroot, which write the registry before a #."""
-    if head["runtime"] != "container":
+    if not head.contained:
         return ""
-    registry, slash, rest = str(head["image"]).partition("/")
-    image = f"{registry}#{rest}" if slash and ("." in registry or ":" in registry) else str(head["image"])
+    registry, slash, rest = head.image.partition("/")
+    image = f"{registry}#{rest}" if slash and ("." in registry or ":" in registry) else head.image
     mounts = ",".join(
-        f"{mount['source']}:{mount['target']}{':ro' if mount['read_only'] else ''}"
-        for mount in head["mounts"]
-        if mount["target"] not in head["engine"]["files"] and mount["target"] not in ("/etc/nccl.conf", *_MPI_OWN)
+        f"{mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
+        for mount in head.mounts
+        if mount.target not in head.engine.files and mount.target not in ("/etc/nccl.conf", *_MPI_OWN)
     )
     return f"--container-image={shlex.quote(image)} --container-mounts={shlex.quote(mounts)},/tmp:/tmp "

@@ -6,23 +6,16 @@ from __future__ import annotations
 
 from unittest import mock
 
-import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_image_judge
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
+from engine_plans import with_service
 
 IMAGE = "x/y:v0.33.0"
-PLAN = {
-    "names": {"instance": ""},
-    "runtime": "container",
-    "image": IMAGE,
-    "engine": {"runs_here": True},
-    "ray": {"needed": False},
-    "beside": [],
-}
-IDLE = {"runtime": "", "image": "", "engine": {"runs_here": False}, "ray": {"needed": False}, "beside": []}
-PLANS = {"spark1": PLAN, "spark2": PLAN, "spark3": IDLE}
+PLAN = with_service(runtime="container", image=IMAGE)
+PLANS = {"spark1": PLAN.as_dict(), "spark2": PLAN.as_dict(), "spark3": NodePlan("spark3").as_dict()}
 
 
 def act(**args):
@@ -54,12 +47,11 @@ def test_all_that_differ_are_named():
 
 
 def test_an_image_that_is_gone_is_a_warning():
-    kept = {**PLANS, "spark1": {**PLAN, "image_ids": {IMAGE: "sha256:0"}}}
+    kept = {**PLANS, "spark1": {**PLANS["spark1"], "image_ids": {IMAGE: "sha256:0"}}}
     result = act(plans=kept, images=seen("sha256:1", "sha256:1"))
     assert not result.get("failed") and len(result["findings"]) == 1
     assert "sha256:0, which is gone" in result["warnings"][0]
 
 
-@pytest.mark.parametrize("args", [{"plans": {"spark1": {}}, "images": {}}, {"plans": PLANS, "images": {"spark1": 7}}])
-def test_not_what_the_modules_return(args):
-    assert "unexpected" in act(**args)["msg"]
+def test_not_a_plan():
+    assert "engine plan of spark1: there is no engine plan" in act(plans={"spark1": {}}, images={})["msg"]

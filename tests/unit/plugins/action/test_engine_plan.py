@@ -49,7 +49,8 @@ def test_from_this_runs_fabric_and_preflight():
     assert not result.get("failed")
     assert not result["changed"]
     assert set(result["plans"]) == {"spark1", "spark2"}
-    assert not result["plans"]["spark1"]["memory"]["assumed"]
+    assert json.loads(json.dumps(result["plans"])) == result["plans"]
+    assert not result["plans"]["spark1"]["here"][0]["memory"]["assumed"]
     assert any("Tensor parallel over 2 nodes" in line for line in result["summary"])
 
 
@@ -60,14 +61,15 @@ def test_from_the_file_of_an_earlier_run(where):
         return {"ansible_facts": {"ansible_local": local}} if where == "ansible_facts" else {"ansible_local": local}
 
     result = plan({f"spark{rank + 1}": variables(rank) for rank in range(2)})
-    assert result["plans"]["spark2"]["role"] == "worker"
+    assert result["plans"]["spark2"]["here"][0]["role"] == "worker"
 
 
 def test_ray_options_reach_the_plan():
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
     result = plan(hosts, ray={"port": 7000, "object_store_bytes": 2**28}, venv_path="/data/venv", environment={"A": 1})
-    argv = result["plans"]["spark1"]["ray"]["argv"]
-    assert argv[0] == "/data/venv/bin/ray"
+    command = result["plans"]["spark1"]["ray"]["command"]
+    assert command["program"][0] == "/data/venv/bin/ray"
+    argv = command["options"]
     assert argv[argv.index("--port") + 1] == "7000"
     assert argv[argv.index("--object-store-memory") + 1] == str(2**28)
     assert result["plans"]["spark1"]["ray"]["env"]["A"] == "1"
@@ -100,7 +102,7 @@ def test_a_plan_without_machines():
     result = plan({"spark1": {}, "spark2": {"spark_fabric": "torn"}}, only_print=True)
     assert set(result["plans"]) == {"spark1", "spark2"}
     assert "Nothing was asked of the 2 node(s)" in result["summary"][-1]
-    assert result["plans"]["spark1"]["memory"]["assumed"]
+    assert result["plans"]["spark1"]["here"][0]["memory"]["assumed"]
 
 
 def test_a_planned_fabric_is_enough_for_printing():
@@ -124,13 +126,13 @@ def test_the_models_own_files(tmp_path):
     config = {"num_hidden_layers": 4, "num_attention_heads": 8, "hidden_size": 256}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 4000}}))
-    assert plan(hosts, model_files=str(tmp_path))["plans"]["spark1"]["memory"]["weights"] == 2000
+    assert plan(hosts, model_files=str(tmp_path))["plans"]["spark1"]["here"][0]["memory"]["weights"] == 2000
 
 
 @pytest.mark.parametrize(("word", "expert"), [("true", True), ("false", False), ("auto", False)])
 def test_experts(word, expert):
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
-    assert plan(hosts, expert_parallel=word)["plans"]["spark1"]["parallel"]["expert"] is expert
+    assert plan(hosts, expert_parallel=word)["plans"]["spark1"]["here"][0]["parallel"]["expert"] is expert
 
 
 def test_several_services():
@@ -141,7 +143,7 @@ def test_several_services():
     ]
     result = plan(hosts, services=services, firewall=True)
     assert [item["model"] for item in result["plans"]["spark1"]["services"]] == ["qwen3-8b", "gpt-oss-120b"]
-    argv = result["plans"]["spark1"]["engine"]["argv"]
+    argv = result["plans"]["spark1"]["here"][0]["engine"]["command"]["options"]
     assert argv[argv.index("--max-model-len") + 1] == "8192"
     assert result["sbatch"] == ""
 

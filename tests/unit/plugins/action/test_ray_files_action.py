@@ -29,7 +29,7 @@ def test_what_the_role_places():
     recipe, _problems = engine_recipe.find("qwen3-235b-a22b-gptq-int4", ())
     wishes = Wishes(requirements=["vllm==0.33.0", "ray[default]==2.60.0"], only_print=True, launch="ray")
     plans = engine_plan.plan(recipe, engine_plan.assumed_facts(["spark1", "spark2"]), wishes, {}).plans
-    result = act(plan=plans["spark2"], user="llm", token_mark="f00")
+    result = act(plan=plans["spark2"].as_dict(), user="llm", token_mark="f00")
     assert not result["changed"]
     files = {item["path"]: item["content"] for item in result["files"]}
     unit = files["/etc/systemd/system/sparkmatrix-ray.service"]
@@ -37,6 +37,13 @@ def test_what_the_role_places():
     assert unit.endswith(f"HASH={result['config_hash']}\n")
 
 
-@pytest.mark.parametrize("plan", [{}, {"ray": None, "runtime": "venv"}, {"ray": {}, "runtime": "container"}])
-def test_not_a_plan(plan):
-    assert "unexpected" in act(plan=plan)["msg"]
+@pytest.mark.parametrize(
+    ("plan", "found"),
+    [
+        ({}, "there is no engine plan"),
+        ({"ray": {}, "runtime": "container"}, "it has schema none"),
+        ({"schema": 1, "host": "spark1", "ray": None}, "the engine plan is damaged (ray is None, not a mapping)"),
+    ],
+)
+def test_not_a_plan(plan, found):
+    assert found in act(plan=plan)["msg"]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -21,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.modules import (
     kept_plan,
     ray_cluster,
 )
+from engine_plans import with_service
 from fake_engine import KEY, MODEL, fake_engine
 from module_runner import run_module
 
@@ -207,24 +209,27 @@ def test_probe_reads_the_description(monkeypatch, key_file, tmp_path):
 
 def test_kept_plan(monkeypatch, tmp_path):
     made = kept_plan.kept_plan
-    for name in ("read", "keep", "forget"):
-        whole = getattr(made, name)
-        monkeypatch.setattr(
-            made, name, lambda *args, whole=whole, **options: whole(*args, root=str(tmp_path), **options)
-        )
-    served = {"recipe": "a"}
+    monkeypatch.setattr(made, "DIRECTORY", str(tmp_path))
+
+    def plan(name, mark):
+        return with_service(instance=name, config_hash=mark)
+
+    served = dataclasses.replace(plan("chat", "a"), identity="a").as_dict()
+    planned = dataclasses.replace(plan("code", "a"), identity="b").as_dict()
     assert run_module(kept_plan, {"plan": served})[0]["changed"]
     assert not run_module(kept_plan, {"plan": served})[0]["changed"]
+    assert run_module(kept_plan, {"plan": served, "images": {"x": "sha256:1"}})[0]["changed"]
     result, failed = run_module(kept_plan, {"state": "read"})
-    assert not failed
-    assert result["current"] == served
-    assert result["differing"] == result["services"] == []
-    planned = {"role": "head", "names": {"instance": "chat"}}
+    kept = {**served, "image_ids": {"x": "sha256:1"}}
+    assert not failed and (result["current"], result["previous"], result["refused"]) == (kept, {}, "")
     result, _failed = run_module(kept_plan, {"state": "read", "plan": planned})
-    assert result["differing"] == result["services"] == ["chat"]
+    assert (result["differing"], result["services"]) == (["chat", "code"], ["chat", "code"])
+    assert run_module(kept_plan, {"state": "restored", "plan": planned, "previous": served})[0]["changed"]
+    assert "no engine plan" in run_module(kept_plan, {"plan": {}})[0]["msg"]
     assert run_module(kept_plan, {"state": "absent"})[0]["changed"]
-    monkeypatch.setattr(made, "read", lambda: (_ for _ in ()).throw(SparkError("damaged", "x")))
-    assert run_module(kept_plan, {"state": "read"})[1]
+    made.keep(plan("chat", "a"))
+    (tmp_path / "current.json").write_text('{"role": "head"}')
+    assert "made by another release" in run_module(kept_plan, {"state": "read"})[0]["refused"]
 
 
 def test_engine_units(monkeypatch):

@@ -4,29 +4,40 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan as kept
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
+from engine_plans import PLAN
+
+IDLE = NodePlan("spark1")
 
 
-def plan(mark, **more):
-    return {"engine": {"config_hash": mark}, "ray": {"config_hash": "r"}, "image": "", "recipe": "x", **more}
+def plan(identity, **more):
+    return replace(PLAN, identity=identity, **more)
+
+
+def serving(**services):
+    """A plan with services by name and what makes them another one."""
+    here = (replace(PLAN.here[0], instance=name.strip("_"), config_hash=mark) for name, mark in services.items())
+    return replace(PLAN, here=tuple(here))
 
 
 def test_the_one_before_is_kept(tmp_path):
     root = str(tmp_path)
-    assert kept.read(root) == {"current": {}, "previous": {}}
+    assert kept.read(root) == Kept(None, None)
     assert kept.keep(plan("a"), root, check_mode=True)
-    assert kept.read(root)["current"] == {}
-    assert kept.keep(plan("a", memory={"total": 4}), root)
-    assert not kept.keep(plan("a", memory={"total": 5}), root)
-    # As an earlier release kept it.
+    assert kept.read(root).current is None
     assert kept.keep(plan("a"), root)
-    assert kept.read(root) == {"current": plan("a"), "previous": {}}
+    assert not kept.keep(plan("a", model_cache="measured otherwise"), root)
+    assert kept.read(root) == Kept(plan("a"), None)
     assert kept.keep(plan("b"), root)
-    assert kept.read(root) == {"current": plan("b"), "previous": plan("a")}
+    assert kept.read(root) == Kept(plan("b"), plan("a"))
     assert kept.keep(plan("a"), root)
-    assert kept.read(root) == {"current": plan("a"), "previous": plan("b")}
+    assert kept.read(root) == Kept(plan("a"), plan("b"))
 
 
 def test_ids_of_images_are_kept_and_make_no_step(tmp_path):
@@ -34,52 +45,37 @@ def test_ids_of_images_are_kept_and_make_no_step(tmp_path):
     assert kept.keep(plan("a", image_ids={"x": "sha256:1"}), root)
     assert not kept.keep(plan("a", image_ids={"x": "sha256:1"}), root)
     assert kept.keep(plan("a", image_ids={"x": "sha256:2"}), root)
-    assert kept.read(root) == {"current": plan("a", image_ids={"x": "sha256:2"}), "previous": {}}
+    assert kept.read(root) == Kept(plan("a", image_ids={"x": "sha256:2"}), None)
 
 
 def test_both_are_put_back(tmp_path):
     root = str(tmp_path)
-    for mark in "abc":
-        kept.keep(plan(mark), root)
+    for identity in "abc":
+        kept.keep(plan(identity), root)
     assert kept.put(plan("b"), plan("a"), root, check_mode=True)
-    assert kept.read(root)["current"] == plan("c")
+    assert kept.read(root).current == plan("c")
     assert kept.put(plan("b"), plan("a"), root)
     assert not kept.put(plan("b"), plan("a"), root)
-    assert kept.read(root) == {"current": plan("b"), "previous": plan("a")}
-    assert kept.put(plan("b"), {}, root)
-    assert kept.read(root) == {"current": plan("b"), "previous": {}}
-
-
-def test_an_image_and_a_container_make_another_plan(tmp_path):
-    assert kept.identity(plan("a")) != kept.identity(plan("a", image="i@sha256:1"))
-    assert kept.identity(plan("a")) != kept.identity(plan("a", container={"text": "services"}))
-
-
-def test_all_nodes_take_the_same_step():
-    # The part of this node stays as it was, that of another one changes.
-    assert kept.identity(plan("a", identity="x")) != kept.identity(plan("a", identity="y"))
+    assert kept.read(root) == Kept(plan("b"), plan("a"))
+    assert kept.put(plan("b"), None, root)
+    assert kept.read(root) == Kept(plan("b"), None)
 
 
 def test_which_services_differ():
-    def of(mark, name="", **more):
-        return plan(mark, role="head", names={"instance": name}, identity="changes with any", **more)
-
-    assert kept.differing({}, {}) == kept.differing({"role": "idle"}, {}) == []
-    assert kept.differing(of("a"), of("b")) == [""]
-    assert kept.differing(of("a", "chat", beside=[of("s", "small")]), of("a", "chat", beside=[of("t", "small")])) == [
-        "small"
-    ]
-    assert kept.differing(of("a", "chat"), of("a", "code")) == ["chat", "code"]
-    assert kept.differing({**of("a", "chat"), "identity": "another"}, of("a", "chat")) == []
+    assert kept.differing(None, None) == kept.differing(IDLE, None) == []
+    assert kept.differing(serving(_="a"), serving(_="b")) == [""]
+    assert kept.differing(serving(chat="a", small="s"), serving(chat="a", small="t")) == ["small"]
+    assert kept.differing(serving(chat="a"), serving(code="a")) == ["chat", "code"]
+    assert kept.differing(replace(serving(chat="a"), identity="another"), serving(chat="a")) == []
 
 
 def test_which_services_there_are():
-    def of(*names):
-        first, *others = [plan("a", role="head", names={"instance": name}) for name in names]
-        return {**first, "beside": others}
-
-    assert kept.services({}, {"role": "idle"}) == kept.services(of("")) == []
-    assert kept.services(of("chat", "small"), of("chat", "code"), of("")) == ["chat", "code", "small"]
+    assert kept.services(None, IDLE) == kept.services(serving(_="a")) == []
+    assert kept.services(serving(chat="", small=""), serving(chat="", code=""), serving(_="")) == [
+        "chat",
+        "code",
+        "small",
+    ]
 
 
 def test_forget(tmp_path):
@@ -91,8 +87,25 @@ def test_forget(tmp_path):
     assert not kept.forget(root)
 
 
-def test_a_damaged_file_is_named(tmp_path):
-    kept.keep(plan("a"), str(tmp_path))
-    (tmp_path / "var/lib/sparkmatrix/plan/current.json").write_text("{")
-    with pytest.raises(SparkError, match=r"current\.json"):
-        kept.read(str(tmp_path))
+OLD = {key: value for key, value in PLAN.as_dict().items() if key != "schema"}
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("{", "current.json: it cannot be read"),
+        (json.dumps(OLD), "was made by another release: it has schema none, this one reads 1. Run site.yml"),
+        (json.dumps({**OLD, "schema": 0}), "it has schema 0"),
+        (json.dumps({**OLD, "schema": 1, "here": [{}]}), "is damaged (here[0].instance is missing)"),
+    ],
+)
+def test_what_cannot_be_read_is_said_and_replaced(tmp_path, text, refused):
+    root = str(tmp_path)
+    kept.keep(plan("a"), root)
+    kept.keep(plan("b"), root)
+    (tmp_path / "var/lib/sparkmatrix/plan/current.json").write_text(text)
+    found = kept.read(root)
+    assert (found.current, found.previous) == (None, plan("a"))
+    assert "/var/lib/sparkmatrix/plan/current.json" in found.refused and refused in found.refused
+    assert kept.keep(plan("c"), root)
+    assert kept.read(root) == Kept(plan("c"), plan("a"))

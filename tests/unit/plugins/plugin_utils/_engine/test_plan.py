@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container, Mount
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
@@ -18,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.compose import ContainerWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes as FabricWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan as fabric_plan
 from fabric_inputs import ring
@@ -91,38 +93,37 @@ SERVE = """
 
 def test_golden_command_lines_of_four_nodes():
     plans = made().plans
-    assert plans["spark1"]["ray"]["argv"] == RAY_HEAD.split()
-    assert plans["spark3"]["ray"]["argv"] == RAY_WORKER.split()
-    assert plans["spark1"]["engine"]["argv"] == SERVE.split()
+    assert plans["spark1"].ray.command.words == RAY_HEAD.split()
+    assert plans["spark3"].ray.command.words == RAY_WORKER.split()
+    assert plans["spark1"].here[0].engine.command.words == SERVE.split()
 
 
 def test_ray_knows_every_option_that_is_rendered():
     ray = option_tables.load("ray", "2.60.0")
     for node in made().plans.values():
-        assert list(option_tables.check(node["ray"]["argv"][2:], ray, {}, "Ray")) == []
+        assert list(option_tables.check(node.ray.command.words[2:], ray, {}, "Ray")) == []
 
 
 def test_each_node_has_its_own_environment():
     plans = made(wishes=Wishes(requirements=GPU, environment={"NCCL_DEBUG": "INFO"})).plans
     for rank, node in enumerate(plans.values()):
-        environment = node["ray"]["env"]
+        environment = node.ray.env
         assert environment["VLLM_HOST_IP"] == f"192.168.100.{rank + 10}"
         assert environment["NCCL_IB_HCA"] == f"hca{rank}"
         assert environment["RAY_memory_monitor_refresh_ms"] == "0"
         assert environment["RAY_AUTH_MODE"] == "token"
         assert environment["NCCL_DEBUG"] == "INFO"
         assert "RAY_ADDRESS" not in environment
-    assert plans["spark1"]["engine"]["env"]["RAY_ADDRESS"] == "192.168.100.10:6379"
-    assert 'VLLM_HOST_IP="192.168.100.10"\n' in plans["spark1"]["ray"]["environment_file"]
+    assert plans["spark1"].here[0].engine.env["RAY_ADDRESS"] == "192.168.100.10:6379"
 
 
 def test_roles_and_members():
     plans = made(2).plans
-    assert [(node["role"], node["rank"], node["head"]) for node in plans.values()] == [
+    assert [(node.here[0].role, node.here[0].rank, node.here[0].head) for node in plans.values()] == [
         ("head", 0, "spark1"),
         ("worker", 1, "spark1"),
     ]
-    assert plans["spark2"]["ray"]["members"] == {"spark1": "192.168.100.10", "spark2": "192.168.100.11"}
+    assert plans["spark2"].ray.members == {"spark1": "192.168.100.10", "spark2": "192.168.100.11"}
 
 
 def test_the_order_of_hosts_does_not_matter():
@@ -132,19 +133,19 @@ def test_the_order_of_hosts_does_not_matter():
 
 
 def test_an_environment_is_held_to_the_first_ray_with_tokens():
-    assert made(2).plans["spark1"]["ray"]["oldest"] == {"/opt/sparkmatrix/engine": "2.52"}
+    assert made(2).plans["spark1"].ray.oldest == {"/opt/sparkmatrix/engine": "2.52"}
 
 
 def test_one_node_needs_no_ray():
     node = made(1, weights_gb=16).plans["spark1"]
-    assert node["backend"] == "single"
-    assert (node["ray"]["needed"], node["ray"]["oldest"]) == (False, {})
-    assert "distributed-executor-backend" not in options_of(node["engine"]["argv"])
-    assert "RAY_ADDRESS" not in node["engine"]["env"]
+    assert node.here[0].backend == "single"
+    assert (node.ray.needed, node.ray.oldest) == (False, {})
+    assert "distributed-executor-backend" not in options_of(node.here[0].engine.command.words)
+    assert "RAY_ADDRESS" not in node.here[0].engine.env
 
 
 def test_pipeline_where_heads_do_not_divide():
-    argv = made(3).plans["spark1"]["engine"]["argv"]
+    argv = made(3).plans["spark1"].here[0].engine.command.words
     assert argv[argv.index("--pipeline-parallel-size") + 1] == "3"
 
 
@@ -157,11 +158,11 @@ def test_a_cpu_has_no_memory_budget():
         revision="main",
     )
     node = result.plans["spark1"]
-    assert node["memory"]["verdict"] == "not computed"
-    assert "gpu-memory-utilization" not in options_of(node["engine"]["argv"])
-    assert node["engine"]["argv"][-4:] == ["--served-model-name", "big", "--tensor-parallel-size", "4"]
-    assert node["engine"]["env"]["HF_HUB_OFFLINE"] == "1"
-    assert node["model_cache"] == ""
+    assert node.here[0].memory.verdict == "not computed"
+    assert "gpu-memory-utilization" not in options_of(node.here[0].engine.command.words)
+    assert node.here[0].engine.command.words[-4:] == ["--served-model-name", "big", "--tensor-parallel-size", "4"]
+    assert node.here[0].engine.env["HF_HUB_OFFLINE"] == "1"
+    assert node.model_cache == ""
 
 
 def test_wishes_come_before_the_recipe():
@@ -177,8 +178,8 @@ def test_wishes_come_before_the_recipe():
         requirements=GPU,
         ray=RayWishes(port=7000),
     )
-    engine = made(wishes=wishes, revision="abc").plans["spark1"]["engine"]
-    line = " ".join(engine["argv"])
+    engine = made(wishes=wishes, revision="abc").plans["spark1"].here[0].engine
+    line = " ".join(engine.command.words)
     for part in (
         "serve /models/mine",
         "--max-model-len 4096",
@@ -190,28 +191,39 @@ def test_wishes_come_before_the_recipe():
     ):
         assert part in line
     assert "--revision" not in line
-    assert engine["endpoint"] == "http://127.0.0.1:9000/v1"
-    assert engine["env"]["RAY_ADDRESS"].endswith(":7000")
+    assert engine.endpoint == "http://127.0.0.1:9000/v1"
+    assert engine.env["RAY_ADDRESS"].endswith(":7000")
 
 
 def test_a_revision_is_passed_on():
-    assert "--revision abc" in " ".join(made(revision="abc").plans["spark1"]["engine"]["argv"])
+    assert "--revision abc" in " ".join(made(revision="abc").plans["spark1"].here[0].engine.command.words)
 
 
-def test_hashes_change_with_what_needs_a_restart_only():
-    base, again = made().plans["spark1"], made().plans["spark1"]
-    assert base["ray"]["config_hash"] == again["ray"]["config_hash"]
-    assert len(base["ray"]["config_hash"]) == 12
-    longer = made(context=16384).plans["spark1"]
-    assert longer["engine"]["config_hash"] != base["engine"]["config_hash"]
-    assert longer["ray"]["config_hash"] == base["ray"]["config_hash"]
-    newer = made(wishes=Wishes(requirements=("vllm==0.33.1", "ray[default]==2.60.0"))).plans["spark1"]
-    assert newer["ray"]["config_hash"] != base["ray"]["config_hash"]
+def test_hashes_change_with_what_a_user_sees_only():
+    def config_hash(**values):
+        return made(**values).plans["spark1"].here[0].config_hash
+
+    base = config_hash()
+    assert base == config_hash() and len(base) == 12
+    assert base == config_hash(memory={f"spark{number}": 120 * GIB for number in range(1, 5)})
+    newer = Wishes(requirements=("vllm==0.33.1", "ray[default]==2.60.0"))
+    ray = Wishes(requirements=GPU, ray=RayWishes(num_cpus=2))
+    contained = {"runtime": "container", "image": "x/y:v0.33.0"}
+    others = [
+        config_hash(context=16384),
+        config_hash(wishes=newer),
+        config_hash(wishes=ray),
+        config_hash(**contained),
+        config_hash(**{**contained, "image": "x/z:v0.33.0"}),
+        config_hash(wishes=Wishes(requirements=GPU, container=Container(nofile="4096")), **contained),
+    ]
+    assert len({base, *others}) == len(others) + 1
 
 
 def test_a_plan_is_plain_data():
     result = made()
-    assert json.loads(json.dumps(result.plans)) == result.plans
+    for plan_ in result.plans.values():
+        assert documents.load(json.loads(json.dumps(plan_.as_dict()))) == plan_
     assert any("Tensor parallel over 4 nodes" in line for line in result.summary)
 
 
@@ -221,9 +233,9 @@ def test_hazards_are_shown():
 
 def test_memory_of_the_smallest_node_counts():
     memory = {f"spark{number}": (119 if number != 2 else 100) * GIB for number in range(1, 5)}
-    assert made(memory=memory).plans["spark1"]["memory"]["total"] == 100 * GIB
+    assert made(memory=memory).plans["spark1"].here[0].memory.total == 100 * GIB
     del memory["spark3"]
-    assert made(memory=memory).plans["spark1"]["memory"]["assumed"]
+    assert made(memory=memory).plans["spark1"].here[0].memory.assumed
 
 
 @pytest.mark.parametrize(
@@ -356,7 +368,6 @@ def test_all_refusals_at_once():
 def test_warnings(values, wishes, expected):
     result = made(2, wishes=Wishes(requirements=GPU, **wishes), **values)
     assert expected in "\n".join(result.warnings)
-    assert result.plans["spark1"]["warnings"] == result.warnings
 
 
 def test_a_fabric_without_rdma_warns():
@@ -386,7 +397,7 @@ def test_no_nodes():
 def test_an_unpinned_engine_is_not_checked_and_says_so():
     result = made(wishes=Wishes(requirements=["vllm", "ray==2.60.0"]), options={"zzz": 1, "enforce-eager": False})
     assert "not checked" in result.warnings[0]
-    assert "--zzz 1" in " ".join(result.plans["spark1"]["engine"]["argv"])
+    assert "--zzz 1" in " ".join(result.plans["spark1"].here[0].engine.command.words)
 
 
 @pytest.mark.parametrize(
@@ -480,11 +491,11 @@ def test_shipped_recipes_work_where_they_are_the_default(name, counts):
     for count in counts:
         result = plan(shipped, facts(count), Wishes(requirements=GPU), {})
         assert result.findings == []
-        assert result.plans["spark1"]["engine"]["version"] == "0.33.0"
+        assert result.plans["spark1"].here[0].engine.version == "0.33.0"
 
 
 def test_where_secrets_are_kept_out_of_vllms_copies():
-    assert made().plans["spark1"]["engine"]["env"]["VLLM_CONFIG_ROOT"] == vllm.ENGINE.config_root
+    assert made().plans["spark1"].here[0].engine.env["VLLM_CONFIG_ROOT"] == vllm.ENGINE.config_root
 
 
 @pytest.mark.parametrize("count", [3, 4])
@@ -494,10 +505,10 @@ def test_a_ring_meets_on_the_management_network(count):
         recipe(), {host: replace(fact, state="applied") for host, fact in fabric.items()}, Wishes(requirements=GPU), {}
     )
     for rank, (host, own) in enumerate(result.plans.items()):
-        assert own["ray"]["address"] == f"10.0.0.1:{Wishes().ray.port}"
-        assert own["ray"]["members"][host] == f"10.0.0.{rank + 1}"
-        assert own["ray"]["env"]["VLLM_HOST_IP"] == f"10.0.0.{rank + 1}"
-        assert own["engine"]["env"]["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
+        assert own.ray.address == f"10.0.0.1:{Wishes().ray.port}"
+        assert own.ray.members[host] == f"10.0.0.{rank + 1}"
+        assert own.ray.env["VLLM_HOST_IP"] == f"10.0.0.{rank + 1}"
+        assert own.here[0].engine.env["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
 
 
 DENSE = {"layers": 80, "attention_heads": 64, "kv_heads": 8, "head_dim": 128, "hidden_size": 8192, "vocab_size": 128256}
@@ -538,55 +549,57 @@ trtllm-llmapi-launch trtllm-serve some/70b --config /etc/sparkmatrix/trtllm.yml 
 
 def test_golden_vllm_without_ray():
     head, worker = other(2, "vllm", launch="native")
-    assert head["engine"]["argv"] == VLLM_NATIVE_HEAD.split()
-    assert worker["engine"]["argv"] == VLLM_NATIVE_WORKER.split()
-    assert head["engine"]["ports"] == {"api": 8000, "rendezvous": 29501}
-    assert (head["backend"], head["ray"]["needed"], worker["engine"]["runs_here"]) == ("native", False, True)
-    assert worker["engine"]["env"]["VLLM_HOST_IP"] == "192.168.100.11"
-    assert not any(name.startswith("RAY_") for name in worker["engine"]["env"])
+    assert head.here[0].engine.command.words == VLLM_NATIVE_HEAD.split()
+    assert worker.here[0].engine.command.words == VLLM_NATIVE_WORKER.split()
+    assert head.here[0].engine.ports == {"api": 8000, "rendezvous": 29501}
+    assert (head.here[0].backend, head.ray.needed, worker.here[0].engine.runs_here) == ("native", False, True)
+    assert worker.here[0].engine.env["VLLM_HOST_IP"] == "192.168.100.11"
+    assert not any(name.startswith("RAY_") for name in worker.here[0].engine.env)
 
 
 def test_golden_sglang():
     head, worker = other(2, "sglang")
-    assert head["engine"]["argv"] == SGLANG.format(0).split()
-    assert worker["engine"]["argv"] == SGLANG.format(1).split()
-    assert (head["engine"]["health"], head["engine"]["version"]) == ("/health_generate", "0.5.23")
-    assert (head["runtime"], head["image"]) == ("container", "lmsysorg/sglang:v0.5.23")
-    assert head["mounts"][0]["target"] == "/opt/sparkmatrix/models/huggingface"
-    assert head["engine"]["command_line"] == ""
-    assert "VLLM_HOST_IP" not in head["engine"]["env"]
+    assert head.here[0].engine.command.words == SGLANG.format(0).split()
+    assert worker.here[0].engine.command.words == SGLANG.format(1).split()
+    assert (head.here[0].engine.health, head.here[0].engine.version) == ("/health_generate", "0.5.23")
+    assert (head.here[0].runtime, head.here[0].image) == ("container", "lmsysorg/sglang:v0.5.23")
+    assert head.here[0].mounts[0].target == "/opt/sparkmatrix/models/huggingface"
+    assert "VLLM_HOST_IP" not in head.here[0].engine.env
 
 
 def test_golden_tensorrt_llm():
     head, worker = other(2, "tensorrt-llm")
-    assert head["engine"]["argv"] == TRTLLM.split()
+    assert head.here[0].engine.command.words == TRTLLM.split()
     tool = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
-    assert worker["engine"]["argv"] == [
+    assert worker.here[0].engine.command.words == [
         *(tool, "mpi", "wait", "--head", "192.168.100.10", "--listen", "192.168.100.11:29501")
     ]
-    assert (head["engine"]["runs_here"], worker["engine"]["runs_here"]) == (True, True)
-    assert (head["backend"], head["engine"]["ports"], worker["engine"]["ports"]) == (
+    assert (head.here[0].engine.runs_here, worker.here[0].engine.runs_here) == (True, True)
+    assert (head.here[0].backend, head.here[0].engine.ports, worker.here[0].engine.ports) == (
         "mpi",
         {"api": 8000},
         {"rendezvous": 29501},
     )
-    files = head["engine"]["files"]
-    assert not worker["engine"]["files"]
+    files = head.here[0].engine.files
+    assert not worker.here[0].engine.files
     assert files["/etc/sparkmatrix/mpi-hosts"] == "192.168.100.10 slots=1\n192.168.100.11 slots=1\n"
     assert "enable_block_reuse: true" in files["/etc/sparkmatrix/trtllm.yml"]
     # The keeper would have nothing to go by.
     assert "\nenable_iter_perf_stats: true\n" in "\n" + files["/etc/sparkmatrix/trtllm.yml"]
     # mpirun starts the others through the tool, in containers that have the environment of their own node.
-    assert head["engine"]["env"]["OMPI_MCA_plm_rsh_agent"] == f"{tool} mpi order --port 29501 --source 192.168.100.10"
+    assert (
+        head.here[0].engine.starter_env["OMPI_MCA_plm_rsh_agent"]
+        == f"{tool} mpi order --port 29501 --source 192.168.100.10"
+    )
     for node in (head, worker):
-        assert node["engine"]["env"]["NCCL_SOCKET_IFNAME"] and "-x" not in node["engine"]["argv"]
-        assert {mount["target"]: mount["read_only"] for mount in node["mounts"]}.items() >= {
+        assert node.here[0].engine.env["NCCL_SOCKET_IFNAME"] and "-x" not in node.here[0].engine.command.words
+        assert {mount.target: mount.read_only for mount in node.here[0].mounts}.items() >= {
             tool: True,
             "/etc/sparkmatrix/mpi.token": True,
         }.items()
-    assert not any(name.startswith("OMPI_MCA_plm") for name in worker["engine"]["env"])
+    assert not any(name.startswith("OMPI_MCA_plm") for name in worker.here[0].engine.env)
     # 1.2 knows no option for the name.
-    assert head["engine"]["served_model_name"] == "70b"
+    assert head.here[0].engine.served_model_name == "70b"
 
 
 def test_what_the_launcher_of_tensorrt_llm_makes_of_a_command_line():
@@ -621,27 +634,27 @@ def test_options_of_tensorrt_llm_without_a_flag_go_to_its_file(image):
         "disable_overlap_scheduler": True,
         "max_num_tokens": 4096,
     }
-    engine = trt(image, given).plans["spark1"]["engine"]
-    assert yaml.safe_load(engine["files"][TRT_FILE]) == {
+    engine = trt(image, given).plans["spark1"].here[0].engine
+    assert yaml.safe_load(engine.files[TRT_FILE]) == {
         "moe_config": {"backend": "CUTLASS"},
         "cuda_graph_config": {"batch_sizes": [1, 2], "enable_padding": True},
         "kv_cache_config": {"dtype": "fp8", "enable_block_reuse": True},
         "disable_overlap_scheduler": True,
         "enable_iter_perf_stats": True,
     }
-    assert options_of(engine["argv"]).isdisjoint({*given} - {"max_num_tokens"})
-    assert "--max_num_tokens 4096" in " ".join(engine["argv"])
+    assert options_of(engine.command.words).isdisjoint({*given} - {"max_num_tokens"})
+    assert "--max_num_tokens 4096" in " ".join(engine.command.words)
 
 
 def test_the_file_of_tensorrt_llm_counts_in_the_budget_and_in_the_hash():
     plain, fp8 = (trt(options=given).plans["spark1"] for given in ({}, {"kv_cache_config": {"dtype": "fp8"}}))
-    assert fp8["memory"]["kv_needed"] * 2 == plain["memory"]["kv_needed"]
-    assert fp8["engine"]["config_hash"] != plain["engine"]["config_hash"]
+    assert fp8.here[0].memory.kv_needed * 2 == plain.here[0].memory.kv_needed
+    assert fp8.here[0].config_hash != plain.here[0].config_hash
 
 
 def test_the_users_drafts_of_tensorrt_llm_come_before_the_recipes():
     mine = {"speculative_config": {"decoding_type": "NGram", "max_draft_len": 2}}
-    written = yaml.safe_load(trt(options=mine, draft=EAGLE).plans["spark1"]["engine"]["files"][TRT_FILE])
+    written = yaml.safe_load(trt(options=mine, draft=EAGLE).plans["spark1"].here[0].engine.files[TRT_FILE])
     assert written["speculative_config"] == mine["speculative_config"]
 
 
@@ -685,24 +698,24 @@ def test_an_option_and_a_variable_are_blamed_on_who_gave_them():
 
 def test_tensorrt_llm_on_one_node_and_the_newer_line():
     (node,) = other(1, "tensorrt-llm", image="nvcr.io/nvidia/tensorrt-llm/release:1.4.0rc1", context=4096)
-    argv = node["engine"]["argv"]
+    argv = node.here[0].engine.command.words
     assert argv[:2] == ["trtllm-serve", "some/70b"]
     assert argv[argv.index("--served_model_name") + 1] == "llama"
-    assert node["engine"]["served_model_name"] == "llama"
-    assert {mount["why"] for mount in node["mounts"]} == {"the model", "its options", "NCCL's settings"}
+    assert node.here[0].engine.served_model_name == "llama"
+    assert {mount.why for mount in node.here[0].mounts} == {"the model", "its options", "NCCL's settings"}
     # The directory beside it holds keys.
-    assert "/etc/sparkmatrix" not in {mount["source"] for mount in node["mounts"]}
+    assert "/etc/sparkmatrix" not in {mount.source for mount in node.here[0].mounts}
 
 
 def test_replicas_of_vllm():
     head, worker = other(2, "vllm", launch="native", data_parallel_size=2, context=2048)
-    line = " ".join(head["engine"]["argv"])
+    line = " ".join(head.here[0].engine.command.words)
     assert "--data-parallel-address 192.168.100.10" in line
     assert "--data-parallel-rpc-port 29550 --data-parallel-size 2 --data-parallel-size-local 1" in line
     assert "--data-parallel-start-rank" not in line
-    assert "--data-parallel-start-rank 1" in " ".join(worker["engine"]["argv"])
-    assert "--headless" in worker["engine"]["argv"]
-    over_ray = " ".join(other(4, "vllm", data_parallel_size=2)[0]["engine"]["argv"])
+    assert "--data-parallel-start-rank 1" in " ".join(worker.here[0].engine.command.words)
+    assert "--headless" in worker.here[0].engine.command.words
+    over_ray = " ".join(other(4, "vllm", data_parallel_size=2)[0].here[0].engine.command.words)
     assert "--data-parallel-backend ray" in over_ray
     assert "--distributed-executor-backend ray" in over_ray
     assert "--tensor-parallel-size 2" in over_ray
@@ -710,9 +723,9 @@ def test_replicas_of_vllm():
 
 def test_replicas_of_one_node_each_need_no_ray():
     head = other(2, "vllm", data_parallel_size=2, context=2048)[0]
-    assert (head["backend"], head["ray"]["needed"]) == ("native", False)
-    assert "--api-server-count 1" in " ".join(head["engine"]["argv"])
-    assert other(2, "vllm", launch="ray", data_parallel_size=2, context=2048)[0]["backend"] == "ray"
+    assert (head.here[0].backend, head.ray.needed) == ("native", False)
+    assert "--api-server-count 1" in " ".join(head.here[0].engine.command.words)
+    assert other(2, "vllm", launch="ray", data_parallel_size=2, context=2048)[0].here[0].backend == "ray"
 
 
 def test_replicas_that_span_nodes_need_ray():
@@ -735,8 +748,8 @@ def test_replicas_that_span_nodes_are_not_sent_in_a_circle():
 
 def test_each_replica_takes_its_part_of_the_requests():
     (head, _) = other(2, "vllm", launch="native", data_parallel_size=2, context=2048, concurrency=5)
-    assert "--max-num-seqs 3" in " ".join(head["engine"]["argv"])
-    assert "for 3 x 2048 tokens" in head["memory"]["sentence"]
+    assert "--max-num-seqs 3" in " ".join(head.here[0].engine.command.words)
+    assert "for 3 x 2048 tokens" in head.here[0].memory.sentence
 
 
 CAPPED = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128, "max_context": 40960}
@@ -747,9 +760,9 @@ def test_no_advice_is_longer_than_the_model():
     assert "engine_context: 5000000 is above the model's 40960 tokens. Use at most 40960." in text
     assert "Set engine_context: 40960, or use more nodes." in text
     result = made(architecture=CAPPED)
-    assert "or 8 of 40960; pinned" in result.plans["spark1"]["memory"]["room"]
+    assert "or 8 of 40960; pinned" in result.plans["spark1"].here[0].memory.room
     longest = made(architecture=CAPPED, wishes=Wishes(requirements=GPU, context=40960))
-    assert "request(s) of 40960 tokens; pinned" in longest.plans["spark1"]["memory"]["room"]
+    assert "request(s) of 40960 tokens; pinned" in longest.plans["spark1"].here[0].memory.room
 
 
 def test_a_profile_beyond_the_model_is_said():
@@ -774,105 +787,105 @@ EAGLE = {"method": "eagle3", "model": "some/head", "tokens": 3, "weights_gb": 3.
 
 
 def test_drafts_in_the_words_of_each_engine():
-    line = " ".join(other(2, "vllm", draft=EAGLE)[0]["engine"]["argv"])
+    line = " ".join(other(2, "vllm", draft=EAGLE)[0].here[0].engine.command.words)
     assert '{"method":"eagle3","model":"some/head","num_speculative_tokens":3,"revision":"r1"}' in line
-    line = " ".join(other(2, "sglang", draft=EAGLE)[0]["engine"]["argv"])
+    line = " ".join(other(2, "sglang", draft=EAGLE)[0].here[0].engine.command.words)
     assert "--speculative-algorithm EAGLE3 --speculative-draft-model-path some/head" in line
     assert "--speculative-num-draft-tokens 4 --speculative-num-steps 3" in line
-    written = other(2, "tensorrt-llm", draft=EAGLE)[0]["engine"]["files"]["/etc/sparkmatrix/trtllm.yml"]
+    written = other(2, "tensorrt-llm", draft=EAGLE)[0].here[0].engine.files["/etc/sparkmatrix/trtllm.yml"]
     assert "decoding_type: Eagle3" in written
     assert "max_draft_len: 3" in written
     mtp = {"method": "mtp", "tokens": 2}
-    assert '"method":"mtp","num_speculative_tokens":2' in " ".join(other(2, "vllm", draft=mtp)[0]["engine"]["argv"])
-    written = other(2, "tensorrt-llm", draft=mtp)[0]["engine"]["files"]["/etc/sparkmatrix/trtllm.yml"]
+    assert '"method":"mtp","num_speculative_tokens":2' in " ".join(
+        other(2, "vllm", draft=mtp)[0].here[0].engine.command.words
+    )
+    written = other(2, "tensorrt-llm", draft=mtp)[0].here[0].engine.files["/etc/sparkmatrix/trtllm.yml"]
     assert "num_nextn_predict_layers: 2" in written
     mine = other(2, "vllm", draft=EAGLE, options={"speculative-config": {"method": "ngram"}})
-    assert "eagle3" not in " ".join(mine[0]["engine"]["argv"])
+    assert "eagle3" not in " ".join(mine[0].here[0].engine.command.words)
 
 
 def test_pipelines_and_experts_in_the_words_of_each_engine():
-    assert "--pp-size 3" in " ".join(other(3, "sglang")[0]["engine"]["argv"])
-    assert "--disable-overlap-schedule" in other(3, "sglang")[0]["engine"]["argv"]
-    assert "--pp_size 3" in " ".join(other(3, "tensorrt-llm")[0]["engine"]["argv"])
+    assert "--pp-size 3" in " ".join(other(3, "sglang")[0].here[0].engine.command.words)
+    assert "--disable-overlap-schedule" in other(3, "sglang")[0].here[0].engine.command.words
+    assert "--pp_size 3" in " ".join(other(3, "tensorrt-llm")[0].here[0].engine.command.words)
     experts = {**DENSE, "experts": 128, "moe_intermediate_size": 1536}
     for name, words in (
         ("vllm", "--enable-expert-parallel"),
         ("sglang", "--ep-size 2"),
         ("tensorrt-llm", "--ep_size 2"),
     ):
-        argv = other(2, name, architecture=experts, expert_parallel=True)[0]["engine"]["argv"]
+        argv = other(2, name, architecture=experts, expert_parallel=True)[0].here[0].engine.command.words
         assert words in " ".join(argv)
 
 
 def test_revisions_and_pinned_caches():
     for name in ("sglang", "tensorrt-llm"):
-        assert "--revision abc" in " ".join(other(2, name, revision="abc")[0]["engine"]["argv"])
-    argv = other(2, "vllm", pin_kv_cache=True)[0]["engine"]["argv"]
+        assert "--revision abc" in " ".join(other(2, name, revision="abc")[0].here[0].engine.command.words)
+    argv = other(2, "vllm", pin_kv_cache=True)[0].here[0].engine.command.words
     size = int(argv[argv.index("--kv-cache-memory-bytes") + 1])
     assert size % (GIB // 4) == 0
     assert size > 40 * GIB
 
 
 def test_a_draft_takes_memory():
-    plain, drafted = other(2, "vllm")[0]["memory"], other(2, "vllm", draft=EAGLE)[0]["memory"]
-    assert drafted["weights"] - plain["weights"] == 1_600_000_000
-    assert drafted["kv_needed"] > plain["kv_needed"]
+    plain, drafted = other(2, "vllm")[0].here[0].memory, other(2, "vllm", draft=EAGLE)[0].here[0].memory
+    assert drafted.weights - plain.weights == 1_600_000_000
+    assert drafted.kv_needed > plain.kv_needed
 
 
 def test_patches_and_images_of_containers():
     patch = {"source": "/srv/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
     head = other(2, "vllm", runtime="container", patches=[patch], image="mine@sha256:00", version="0.33.0")[0]
-    assert head["mounts"][-1] == {**patch, "read_only": True}
-    assert head["not_pinned"] == ["revision of some/70b"]
-    assert head["engine"]["argv"][0] == "vllm"
-    assert (head["backend"], head["ray"]["needed"]) == ("native", False)
-    service = yaml.safe_load(head["container"]["text"])["services"]["engine"]
+    assert head.here[0].mounts[-1] == Mount(**patch, read_only=True)
+    assert head.here[0].not_pinned == ("revision of some/70b",)
+    assert head.here[0].engine.command.words[0] == "vllm"
+    assert (head.here[0].backend, head.ray.needed) == ("native", False)
+    service = render_compose.document(head.here[0])["services"]["engine"]
     assert service["image"] == "mine@sha256:00"
     assert {"source": "/srv/fix.py", "target": "/usr/lib/fix.py"}.items() <= service["volumes"][-1].items()
 
 
 def test_ray_in_containers_of_the_engines_image():
     head, worker = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:00", version="0.33.0")
-    assert (head["backend"], head["engine"]["runs_here"]) == ("ray", True)
-    assert not worker["engine"]["runs_here"]
-    ray = yaml.safe_load(worker["ray"]["files"]["/etc/sparkmatrix/ray/compose.yml"])["services"]["ray"]
+    assert (head.here[0].backend, head.here[0].engine.runs_here) == ("ray", True)
+    assert not worker.here[0].engine.runs_here
+    ray = render_compose.ray_document(worker.ray, worker.here[0].container)["services"]["ray"]
     assert (ray["image"], ray["entrypoint"], ray["env_file"]) == (
         "mine@sha256:00",
-        ["ray"],
+        ["ray", "start"],
         ["/etc/sparkmatrix/ray.env"],
     )
-    assert ray["command"][:3] == ["start", "--address", worker["ray"]["address"]]
+    assert ray["command"][:2] == ["--address", worker.ray.address]
     assert ray["init"] and "pid" not in ray
-    assert worker["ray"]["command_line"] == ""  # `ray` is a name in the image, and no path for systemd
     mounted = {mount["target"]: mount for mount in ray["volumes"]}
     # The token is a file that nobody in the container can write, and is in no command line or environment file.
     assert mounted["/etc/sparkmatrix/ray.token"]["read_only"]
-    assert mounted["/etc/nccl.conf"]["source"] == "/etc/sparkmatrix/ray/nccl.conf" in worker["ray"]["files"]
-    assert worker["ray"]["env"]["RAY_AUTH_TOKEN_PATH"] == "/etc/sparkmatrix/ray.token"
-    engine = yaml.safe_load(head["container"]["text"])["services"]["engine"]
+    assert mounted["/etc/nccl.conf"]["source"] == "/etc/sparkmatrix/ray/nccl.conf"
+    assert worker.ray.env["RAY_AUTH_TOKEN_PATH"] == "/etc/sparkmatrix/ray.token"
+    engine = render_compose.document(head.here[0])["services"]["engine"]
     # Ray's client looks for its node among the processes, and for its sockets in the directory of Ray.
     assert engine["pid"] == "container:sparkmatrix-ray" and "init" not in engine
-    temp_dir = head["ray"]["temp_dir"]
+    temp_dir = head.ray.temp_dir
     shared = next(mount for mount in engine["volumes"] if mount["target"] == temp_dir)
     assert (shared["source"], shared["read_only"]) == (temp_dir, False)
-    assert head["engine"]["env"]["VLLM_RPC_BASE_PATH"] == temp_dir == head["ray"]["env"]["VLLM_RPC_BASE_PATH"]
+    assert head.here[0].engine.env["VLLM_RPC_BASE_PATH"] == temp_dir == head.ray.env["VLLM_RPC_BASE_PATH"]
     assert "/etc/sparkmatrix/vllm" in [mount["target"] for mount in engine["volumes"]]
-    assert (head["ray"]["python"], head["ray"]["container"]) == ("python3", "sparkmatrix-ray")
-    assert head["ray"]["oldest"] == {}  # the image is asked
-    assert other(2, "vllm")[0]["ray"]["files"] == {}
+    assert (head.ray.python, head.ray.container) == ("python3", "sparkmatrix-ray")
+    assert head.ray.oldest == {}  # the image is asked
     changed = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:01", version="0.33.0")[1]
-    assert changed["ray"]["config_hash"] != worker["ray"]["config_hash"]
+    assert changed.here[0].config_hash != worker.here[0].config_hash
 
 
 def test_requirements_of_a_recipe_are_installed():
     node = other(1, "vllm", context=2048, requirements=GPU)[0]
-    assert node["venv"]["requirements"] == list(GPU)
+    assert node.here[0].venv.requirements == GPU
     made = engine_recipe.require(*engine_recipe.parse({
         "model": "m", "architecture": DENSE, "weights_gb": 1, "context": 1024, "concurrency": 1,
         "requirements": ["qwen-vl-utils==0.0.14"],
     }, "x.yml", "x"))  # fmt: skip
     node = plan(made, facts(1), Wishes(requirements=GPU), {}).plans["spark1"]
-    assert node["venv"]["requirements"] == [*GPU, "qwen-vl-utils==0.0.14"]
+    assert node.here[0].venv.requirements == (*GPU, "qwen-vl-utils==0.0.14")
 
 
 @pytest.mark.parametrize(
@@ -883,7 +896,7 @@ def test_requirements_of_a_recipe_are_installed():
             {"engine": "tensorrt-llm", "runtime": "venv"},
             "does not start, TensorRT-LLM over several nodes from Python",
         ),
-        (2, {"container": ContainerWishes(gpus="some")}, "engine_container_gpus: 'some' is not known"),
+        (2, {"container": Container(gpus="some")}, "engine_container_gpus: 'some' is not known"),
         (4, {"data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
         (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),
         (2, {"launch": "slurm"}, "engine_launch: 'slurm' is not known"),
@@ -911,7 +924,7 @@ def test_a_context_above_the_model():
 
 def test_a_long_context_lowers_the_share():
     node = made(4, wishes=Wishes(requirements=GPU, context=131072, concurrency=1)).plans["spark1"]
-    assert node["memory"]["utilization"] == 0.75
+    assert node.here[0].memory.utilization == 0.75
     loud = made(4, wishes=Wishes(requirements=GPU, context=131072, concurrency=1, gpu_memory_utilization=0.8))
     assert "0.8 is above 0.75" in loud.warnings[0]
     silent = made(4, context=131072, concurrency=1, gpu_memory_utilization=0.8)
@@ -920,32 +933,32 @@ def test_a_long_context_lowers_the_share():
 
 def test_free_memory_lowers_the_computed_share():
     node = made(4, wishes=Wishes(requirements=GPU, free_memory_gib=90)).plans["spark1"]
-    assert node["memory"]["utilization"] == 0.74
+    assert node.here[0].memory.utilization == 0.74
 
 
 def test_profiles():
     def memory(profile, **wishes):
         return made(4, wishes=Wishes(requirements=GPU, profile=profile, **wishes)).plans["spark1"]
 
-    assert (memory("chatbot")["memory"]["context"], memory("chatbot")["memory"]["concurrency"]) == (16384, 8)
-    assert memory("chatbot", context=4096)["memory"]["context"] == 4096
-    assert "--max-num-batched-tokens 4096" in " ".join(memory("chatbot")["engine"]["argv"])
-    assert memory("batch")["parallel"]["pipeline"] == 4
-    argv = memory("batch", options={"max-num-batched-tokens": 2048})["engine"]["argv"]
+    assert (memory("chatbot").here[0].memory.context, memory("chatbot").here[0].memory.concurrency) == (16384, 8)
+    assert memory("chatbot", context=4096).here[0].memory.context == 4096
+    assert "--max-num-batched-tokens 4096" in " ".join(memory("chatbot").here[0].engine.command.words)
+    assert memory("batch").here[0].parallel.pipeline == 4
+    argv = memory("batch", options={"max-num-batched-tokens": 2048}).here[0].engine.command.words
     assert "--max-num-batched-tokens 2048" in " ".join(argv)
 
 
 def test_replicas_where_throughput_counts_and_one_node_holds_the_model():
     wishes = Wishes(requirements=GPU, profile="batch", only_print=True)
     node = made(2, wishes=wishes, weights_gb=16, context=2048).plans["spark1"]
-    assert (node["parallel"]["data"], node["parallel"]["tensor"]) == (2, 1)
-    assert node["memory"]["concurrency"] == 32
+    assert (node.here[0].parallel.data, node.here[0].parallel.tensor) == (2, 1)
+    assert node.here[0].memory.concurrency == 32
 
 
 def test_shape_from_the_models_own_files():
     shape = (Architecture(**DENSE), Weights(40 * 10**9))
     node = plan(recipe(), facts(2), Wishes(requirements=GPU), {}, shape).plans["spark1"]
-    assert node["memory"]["weights"] == 20 * 10**9
+    assert node.here[0].memory.weights == 20 * 10**9
 
 
 def test_assumed_facts():
@@ -960,10 +973,10 @@ def test_expectations_and_figures_of_others():
     result = made(4, active_gb=13, expected=[figure])
     assert any("Expected for one stream:" in line for line in result.summary)
     assert any("17 tokens/s with 1 stream(s) on vllm: reported, not repeated here" in line for line in result.summary)
-    low, high = (result.plans["spark1"]["expectation"][key] for key in ("low", "high"))
+    low, high = (getattr(result.plans["spark1"].here[0].expectation, key) for key in ("low", "high"))
     assert low < 17 * 2
     assert high > low
-    assert made(2, expected=[figure]).plans["spark1"]["expectation"]["published"] == []
+    assert made(2, expected=[figure]).plans["spark1"].here[0].expectation.published == ()
 
 
 def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():
@@ -972,8 +985,8 @@ def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():
     two = {host: replace(fact, nodes=2) for host, fact in three.items()}
     wishes = Wishes(requirements=GPU, launch="native", only_print=True)
     plans = plan(recipe(), two, wishes, {}).plans
-    argv = plans["spark3"]["engine"]["argv"]
-    assert (plans["spark3"]["rank"], argv[argv.index("--node-rank") + 1]) == (2, "1")
+    argv = plans["spark3"].here[0].engine.command.words
+    assert (plans["spark3"].here[0].rank, argv[argv.index("--node-rank") + 1]) == (2, "1")
 
 
 def test_what_the_plan_writes_has_to_be_known_too(monkeypatch):

@@ -6,15 +6,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+    Cluster,
+    Environment,
+    Image,
+    NodePlan,
+    Offer,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.services import Service
 
 HOSTS = ["spark1", "spark2", "spark3", "spark4"]
@@ -89,90 +100,92 @@ def problems(*entries, **options):
 def test_one_service_is_the_list_with_one_entry():
     plain = made().plans
     listed = made({"name": "chat"}).plans
-    assert plain["spark1"]["names"]["unit"] == listed["spark1"]["names"]["unit"] == "sparkmatrix-engine.service"
+    assert plain["spark1"].here[0].names.unit == listed["spark1"].here[0].names.unit == "sparkmatrix-engine.service"
     for host in HOSTS:
-        assert {**plain[host], "heads": 0, "services": 0} == {**listed[host], "heads": 0, "services": 0}
-    assert plain["spark1"]["services"] == [
-        {
-            "name": "engine",
-            "model": "model",
-            "host": "127.0.0.1",
-            "port": 8000,
-            "key": True,
-            "task": "generate",
-            "key_file": "/etc/sparkmatrix/engine-key.env",
-        }
-    ]
-    assert not plain["spark1"]["beside"]
-    assert [plan["heads"] != [] for plan in plain.values()] == [True, False, False, False]
+        assert replace(plain[host], heads=(), services=()) == replace(listed[host], heads=(), services=())
+    assert plain["spark1"].services == (
+        Offer(
+            name="engine",
+            model="model",
+            host="127.0.0.1",
+            port=8000,
+            key=True,
+            task="generate",
+            key_file="/etc/sparkmatrix/engine-key.env",
+        ),
+    )
+    assert not plain["spark1"].here[1:]
+    assert [plan.heads != () for plan in plain.values()] == [True, False, False, False]
 
 
 def test_ranks_of_all_nodes_keep_their_gaps():
     fabric = {host: fact for host, fact in facts(4, nodes=3).items() if host != "spark2"}
-    assert [plan["rank"] for plan in made(fabric=fabric).plans.values()] == [0, 2, 3]
+    assert [plan.here[0].rank for plan in made(fabric=fabric).plans.values()] == [0, 2, 3]
 
 
 def test_two_and_two():
     result = made(CHAT, CODE)
     plans = result.plans
-    assert [plans[host]["role"] for host in HOSTS] == ["head", "worker", "head", "worker"]
-    assert [plans[host]["rank"] for host in HOSTS] == [0, 1, 0, 1]
-    assert plans["spark4"]["ray"]["address"] == "192.168.100.12:6379"
-    assert plans["spark3"]["head"] == "spark3"
-    assert plans["spark3"]["cluster"] == {"head": "spark1", "nodes": 4, "is_head": False}
-    assert plans["spark1"]["names"]["unit"] == "sparkmatrix-engine-chat.service"
-    assert plans["spark3"]["names"]["description"] == "/etc/sparkmatrix/engine-code.json"
-    assert all(plan["open_to_peers"] for plan in plans.values())
+    assert [plans[host].here[0].role for host in HOSTS] == ["head", "worker", "head", "worker"]
+    assert [plans[host].here[0].rank for host in HOSTS] == [0, 1, 0, 1]
+    assert plans["spark4"].ray.address == "192.168.100.12:6379"
+    assert plans["spark3"].here[0].head == "spark3"
+    assert plans["spark3"].cluster == Cluster("spark1", 4, False)
+    assert plans["spark1"].here[0].names.unit == "sparkmatrix-engine-chat.service"
+    assert plans["spark3"].here[0].names.description == "/etc/sparkmatrix/engine-code.json"
+    assert all(plan.open_to_peers for plan in plans.values())
     assert result.summary[0] == "Service chat"
     assert any(line.startswith("  Endpoint: http://192.168.100.12:8001/v1 on spark3") for line in result.summary)
 
 
 def test_a_head_elsewhere_listens_on_the_fabric():
     plans = made(CHAT, CODE).plans
-    argv = plans["spark3"]["engine"]["argv"]
+    argv = plans["spark3"].here[0].engine.command.words
     assert argv[argv.index("--host") + 1] == "192.168.100.12"
-    assert [(door["name"], door["host"], door["port"], door["key"]) for door in plans["spark1"]["services"]] == [
+    assert [(offer.name, offer.host, offer.port, offer.key) for offer in plans["spark1"].services] == [
         ("chat", "127.0.0.1", 8000, True),
         ("code", "192.168.100.12", 8001, True),
     ]
-    assert plans["spark3"]["heads"][0]["host"] == "192.168.100.12"
-    assert plans["spark3"]["heads"][0]["keeper"] == "sparkmatrix-keeper-code.service"
+    assert plans["spark3"].heads[0].host == "192.168.100.12"
+    assert plans["spark3"].heads[0].keeper == "sparkmatrix-keeper-code.service"
 
 
 def test_the_first_of_its_nodes_is_the_head():
     plans = made({**CHAT, "nodes": ["spark2", "spark1"]}, CODE).plans
-    assert plans["spark2"]["role"] == "head"
-    assert plans["spark1"]["ray"]["address"] == "192.168.100.11:6379"
-    assert plans["spark1"]["heads"] == []
-    assert plans["spark1"]["cluster"]["is_head"]
+    assert plans["spark2"].here[0].role == "head"
+    assert plans["spark1"].ray.address == "192.168.100.11:6379"
+    assert plans["spark1"].heads == ()
+    assert plans["spark1"].cluster.is_head
 
 
 def test_a_node_without_a_service():
     plans = made({**CHAT, "nodes": ["spark1"]}).plans
-    assert plans["spark2"]["role"] == "idle"
-    assert plans["spark2"]["environments"] == []
-    assert not plans["spark2"]["open_to_peers"]
-    assert not plans["spark1"]["open_to_peers"]
+    idle = plans["spark2"]
+    assert idle == NodePlan(
+        "spark2", cluster=Cluster("spark1", 4, False), services=idle.services, identity=idle.identity
+    )
+    assert not plans["spark2"].open_to_peers
+    assert not plans["spark1"].open_to_peers
 
 
 def test_beside_each_other():
     wide = {**CHAT, "memory_share": 0.6}
     plans = made({**SMALL, "nodes": ["spark2"], "memory_share": 0.4}, wide).plans
-    assert plans["spark2"]["backend"] == "ray"  # the one that spans nodes comes first
-    (small,) = plans["spark2"]["beside"]
-    assert (small["backend"], small["names"]["instance"]) == ("single", "small")
-    budgets = [plans["spark2"]["memory"], small["memory"]]
-    assert [round(budget["utilization"], 2) for budget in budgets] == [0.48, 0.32]
-    argv = small["engine"]["argv"]
+    assert plans["spark2"].here[0].backend == "ray"  # the one that spans nodes comes first
+    (small,) = plans["spark2"].here[1:]
+    assert (small.backend, small.names.instance) == ("single", "small")
+    budgets = [plans["spark2"].here[0].memory, small.memory]
+    assert [round(budget.utilization, 2) for budget in budgets] == [0.48, 0.32]
+    argv = small.engine.command.words
     assert argv[argv.index("--gpu-memory-utilization") + 1] == "0.32"
     # Two that start at once would measure each other.
     assert "--kv-cache-memory-bytes" in argv
-    assert plans["spark2"]["environments"] == [{"path": "/opt/sparkmatrix/engine", "requirements": GPU}]
-    assert [head["name"] for head in plans["spark2"]["heads"]] == ["small"]
+    assert plans["spark2"].environments == (Environment("/opt/sparkmatrix/engine", tuple(GPU)),)
+    assert [head.name for head in plans["spark2"].heads] == ["small"]
 
 
 def test_alone_on_its_nodes_nothing_is_pinned():
-    assert "--kv-cache-memory-bytes" not in made(CHAT, CODE).plans["spark1"]["engine"]["argv"]
+    assert "--kv-cache-memory-bytes" not in made(CHAT, CODE).plans["spark1"].here[0].engine.command.words
 
 
 def test_a_share_that_is_too_small_is_refused_with_numbers():
@@ -246,7 +259,7 @@ def test_one_environment_has_one_list_of_packages():
     (problem,) = problems(*entries)
     assert "on spark1 it needs other packages in /opt/sparkmatrix/engine than chat" in problem
     plans = made(entries[0], {**entries[1], "venv_path": "/opt/other"}).plans
-    assert [item["path"] for item in plans["spark1"]["environments"]] == ["/opt/sparkmatrix/engine", "/opt/other"]
+    assert [item.path for item in plans["spark1"].environments] == ["/opt/sparkmatrix/engine", "/opt/other"]
 
 
 BESIDE = (
@@ -258,27 +271,25 @@ BESIDE = (
 def test_sglang_and_tensorrt_llm_are_kept_to_their_part():
     """Their share is one of what is free, which depends on who was there first; the size of the cache does not."""
     sglang = made(BESIDE[0], {**BESIDE[1], "engine": "sglang", "image": "lmsysorg/sglang:v0.5.23"}).plans["spark1"]
-    (part,) = sglang["beside"]
-    memory = part["memory"]
-    argv = part["engine"]["argv"]
+    (part,) = sglang.here[1:]
+    memory = part.memory
+    argv = part.engine.command.words
     tokens = int(argv[argv.index("--max-total-tokens") + 1])
-    assert (
-        tokens * memory["kv_bytes_per_token"] <= memory["kv_available"] < (tokens + 16) * memory["kv_bytes_per_token"]
-    )
+    assert tokens * memory.kv_bytes_per_token <= memory.kv_available < (tokens + 16) * memory.kv_bytes_per_token
     # Where all the others are there, their share of the rest is what the plan gives them.
     fraction = float(argv[argv.index("--mem-fraction-static") + 1])
-    assert fraction * (memory["total"] - memory["host"]) >= memory["budget"] - memory["overhead"]
+    assert fraction * (memory.total - memory.host) >= memory.budget - memory.overhead
 
     image = "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"
-    (part,) = made(BESIDE[0], {**BESIDE[1], "engine": "tensorrt-llm", "image": image}).plans["spark1"]["beside"]
-    (path,) = part["engine"]["files"]
+    (part,) = made(BESIDE[0], {**BESIDE[1], "engine": "tensorrt-llm", "image": image}).plans["spark1"].here[1:]
+    (path,) = part.engine.files
     assert path == "/etc/sparkmatrix/engine-code/trtllm.yml"
-    assert f"max_tokens: {tokens}\n" in part["engine"]["files"][path]
+    assert f"max_tokens: {tokens}\n" in part.engine.files[path]
 
 
 def test_alone_they_take_their_share():
     argv = made({"name": "chat", "engine": "sglang", "runtime": "container", "nodes": ["spark1"]}).plans["spark1"]
-    assert "--max-total-tokens" not in argv["engine"]["argv"]
+    assert "--max-total-tokens" not in argv.here[0].engine.command.words
 
 
 def test_a_cache_that_is_not_a_number_of_tokens_cannot_be_limited():
@@ -299,18 +310,13 @@ def test_without_a_key_nothing_listens_on_the_network():
 def test_containers_beside_each_other():
     image = {"runtime": "container", "launch": "native", "image": "x/y:v0.33.0"}
     plans = made({**BESIDE[0], **image}, {**BESIDE[1], **image, "image": "x/z:v0.33.0"}).plans
-    document = plans["spark1"]
-    (other,) = document["beside"]
-    assert document["images"] == [
-        {"name": "x/y:v0.33.0", "ray": False, "patches": []},
-        {"name": "x/z:v0.33.0", "ray": False, "patches": []},
-    ]
-    assert plans["spark2"]["images"] == []
-    for plan, name in ((document, "chat"), (other, "code")):
-        container = plan["container"]
-        assert container["project"] == f"sparkmatrix-engine-{name}"
-        assert container["file"] == f"/etc/sparkmatrix/engine-{name}/compose.yml"
-        (service,) = yaml.safe_load(container["text"])["services"].values()
+    assert plans["spark1"].images == (Image("x/y:v0.33.0"), Image("x/z:v0.33.0"))
+    assert plans["spark2"].images == ()
+    files = render_files.node(plans["spark1"], render_files.Settings(), render_files.Marks()).files
+    for name in ("chat", "code"):
+        made_file = yaml.safe_load(files[f"/etc/sparkmatrix/engine-{name}/compose.yml"])
+        assert made_file["name"] == f"sparkmatrix-engine-{name}"
+        (service,) = made_file["services"].values()
         assert service["container_name"] == f"sparkmatrix-engine-{name}"
         assert service["env_file"] == [f"/etc/sparkmatrix/engine-{name}.env", "/etc/sparkmatrix/engine-key.env"]
         assert f"/etc/sparkmatrix/engine-{name}/nccl.conf" in {mount["source"] for mount in service["volumes"]}
@@ -318,10 +324,10 @@ def test_containers_beside_each_other():
 
 def test_a_model_that_ranks():
     plan = made({"name": "rank", "nodes": ["spark1"]}, task="rank").plans["spark1"]
-    argv = plan["engine"]["argv"]
+    argv = plan.here[0].engine.command.words
     assert argv[argv.index("--runner") + 1] == "pooling"
-    assert plan["engine"]["probe"]["path"] == "/v1/rerank"
-    assert plan["services"][0]["task"] == "rank"
+    assert PATHS[plan.here[0].engine.task] == "/v1/rerank"
+    assert plan.services[0].task == "rank"
     (problem,) = problems({"name": "rank", "nodes": ["spark1"], "engine": "sglang"}, task="rank")
     assert "SGLang is started for tokens only" in problem
 
@@ -331,11 +337,11 @@ def test_containers_with_ray():
     plans = made(
         {**CHAT, **image, "memory_share": 0.6}, {**SMALL, "nodes": ["spark2"], "memory_share": 0.4, **image}, CODE
     ).plans
-    assert [plans[host]["images"] for host in HOSTS] == [
-        [{"name": "x/y:v0.33.0", "ray": True, "patches": []}],
-        [{"name": "x/y:v0.33.0", "ray": True, "patches": []}],
-        [],
-        [],
+    assert [plans[host].images for host in HOSTS] == [
+        (Image("x/y:v0.33.0", ray=True),),
+        (Image("x/y:v0.33.0", ray=True),),
+        (),
+        (),
     ]
 
 
@@ -383,7 +389,8 @@ def test_a_plan_is_served_again_from_the_images_that_it_had():
     seen = {"spark1": {name: "sha256:2"}, "spark2": {name: "sha256:2"}}
     assert not images.judge(fresh, seen)
     kept = {
-        host: {**plan, "image_ids": {name: f"sha256:{number}"}} for number, (host, plan) in enumerate(fresh.items(), 1)
+        host: replace(plan, image_ids={name: f"sha256:{number}"})
+        for number, (host, plan) in enumerate(fresh.items(), 1)
     }
     (finding,) = images.judge(kept, seen)
     assert (finding.host, finding.severity) == ("spark1", "warning")

@@ -11,6 +11,8 @@ import json
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, profiles
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
@@ -42,22 +44,17 @@ def made(name, count, **wishes):
 
 def hold_against_tables(result):
     for node in result.plans.values():
-        engine = node["engine"]
-        if node["backend"] == "mpi" and node["role"] == "worker":
-            assert engine["argv"][1:3] == ["mpi", "wait"]  # the engine's own words come from the head
+        (service,) = node.here
+        engine = service.engine
+        assert documents.load(json.loads(json.dumps(node.as_dict()))) == node
+        if service.backend == "mpi" and not service.is_head:
+            assert engine.command.program[1:3] == ("mpi", "wait")  # the engine's own words come from the head
             continue
-        spec = ENGINES[engine["name"]]
-        table = option_tables.load(spec.name, engine["version"])
-        assert table, engine["version"]
-        words = engine["argv"][engine["argv"].index("serve") + 1 :] if "serve" in engine["argv"] else engine["argv"]
-        options = [number for number, word in enumerate(words) if word.startswith("--")]
-        if spec.name == "tensorrt-llm":
-            program = next(number for number, word in enumerate(words) if word.endswith("trtllm-serve"))
-            options = [number for number in options if number > program]
-        assert list(kinds_base.check_words(spec, engine["version"], words[options[0] :], "plan")) == []
+        assert option_tables.load(engine.name, engine.version), engine.version
+        words = engine.command.options
+        assert list(kinds_base.check_words(ENGINES[engine.name], engine.version, words, "plan")) == []
         ray = option_tables.load("ray", "2.60.0")
-        assert list(option_tables.check(node["ray"]["argv"][2:], ray, {}, "Ray")) == []
-        assert json.loads(json.dumps(node)) == node
+        assert list(option_tables.check(node.ray.command.options, ray, {}, "Ray")) == []
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -98,8 +95,8 @@ def test_recipes_work_where_they_are_for(name, count, engine):
 
 def test_embeddings():
     node = made("qwen3-embedding-0.6b", 1).plans["spark1"]
-    assert node["engine"]["argv"][node["engine"]["argv"].index("--runner") + 1] == "pooling"
-    assert (node["engine"]["task"], node["engine"]["probe"]["path"]) == ("embed", "/v1/embeddings")
+    assert node.here[0].engine.command.words[node.here[0].engine.command.words.index("--runner") + 1] == "pooling"
+    assert (node.here[0].engine.task, PATHS[node.here[0].engine.task]) == ("embed", "/v1/embeddings")
 
 
 @pytest.mark.parametrize(("name", "count"), [("llama-3.1-405b-awq", 2), ("qwen3.5-397b-a17b-fp8", 4)])

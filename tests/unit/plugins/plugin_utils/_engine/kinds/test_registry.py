@@ -85,11 +85,15 @@ def made(count=2, **wishes):
 def test_a_further_engine_is_planned():
     result = made(profile="chatbot")
     head, worker = result.plans.values()
-    assert head["engine"]["argv"] == LINE.split()
-    assert worker["engine"]["argv"][-3:] == ["1", "--split", "2"]
-    assert worker["engine"]["env"]["TOY_ADDRESS"] == "192.168.100.11"
-    assert (head["engine"]["version"], head["engine"]["health"], head["engine"]["key"]) == ("1.0", "/alive", True)
-    assert (head["runtime"], head["image"], head["backend"]) == ("container", "example.org/toy:1.0", "native")
+    assert head.here[0].engine.command.words == LINE.split()
+    assert worker.here[0].engine.command.words[-3:] == ["1", "--split", "2"]
+    assert worker.here[0].engine.env["TOY_ADDRESS"] == "192.168.100.11"
+    assert (head.here[0].engine.version, head.here[0].engine.health, head.here[0].engine.key) == ("1.0", "/alive", True)
+    assert (head.here[0].runtime, head.here[0].image, head.here[0].backend) == (
+        "container",
+        "example.org/toy:1.0",
+        "native",
+    )
 
 
 @pytest.mark.usefixtures("_toy")

@@ -6,21 +6,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Command, Container, Mount
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.compose import ContainerWishes
+from engine_plans import PLAN
 from hypothesis import given
 from hypothesis import strategies as st
 
-ARGV = ["vllm", "serve", "/m", "--port", "8000"]
-PLACE = compose.Place(Names())
-MOUNTS = [{"source": "/m", "target": "/m", "read_only": True, "why": "the model"}]
+COMMAND = Command(("vllm", "serve", "/m"), ("--port", "8000"))
+MOUNTS = (Mount("/m", "/m", True, "the model"),)
+SERVICE = replace(PLAN.here[0], runtime="container", mounts=MOUNTS)
 
 
-def service(wishes=ContainerWishes(), image="vllm/vllm-openai:v0.33.0", argv=ARGV, head=True):  # noqa: B008
-    return compose.document(PLACE, wishes, image, argv, MOUNTS, head=head)["services"]["engine"]
+def service(wishes=Container(), image="vllm/vllm-openai:v0.33.0", command=COMMAND, role="head"):  # noqa: B008
+    engine = replace(SERVICE.engine, command=command)
+    made = compose.document(replace(SERVICE, container=wishes, image=image, engine=engine, role=role))
+    return made["services"]["engine"]
 
 
 def test_what_a_rank_needs_and_no_more():
@@ -38,15 +42,15 @@ def test_what_a_rank_needs_and_no_more():
 
 def test_the_key_is_a_file_that_the_head_alone_reads():
     assert service()["env_file"] == ["/etc/sparkmatrix/engine.env", "/etc/sparkmatrix/engine-key.env"]
-    assert service(head=False)["env_file"] == ["/etc/sparkmatrix/engine.env"]
+    assert service(role="worker")["env_file"] == ["/etc/sparkmatrix/engine.env"]
 
 
 @pytest.mark.parametrize(
     ("wishes", "devices", "deploy"),
     [
-        (ContainerWishes(gpus="cdi"), ["/dev/infiniband", "nvidia.com/gpu=all"], False),
-        (ContainerWishes(gpus="none", devices=[]), None, False),
-        (ContainerWishes(devices=["/dev/x"]), ["/dev/x"], True),
+        (Container(gpus="cdi"), ["/dev/infiniband", "nvidia.com/gpu=all"], False),
+        (Container(gpus="none", devices=[]), None, False),
+        (Container(devices=["/dev/x"]), ["/dev/x"], True),
     ],
 )
 def test_gpus_and_devices(wishes, devices, deploy):
@@ -56,22 +60,22 @@ def test_gpus_and_devices(wishes, devices, deploy):
 
 
 def test_limits_of_a_machine_that_may_not_raise_them():
-    made = service(ContainerWishes(memlock="8388608", nofile="16384"))
+    made = service(Container(memlock="8388608", nofile="16384"))
     assert (made["ulimits"]["memlock"], made["ulimits"]["nofile"]["soft"]) == (8388608, 16384)
 
 
 def test_entry_points():
     made = service()
-    assert (made["entrypoint"], made["command"]) == (["vllm"], ARGV[1:])
+    assert (made["entrypoint"], made["command"]) == (["vllm", "serve", "/m"], ["--port", "8000"])
     made = service(image="nvcr.io/nvidia/vllm:26.10-py3")
     assert "entrypoint" not in made
-    assert made["command"] == ARGV
+    assert made["command"] == COMMAND.words
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1))
 def test_every_word_arrives(words):
     """Compose reads ``$$`` as one dollar; what is left is YAML."""
-    text = compose.text(compose.document(PLACE, ContainerWishes(), "i", ["p", *words], MOUNTS, head=True))
-    read = yaml.safe_load(text)["services"]["engine"]["command"]
+    made = compose.document(replace(SERVICE, engine=replace(SERVICE.engine, command=Command(("p",), tuple(words)))))
+    read = yaml.safe_load(compose.text(made))["services"]["engine"]["command"]
     assert [word.replace("$$", "$") for word in read] == words
     assert all("$" not in word.replace("$$", "") for word in read)

@@ -11,11 +11,10 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container, NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.files import Marks, Settings
+from engine_plans import PLAN, node_plans, with_service
 
 ENGINE = "/etc/systemd/system/sparkmatrix-engine.service"
 KEEPER = "/etc/systemd/system/sparkmatrix-keeper.service"
@@ -23,18 +22,11 @@ MARKS = Marks("f00", {"": "sha256:abc", "x/y:v0.33.0": "sha256:abc"}, "feed")
 
 
 def plans(count=2, recipe="qwen3-235b-a22b-gptq-int4", **wishes):
-    found, problems = engine_recipe.find(recipe, ())
-    assert not problems
-    facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
-    made = engine_plan.plan(
-        found, facts, Wishes(requirements=["vllm==0.33.0", "ray[default]==2.60.0"], only_print=True, **wishes), {}
-    )
-    assert made.plans, made.findings
-    return made.plans
+    return node_plans(count, recipe, **wishes)
 
 
 def make(plan, marks=MARKS, **settings):
-    return render_files.make(plan, Settings(**settings), marks)
+    return render_files.make(plan.here[0], plan.ray, Settings(**settings), marks)
 
 
 CASES = {
@@ -84,8 +76,8 @@ def test_the_node_tool_reads_the_description(wishes, _head, _worker):
     for plan in plans(**wishes).values():
         made = make(plan)
         ranks = engine_rank.parse(json.loads(made.files["/etc/sparkmatrix/engine.json"]))
-        assert ranks.engine == ("sparkmatrix-engine.service" if plan["engine"]["runs_here"] else "")
-        assert bool(ranks.config_hash) == plan["engine"]["runs_here"]
+        assert ranks.engine == ("sparkmatrix-engine.service" if plan.here[0].engine.runs_here else "")
+        assert bool(ranks.config_hash) == plan.here[0].engine.runs_here
         if ranks.config_hash:
             assert made.files[ENGINE].endswith(f"\nEnvironment=SPARKMATRIX_CONFIG_HASH={ranks.config_hash}\n")
 
@@ -93,7 +85,7 @@ def test_the_node_tool_reads_the_description(wishes, _head, _worker):
 def test_a_unit_in_full():
     plan = plans(1, "qwen3-8b")["spark1"]
     text = make(plan).files[ENGINE]
-    command = plan["engine"]["command_line"]
+    command = " ".join(plan.here[0].engine.command.words)
     wanted = f"""\
 # Managed by sparkmatrix.cluster (role engine). The last line changes with everything that needs a restart.
 [Unit]
@@ -177,6 +169,24 @@ def test_what_needs_a_restart(marks, rank, keeper):
     assert make(plan).files == before.files
 
 
+def test_everything_that_a_rank_reads_needs_a_restart():
+    contained = {"runtime": "container", "image": "x/y:v0.33.0"}
+    engine = PLAN.here[0].engine
+    changes = [
+        {"engine": replace(engine, env={**engine.env, "NCCL_DEBUG": "INFO"})},
+        {"engine": replace(engine, files={"/etc/sparkmatrix/options.yml": "a: 1"})},
+        {"engine": replace(engine, command=replace(engine.command, options=("--port", "1")))},
+        {"venv": replace(PLAN.here[0].venv, requirements=("vllm==0.33.1",))},
+        contained,
+        {**contained, "container": Container(nofile="4096")},
+    ]
+    made = [make(PLAN), *(make(with_service(**change)) for change in changes)]
+    assert len({each.description["config_hash"] for each in made}) == len(made)
+    # How much memory was measured is no reason.
+    measured = with_service(memory=replace(PLAN.here[0].memory, total=1))
+    assert make(measured).description["config_hash"] == made[0].description["config_hash"]
+
+
 def test_several_services_have_names_of_their_own():
     plan = plans(1, "qwen3-8b", instance="chat")["spark1"]
     made = make(plan)
@@ -202,7 +212,7 @@ def test_an_engine_beside_ray_in_another_container():
 
 def test_all_services_of_a_node():
     one, two = (plans(1, "qwen3-8b", instance=name, port=port)["spark1"] for name, port in (("a", 8000), ("b", 8001)))
-    made = render_files.node({**one, "beside": [two]}, Settings(login_environment=True), MARKS)
+    made = render_files.node(replace(one, here=(*one.here, *two.here)), Settings(login_environment=True), MARKS)
     assert [keeper["unit"] for keeper in made.keepers] == [
         "sparkmatrix-keeper-a.service",
         "sparkmatrix-keeper-b.service",
@@ -213,7 +223,7 @@ def test_all_services_of_a_node():
 
 
 def test_a_node_without_a_service():
-    made = render_files.node({"role": "idle"}, Settings(), MARKS)
+    made = render_files.node(NodePlan("spark1"), Settings(), MARKS)
     assert (made.files, made.units, made.keepers) == ({}, [], [])
 
 

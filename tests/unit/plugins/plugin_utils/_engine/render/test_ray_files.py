@@ -6,27 +6,20 @@
 
 from __future__ import annotations
 
-import copy
+from dataclasses import replace
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.ray_files import Settings
+from engine_plans import node_plans, with_service
 
 UNIT = "/etc/systemd/system/sparkmatrix-ray.service"
+COMPOSE = "/etc/sparkmatrix/ray/compose.yml"
 CONTAINERS = {"runtime": "container", "image": "x/y:v0.33.0"}
 
 
 def plans(**wishes):
-    found, problems = recipe.find("qwen3-235b-a22b-gptq-int4", ())
-    assert not problems
-    facts = engine_plan.assumed_facts(["spark1", "spark2"])
-    asked = Wishes(requirements=["vllm==0.33.0", "ray[default]==2.60.0"], only_print=True, launch="ray", **wishes)
-    made = engine_plan.plan(found, facts, asked, {})
-    assert made.plans, made.findings
-    return made.plans
+    return node_plans(2, "qwen3-235b-a22b-gptq-int4", launch="ray", **wishes)
 
 
 def test_a_unit_in_full():
@@ -57,7 +50,7 @@ ExecStartPre=-/usr/bin/find /var/lib/sparkmatrix/home/ray -mindepth 1 -maxdepth 
 # The engine's ranks run below Ray: with unified memory a full page cache is memory that the GPU cannot get.
 # As root (+), and no reason not to start (-). The tool comes with os_stabilization.
 ExecStartPre=-+/usr/local/lib/sparkmatrix/sparkmatrix-node drop-caches
-ExecStart={plan["ray"]["command_line"]}
+ExecStart={" ".join(plan.ray.command.words)}
 # Ray's main process ends the others in its own order (4 s; told all at once they wait 20 s for each other).
 # What is left is killed, so that no process of an earlier start joins the cluster a second time.
 KillMode=mixed
@@ -82,10 +75,9 @@ def test_in_containers_ray_is_what_docker_runs():
         plan = plans(**CONTAINERS)[host]
         made = ray_files.make(plan, Settings())
         text = made.files[UNIT]
-        assert set(made.files) == {UNIT, "/etc/sparkmatrix/ray.env", *plan["ray"]["files"]}
-        assert plan["ray"]["compose_file"] in made.files
-        compose = f"/usr/bin/docker compose --ansi never --project-name {plan['ray']['container']} --file "
-        assert f"\nExecStart={compose}{plan['ray']['compose_file']} up " in text
+        assert set(made.files) == {UNIT, "/etc/sparkmatrix/ray.env", COMPOSE, "/etc/sparkmatrix/ray/nccl.conf"}
+        compose = f"/usr/bin/docker compose --ansi never --project-name {plan.ray.container} --file "
+        assert f"\nExecStart={compose}{COMPOSE} up " in text
         assert " --abort-on-container-exit --exit-code-from ray\n" in text
         assert "\nRequires=docker.service\n" in text and f"Description=Ray {role} of" in text
         assert "\nStateDirectory=sparkmatrix/ray\n" in text
@@ -96,15 +88,19 @@ def test_in_containers_ray_is_what_docker_runs():
 @pytest.mark.parametrize("wishes", [{}, CONTAINERS], ids=["venv", "container"])
 def test_the_hash_changes_with_everything_that_needs_a_restart(wishes):
     plan = plans(**wishes)["spark1"]
-    other = copy.deepcopy(plan)
-    other["ray"]["config_hash"] = "other"
-    renamed = {**plan, "role": "worker"}
+    other = replace(plan, ray=replace(plan.ray, env={**plan.ray.env, "NCCL_DEBUG": "INFO"}))
+    newer = with_service(plan, venv=replace(plan.here[0].venv, requirements=("ray==2.61.0",)))
+    renamed = replace(plan, ray=replace(plan.ray, role="worker"))
     made = [
         ray_files.make(plan, Settings()),
         ray_files.make(plan, Settings(), token_mark="f00"),
         ray_files.make(plan, Settings(), image_mark="sha256:abc"),
         ray_files.make(other, Settings()),
+        ray_files.make(newer, Settings()),
         ray_files.make(renamed, Settings()),
     ]
     assert len({each.config_hash for each in made}) == len(made)
-    assert ray_files.make(copy.deepcopy(plan), Settings()) == made[0]
+    assert ray_files.make(plans(**wishes)["spark1"], Settings()) == made[0]
+    # What is only the engine's is no reason.
+    longer = plans(**wishes, context=8192)["spark1"]
+    assert ray_files.make(longer, Settings()) == made[0]

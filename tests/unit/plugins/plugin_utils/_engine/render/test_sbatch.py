@@ -84,22 +84,19 @@ def test_each_node_runs_what_the_plan_says(name, count, wishes, tmp_path: Path):
         )
         assert done.returncode == 0, done.stderr
         words = done.stdout.splitlines()
-        source = node["engine"]
-        if node["backend"] == "mpi":  # Slurm starts the ranks, all alike
-            source = plans[node["head"]]["engine"]
-            assert words[0].endswith(sbatch.MPI_STARTER)
-        argv = source["argv"][-len(words) :]
-        shown = [f"{tmp_path}/w-7/{sbatch._name(word)}" if word in source["files"] else word for word in argv]
+        source = node.here[0].engine
+        if node.here[0].backend == "mpi":  # Slurm starts the ranks, all alike
+            source = plans[node.here[0].head].here[0].engine
+            assert words[0].endswith("trtllm-llmapi-launch")
+        argv = [*source.command.program, *source.command.options]
+        shown = [f"{tmp_path}/w-7/{sbatch._name(word)}" if word in source.files else word for word in argv]
         assert words == shown
         environ = dict(item.split("=", 1) for item in (tmp_path / "environ").read_text().split("\0") if "=" in item)
-        expected = {
-            name: value
-            for name, value in node["engine"]["env"].items()
-            if name not in sbatch._DROPPED and "OMPI_MCA_plm" not in name and "OMPI_MCA_orte" not in name
-        }
+        expected = {name: value for name, value in node.here[0].engine.env.items() if name not in sbatch._DROPPED}
         assert not any("sparkmatrix-node" in value for value in environ.values())
         assert {name: environ.get(name) for name in expected} == expected
-        for path, content in source["files"].items():
+        assert not set(environ) & set(node.here[0].engine.starter_env)
+        for path, content in source.files.items():
             assert (tmp_path / "w-7" / sbatch._name(path)).read_text() == content
 
 

@@ -1,0 +1,107 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Documents that are dataclasses: read from plain data with every type checked, written back, and as a JSON schema.
+
+Known kinds of fields: ``str``, ``int``, ``float``, ``bool``, dataclasses, ``tuple[X, ...]`` and ``Mapping[str, X]``.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+_SCALARS: dict[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float), bool: (bool,)}
+_KINDS: dict[Any, dict[str, Any]] = {}  # types of the fields, by class
+_WORDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+def one_of(*allowed: str) -> Mapping[str, Any]:
+    """Metadata of a field that holds one of some words."""
+    return {"enum": allowed}
+
+
+def load(cls: type[Any], values: Any, where: str = "") -> Any:
+    """An instance of a dataclass; :class:`TypeError` or :class:`ValueError` says what does not fit, and where."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{where or cls.__name__} is {values!r:.60}, not a mapping")
+    kinds = _kinds(cls)
+    prefix = f"{where}." if where else ""
+    unknown = sorted(str(name) for name in values if name not in kinds)
+    if unknown:
+        raise ValueError(f"unknown keys: {', '.join(prefix + name for name in unknown)}")
+    made = {}
+    for item in fields(cls):
+        if item.name in values:
+            made[item.name] = _value(kinds[item.name], values[item.name], prefix + item.name)
+            allowed = item.metadata.get("enum")
+            if allowed and made[item.name] not in allowed:
+                words = ", ".join(repr(word) for word in allowed)
+                raise ValueError(f"{prefix}{item.name} is {made[item.name]!r}, expected one of {words}")
+        elif _is_required(item):
+            raise ValueError(f"{prefix}{item.name} is missing")
+    return cls(**made)
+
+
+def plain(value: Any) -> Any:
+    """What JSON and YAML can write."""
+    if is_dataclass(value):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def schema(cls: type[Any]) -> dict[str, Any]:
+    """The JSON schema of a dataclass."""
+    kinds = _kinds(cls)
+    properties = {}
+    for item in fields(cls):
+        properties[item.name] = _schema_of(kinds[item.name])
+        if "enum" in item.metadata:
+            properties[item.name]["enum"] = list(item.metadata["enum"])
+    required = [item.name for item in fields(cls) if _is_required(item)]
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": required}
+
+
+def _kinds(cls: type[Any]) -> dict[str, Any]:
+    if cls not in _KINDS:
+        _KINDS[cls] = typing.get_type_hints(cls)
+    return _KINDS[cls]
+
+
+def _is_required(item: Any) -> bool:
+    return item.default is MISSING and item.default_factory is MISSING
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    if is_dataclass(kind):
+        return load(typing.cast("type[Any]", kind), value, where)
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{where} is {value!r:.60}, not a list")
+        return tuple(_value(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(value))
+    if typing.get_origin(kind) is Mapping:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{where} is {value!r:.60}, not a mapping")
+        return {str(key): _value(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    if not isinstance(value, _SCALARS[kind]) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{where} is {value!r:.60}, expected {_WORDS[kind]}")
+    return kind(value)  # also where Ansible hands over a type of its own
+
+
+def _schema_of(kind: Any) -> dict[str, Any]:
+    if is_dataclass(kind):
+        return schema(typing.cast("type[Any]", kind))
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        return {"type": "array", "items": _schema_of(arguments[0])}
+    if typing.get_origin(kind) is Mapping:
+        return {"type": "object", "additionalProperties": _schema_of(arguments[1])}
+    return {"type": _WORDS[kind]}

@@ -1,0 +1,375 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine plan: what the planner tells every later layer about one node.
+
+One document per node, in memory as ``spark_plan`` and kept on the node once it serves (:mod:`_engine.kept_plan`).
+:func:`load` is the only reader. Nobody downstream decides what runs where, with which options, or under which name;
+nothing in it is the text of a file, which :mod:`_engine.render` makes from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import one_of
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+
+SCHEMA_VERSION = 1
+WHERE = "engine plan"
+REMEDY = "Compute it again: ansible-playbook site.yml"
+HEAD, WORKER = "head", "worker"
+BACKENDS = ("single", "ray", "native", "mpi")
+RUNTIMES = ("venv", "container")
+GPUS = ("all", "cdi", "none")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line: program and options, behind what starts several ranks at once, where something does."""
+
+    program: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    starter: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        return [*self.starter, *self.program, *self.options]
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A path of the node in the container."""
+
+    source: str
+    target: str
+    read_only: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A file of the node over a file of the image."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node of a service."""
+
+    host: str
+    rank: int
+    address: str
+    runs_here: bool  # a process of the engine's own
+    ranks: bool  # something of the engine runs there as a unit, its rank or the Ray that holds it
+
+
+@dataclass(frozen=True)
+class Parallel:
+    tensor: int
+    pipeline: int
+    data: int
+    expert: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The budget of one rank, in bytes. Sizes are 0 on a CPU, where none is computed."""
+
+    verdict: str  # fits, tight, or not computed
+    sentence: str
+    room: str  # what else would fit
+    device: str
+    context: int
+    concurrency: int
+    utilization: float
+    total: int = 0
+    assumed: bool = False  # no machine was asked
+    budget: int = 0
+    weights: int = 0
+    overhead: int = 0
+    activations: int = 0
+    kv_bytes_per_token: int = 0
+    kv_needed: int = 0
+    kv_available: int = 0
+    kv_cache_memory_bytes: int = 0
+    state_per_request: int = 0
+    load_peak: int = 0
+    host: int = 0
+    beside: int = 0
+    cache_tokens: int = 0
+    max_concurrency: int = 0
+    max_context: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Published:
+    """A figure of somebody's run."""
+
+    tokens_per_second: float
+    streams: int
+    engine: str
+    source: str
+    measured_here: bool
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Tokens per second of one stream, and what others have measured on as many nodes."""
+
+    low: float = 0.0
+    high: float = 0.0
+    published: tuple[Published, ...] = ()
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a container is given, beside its image and mounts."""
+
+    gpus: str = field(default="all", metadata=one_of(*GPUS))
+    devices: tuple[str, ...] = ("/dev/infiniband",)
+    memlock: str = "infinity"
+    nofile: str = "65536"
+    nccl_conf: str = ""  # the user's own; empty: one without settings
+    stop_timeout_s: int = 60
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python environment."""
+
+    path: str
+    requirements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Image:
+    """What containers of the node are made from."""
+
+    name: str
+    ray: bool = False  # a Ray is, too
+    patches: tuple[Patch, ...] = ()
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """The engine's process, and where it is asked. Under Ray a worker has the head's command, and does not run it."""
+
+    name: str
+    version: str  # empty where it is not known
+    runs_here: bool
+    command: Command
+    env: Mapping[str, str]
+    starter_env: Mapping[str, str]  # of what starts several ranks
+    files: Mapping[str, str]  # path: content
+    ports: Mapping[str, int]
+    host: str
+    port: int
+    model: str
+    served_model_name: str
+    task: str
+    health: str  # path where it generates a token for whoever asks
+    key: bool  # it asks for an API key
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{self.host}:{self.port}/v1"
+
+
+@dataclass(frozen=True)
+class ServicePlan:
+    """One service on one node."""
+
+    instance: str  # its name where there are several, else empty
+    host: str
+    rank: int
+    role: str = field(metadata=one_of(HEAD, WORKER))
+    head: str
+    nodes: int
+    backend: str = field(metadata=one_of(*BACKENDS))
+    runtime: str = field(metadata=one_of(*RUNTIMES))
+    recipe: str
+    profile: str
+    hazards: tuple[str, ...]
+    not_pinned: tuple[str, ...]  # what may change under the same name
+    image: str
+    mounts: tuple[Mount, ...]
+    patches: tuple[Patch, ...]
+    container: Container
+    venv: Environment
+    home: str
+    model_cache: str
+    engine: EnginePlan
+    members: tuple[Member, ...]
+    parallel: Parallel
+    memory: Memory
+    expectation: Expectation
+    config_hash: str = ""  # of everything that makes it another service to a user
+
+    @property
+    def names(self) -> Names:
+        return Names(self.instance)
+
+    @property
+    def is_head(self) -> bool:
+        return self.role == HEAD
+
+    @property
+    def contained(self) -> bool:
+        return self.runtime == "container"
+
+    @property
+    def over_ray(self) -> bool:
+        return self.backend == "ray"
+
+    @property
+    def from_image(self) -> bool:
+        """Something of it is made from its image on this node."""
+        return self.contained and (self.engine.runs_here or self.over_ray)
+
+
+@dataclass(frozen=True)
+class RayPlan:
+    """The node's Ray; it exists once, for the one service that spans nodes over it."""
+
+    needed: bool = False
+    role: str = field(default="", metadata=one_of("", HEAD, WORKER))
+    head: str = ""
+    keeper: str = ""  # unit that acts on it
+    address: str = ""
+    members: Mapping[str, str] = field(default_factory=dict)  # host: address
+    command: Command = field(default_factory=Command)
+    env: Mapping[str, str] = field(default_factory=dict)
+    token_path: str = ""
+    temp_dir: str = ""
+    python: str = ""  # that asks it
+    container: str = ""  # empty in a Python environment
+    image: str = ""
+    mounts: tuple[Mount, ...] = ()
+    # The first Ray that may be there, by path of the environment: also what an earlier plan asked for is held to it.
+    oldest: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MpiPlan:
+    """The node's part in a job of MPI; empty where it has none."""
+
+    role: str = field(default="", metadata=one_of("", HEAD, WORKER))
+    head: str = ""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    head: str = ""
+    nodes: int = 0
+    is_head: bool = False
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A service as the head of the cluster reaches it."""
+
+    name: str
+    model: str
+    host: str
+    port: int
+    key: bool
+    task: str
+    key_file: str
+
+
+@dataclass(frozen=True)
+class Head:
+    """A service whose head is this node."""
+
+    name: str
+    instance: str
+    unit: str
+    keeper: str
+    description: str
+    host: str
+    port: int
+    endpoint: str
+    key: bool
+    task: str
+    engine: str
+    model: str
+    nodes: int
+    recipe: str
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """All that is planned for one node. One that serves nothing has the defaults."""
+
+    host: str
+    here: tuple[ServicePlan, ...] = ()  # the one that spans nodes first
+    heads: tuple[Head, ...] = ()
+    ray: RayPlan = field(default_factory=RayPlan)
+    mpi: MpiPlan = field(default_factory=MpiPlan)
+    images: tuple[Image, ...] = ()
+    environments: tuple[Environment, ...] = ()
+    model_cache: str = ""  # directory for what is downloaded
+    open_to_peers: bool = False  # ranks of other nodes, or the gateway on the cluster's head, come in here
+    cluster: Cluster = field(default_factory=Cluster)
+    services: tuple[Offer, ...] = ()  # of the whole cluster
+    identity: str = ""  # the same on all nodes; changes with every part that a user would see on any of them
+    image_ids: Mapping[str, str] = field(default_factory=dict)  # by name, as they were when it served
+    schema: int = SCHEMA_VERSION
+
+    def as_dict(self) -> dict[str, Any]:
+        made: dict[str, Any] = document.plain(self)
+        return made
+
+
+def load(values: Any, where: str = WHERE, remedy: str = REMEDY) -> NodePlan:
+    """Validate a document: what the planner returned in this run, or what a node keeps from an earlier one."""
+    if not values:
+        raise SparkError("there is no engine plan", where, remedy)
+    if not isinstance(values, Mapping):
+        raise SparkError("the engine plan is no mapping", where, remedy)
+    if values.get("schema") != SCHEMA_VERSION:
+        raise SparkError(
+            f"the engine plan was made by another release: it has schema {values.get('schema', 'none')}, this one reads"
+            f" {SCHEMA_VERSION}",
+            where,
+            remedy,
+        )
+    try:
+        plan: NodePlan = document.load(NodePlan, values)
+    except (TypeError, ValueError) as exc:
+        raise SparkError(f"the engine plan is damaged ({exc})", where, remedy) from exc
+    return plan
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of one node's plan. Written to docs/engine-plan.schema.json."""
+    made = document.schema(NodePlan)
+    made["properties"]["schema"]["const"] = SCHEMA_VERSION
+    made["required"].append("schema")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Engine plan of one node, by sparkmatrix.cluster",
+        **made,
+    }
+
+
+def fingerprint(*parts: Any) -> str:
+    """Of parts of a plan."""
+    return config_hash(json.dumps([document.plain(part) for part in parts], sort_keys=True))
+
+
+def environments(plans: Sequence[ServicePlan]) -> tuple[Environment, ...]:
+    """Python environments of some services, each once."""
+    return tuple({plan.venv.path: plan.venv for plan in plans if not plan.contained}.values())

@@ -1,0 +1,33 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Engine plans of real recipes, for tests of whoever reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+
+REQUIREMENTS = ("vllm==0.33.0", "ray[default]==2.60.0")
+
+
+def node_plans(count=1, recipe="qwen3-8b", **wishes):
+    """By host."""
+    found, problems = engine_recipe.find(recipe, ())
+    assert not problems
+    facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
+    made = engine_plan.plan(found, facts, Wishes(**{"requirements": REQUIREMENTS, "only_print": True, **wishes}), {})
+    assert made.plans, made.findings
+    return made.plans
+
+
+PLAN = node_plans()["spark1"]
+
+
+def with_service(plan=PLAN, **values):
+    """The plan with other values in its first service."""
+    return replace(plan, here=(replace(plan.here[0], **values), *plan.here[1:]))
