@@ -20,11 +20,11 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 
 # Name of the subcommand -> its module. The zipapp carries these modules and all that they import.
 COMMANDS: Mapping[str, str] = {
-    "access-restore": "_access.restore",
+    "access-restore": "_access.rollback",
     "drop-caches": "_os.drop_caches",
     "evict": "_os.evict",
     "fabric-forward": "_fabric.forward",
-    "fabric-restore": "_fabric.restore",
+    "fabric-restore": "_fabric.rollback",
     "fabric-status": "_fabric.status",
     "keep": "_keeper.loop",
     "mpi": "_engine.mpi",

@@ -11,16 +11,19 @@ change can confirm it.
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import STATE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import put_state
 
+HELP = "take back a change of ssh and the firewall that nobody confirmed"
 LOCK = "/run/lock/sparkmatrix-access.lock"
 WHAT = "ssh and the firewall"
 
@@ -36,7 +39,7 @@ GUARD = rollback.Guard(
     Pending,
     what=WHAT,
     role="access",
-    marker=f"{paths.STATE}/pending/access.json",
+    marker=f"{STATE}/pending/access.json",
     unit="sparkmatrix-access-restore",
     command="access-restore",
     before="network-pre.target ufw.service ssh.service ssh.socket",
@@ -101,3 +104,22 @@ def put_back(machine: Machine, found: Pending, *, boot: bool = False) -> None:
         if not sshd.complaint(machine):
             sshd.reload(machine)
     GUARD.disarm(machine, found)
+
+
+# -- the subcommand: called by the timer that every change arms, by the boot unit, and by hand
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--boot", action="store_true", help="neither firewall nor sshd runs yet: files only")
+    parser.add_argument("--transaction", default="", metavar="ID", help="only if this one is pending")
+
+
+def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
+    try:
+        done = restore(machine or Machine(), arguments.transaction, boot=arguments.boot)
+    except SparkError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+    said = "The change of ssh and the firewall was taken back: nobody confirmed it" if done else "No change is pending"
+    sys.stdout.write(f"{said}\n")
+    return 0

@@ -123,7 +123,7 @@ class Node:
         return Service(wanted, runner=self.runner, root=self.root, sleep=self.sleep, clock=self.clock)
 
     def report(self) -> dict[str, Any]:
-        """One JSON object, see :func:`_keeper.member`."""
+        """One JSON object, see :class:`_keeper.decide.Member`."""
         units = {}
         for unit in self.ranks.units:
             state = self._service(unit).read()

@@ -10,13 +10,16 @@ per interface MTU, state, addresses and sysctls.
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import POLL_S, Machine, alone
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import STATE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import forward, renderer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
     LOCK,
@@ -31,6 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts, rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import STORE, put_state
 
+HELP = "take back a change of the fabric that nobody confirmed"
 OWNER = "fabric"  # of the block in /etc/hosts
 SETTLE_S = 10.0
 
@@ -47,7 +51,7 @@ GUARD = rollback.Guard(
     Pending,
     what=WHAT,
     role="fabric",
-    marker=f"{paths.STATE}/pending/fabric.json",
+    marker=f"{STATE}/pending/fabric.json",
     unit="sparkmatrix-fabric-restore",
     command="fabric-restore",
     before="network-pre.target systemd-networkd.service NetworkManager.service",
@@ -208,3 +212,26 @@ def _write_sysctls(machine: Machine, netdev: str, values: Mapping[str, int]) -> 
     for key, value in values.items():
         if os.path.exists(machine.real(sysctl_path(netdev, key))):
             write_sysctl(machine, netdev, key, value)
+
+
+# -- the subcommand: called by the timer that every change arms, by the boot unit, and by hand
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--boot", action="store_true", help="the network does not run yet: files only")
+    parser.add_argument("--transaction", default="", metavar="ID", help="only if this one is pending")
+
+
+def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
+    try:
+        left = restore(machine or Machine(), arguments.transaction, boot=arguments.boot)
+    except SparkError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+    if left is None:
+        sys.stdout.write("No change of the fabric is pending\n")
+        return 0
+    sys.stdout.write("The change of the fabric was taken back: nobody confirmed it\n")
+    for line in left:
+        sys.stdout.write(f"Not as before: {line}\n")
+    return 0

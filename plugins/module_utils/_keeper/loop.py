@@ -68,7 +68,7 @@ class StopError(Exception):
 
 
 class Reach(Protocol):
-    """A node: :class:`_keeper_peers.Here` or :class:`_keeper_peers.There`."""
+    """A node: :class:`_keeper.peers.Here` or :class:`_keeper.peers.There`."""
 
     host: str
 

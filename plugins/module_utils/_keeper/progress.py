@@ -69,7 +69,7 @@ class Rank:
 
 
 def see(ranks: Mapping[str, Rank], now: float, reports: Mapping[str, Mapping[str, Any]]) -> None:
-    """``reports``: the units of each host, as :meth:`_rank.Node.report` has them."""
+    """``reports``: the units of each host, as :meth:`_engine.rank.Node.report` has them."""
     for host, units in reports.items():
         figures = [unit for unit in units.values() if isinstance(unit.get("read"), int)]
         if host in ranks and figures:

@@ -27,9 +27,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM, STATE, UNITS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
     State,
@@ -99,11 +99,11 @@ class Guard(Generic[AnyPending]):
 
     @property
     def boot_unit(self) -> str:
-        return f"{paths.UNITS}/{self.unit}-boot.service"
+        return f"{UNITS}/{self.unit}-boot.service"
 
     @property
     def boot_link(self) -> str:
-        return f"{paths.UNITS}/sysinit.target.wants/{self.unit}-boot.service"
+        return f"{UNITS}/sysinit.target.wants/{self.unit}-boot.service"
 
     @property
     def paths(self) -> list[str]:
@@ -132,10 +132,10 @@ class Guard(Generic[AnyPending]):
 
     def claim(self, machine: Machine) -> AnyPending | None:
         """What an interrupted run left. Raises :class:`SparkError` when nothing here could take a change back."""
-        if not os.access(machine.real(paths.NODE_PROGRAM), os.X_OK):
+        if not os.access(machine.real(NODE_PROGRAM), os.X_OK):
             raise SparkError(
                 "the tool that takes a change back is not installed; nothing was changed",
-                paths.NODE_PROGRAM,
+                NODE_PROGRAM,
                 f"Run the role {self.role}, or the module node_tool before this one",
             )
         return self.pending(machine)
@@ -154,7 +154,7 @@ class Guard(Generic[AnyPending]):
             "--timer-property=AccuracySec=100ms",
             "--property=Restart=on-failure",
             f"--property=RestartSec={_RETRY_S}",
-            paths.NODE_PROGRAM,
+            NODE_PROGRAM,
             self.command,
             "--transaction",
             change.id,
@@ -199,7 +199,7 @@ class Guard(Generic[AnyPending]):
 Description=Take back a change of {self.what} that was interrupted
 DefaultDependencies=no
 ConditionPathExists={self.marker}
-RequiresMountsFor=/var/lib/sparkmatrix {os.path.dirname(paths.NODE_PROGRAM)}
+RequiresMountsFor={STATE} {os.path.dirname(NODE_PROGRAM)}
 After=local-fs.target systemd-sysctl.service
 Before={self.before} shutdown.target
 Wants=network-pre.target
@@ -207,7 +207,7 @@ Conflicts=shutdown.target
 
 [Service]
 Type=oneshot
-ExecStart={paths.NODE_PROGRAM} {self.command} --boot
+ExecStart={NODE_PROGRAM} {self.command} --boot
 TimeoutStartSec=60
 
 [Install]

@@ -63,7 +63,7 @@ def plan(
 ) -> Plans:
     """``facts``: every host of the cluster. ``memory``: measured bytes per host, for those that were asked.
 
-    ``shape``: read from the model's own files (:func:`_model.read`), in place of what the recipe says.
+    ``shape``: read from the model's own files (:func:`_engine.model.read`), in place of what the recipe says.
     """
     findings = engine_checks.check_nodes(recipe, facts)
     name = wishes.engine or recipe.engine

@@ -51,7 +51,7 @@ def schedule(
 ) -> Schedule:
     """What every node has to do, or why nothing is measured.
 
-    ``paths`` are those of the pings, ``ready`` is what :func:`_fabric_bandwidth.look` found on each node.
+    ``paths`` are those of the pings, ``ready`` is what :func:`_fabric.bandwidth.look` found on each node.
     """
     reason = _why_not(wish, facts, ready, changed, forks)
     if reason:

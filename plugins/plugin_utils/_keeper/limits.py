@@ -67,7 +67,7 @@ RANGES: tuple[Range, ...] = (
         DAY_S,
         "an engine that always dies early would be started for ever, or old failures would count for ever",
     ),
-    # The keeper waits 240 s for a node to stop its ranks: 30 s more than the unit's own limit (_keeper_peers.ACT_S).
+    # The keeper waits 240 s for a node to stop its ranks: 30 s more than the unit's own limit (_keeper.peers.ACT_S).
     Range("engine_stop_timeout_s", "stop_timeout_s", 1, 200, "systemd takes 0 for ever, and the keeper waits 240 s"),
 )
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import apply as access_apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import node as access_node
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import restore as access_restore
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd, ufw
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback, sshd, ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import (
     Wanted,
     give_back,
@@ -310,17 +309,17 @@ def test_damaged_records_are_named(node: FakeAccess, path: str, text: str) -> No
 
 
 def test_the_command_of_the_timer(node: FakeAccess, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(access_restore, "Machine", node.machine)
+    monkeypatch.setattr(rollback, "Machine", node.machine)
     parser = argparse.ArgumentParser()
-    access_restore.configure(parser)
+    rollback.configure(parser)
     outcome = reconcile(node.machine(), ALL)
     assert node.timer == outcome.transaction
     node.fail = {"ufw --force": "busy"}
-    assert access_restore.run(parser.parse_args(["--transaction", node.timer])) == 1
+    assert rollback.run(parser.parse_args(["--transaction", node.timer])) == 1
     node.fail = {}
-    assert access_restore.run(parser.parse_args(["--transaction", node.timer])) == 0
+    assert rollback.run(parser.parse_args(["--transaction", node.timer])) == 0
     assert node.filtering is None
-    assert access_restore.run(parser.parse_args([])) == 0
+    assert rollback.run(parser.parse_args([])) == 0
     assert capsys.readouterr().out.endswith("No change is pending\n")
 
 

@@ -18,8 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply as fabric_apply
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import forward, netplan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import restore as fabric_restore
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import forward, netplan, rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import TAKEN_OVER, reconcile
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, Route
@@ -422,20 +421,20 @@ def test_forward_rules_at_boot(node: FakeNode, monkeypatch: pytest.MonkeyPatch) 
 def test_the_subcommand_restores(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fabric_restore, "Machine", lambda: machine(node))
+    monkeypatch.setattr(rollback, "Machine", lambda: machine(node))
     parser = argparse.ArgumentParser()
-    fabric_restore.configure(parser)
-    assert fabric_restore.run(parser.parse_args([])) == 0
+    rollback.configure(parser)
+    assert rollback.run(parser.parse_args([])) == 0
     assert capsys.readouterr().out == "No change of the fabric is pending\n"
     before = snapshot(node)
     outcome = apply(node, wanted(), hold=True)
-    assert fabric_restore.run(parser.parse_args(["--transaction", "other"])) == 0
+    assert rollback.run(parser.parse_args(["--transaction", "other"])) == 0
     capsys.readouterr()
     node.fail = {"netplan": "gone"}
-    assert fabric_restore.run(parser.parse_args(["--transaction", outcome.transaction])) == 1
+    assert rollback.run(parser.parse_args(["--transaction", outcome.transaction])) == 1
     assert "generating the previous configuration failed" in capsys.readouterr().err
     node.fail = {}
-    assert fabric_restore.run(parser.parse_args(["--transaction", outcome.transaction])) == 0
+    assert rollback.run(parser.parse_args(["--transaction", outcome.transaction])) == 0
     assert "was taken back" in capsys.readouterr().out
     assert snapshot(node) == before
 
