@@ -10,6 +10,7 @@ module: access_apply
 short_description: Bring sshd settings and the firewall of a node into force without locking anybody out
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Places a drop-in for sshd that C(sshd -t) and C(sshd -T) have accepted, and reloads sshd; running sessions go on.
   - Switches ufw on with rules that let ssh in on every port at which sshd answers, the one of this very connection
     among them, and drops what no rule allows.

@@ -10,6 +10,7 @@ module: access_node
 short_description: Read what a node needs for ssh between nodes, and make its key
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Returns the public host keys, the ports of sshd and the ssh connection that Ansible uses, over that connection.
   - Makes the node's own key, C(/etc/sparkmatrix/ssh/id_ed25519), where there is none or a damaged one. The private half
     is readable by root only and never leaves the node.

@@ -10,6 +10,7 @@ module: cluster_secret
 short_description: Keep a secret that all nodes share in a file of mode 0600
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Makes a secret where there is none, or places the one that is given. It lives in a file of its own, mode C(0600).
   - The usual way is one call on the head, and one on each worker with the head's RV(secret). Both tasks need C(no_log).
 options:

@@ -12,6 +12,7 @@ module: engine_files
 short_description: Turn a node's part of the engine plan into files and units
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Computes what lies on a node for the engine, which is the description that C(sparkmatrix-node) reads, environment,
     units and what a rank needs beside them, with hashes that change with everything that needs a restart.
   - Runs on the controller and contacts no host. The files are placed by M(sparkmatrix.cluster.managed_files).

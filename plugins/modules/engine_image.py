@@ -10,6 +10,7 @@ module: engine_image
 short_description: Have container images on this node, and say which ones they are
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Fetches images with Docker where they are not there yet. One that is there is not looked for anywhere else.
   - Fails where Docker or its Compose plug-in cannot be used, or where an image lacks the Ray that is asked for.
 options:

@@ -12,6 +12,7 @@ module: engine_image_judge
 short_description: Judge whether the ranks of each service have the same container image
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Fails with every service whose nodes have different images under one name. Services that share no rank may differ.
   - Warns where a plan is served again, and an image of it is gone whose name another one has by now.
   - Runs once per play on the controller and contacts no host.

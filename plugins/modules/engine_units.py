@@ -10,6 +10,7 @@ module: engine_units
 short_description: Start, stop or take away the engine's services on a node
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Finds the units of all services that are on this node, also of those that the inventory no longer names, and brings
     them into a state.
 options:

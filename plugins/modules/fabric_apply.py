@@ -10,6 +10,7 @@ module: fabric_apply
 short_description: Configure the fabric interfaces of a node, or give them back
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Compares the addresses, routes, MTU and sysctls in force on the fabric interfaces with the plan and changes only
     these interfaces, through netplan and systemd-networkd or NetworkManager.
   - It never calls C(netplan apply) or C(netplan try), which restart NetworkManager and the management network with it.

@@ -10,6 +10,7 @@ module: fabric_bandwidth
 short_description: Measure the halves of a fabric cable with RDMA writes
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Runs C(ib_write_bw) of perftest for a few seconds per half, as server on one node and as client on the other. A
     ConnectX-7 that initialised badly shows a full link and answers pings; only this tells.
   - All nodes have to run it at the same time, with the tests that M(sparkmatrix.cluster.plan) gives

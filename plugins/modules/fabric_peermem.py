@@ -10,6 +10,7 @@ module: fabric_peermem
 short_description: Load nvidia-peermem where it was asked for, and name what loads it where it cannot work
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - GB10 has no GPUDirect RDMA, and nvidia-peermem refuses to load there. Older guides load it all the same.
   - Removes its own file only. Lines of other origin are named in a warning with what to do.
 options:

@@ -14,7 +14,7 @@ description:
     the same time, and repeats until each has answered or O(timeout) is over.
   - An answer proves the MTU in both directions, on both ends and on everything between them.
   - A path that does not answer is reported with a reason and a remedy; the module does not fail, so that the results of
-    all nodes can be judged together by M(sparkmatrix.cluster.plan).
+    all nodes can be judged together.
 options:
   paths:
     description: What to ping.

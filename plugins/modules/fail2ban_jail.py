@@ -10,6 +10,7 @@ module: fail2ban_jail
 short_description: Bring fail2ban's jail for sshd into force, with addresses that are never banned
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Enables and starts C(fail2ban.service) and compares the addresses that the running jail ignores with those that it
     shall ignore. Where they differ, the server reads its files again. The file of the jail is placed before, see
     M(sparkmatrix.cluster.managed_files).

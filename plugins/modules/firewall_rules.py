@@ -10,6 +10,7 @@ module: firewall_rules
 short_description: Give a layer exactly its ufw rules
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Adds the rules of a layer that are missing and removes those that it no longer wants. Rules of a layer carry the
     comment C(sparkmatrix:<layer>); all others are left alone.
   - A rule that somebody else has already placed counts as there, and stays theirs.

@@ -10,6 +10,7 @@ module: gateway
 short_description: Run the API gateway of the inference engine
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Runs an nginx of its own, C(sparkmatrix-gateway.service), that lets clients with a key reach a few paths of the
     engines. The distribution's C(nginx.service) and its configuration are not touched.
   - The settings are checked on the controller, which renders the files; everything wrong is reported at once.

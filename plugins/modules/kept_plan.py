@@ -10,6 +10,7 @@ module: kept_plan
 short_description: Keep the engine plan that a node serves by, and the one before it
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Keeps the node's part of the engine plan in C(/var/lib/sparkmatrix/plan) once the engine has answered, so that an
     upgrade that fails, or is not liked, can be taken back.
 options:

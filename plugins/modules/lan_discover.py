@@ -19,13 +19,7 @@ options:
     default: ''
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - sparkmatrix.cluster.attributes.info_module
 author:
   - The sparkmatrix.cluster authors (@sparkmatrix)
 """

@@ -12,6 +12,7 @@ module: node_membership
 short_description: Tell who joins, leaves and was replaced
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Compares the groups C(sparks) and C(sparks_leaving) of the inventory with what the nodes know of themselves and of
     each other, and refuses what would renumber a node or trust another machine unasked.
   - Runs once per play on the controller and contacts no host.

@@ -11,6 +11,7 @@ module: node_tool
 short_description: Install sparkmatrix-node, which units on the machines call
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Packs the part of this collection that has to run on a machine without Ansible into one executable Python file and
     installs it as C(/usr/local/lib/sparkmatrix/sparkmatrix-node), through M(sparkmatrix.cluster.managed_files).
   - A result registered as C(spark_node_tool) is remembered until the playbook ends, and the machine is not asked again

@@ -10,6 +10,7 @@ module: operator_host_key
 short_description: Refuse a machine whose host key the operator does not know, unless it was confirmed
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Runs on the controller. Lets ssh judge the host key that a machine shows, with the operator's own configuration, and
     logs in nowhere.
   - Another key, or the first one, is refused with its fingerprint. It is written to the operator's known hosts only

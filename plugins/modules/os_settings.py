@@ -10,6 +10,7 @@ module: os_settings
 short_description: Bring the topics of os_stabilization into force on a node, and take them back
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Decides from the options and from what it finds on the node which files, sysctls, limits, held packages, swap areas
     and units are wanted, brings them into force, and reads back what is.
   - Whatever it replaces is kept in C(/var/lib/sparkmatrix/managed/os_stabilization.json) (files) and

@@ -10,6 +10,7 @@ module: os_update
 short_description: Update kernel and driver packages of a node, with a new kernel on probation
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Looks at what apt would do, installs it, and boots a new kernel once while the previous one stays the default.
 options:
   phase:

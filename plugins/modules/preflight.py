@@ -11,6 +11,7 @@ module: preflight
 short_description: Refuse a run that cannot work, with all reasons at once
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Checks the inventory (O(phase=inventory), no machine is contacted), or judges what M(sparkmatrix.cluster.node_info)
     has read on every machine (O(phase=hosts)).
   - Makes only the checks that the layers of the run need, and reports every finding with host, reason and remedy.

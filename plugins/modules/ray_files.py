@@ -12,6 +12,7 @@ module: ray_files
 short_description: Turn a node's part of the engine plan into Ray's files
 version_added: 0.1.0
 description:
+  - "Internal to this collection: no compatibility promise."
   - Computes what lies on a node for Ray, which is its unit and environment and, where it runs in a container, what that
     is made from, with a hash that changes with everything that needs a restart.
   - Runs on the controller and contacts no host. The files are placed by M(sparkmatrix.cluster.managed_files).

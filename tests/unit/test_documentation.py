@@ -1,0 +1,113 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is written about options in several places is the same: documentation and code of modules and actions, entry
+points of roles, the README's list of modules."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
+
+import pytest
+import yaml
+from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.action import plan
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins"
+MODULES = sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py"))
+ACTIONS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
+ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
+INTERNAL = "Internal to this collection: no compatibility promise."
+KEYS = {"type": "str", "required": False, "default": None, "choices": None, "elements": None}
+
+
+class SpecFound(BaseException):
+    """Not an Exception: nothing between the call and the test may catch it."""
+
+
+def documentation(name: str) -> dict[str, Any]:
+    text = importlib.import_module(f"{PACKAGE}.modules.{name}").DOCUMENTATION
+    return dict(yaml.safe_load(text))
+
+
+def found(*_args: Any, argument_spec: Mapping[str, Any], **_options: Any) -> None:
+    raise SpecFound(argument_spec)
+
+
+def spec_of(name: str) -> Any:
+    """What the code checks options against; None for an action that hands all of them to its module."""
+    module = importlib.import_module(f"{PACKAGE}.modules.{name}")
+    try:
+        if hasattr(module, "main"):
+            with mock.patch.object(module, "AnsibleModule", found):
+                module.main()
+        action = importlib.import_module(f"{PACKAGE}.action.{name}").ActionModule
+        task = mock.MagicMock(args={}, async_val=0)
+        with mock.patch.object(ActionBase, "validate_argument_spec", found):
+            action(*[task] + [mock.MagicMock()] * 5).run(task_vars={})
+    except SpecFound as exc:
+        return exc.args[0]
+    raise AssertionError(f"{name} checks no options")
+
+
+def plain(options: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Options by what Ansible makes of them, from documentation, a module's spec or a role's."""
+    return {
+        name: {
+            **{key: _listed(option.get(key, usual)) for key, usual in KEYS.items()},
+            "options": plain(option.get("suboptions") or option.get("options")),
+        }
+        for name, option in (options or {}).items()
+    }
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, (tuple, set, dict)) else value
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_options_are_documented_as_they_are_checked(name: str) -> None:
+    assert plain(documentation(name)["options"]) == plain(spec_of(name))
+
+
+def test_every_action_is_documented() -> None:
+    assert set(ACTIONS) <= set(MODULES)
+
+
+def test_the_documentation_names_every_planner() -> None:
+    options = documentation("plan")["options"]
+    assert options["planner"]["choices"] == list(plan.PLANNERS)
+    text = " ".join(options["planner"]["description"])
+    assert all(f"V({name})" in text for name in plan.PLANNERS)
+
+
+def test_every_module_is_for_users_or_internal() -> None:
+    """Those for users are in the README; the others say in their first line that they are not."""
+    table = (ROOT / "README.md").read_text().partition("| Module for your own playbooks |")[2].partition("\n\n")[0]
+    listed = re.findall(r"^\| `(\w+)` \| [^|]+ \|$", table, re.M)
+    assert len(listed) == table.count("\n") - 1 and set(listed) <= set(MODULES)
+    for name in MODULES:
+        document = documentation(name)
+        assert (name in listed) == (document["description"][0] != INTERNAL), name
+        if name in listed:
+            examples = yaml.safe_load(importlib.import_module(f"{PACKAGE}.modules.{name}").EXAMPLES)
+            assert examples, name
+            attributes = document.get("attributes") or {}
+            info = "sparkmatrix.cluster.attributes.info_module" in document["extends_documentation_fragment"]
+            assert info or attributes["check_mode"]["support"] == attributes["diff_mode"]["support"] == "full", name
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_option_of_several_entry_points_is_one(role: str) -> None:
+    specs = yaml.safe_load((ROOT / "roles" / role / "meta/argument_specs.yml").read_text())["argument_specs"]
+    options: dict[str, Any] = {}
+    for entry in specs.values():
+        for name, option in (entry.get("options") or {}).items():
+            assert plain({name: options.setdefault(name, option)}) == plain({name: option}), name
