@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ping
-from ansible_collections.sparkmatrix.cluster.plugins.modules import fabric_apply, fabric_probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import bandwidth, ping
+from ansible_collections.sparkmatrix.cluster.plugins.modules import fabric_apply, fabric_bandwidth, fabric_probe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes, plan
 from fabric_inputs import sparks
 from fake_node import FakeNode
@@ -69,3 +69,17 @@ def test_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fabric_probe, "probe", lambda paths, timeout: probe(paths, timeout, lambda _argv: missing))
     result, failed = run_module(fabric_probe, {"paths": [path], "timeout": 1})
     assert failed and "Install iputils-ping" in result["msg"]
+
+
+def test_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = {"slot": 0, "role": "client", "rail": 0, "device": "rocep1s0f0", "port": 1, "gid_index": 3}
+    test |= {"source": "10.0.0.1", "peer": "spark2", "address": "10.0.0.2", "tcp_port": 18515}
+    outcome = bandwidth.Outcome(0, "client", 0, "spark2", "rocep1s0f0", 97.5, 4096)
+    asked = []
+    monkeypatch.setattr(bandwidth, "measure", lambda *given: asked.append(given) or [outcome])
+    result, failed = run_module(fabric_bandwidth, {"phase": "measure", "tests": [test], "duration": 7})
+    assert not failed
+    assert (result["outcomes"][0]["gbps"], result["outcomes"][0]["peer"]) == (97.5, "spark2")
+    assert [(tests[0].address, seconds) for tests, seconds, _wait in asked] == [("10.0.0.2", 7)]
+    result, failed = run_module(fabric_bandwidth, {"phase": "measure", "tests": [test]}, check=True)
+    assert not failed and result["outcomes"] == []

@@ -244,6 +244,8 @@ def test_blocks_as_a_cpu_aligns_them():
         linear_key_head_dim=64,
         linear_value_head_dim=64,
     )
+    # 256 values by 64 keys, and of 512 channels the last three inputs of a convolution over four.
+    assert fit.state_bytes(tiny, ONE) == 256 * 64 * tiny.state_bytes + 512 * 3 * 2
     kept = fit.cache(tiny, ONE, fit.Load(1024, 1), state_blocks=2, align=128)
     assert (kept.block, kept.blocks(1024)) == (256, 10)
     assert fit.GIB // kept.block_bytes / kept.blocks(1024) == pytest.approx(819.2)

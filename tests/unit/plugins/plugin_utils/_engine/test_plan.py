@@ -870,7 +870,13 @@ def test_ray_in_containers_of_the_engines_image():
     shared = next(mount for mount in engine["volumes"] if mount["target"] == temp_dir)
     assert (shared["source"], shared["read_only"]) == (temp_dir, False)
     assert head.here[0].engine.env["VLLM_RPC_BASE_PATH"] == temp_dir == head.ray.env["VLLM_RPC_BASE_PATH"]
-    assert "/etc/sparkmatrix/vllm" in [mount["target"] for mount in engine["volumes"]]
+    assert {mount["target"]: mount["read_only"] for mount in engine["volumes"]} == {
+        "/opt/sparkmatrix/models/huggingface": False,
+        "/etc/nccl.conf": True,
+        temp_dir: False,
+        "/etc/sparkmatrix/ray.token": True,
+        "/etc/sparkmatrix/vllm": True,  # what tells a rank which variables it is not told
+    }
     assert (head.ray.python, head.ray.container) == ("python3", "sparkmatrix-ray")
     assert head.ray.oldest == {}  # the image is asked
     changed = other(2, "vllm", runtime="container", launch="ray", image="mine@sha256:01", version="0.33.0")[1]
