@@ -142,13 +142,13 @@ def play(
     playbook: str = "site.yml",
     inventory: str = INVENTORY,
     overlay: str = OVERLAY,
-    kill_at: int = 0,
+    kill_at_change: int = 0,
     kill_delay_s: float = 0.0,
     show: bool = True,
 ) -> Run:
     """Run a playbook on the lab with the output in ``.lab/<name>.log``; ``show`` prints the tasks as they start.
 
-    ``kill_at`` kills the whole run with SIGKILL that many seconds after the start of that task.
+    ``kill_at_change`` kills the whole run with SIGKILL once so many tasks have changed something, and a delay later.
     """
     log = STATE / f"{name}.log"
     stats = STATE / f"{name}.stats.json"
@@ -160,7 +160,7 @@ def play(
         "ANSIBLE_CALLBACKS_ENABLED": "spark_stats",
         "ANSIBLE_NOCOLOR": "1",
         "SPARK_STATS_FILE": str(stats),
-        "SPARK_KILL_AT_TASK": str(kill_at),
+        "SPARK_KILL_AT_CHANGE": str(kill_at_change),
         "SPARK_KILL_DELAY_S": str(kill_delay_s),
     }
     command = [

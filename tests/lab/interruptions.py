@@ -3,16 +3,19 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kill site.yml in the middle and show that the next run ends in the same state as a run that was never disturbed.
+"""Kill site.yml while it writes, again and again, and show that the next run ends where an undisturbed run ends.
 
-``--sample N``  N kills of one run, spread over its tasks by a seeded choice: every next attempt starts from what the
-                killed one left behind and gets further.
-``--all``       one kill at every task of the run, in order.
-``--seed S``    another choice of points and delays (default 1).
+``--sample N``      N kills, spread over the run by a seeded choice: every attempt starts from what the killed one left
+                    behind and gets further.
+``--all``           one kill after every task that changes something, in order; ``--part 2/4``: in the second quarter.
+``--seed S``        another choice of points and delays. Default: made from the commit, so that it differs from one
+                    commit to the next.
+``--keep``          kill only, on the nodes that are up; somebody else finishes the run and looks at its end.
+``--inventory I``   one more inventory, for ``--keep``.
 
-The kill is SIGKILL to the controller and all its forks, at the start of a task plus a random delay, so that modules are
-hit in the middle as well. A killed attempt must not leave anything that makes the last, undisturbed run fail or end
-differently; after it one more run must change nothing.
+The kill is SIGKILL to the controller and all its forks, a random moment after a task has changed the first node: what
+it does on the others, or what comes next, is cut in the middle. A killed attempt must not leave anything that makes the
+last, undisturbed run fail or end differently; after it one more run must change nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +23,18 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import cluster
 
+NODES = 2
+INVENTORY = f"inventories/{NODES}spark"
 MAX_DELAY_S = 1.5
-LAST_TASKS = 6  # reports and questions, which are over before a delayed kill comes
+CHANGES = 40  # tasks that change something in a first run, about: how far kills are spread where nobody counted
 
 # What has to be equal at the end. Secrets are random per cluster, and so is the hash over them in the units: of secrets
 # only owner and mode are compared, and of known hosts only names and kinds of keys.
@@ -57,7 +64,7 @@ sysctl vm.swappiness
 
 def fingerprint() -> dict[str, list[str]]:
     state = {}
-    for number in range(1, cluster.NODES + 1):
+    for number in range(1, NODES + 1):
         host = f"spark{number}"
         reply = cluster.ssh(host, FINGERPRINT)
         if reply.returncode != 0:
@@ -68,22 +75,34 @@ def fingerprint() -> dict[str, list[str]]:
 
 def fresh_lab() -> None:
     cluster.step("Remove the lab", cluster.lab("down"), "down.log")
-    cluster.boot()
+    cluster.boot("direct", NODES)
 
 
-def undisturbed() -> tuple[dict[str, list[str]], int]:
-    run = cluster.play("undisturbed", show=False)
+def site(name: str) -> cluster.Run:
+    run = cluster.play(name, inventory=INVENTORY, show=False)
     if run.code:
-        raise cluster.LabError(f"The undisturbed run failed:\n{cluster.log_tail('undisturbed')}")
-    return fingerprint(), int(run.stats["tasks"])
+        raise cluster.LabError(f"The run {name} failed:\n{cluster.log_tail(name)}")
+    return run
 
 
-def points(total: int, sample: int, rng: random.Random) -> list[int]:
-    """One task of each of ``sample`` equal parts of the run, in order."""
-    if not sample:
-        return list(range(1, total + 1))
-    edges = [1 + round(part * total / sample) for part in range(sample + 1)]
-    return [rng.randrange(low, max(low + 1, high)) for low, high in zip(edges, edges[1:])]
+def seed_of_the_commit() -> int:
+    words = ["git", "rev-parse", "HEAD"]
+    done = subprocess.run(words, cwd=cluster.ROOT, capture_output=True, text=True, check=False)
+    return int(done.stdout[:8] or "1", 16)
+
+
+def sampled(kills: int, changes: int, rng: random.Random) -> Iterator[int]:
+    """After how many changes of its own each attempt is killed, so that all together get about to the end."""
+    for _kill in range(kills):
+        yield rng.randint(1, max(1, 2 * changes // (kills + 1)))
+
+
+def every(changes: int, part: int, parts: int) -> Iterator[int]:
+    """A kill after every change of a part of the run."""
+    first, last = changes * (part - 1) // parts, changes * part // parts
+    yield first + 1
+    for _kill in range(first + 1, last):
+        yield 1
 
 
 def compare(expected: dict[str, list[str]], found: dict[str, list[str]]) -> list[str]:
@@ -94,71 +113,96 @@ def compare(expected: dict[str, list[str]], found: dict[str, list[str]]) -> list
     return problems
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--sample", type=int, metavar="N")
-    which.add_argument("--all", action="store_true")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    rng = random.Random(options.seed)
-    started = time.monotonic()
-    try:
-        cluster.build()
-        fresh_lab()
-        expected, total = undisturbed()
-        fresh_lab()
-        chosen = points(total - LAST_TASKS, options.sample or 0, rng)
-        # With a kill at every task the last runs have little left to do and may end before theirs.
-        wanted = len(chosen) if options.sample else len(chosen) * 9 // 10
-        killed = kill_through(chosen, rng)
-        healed = cluster.play("healed", show=False)
-        if healed.code:
-            raise cluster.LabError(f"The run after the kills failed:\n{cluster.log_tail('healed')}")
-        problems = compare(expected, fingerprint())
-        again = cluster.play("after-healing", show=False)
-        if again.code or again.changed:
-            changed = again.stats.get("changed_tasks")
-            problems.append(f"The run after the healing run ended with {again.code} and changed {changed}")
-        if again.executions_per_node() > cluster.MAX_EXECUTIONS:
-            problems.append(
-                f"A run that changed nothing took {again.executions_per_node()} module executions on one node, "
-                f"more than {cluster.MAX_EXECUTIONS}: {again.stats['modules']}"
-            )
-    except cluster.LabError as exc:
-        print(f"FAILED with seed {options.seed}: {exc}")
-        return 1
-    finally:
-        cluster.step("Remove the lab", cluster.lab("down"), "down.log")
-    result: dict[str, Any] = {
-        "seed": options.seed,
-        "tasks": total,
+def kill_through(changes: Iterator[int], rng: random.Random, inventories: list[str]) -> int:
+    """Run and kill once per number of changes, until nothing is left to change; how often it was killed."""
+    killed, more, before = 0, 0, ""
+    options = [word for inventory in inventories for word in ("-i", inventory)]
+    for count in changes:
+        delay = round(rng.uniform(0, MAX_DELAY_S), 2)
+        run = cluster.play(
+            "killed", *options, inventory=INVENTORY, kill_at_change=count + more, kill_delay_s=delay, show=False
+        )
+        if not run.killed:
+            if run.code:
+                log = cluster.log_tail("killed")
+                raise cluster.LabError(f"After {killed} kills the next run failed by itself:\n{log}")
+            cluster.say(f"   ended before {count + more} changes, after {run.seconds:.0f} s: nothing is left to kill")
+            break
+        killed += 1
+        changed, running = run.stats["changed"], run.stats["running"]
+        cluster.say(
+            f"   after {count + more} changes and {delay} s: {changed!r} had changed, {running!r} was running,"
+            f" {run.seconds:.0f} s"
+        )
+        # What is taken back because nobody confirmed it is done again: the next attempt has to get further.
+        more = more + 1 if changed == before else 0
+        before = changed
+    return killed
+
+
+def kill_only(kills: int, seed: int, inventories: list[str]) -> dict[str, Any]:
+    rng = random.Random(seed)
+    killed = kill_through(sampled(kills, CHANGES, rng), rng, inventories)
+    return {"kills": killed, "problems": [] if 2 * killed >= kills else [f"only {killed} runs were killed"]}
+
+
+def kill_and_compare(sample: int, part: tuple[int, int], seed: int) -> dict[str, Any]:
+    rng = random.Random(seed)
+    cluster.build()
+    fresh_lab()
+    changes = int(site("undisturbed").stats["changes"])
+    expected = fingerprint()
+    fresh_lab()
+    wanted = sampled(sample, changes, rng) if sample else every(changes, *part)
+    killed = kill_through(wanted, rng, [])
+    healed = site("healed")
+    problems = compare(expected, fingerprint())
+    again = site("after-healing")
+    if again.changed:
+        problems.append(f"The run after the healing run changed {again.stats.get('changed_tasks')}")
+    if not killed:
+        problems.append("no run was killed")
+    return {
+        "changes": changes,
         "kills": killed,
         "healed_run_s": round(healed.seconds, 1),
         "unchanged_run_s": round(again.seconds, 1),
         "unchanged_run_module_executions_per_node": again.executions_per_node(),
-        "total_s": round(time.monotonic() - started),
         "problems": problems,
     }
-    print("\n".join(problems))
-    print(json.dumps(result))
-    return 1 if problems or killed < wanted else 0
 
 
-def kill_through(tasks: list[int], rng: random.Random) -> int:
-    """Run and kill once per point. A run that ends by itself before its point is an error only if it failed."""
-    killed = 0
-    for task in tasks:
-        delay = round(rng.uniform(0, MAX_DELAY_S), 2)
-        run = cluster.play("killed", kill_at=task, kill_delay_s=delay, show=False)
-        killed += run.killed
-        end = "killed" if run.killed else f"ended with {run.code}"
-        cluster.say(f"   task {task} + {delay} s: {end} after {run.seconds:.0f} s")
-        if not run.killed and run.code:
-            raise cluster.LabError(
-                f"After {killed} kills the run aimed at task {task} failed by itself:\n{cluster.log_tail('killed')}"
-            )
-    return killed
+def part_of(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    return int(part), int(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--sample", type=int, metavar="N", default=0)
+    which.add_argument("--all", action="store_true")
+    parser.add_argument("--part", type=part_of, metavar="K/N", default=(1, 1))
+    parser.add_argument("--seed", type=int, default=seed_of_the_commit())
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--inventory", action="append", default=[])
+    options = parser.parse_args()
+    started = time.monotonic()
+    cluster.say(f"-- Seed {options.seed}")
+    try:
+        if options.keep:
+            result = kill_only(options.sample, options.seed, options.inventory)
+        else:
+            result = kill_and_compare(options.sample, options.part, options.seed)
+    except cluster.LabError as exc:
+        print(f"FAILED with seed {options.seed}: {exc}")
+        return 1
+    finally:
+        if not options.keep:
+            cluster.step("Remove the lab", cluster.lab("down"), "down.log")
+    print("\n".join(result["problems"]))
+    print(json.dumps({"seed": options.seed, **result, "total_s": round(time.monotonic() - started)}))
+    return 1 if result["problems"] else 0
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def add(here: Cluster) -> None:
     for host in ("spark1", "spark2"):
         here.knows(host, ["spark3"])
         here.node(host, "sudo ssh -F /etc/sparkmatrix/ssh/config spark3 version")
-        here.node(host, "ping -c 1 -W 2 spark3-fabric")
+        here.node(host, "ping -c 3 -W 2 spark3-fabric")
 
 
 def replace(here: Cluster) -> None:

@@ -5,7 +5,7 @@
 
 """Break a serving cluster in every way, and measure until it serves again without help.
 
-Usage: staying_up.py [--launch LAUNCH] [--only FAULT[,FAULT]] [--beside ID] [--keep]
+Usage: staying_up.py [--launch LAUNCH] [--only FAULT[,FAULT]] [--beside ID] [--keep | --serving]
 
 Prints one JSON line: seconds until the keeper noticed, and until tokens came again, beside a bare start. The limits for
 hangs are short here: 40 s of standing still instead of ten minutes.
@@ -53,9 +53,12 @@ OPTIONS = (
     # Every fault begins a new row of failures.
     *("-e", "engine_stable_s=5", "-e", "fabric_bandwidth_test=never"),
 )
-NOTICE_S, BACK_S = 240.0, 420.0
-# The goal for a dead rank is 20 s; three times as long is wrong on any machine, however busy.
-DEAD_S = 60
+NOTICE_S, BACK_S = 240.0, 420.0  # how long anything is waited for
+# The goals of docs/performance.md: a dead rank is noticed within 20 s, and it serves again after a start and 20 s.
+DEAD_S = BESIDE_START_S = 20
+# A start after a fault, compared with the first one of the same run.
+LIKE_THE_FIRST = 1.5
+POLL_S = 2  # each look is a login and a Python, on processors that the engine needs
 # vLLM 0.32 on CPUs makes room for what a later stage receives in its warm-up only, which eager mode leaves out.
 NOT_EAGER = {"engine_options": {"enforce-eager": False}, "engine_environment": {"VLLM_USE_AOT_COMPILE": "0"}}
 LAUNCHES = {
@@ -255,18 +258,50 @@ class Cluster:
                 return status
             if time.monotonic() > deadline:
                 raise LabError(f"not {what} within {seconds:.0f} s: {json.dumps(status)[-1500:]}")
-            time.sleep(1)
+            time.sleep(POLL_S)
+
+    def starts(self) -> list[tuple[float, float]]:
+        """When each start began that ended with serving, and when it served, by the keeper's journal."""
+        found, began = [], 0.0
+        for line in self.node(HEAD, "sudo journalctl -o short-unix --no-pager -u sparkmatrix-keeper").splitlines():
+            when, _, said = line.partition(" ")
+            if "starting: " in said and not began:
+                began = float(when)
+            elif "serving: " in said and began:
+                found.append((began, float(when)))
+                began = 0.0
+        return found
 
     def serving(self) -> None:
         self.wait("serving for long", BACK_S, lambda status: status["serving"] and status["phase"] == "serving")
 
 
-def broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], object] | None = None) -> dict[str, Any]:
-    """Inject, wait until the keeper has noticed, repair what only hands can repair, wait for tokens."""
+def broken(
+    here: Cluster, inject: Callable[[], object], repair: Callable[[], object] | None = None, dead: bool = False
+) -> dict[str, Any]:
+    """Inject, wait until the keeper has noticed, repair what only hands can repair, wait for tokens.
+
+    ``dead``: a process is gone, and the times that are promised then have to be kept.
+    """
     here.serving()
     with User(here) as user:
         result = _broken(here, inject, repair)
+    if dead:
+        in_time(here, result)
     return {**result, "user": {name: user.tally[name] for name in ("complete", "failed")}}
+
+
+def in_time(here: Cluster, result: dict[str, Any]) -> None:
+    """Hold what was measured against what is promised, and the start against the first one of this cluster."""
+    starts = [round(ended - began) for began, ended in here.starts()]
+    first, last = starts[0], starts[-1]
+    result.update(first_start_s=first, start_s=last)
+    if result["noticed_s"] > DEAD_S:
+        raise LabError(f"noticed after more than {DEAD_S} s: {result}")
+    if result["serving_s"] > max(first, last) + BESIDE_START_S:
+        raise LabError(f"serving later than a start and {BESIDE_START_S} s: {result}")
+    if last > LIKE_THE_FIRST * first:
+        raise LabError(f"this start took much longer than the first one: {result}")
 
 
 def _broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], object] | None) -> dict[str, Any]:
@@ -282,14 +317,12 @@ def _broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], ob
         "noticed_s": round(max(noticed, 0.0)),
         "reason": event["reason"][:90],
     }
-    if event["event"] == "dead" and noticed > DEAD_S:
-        raise LabError(f"a dead rank was noticed after {noticed:.0f} s only: {event['reason']}")
     since = injected
     if repair:
         repair()
         since = time.time()
     status = here.wait("serving again", BACK_S, lambda found: found["serving"])
-    result["serving_s"] = round(time.time() - since)
+    result["serving_s"] = round(here.starts()[-1][1] - since)
     result["restarts"] = len([e for e in status["history"][before:] if e["event"] != "gave_up"])
     answer = json.loads(here.node(HEAD, f"sudo {TOOL} probe --json"))
     if not answer["ok"]:
@@ -299,14 +332,13 @@ def _broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], ob
 
 def rank(here: Cluster) -> dict[str, Any]:
     """SIGKILL to the rank on the worker."""
-    return broken(here, lambda: here.node(WORKER, f"sudo pkill -KILL -f '{here.rank}'"))
+    return broken(here, lambda: here.node(WORKER, f"sudo pkill -KILL -f '{here.rank}'"), dead=True)
 
 
 def head(here: Cluster) -> dict[str, Any]:
     """SIGKILL to the engine's main process on the head."""
-    return broken(
-        here, lambda: here.node(HEAD, "sudo systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine")
-    )
+    kill = "sudo systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine"
+    return broken(here, lambda: here.node(HEAD, kill), dead=True)
 
 
 def unnoticed(here: Cluster) -> dict[str, Any]:
@@ -316,7 +348,7 @@ def unnoticed(here: Cluster) -> dict[str, Any]:
         here.node(HEAD, "sudo systemctl kill --signal=STOP sparkmatrix-engine")
         here.node(WORKER, f"sudo pkill -KILL -f '{here.rank}'")
 
-    result = broken(here, inject)
+    result = broken(here, inject, dead=True)
     if not result["reason"].startswith("the process of a rank"):
         raise LabError(f"noticed by something else: {result}")
     return result
@@ -353,6 +385,17 @@ def cable(here: Cluster) -> dict[str, Any]:
         lambda: here.lab("fault", WORKER, "no_cable"),
         lambda: here.lab("fault", WORKER, "clear", "no_cable"),
     )
+
+
+def stopped(here: Cluster) -> dict[str, Any]:
+    """stop.yml, and start.yml."""
+    here.serving()
+    here.site("staying-up-stop", "playbooks/stop.yml")
+    if here.status()["serving"]:
+        raise LabError("it serves after stop.yml")
+    run = here.site("staying-up-start", "playbooks/start.yml")
+    here.wait("serving", BACK_S, lambda found: found["serving"])
+    return {"start_yml_s": round(run.seconds)}
 
 
 def headless(here: Cluster) -> dict[str, Any]:
@@ -528,18 +571,16 @@ def image(here: Cluster) -> dict[str, Any]:
 
 
 # The last three need an engine of one kind: vLLM over Ray, vLLM with its key, and one in a container.
-EVERYWHERE = (rank, head, watcher, hang, power, headless, cable, disk, busy, cold, operators, upgrade)
+EVERYWHERE = (rank, head, watcher, stopped, hang, power, headless, cable, disk, busy, cold, operators, upgrade)
 FAULTS = {made.__name__: made for made in (*EVERYWHERE, unnoticed, prompt, image)}
 DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, unnoticed, prompt))
 
 
-def bare(here: Cluster) -> float:
-    """From a stopped engine to the first token, by the keeper, nothing broken."""
-    here.site("staying-up-stop", "playbooks/stop.yml")
-    began = time.time()
-    here.node(HEAD, "sudo systemctl start sparkmatrix-keeper")
-    here.wait("serving", BACK_S, lambda found: found["serving"])
-    return round(time.time() - began)
+def serve(here: Cluster, again: bool) -> None:
+    """Bring it up; a second run changes nothing (with Ray the Molecule scenario `site` looks after that)."""
+    here.site("staying-up-site")
+    if again and (run := here.site("staying-up-again")).changed:
+        raise LabError(f"the second run changed {run.stats.get('changed_tasks')}")
 
 
 def main() -> int:
@@ -547,6 +588,7 @@ def main() -> int:
     parser.add_argument("--only", default=DEFAULT, metavar="FAULT[,FAULT]", help=", ".join(FAULTS))
     parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    parser.add_argument("--serving", action="store_true", help="the same, with the engine that serves there")
     parser.add_argument(
         "--launch",
         default="ray",
@@ -559,18 +601,13 @@ def main() -> int:
     started = time.monotonic()
     problems = []
     try:
-        if not options.keep:
+        names = options.only.split(",")
+        if not (options.keep or options.serving):
             cluster.build()
             here.boot()
-        here.site("staying-up-site")
-        names = options.only.split(",")
-        # The short selection leaves this to the scenario `site`.
-        if options.only == DEFAULT or options.launch != "ray":
-            again = here.site("staying-up-again")
-            if again.changed:
-                problems.append(f"the second run changed {again.stats.get('changed_tasks')}")
-        results["bare_start_s"] = bare(here)
-        here.site("staying-up-start", "playbooks/start.yml")
+        if not options.serving:
+            serve(here, again=options.launch != "ray")
+        results["start_s"] = [round(ended - began) for began, ended in here.starts()]
         for name in names:
             say(f"-- {name}: {FAULTS[name].__doc__}")
             try:
@@ -582,7 +619,7 @@ def main() -> int:
     except LabError as exc:
         problems.append(str(exc))
     finally:
-        if not options.keep:
+        if not (options.keep or options.serving):
             here.down()
     print("\n".join(problems))
     print(json.dumps({"faults": results, "total_s": round(time.monotonic() - started), "problems": problems}))

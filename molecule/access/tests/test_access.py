@@ -16,8 +16,9 @@ d=$(mktemp -d); trap 'rm -rf "$d"' EXIT
 for n in 1 2 3 4 5 6; do ssh-keygen -q -t ed25519 -N '' -f "$d/k$n"; ssh-add -q "$d/k$n"; done
 ssh -v -F {config} -o IdentitiesOnly=no {peer} version
 """
-# Somebody from outside: an address that no node has, on a cable of its own. Six logins that fail, then more until one
-# is refused: a ban is listed before its first rule stands, and one that falls into a login leaves it without an answer.
+# Somebody from outside: an address that no node has, on a cable of its own. Six logins that fail, a wait for the ban, then
+# more until one is refused: a ban is listed before its first rule stands, and one that falls into a login leaves it
+# without an answer.
 STRANGER = """
 set -eu
 trap 'ip link delete stranger0; ip netns delete stranger' EXIT
@@ -29,6 +30,7 @@ ip -n stranger address add 192.0.2.2/30 dev eth0
 ip -n stranger link set eth0 up
 login() {{ ip netns exec stranger timeout 10 ssh {options} nosuch@192.0.2.1 true 2>&1 || true; }}
 for n in 1 2 3 4 5 6; do login; done
+timeout 60 sh -c 'until fail2ban-client get sshd banip | grep -q 192.0.2.2; do sleep 0.2; done'
 for n in $(seq 25); do
   said=$(login)
   case $said in *refused*) break ;; esac
@@ -113,6 +115,8 @@ def test_the_jail_knows_every_node_and_the_controller(host):
 
 
 def test_a_stranger_is_banned(host):
+    if name(host) != "spark1":
+        return  # the jail is the same everywhere
     done = host.run("sh -c %s", STRANGER.format(options=OPTIONS))
     assert done.rc == 0, done.stderr
     said = [line for line in done.stdout.splitlines() if "ermission denied" in line or "refused" in line]

@@ -9,5 +9,4 @@ trap 'kill $!; rm -rf "$place"' EXIT
 tr '\0' '\n' < "/proc/$(systemctl show --property=MainPID --value earlyoom)/cmdline" > "$place/words"
 set --
 while read -r word; do set -- "$@" "$word"; done < "$place/words"
-timeout 3 "$@" --dryrun -m 99 > "$place/said" 2>&1 || true
-grep -m 1 -o 'sending SIGTERM to process [0-9]* uid [0-9]* "[^"]*"' "$place/said"
+timeout 15 "$@" --dryrun -m 99 2>&1 | grep -m 1 -o 'sending SIGTERM to process [0-9]* uid [0-9]* "[^"]*"'

@@ -4,13 +4,22 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
+import pathlib
 import re
+import socket
+import ssl
 
-NODES = 4
+import pytest
+
+NODES = 2
 HEAD = "spark1"
 STRANGER = "spark2"
-WORLD_READABLE = 0o004
+# Module executions on one node in a run of site.yml that changes nothing, with firewall and door: each costs a second.
+MAX_EXECUTIONS = 40
+STATS = pathlib.Path(os.environ["MOLECULE_PROJECT_DIRECTORY"], ".lab/site.stats.json")
 
 
 def name(host):
@@ -97,6 +106,48 @@ def test_ray_was_started_in_the_environment_of_its_own_node(host):
     assert f"VLLM_HOST_IP={fact(host)['cluster_address']}" in environment
     assert "RAY_memory_monitor_refresh_ms=0" in environment
     assert "RAY_AUTH_MODE=token" in environment
+
+
+def test_a_run_that_changes_nothing_asks_little_of_a_node(host):
+    """The run before this one was Molecule's second."""
+    stats = json.loads(STATS.read_text())
+    assert not stats["changed_tasks"]
+    assert 0 < stats["module_executions"][name(host)] <= MAX_EXECUTIONS, stats["modules"]
+
+
+@pytest.fixture
+def management(host):
+    if name(host) != HEAD:
+        pytest.skip("the door is on the head")
+    return next(one for one in host.interface("enP7s7").addresses if "." in one)
+
+
+def test_a_client_of_another_machine_gets_an_answer_through_the_door(host, management):
+    """From this machine, with the key that the door made and its authority."""
+    context = ssl.create_default_context(cadata=host.file("/etc/sparkmatrix/gateway/tls/ca.crt").content_string)
+    key = host.file("/etc/sparkmatrix/gateway/keys/default.key").content_string.strip()
+    answers = {}
+    for shown in (key, "wrong"):
+        connection = http.client.HTTPSConnection(management, 8443, timeout=60, context=context)
+        body = {"model": "tiny-llama", "messages": [{"role": "user", "content": "fox"}], "max_tokens": 4}
+        headers = {"Authorization": f"Bearer {shown}", "Content-Type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        response = connection.getresponse()
+        answers[shown] = response.status, json.loads(response.read())
+    assert answers[key][0] == 200, answers
+    assert answers[key][1]["usage"]["completion_tokens"] > 0
+    assert answers["wrong"][0] == 401
+
+
+def test_the_firewall_keeps_another_machine_from_ray_and_the_engine(host, management):
+    open_ports = set()
+    for port in (22, 8443, 6379, 8000, 8265):
+        with socket.socket() as client:
+            client.settimeout(2)
+            if client.connect_ex((management, port)) == 0:
+                open_ports.add(port)
+    assert open_ports == {22, 8443}
+    assert "Status: active" in host.check_output("ufw status")
 
 
 def test_ray_refuses_who_has_no_token(host):

@@ -5,9 +5,11 @@
 """Test-only callback: counts what a run did, and can kill it in the middle.
 
 ``SPARK_STATS_FILE``      where to write ``{"hosts": {host: {ok, changed, failures, unreachable}}, "tasks": n,
-                          "changed_tasks": [...], "module_executions": {host: n}}`` at the end of the run.
-``SPARK_KILL_AT_TASK``    number (1-based) of the task at whose start the whole run is killed with SIGKILL.
-``SPARK_KILL_DELAY_S``    seconds after that task's start.
+                          "changes": n, "changed_tasks": [...], "module_executions": {host: n}}`` at the end of the run.
+``SPARK_KILL_AT_CHANGE``  the whole run is killed with SIGKILL once so many tasks (1-based) have changed something; the
+                          first item on the first node counts, so that others may be in the middle of it. What it was,
+                          and what ran then, goes to the file of the stats: ``{"changed": task, "running": task}``.
+``SPARK_KILL_DELAY_S``    seconds after that.
 """
 
 from __future__ import annotations
@@ -42,8 +44,10 @@ class CallbackModule(CallbackBase):
         self.tasks = 0
         self.changed_tasks: list[str] = []
         self.stats_file = os.environ.get("SPARK_STATS_FILE", "")
-        self.kill_at = int(os.environ.get("SPARK_KILL_AT_TASK", "0"))
+        self.kill_at = int(os.environ.get("SPARK_KILL_AT_CHANGE", "0"))
         self.kill_delay = float(os.environ.get("SPARK_KILL_DELAY_S", "0"))
+        self.running = ""
+        self.changed: set[str] = set()  # uuids of tasks
         if self.stats_file:
             self.calls = pathlib.Path(self.stats_file + ".calls")
             self.calls.write_text("")
@@ -51,15 +55,33 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self.tasks += 1
-        if self.tasks == self.kill_at:
-            threading.Timer(self.kill_delay, os.killpg, (os.getpgid(0), signal.SIGKILL)).start()
+        self.running = task.get_name()
+
+    def v2_runner_item_on_ok(self, result: Any) -> None:
+        self._count(result)
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        outcome = getattr(result, "result", None) or result._result
-        if outcome.get("changed"):
-            host = getattr(result, "host", None) or result._host
+        if host := self._count(result):
             task = getattr(result, "task", None) or result._task
-            self.changed_tasks.append(f"{host.get_name()}: {task.get_name()}")
+            self.changed_tasks.append(f"{host}: {task.get_name()}")
+
+    def _count(self, result: Any) -> str:
+        """The host, if the result is a change."""
+        outcome = getattr(result, "result", None) or result._result
+        if not outcome.get("changed"):
+            return ""
+        task = getattr(result, "task", None) or result._task
+        if task._uuid not in self.changed:
+            self.changed.add(task._uuid)
+            if len(self.changed) == self.kill_at:
+                threading.Timer(self.kill_delay, self._kill, [task.get_name()]).start()
+        host = getattr(result, "host", None) or result._host
+        return str(host.get_name())
+
+    def _kill(self, changed: str) -> None:
+        document = {"changed": changed, "running": self.running}
+        pathlib.Path(self.stats_file).write_text(json.dumps(document) + "\n")
+        os.killpg(os.getpgid(0), signal.SIGKILL)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         if not self.stats_file:
@@ -69,6 +91,7 @@ class CallbackModule(CallbackBase):
         document = {
             "hosts": hosts,
             "tasks": self.tasks,
+            "changes": len(self.changed),
             "changed_tasks": self.changed_tasks,
             "module_executions": dict(sorted(calls.items())),
             "modules": dict(collections.Counter(line.split()[1] for line in self.calls.read_text().splitlines())),
