@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env envs demo demo-down test test-fast test-full mutation locks format docs clean
+.PHONY: help env envs demo demo-down test test-fast test-full status mutation locks format docs clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,14 +19,18 @@ demo: env ## boot four simulated Sparks, run site.yml on them and ask the endpoi
 demo-down: ## remove every trace of the demo
 	@.venv/bin/python tests/lab/demo.py down
 
-test: envs ## everything that proves the project on this machine
+test: envs ## everything that proves the project on this machine, in about 20 minutes
 	@.venv/bin/python tests/run.py test
 
-test-fast: env ## lint, types and unit tests
+test-fast: env ## lint, types and most unit tests, without root, in under three minutes
 	@.venv/bin/python tests/run.py fast
 
-test-full: envs ## test, and what takes longer: every interruption point, all inventories
-	@.venv/bin/python tests/run.py full
+# STEPS="reboots fabric-vm", SHARD=2/6, MINUTES=45, FORCE=1: see tests/run.py
+test-full: envs ## test, and what takes longer; goes on where it stopped
+	@.venv/bin/python tests/run.py full $(STEPS)
+
+status: env ## what each step of the tests came to last
+	@.venv/bin/python tests/run.py status $(STEPS)
 
 mutation: env ## mutation score of the parsers, or of named files
 	@tests/mutation.sh

@@ -1,0 +1,168 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run steps, lane beside lane, and note what each came to."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from suite.choice import overdrawn
+from suite.ledger import FAILED, PASSED, SLOW, Keys, Ledger, Result
+from suite.steps import LAB, LAB_ID, PYTHON, ROOT, Step
+
+LOGS = ROOT / ".cache" / "logs"
+HEARTBEAT_S = 30
+LIMIT = 4  # times the budget: then the step hangs, and is ended
+TAIL_LINES = 80
+REASON = re.compile(r"^(FAILED |E  |fatal: |\[ERROR\])|: error: |Executed: Failed")
+REASON_LINES = 3
+REASON_CHARACTERS = 200
+BESIDE_LAB = ("nice", "-n", "15")  # what runs on nodes has promises to keep
+
+
+def commit() -> str:
+    words = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+@dataclass
+class Run:
+    """One run of several steps. ``calm``: whether steps are held to their budgets."""
+
+    ledger: Ledger
+    keys: Keys
+    calm: bool
+    in_time: Callable[[Step, float], bool] = lambda _step, _seconds: True
+    outcomes: dict[str, str] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)  # for which there was no time
+    started: float = field(default_factory=time.monotonic)
+
+    def go(self, steps: Sequence[Step]) -> None:
+        """The lab's steps in one lane, the others beside them in one; without the lab one lane of each kind."""
+        lab = any(step.lane == LAB for step in steps)
+        lanes: dict[str, list[Step]] = {}
+        for step in steps:
+            lanes.setdefault(step.lane if step.lane == LAB or not lab else "others", []).append(step)
+        threads = [
+            threading.Thread(target=self._lane, args=(lane, BESIDE_LAB if lab and name != LAB else ()))
+            for name, lane in lanes.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _lane(self, steps: Sequence[Step], prefix: tuple[str, ...]) -> None:
+        for step in steps:
+            if not self.in_time(step, time.monotonic() - self.started):
+                self.left.append(step.name)
+                continue
+            try:
+                reason = step.cannot_run()
+                outcome = "" if reason else self._step(step, prefix)
+            except Exception as exc:  # a step that cannot even start has failed; the next ones still run
+                print(f"   {step.name}: FAILED: {type(exc).__name__}: {exc}", flush=True)
+                reason, outcome = "", FAILED
+            if reason:
+                self.not_run[step.name] = reason
+                print(f"== {step.name}\n   {step.name}: NOT RUN: {reason}", flush=True)
+            else:
+                self.outcomes[step.name] = outcome
+
+    def _step(self, step: Step, prefix: tuple[str, ...]) -> str:
+        key, load, started = self.keys.of(step), os.getloadavg()[0], time.monotonic()
+        print(f"== {step.name}", flush=True)
+        failed, cpu_s = execute(step, prefix)
+        seconds = time.monotonic() - started
+        slow = self.calm and overdrawn(step, seconds)
+        outcome = FAILED if failed else SLOW if slow else PASSED
+        self.ledger.add(
+            Result(
+                step.name,
+                outcome,
+                key,
+                commit(),
+                round(seconds, 1),
+                step.budget_s,
+                round(cpu_s, 1),
+                round(load, 1),
+                time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            )
+        )
+        if failed:
+            print("".join(tail(log_of(step.name), TAIL_LINES)))
+        said = {FAILED: f"FAILED: {failed}", SLOW: "TOO SLOW", PASSED: "passed"}[outcome]
+        print(f"   {step.name}: {said} in {seconds:.0f} s of {step.budget_s}, load {load:.1f}", flush=True)
+        return outcome
+
+
+def execute(step: Step, prefix: tuple[str, ...]) -> tuple[str, float]:
+    """Run all commands of a step: what failed, and the processor time of it."""
+    log = log_of(step.name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    started, done = time.monotonic(), threading.Event()
+    deadline = started + LIMIT * step.budget_s
+
+    def heartbeat() -> None:
+        while not done.wait(HEARTBEAT_S):
+            last = tail(log, 1)
+            print(f"   {step.name}: {time.monotonic() - started:.0f} s  {''.join(last)[:110]}", flush=True)
+
+    threading.Thread(target=heartbeat, daemon=True).start()
+    environment = {**os.environ, "PATH": f"{ROOT / PYTHON}/bin:{os.environ['PATH']}", "PY_COLORS": "0", "NO_COLOR": "1"}
+    environment.pop("ANSIBLE_CONFIG", None)
+    environment["SPARKMATRIX_LAB_ID"] = LAB_ID
+    failed, cpu_s = [], 0.0
+    with log.open("w") as output:
+        for command in step.commands:
+            output.write(f"$ {' '.join(command)}\n")
+            output.flush()
+            process = subprocess.Popen(
+                (*prefix, *command),
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            alarm = threading.Timer(max(deadline - time.monotonic(), 0), os.killpg, (process.pid, signal.SIGKILL))
+            alarm.start()
+            _pid, status, usage = os.wait4(process.pid, 0)
+            alarm.cancel()
+            process.returncode = os.waitstatus_to_exitcode(status)
+            cpu_s += usage.ru_utime + usage.ru_stime
+            if process.returncode:
+                ended = f"ended after {LIMIT} times its budget" if time.monotonic() >= deadline else "exit code"
+                failed.append(f"{ended} {process.returncode} of {' '.join(command)[:100]}")
+    done.set()
+    return "; ".join(failed), cpu_s
+
+
+def log_of(step: str) -> pathlib.Path:
+    return LOGS / f"{step}.log"
+
+
+def tail(log: pathlib.Path, lines: int) -> list[str]:
+    try:
+        return log.read_text(errors="replace").splitlines(keepends=True)[-lines:]
+    except OSError:
+        return []
+
+
+def reasons(log: pathlib.Path) -> list[str]:
+    """The last lines of a log that tell why a step failed, or else its last lines, shortened."""
+    lines = [line.strip() for line in tail(log, 2000) if line.strip()]
+    telling = [line for line in lines if REASON.search(line)] or lines
+    return [line[:REASON_CHARACTERS] for line in telling[-REASON_LINES:]]

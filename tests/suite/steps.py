@@ -1,0 +1,280 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps of the tests: what each runs, how long it may take, and on which files its result depends.
+
+Lanes run at the same time, the steps of one lane one after the other. Where the lab takes part, everything else is one
+lane beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LAB_ID = os.environ.get("SPARKMATRIX_LAB_ID", "test")  # a cluster that `make demo` left up is not ours
+OVERDRAWN = 1.5  # times the budget: the step is too slow
+LAB, CODE, UNITS = "lab", "code", "units"
+PYTHON, PYTHON_312 = ".venv", ".venv-py312"
+
+
+def nothing() -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """``budget_s``: seconds on a calm machine with two cores. ``inputs``: globs of git; locks are always among them."""
+
+    name: str
+    commands: tuple[tuple[str, ...], ...]  # all are run, so that one that fails does not hide the next
+    budget_s: int
+    levels: tuple[str, ...]
+    inputs: tuple[str, ...]
+    lane: str = LAB
+    cannot_run: Callable[[], str] = nothing  # the reason, or nothing
+
+
+# --- what a step needs -----------------------------------------------------------------------------------------------
+
+
+def needs(environment: str, version: str) -> Callable[[], str]:
+    def reason() -> str:
+        program = "import sys; print('%d.%d' % sys.version_info[:2])"
+        command = [f"{ROOT}/{environment}/bin/python", "-c", program]
+        try:
+            found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        except OSError:
+            found = ""
+        return "" if found.strip() == version else f"Python {version} is not on this machine"
+
+    return reason
+
+
+def needs_root() -> str:
+    return "" if os.geteuid() == 0 else "the simulated Sparks need root; run it with sudo"
+
+
+def needs_lab() -> str:
+    lab = [f"{ROOT}/{PYTHON}/bin/python", "tests/lab/lab.py"]
+    check = subprocess.run([*lab, "check"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if check.returncode != 0:
+        return " ".join((check.stdout + check.stderr).split())[-400:]
+    status = subprocess.run([*lab, "status"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    held = re.search(r"held by lab (\S+)", status)
+    if held and held[1] != LAB_ID:
+        return f"the lab {held[1]!r} is up on this machine; remove it first: make demo-down"
+    return ""
+
+
+# --- kinds of steps --------------------------------------------------------------------------------------------------
+
+FAST, TEST, FULL = ("fast", "test", "full"), ("test", "full"), ("full",)
+SHIPPED = ("plugins/**", "roles/**", "playbooks/**", "inventories/**", "meta/**", "*.yml", "ansible.cfg")
+TESTED = (*SHIPPED, "tests/**", "tools/**", "docs/**", "pyproject.toml")
+ON_NODES = (*SHIPPED, "tests/lab/**")
+SHELL_SCRIPTS = (
+    "tests/tools/find_python tests/tools/make_env tests/tools/make_envs tests/tools/sanity tests/mutation.sh"
+    " tools/make_locks"
+)
+
+
+def program(words: str, environment: str = PYTHON) -> tuple[str, ...]:
+    """A command whose first word is a program of an environment."""
+    name, *arguments = words.split()
+    return (f"{environment}/bin/{name}", *arguments)
+
+
+def lab(name: str, words: str, budget_s: int, levels: tuple[str, ...] = FULL) -> Step:
+    """A program of tests/lab that boots its own nodes."""
+    return Step(name, (program(f"python tests/lab/{words}"),), budget_s, levels, ON_NODES, cannot_run=needs_lab)
+
+
+def molecule(scenario: str, budget_s: int, levels: tuple[str, ...] = FULL, place: str = "molecule") -> Step:
+    """A Molecule scenario, which boots nodes of its own."""
+    glob = ("env", f"MOLECULE_GLOB={place}/*/molecule.yml")
+    commands = (
+        # What an interrupted run left in Molecule's own notes would make it skip what it has done.
+        (*glob, *program(f"molecule reset --scenario-name {scenario}")),
+        (*glob, *program(f"molecule test --report --scenario-name {scenario}")),
+    )
+    inputs = (*ON_NODES, "molecule/**", ".config/**")
+    return Step(scenario, commands, budget_s, levels, inputs, cannot_run=needs_lab)
+
+
+def on_machines(name: str, command: tuple[str, ...], budget_s: int) -> Step:
+    """Virtual machines. Emulated, two of them take under ten minutes, so these are in `test-full` only."""
+    setup = program("python tests/lab/vm/vm.py setup")
+    inputs = (*ON_NODES, "molecule/vm/**", ".config/**")
+    return Step(name, (setup, command), budget_s, FULL, inputs, cannot_run=needs_root)
+
+
+def fabric_machines(name: str, budget_s: int) -> Step:
+    variables = ("env", "MOLECULE_GLOB=molecule/vm/*/molecule.yml", "SPARKMATRIX_VM_ID=vm")
+    return on_machines(name, (*variables, *program(f"molecule test --report --scenario-name {name}")), budget_s)
+
+
+def unit(
+    name: str, words: str, budget_s: int, levels: tuple[str, ...], cannot_run: Callable[[], str] = nothing
+) -> Step:
+    return Step(name, (program(f"pytest -n 2 {words}"),), budget_s, levels, TESTED, UNITS, cannot_run)
+
+
+def sanity(environment: str, version: str, budget_s: int, levels: tuple[str, ...]) -> Step:
+    command = ("tests/tools/sanity", environment)
+    inputs = (*SHIPPED, "tests/sanity/**", "tests/config.yml", "tests/tools/sanity", "changelogs/**")
+    return Step(f"sanity-py{version}", (command,), budget_s, levels, inputs, CODE, needs(environment, version))
+
+
+# --- the steps -------------------------------------------------------------------------------------------------------
+
+COVERAGE = "--cov=plugins/module_utils --cov=plugins/plugin_utils --cov-report=term-missing:skip-covered"
+# The tests that run ansible-core itself; the others are pure Python, and run with both versions in `test-full`.
+ON_ANSIBLE = "tests/unit/plugins/action tests/unit/plugins/modules tests/unit/test_playbooks.py tests/unit/test_awx.py"
+INTERRUPTED_PARTS = 4
+
+
+def checks() -> list[Step]:
+    return [
+        Step(
+            "lint",
+            (
+                program("ruff check plugins tests tools"),
+                program("ruff format --check plugins tests tools"),
+                program("yamllint --strict ."),
+                program("antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck ."),
+                program("antsibull-changelog lint"),
+                program(f"shellcheck .ci/run {SHELL_SCRIPTS}"),
+            ),
+            30,
+            FAST,
+            ("**",),
+            CODE,
+        ),
+        Step(
+            "types",
+            (
+                # Module code has to stay within Python 3.9, the oldest interpreter that a node may have: ruff looks
+                # after the syntax; mypy knows nothing older than 3.10.
+                program("mypy --python-version 3.10 plugins/module_utils"),
+                program(
+                    "mypy plugins/plugin_utils plugins/action plugins/modules tests/lab tests/suite tests/run.py tools"
+                ),
+            ),
+            40,
+            FAST,
+            TESTED,
+            CODE,
+        ),
+        Step(
+            "ansible-lint",
+            # Each file and folder that is shipped; the whole tree is checked in `test-full`.
+            (program("ansible-lint --offline --strict -q playbooks roles inventories site.yml reset.yml verify.yml"),),
+            120,
+            FAST,
+            (*SHIPPED, ".ansible-lint*", ".config/**"),
+            CODE,
+        ),
+        Step(
+            "ansible-lint-all",
+            (program("ansible-lint --offline --strict -q"),),
+            240,
+            FULL,
+            (*TESTED, "molecule/**", ".ansible-lint*", ".config/**"),
+            CODE,
+        ),
+        # `slow`: starts Ansible or another program for every case.
+        unit("unit-fast", "-m not(slow)", 120, ("fast",)),
+        # 3.12 can count lines without slowing the tests down.
+        Step(
+            "unit-py3.12",
+            (
+                (
+                    "env",
+                    "COVERAGE_CORE=sysmon",
+                    *program(f"pytest -n 2 {COVERAGE} --cov-fail-under=95", PYTHON_312),
+                ),
+            ),
+            300,
+            TEST,
+            TESTED,
+            UNITS,
+            needs(PYTHON_312, "3.12"),
+        ),
+        unit("unit-ansible-py3.11", ON_ANSIBLE, 120, ("test",), needs(PYTHON, "3.11")),
+        unit("unit-py3.11", "", 300, FULL, needs(PYTHON, "3.11")),
+        # Ten times the examples, and other ones each time.
+        Step(
+            "unit-explore",
+            (("env", "HYPOTHESIS_PROFILE=explore", *program("pytest -n 2 -m not(slow)")),),
+            600,
+            FULL,
+            TESTED,
+            UNITS,
+        ),
+        sanity(PYTHON_312, "3.12", 240, TEST),
+        sanity(PYTHON, "3.11", 240, FULL),
+    ]
+
+
+def on_nodes() -> list[Step]:
+    build = (program("python tests/lab/demo.py build"),)
+    return [
+        Step("lab", build, 150, TEST, ("tests/lab/**",), cannot_run=needs_root),
+        molecule("layers", 420, TEST),
+        molecule("gateway", 150, TEST),
+        molecule("site", 420, TEST),
+        lab("lifecycle", "lifecycle.py", 130, TEST),
+        *(molecule(name, 400) for name in ("access", "fabric", "modules", "os_stabilization")),
+        *(molecule(n, 400, FULL, "molecule/inventories") for n in ("1spark", "3spark_ring", "4spark", "8spark")),
+        molecule("launch", 500, FULL, "molecule/inventories"),
+        *(
+            lab(f"interruptions-{part}", f"interruptions.py --all --part {part}/{INTERRUPTED_PARTS}", 700)
+            for part in range(1, INTERRUPTED_PARTS + 1)
+        ),
+        *(
+            lab(f"staying-up-{part}", f"staying_up.py --only {faults}", 800)
+            for part, faults in enumerate(
+                (
+                    "rank,head,watcher,unnoticed,stopped",
+                    "hang,power,headless",
+                    "cable,disk,busy,prompt",
+                    "cold,operators",
+                    "upgrade",
+                ),
+                start=1,
+            )
+        ),
+        *(
+            lab(f"staying-up-{launch}", f"staying_up.py --launch {launch} --only {faults}", 600)
+            for launch, faults in (
+                *((launch, "rank,head") for launch in ("pipeline", "native", "native4", "replicas")),
+                ("containers", "rank,unnoticed,head"),
+                ("sglang", "rank,head,image"),
+                ("mpi", "rank,head,hang"),  # its counters are of another kind
+            )
+        ),
+        lab("services", "services.py", 600),
+        lab("services-pairs", "services.py --pairs --only pairs,pairs_again,pairs_killed", 800),
+        lab("services-pairs-upgraded", "services.py --pairs --only pairs,pairs_upgraded,pairs_stopped,pairs_gone", 800),
+        lab("services-containers", "services.py --containers", 400),
+        lab("head-controller", "head_controller.py", 400),
+        lab("lifecycle-all", "lifecycle.py --all", 600),
+        lab("os-update", "os_update.py", 600),
+        lab("reboots", "reboots.py", 600),
+        lab("reboots-engine", "reboots.py --engine", 400),
+        lab("first-login", "first_login.py", 300),
+        fabric_machines("fabric-vm", 600),
+        fabric_machines("fabric-vm4", 900),
+        on_machines("pressure", program("python tests/lab/vm/pressure.py"), 500),
+    ]
+
+
+def steps() -> list[Step]:
+    return [*checks(), *on_nodes()]

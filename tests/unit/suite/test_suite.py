@@ -1,0 +1,269 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The runner of the tests: what a green result depends on, which steps a run takes, and when a step is too slow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import run as command_line
+from suite import choice, runner
+from suite.ledger import FAILED, PASSED, SLOW, Keys, Ledger, Result
+from suite.steps import CODE, LAB, UNITS, Step, steps
+
+MINUTE = 60
+LONGEST_S = 15 * MINUTE
+
+
+def step(name="one", program="pass", **more):
+    command = (sys.executable, "-c", program)
+    return Step(
+        **{"budget_s": 10, "lane": CODE, **more}, name=name, commands=(command,), levels=("full",), inputs=("*.py",)
+    )
+
+
+def result(name="one", outcome=PASSED, key="key", when="2026-01-01T00:00:00Z", seconds=5.0):
+    return Result(name, outcome, key, "abc1234", seconds, 10, 1.0, 0.5, when)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "results")
+
+
+@pytest.fixture
+def logs(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "LOGS", tmp_path / "logs")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A checkout with one file of each kind."""
+    root = tmp_path / "tree"
+    (root / "requirements").mkdir(parents=True)
+    for name in ("code.py", "text.md", "requirements/lock.txt"):
+        (root / name).write_text(name)
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "code.py", "text.md"], cwd=root, check=True)
+    return root
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_every_step_has_a_name_of_its_own_and_ends_within_a_quarter_of_an_hour():
+    names = [one.name for one in steps()]
+    assert len(set(names)) == len(names)
+    assert max(one.budget_s for one in steps()) <= LONGEST_S
+
+
+def test_the_lab_steps_of_make_test_leave_room_in_25_minutes():
+    budgets = {lane: sum(s.budget_s for s in steps() if "test" in s.levels and s.lane == lane) for lane in (LAB, CODE)}
+    assert budgets[LAB] <= 22 * MINUTE
+    assert budgets[CODE] <= 22 * MINUTE
+
+
+def test_make_test_fast_needs_no_lab_and_no_root():
+    fast = [one for one in steps() if "fast" in one.levels]
+    assert {one.lane for one in fast} == {CODE, UNITS}
+    for lane in (CODE, UNITS):
+        assert sum(one.budget_s for one in fast if one.lane == lane) <= 4 * MINUTE
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("code.py", True), ("text.md", False), ("requirements/lock.txt", True), ("new.py", True), ("new.md", False)],
+)
+def test_a_key_changes_with_its_inputs_and_the_locks(tree, name, counts):
+    before = Keys(tree).of(step())
+    (tree / name).write_text("other")
+    assert (Keys(tree).of(step()) != before) == counts
+
+
+def test_a_key_changes_with_the_commands_and_not_with_the_budget(tree):
+    keys = Keys(tree)
+    assert keys.of(step(program="print()")) != keys.of(step())
+    assert keys.of(step(budget_s=99)) == keys.of(step())
+
+
+def test_a_file_that_is_gone_and_a_link_that_leads_elsewhere_change_a_key(tree):
+    seen = {Keys(tree).of(step())}
+    (tree / "link.py").symlink_to("text.md")
+    seen.add(Keys(tree).of(step()))
+    (tree / "link.py").unlink()
+    (tree / "link.py").symlink_to("code.py")
+    seen.add(Keys(tree).of(step()))
+    (tree / "link.py").unlink()
+    (tree / "code.py").unlink()
+    seen.add(Keys(tree).of(step()))
+    assert len(seen) == 4
+
+
+# --- the ledger ------------------------------------------------------------------------------------------------------
+
+
+def test_a_result_is_kept_and_counts_for_its_key_only(ledger):
+    ledger.add(result())
+    again = Ledger(ledger.place)
+    assert again.green("one", "key") == result()
+    assert again.green("one", "other") is None
+    assert again.green("two", "key") is None
+
+
+@pytest.mark.parametrize("outcome", [FAILED, SLOW])
+def test_the_last_result_for_a_key_counts(ledger, outcome):
+    ledger.add(result())
+    ledger.add(result(outcome=outcome))
+    assert ledger.green("one", "key") is None
+    ledger.add(result())
+    assert ledger.green("one", "key") == result()
+
+
+def test_what_failed_with_other_files_does_not_take_a_green_result_away(ledger):
+    ledger.add(result())
+    ledger.add(result(outcome=FAILED, key="other"))
+    assert ledger.green("one", "key") == result()
+    assert ledger.last("one").outcome == FAILED
+    assert ledger.last_green("one") == result()
+
+
+def test_a_line_that_was_cut_off_is_left_out(ledger):
+    ledger.add(result())
+    (ledger.place / "one.jsonl").open("a").write('{"step": "one", "outc')
+    assert ledger.results("one") == [result()]
+
+
+# --- which steps -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+def test_shards_are_all_steps_once_and_take_about_as_long(count):
+    taken = [one for one in steps() if "full" in one.levels]
+    parts = [choice.shard(taken, number, count) for number in range(1, count + 1)]
+    assert sorted(one.name for part in parts for one in part) == sorted(one.name for one in taken)
+    lengths = [sum(one.budget_s for one in part) for part in parts]
+    assert max(lengths) - min(lengths) <= LONGEST_S
+
+
+def test_the_stalest_steps_come_first(ledger):
+    ledger.add(result("old", when="2026-01-01T00:00:00Z"))
+    ledger.add(result("new", when="2026-02-01T00:00:00Z"))
+    ledger.add(result("red", outcome=FAILED, when="2026-03-01T00:00:00Z"))
+    taken = [step("new"), step("old"), step("red")]
+    assert [one.name for one in choice.stalest(taken, ledger)] == ["red", "old", "new"]
+
+
+def test_a_step_begins_only_if_it_will_be_over_in_time(ledger):
+    in_time = choice.fits(ledger, 2)
+    assert in_time(step(budget_s=100), 20)
+    assert not in_time(step(budget_s=100), 21)
+    ledger.add(result(seconds=30))  # what it took counts for more than what it may take
+    assert in_time(step(budget_s=100), 90)
+    assert not in_time(step(budget_s=100), 91)
+
+
+@pytest.fixture
+def full(ledger, tree, monkeypatch):
+    for name in ("FORCE", "SHARD", "MINUTES"):
+        monkeypatch.delenv(name, raising=False)
+    run = runner.Run(ledger, Keys(tree), calm=True)
+    taken = [step("one"), step("two")]
+    ledger.add(replace(result("one"), key=run.keys.of(taken[0])))
+    return lambda: [one.name for one in command_line.narrowed(taken, run)]
+
+
+def test_a_full_run_goes_on_where_it_stopped(full, tree):
+    assert full() == ["two"]
+
+
+def test_force_repeats_what_is_green(full, monkeypatch):
+    monkeypatch.setenv("FORCE", "1")
+    assert full() == ["one", "two"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("SHARD", "3/2"), ("SHARD", "0/2"), ("SHARD", "x"), ("MINUTES", "soon")])
+def test_a_part_that_is_none_is_refused(full, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=f"{name}={value}"):
+        full()
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+def run_steps(ledger, tree, *taken, calm=True, **more):
+    run = runner.Run(ledger, Keys(tree), calm, **more)
+    run.go(taken)
+    return run
+
+
+def test_a_failure_hides_neither_the_next_step_nor_the_next_command(ledger, tree, logs, tmp_path):
+    mark = tmp_path / "mark"
+    red = step("red", program="raise SystemExit(3)")
+    red = replace(red, commands=(*red.commands, (sys.executable, "-c", f"open({str(mark)!r}, 'w')")))
+    run = run_steps(ledger, tree, red, step("green"), step("absent", cannot_run=lambda: "no such machine"))
+    assert run.outcomes == {"red": FAILED, "green": PASSED}
+    assert run.not_run == {"absent": "no such machine"}
+    assert mark.exists()
+    assert ledger.last("red").outcome == FAILED
+    assert ledger.green("green", Keys(tree).of(step("green")))
+    assert ledger.last("absent") is None
+
+
+@pytest.mark.parametrize(("calm", "outcome"), [(True, SLOW), (False, PASSED)])
+def test_a_step_that_overdraws_its_budget_by_half_fails_a_calm_run(ledger, tree, logs, calm, outcome):
+    sleeps = step(budget_s=0.2, program="import time; time.sleep(0.4)")
+    assert run_steps(ledger, tree, sleeps, calm=calm).outcomes == {"one": outcome}
+
+
+def test_half_as_much_again_is_within_the_budget():
+    assert not choice.overdrawn(step(budget_s=10), 15)
+    assert choice.overdrawn(step(budget_s=10), 15.1)
+
+
+def test_a_step_that_hangs_is_ended(ledger, tree, logs):
+    hangs = step(budget_s=0.2, program="import time; time.sleep(60)")
+    assert run_steps(ledger, tree, hangs).outcomes == {"one": FAILED}
+
+
+def test_what_there_is_no_time_for_is_named(ledger, tree, logs):
+    run = run_steps(ledger, tree, step("one"), step("two"), in_time=lambda one, _seconds: one.name == "two")
+    assert (run.left, run.outcomes) == (["one"], {"two": PASSED})
+
+
+def test_what_runs_beside_the_lab_gives_way_to_it(ledger, tree, logs, tmp_path):
+    program = f"import os; open('{tmp_path}/%s', 'w').write(str(os.nice(0)))"
+    taken = [step(lane, lane=lane, program=program % lane) for lane in (LAB, CODE, UNITS)]
+    run_steps(ledger, tree, *taken)
+    nice = {lane: int((tmp_path / lane).read_text()) for lane in (LAB, CODE, UNITS)}
+    assert nice[LAB] == os.nice(0)
+    assert nice[CODE] == nice[UNITS] > nice[LAB]
+
+
+def test_the_processor_time_of_a_step_is_noted(ledger, tree, logs):
+    run_steps(ledger, tree, step(program="import time\nwhile time.process_time() < 0.3: pass"))
+    assert 0.3 <= ledger.last("one").cpu_s < 5
+
+
+# --- the table that is printed ---------------------------------------------------------------------------------------
+
+
+def test_the_table_says_what_is_green_what_changed_since_and_what_never_ran(ledger, tree):
+    taken = [step("green"), step("stale"), step("never")]
+    ledger.add(replace(result("green"), key=Keys(tree).of(taken[0])))
+    ledger.add(result("stale", outcome=FAILED))
+    rows = command_line.table(taken, ledger, Keys(tree)).splitlines()
+    assert [" ".join(row.split()[:4]) for row in rows[1:]] == [
+        "green passed abc1234 5",
+        "stale failed, changed since",
+        "never never run 10",
+    ]
