@@ -120,7 +120,8 @@ def test_everything_twice(lab: Path) -> None:
     assert (first["changed"], first["link_bounced"]) == (True, True)
     assert first["interfaces"][PORT]["state"] == EVERYTHING_STATE
     assert first["interfaces"][PORT]["applied"] == EVERYTHING_NAMES
-    assert predicted == {**first, "invocation": predicted["invocation"]}
+    # ansible-core 2.21 leaves out how the module was called.
+    assert {**predicted, "invocation": None} == {**first, "invocation": None}
     second, failed = run(**EVERYTHING)
     assert (failed, second["changed"], second["interfaces"][PORT]["commands"]) == (False, False, [])
     assert second["interfaces"][PORT]["state"] == EVERYTHING_STATE
