@@ -16,9 +16,9 @@ d=$(mktemp -d); trap 'rm -rf "$d"' EXIT
 for n in 1 2 3 4 5 6; do ssh-keygen -q -t ed25519 -N '' -f "$d/k$n"; ssh-add -q "$d/k$n"; done
 ssh -v -F {config} -o IdentitiesOnly=no {peer} version
 """
-# Somebody from outside: an address that no node has, on a cable of its own. Six logins that fail, a wait for the ban, then
-# more until one is refused: a ban is listed before its first rule stands, and one that falls into a login leaves it
-# without an answer.
+# Somebody from outside: an address that no node has, on a cable of its own. Six logins that fail, a wait for the ban,
+# then more until one is refused: a ban is listed before its first rule stands, and one that falls into a login leaves
+# it without an answer.
 STRANGER = """
 set -eu
 trap 'ip link delete stranger0; ip netns delete stranger' EXIT
