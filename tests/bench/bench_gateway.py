@@ -3,16 +3,16 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Throughput through the door against the bare engine. Runs on the head, as root, with the standard library alone.
+"""Throughput through the gateway against the bare engine. Runs on the head, as root, with the standard library alone.
 
     ssh spark1 sudo python3 - < tests/bench/bench_gateway.py
 
 Both are asked in turns, so that what else the machine does meets both. A round is ``streams`` requests at once; its
 figure is all their tokens over the time until the last of them has ended. The ratio is the median of those of all pairs
 of neighbouring rounds, many and short: other programs that take the processor for a while spoil single pairs only. The
-middle half of the pairs says how far they are apart. The processor time of both, during the rounds through the door,
-does not depend on other programs. Where the engine computes on this processor too, ``paced_engine.py`` shows the door
-alone.
+middle half of the pairs says how far they are apart. The processor time of both, during the rounds through the gateway,
+does not depend on other programs. Where the engine computes on this processor too, ``paced_engine.py`` shows what the
+gateway costs alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import time
 import urllib.parse
 
 ENGINE = "/etc/sparkmatrix/engine.json"
-DOOR = "/etc/sparkmatrix/gateway.json"
+DESCRIPTION = "/etc/sparkmatrix/gateway.json"
 GATEWAY = "sparkmatrix-gateway.service"
 AUTHORITY = "/etc/sparkmatrix/gateway/tls/ca.crt"
 
@@ -94,20 +94,20 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=25, help="pairs of them")
     parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--endpoint", default="", help="of the door; its loopback port when not given")
+    parser.add_argument("--endpoint", default="", help="of the gateway; its loopback port when not given")
     parser.add_argument("--unit", default="sparkmatrix-engine.service", help="the engine's")
     wanted = parser.parse_args()
     with open(ENGINE, encoding="utf-8") as file:
         engine = json.load(file)
-    with open(DOOR, encoding="utf-8") as file:
-        door = json.load(file)
+    with open(DESCRIPTION, encoding="utf-8") as file:
+        gateway = json.load(file)
     ways = {
         "engine": (f"http://{engine['host']}:{engine['port']}", secret(engine["key_file"])),
-        "door": (wanted.endpoint or f"http://{door['host']}:{door['port']}", secret(door["key_file"])),
+        "gateway": (wanted.endpoint or f"http://{gateway['host']}:{gateway['port']}", secret(gateway["key_file"])),
     }
     for base, key in ways.values():
         a_round(base, key, engine["model"], max(wanted.streams), 8)  # warm
-    print("streams   engine, door tok/s  ratio (middle half)   first token ms   processor time per token, µs")
+    print("streams   engine, gateway tok/s  ratio (middle half)   first token ms   processor time per token, µs")
     for streams in wanted.streams:
         seen: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
         spent = dict.fromkeys((wanted.unit, GATEWAY), 0.0)
@@ -116,17 +116,17 @@ def main() -> None:
                 base, key = ways[way]
                 before = {unit: processor(unit) for unit in spent}
                 seen[way].append(a_round(base, key, engine["model"], streams, wanted.tokens))
-                if way == "door":
+                if way == "gateway":
                     spent = {unit: spent[unit] + processor(unit) - before[unit] for unit in spent}
         rate = {way: statistics.median(rate for rate, _first in rounds) for way, rounds in seen.items()}
         first = {way: 1000 * statistics.median(first for _rate, first in rounds) for way, rounds in seen.items()}
-        pairs = zip(seen["engine"], seen["door"], strict=True)
+        pairs = zip(seen["engine"], seen["gateway"], strict=True)
         low, middle, high = statistics.quantiles((through / bare for (bare, _), (through, _) in pairs), n=4)
         per_token = {unit: 1e6 * seconds / (streams * wanted.tokens * wanted.rounds) for unit, seconds in spent.items()}
         print(
-            f"{streams:>7} {rate['engine']:>10.1f}, {rate['door']:.1f}  {middle:.3f} ({low:.3f} to {high:.3f})"
-            f"   {first['engine']:.1f}, {first['door']:.1f}"
-            f"   engine {per_token[wanted.unit]:.0f}, door {per_token[GATEWAY]:.0f}",
+            f"{streams:>7} {rate['engine']:>10.1f}, {rate['gateway']:.1f}  {middle:.3f} ({low:.3f} to {high:.3f})"
+            f"   {first['engine']:.1f}, {first['gateway']:.1f}"
+            f"   engine {per_token[wanted.unit]:.0f}, gateway {per_token[GATEWAY]:.0f}",
             flush=True,
         )
 

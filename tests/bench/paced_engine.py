@@ -7,9 +7,9 @@
 
     python3 paced_engine.py PORT MODEL KEY_FILE MILLISECONDS
 
-For ``bench_gateway.py``: what a GPU computes does not wait for the processor on which the door runs. On a machine
-without one, an engine and the door take the processor from each other, and the ratio of their rates says little about
-the door.
+For ``bench_gateway.py``: what a GPU computes does not wait for the processor on which the gateway runs. On a machine
+without one, an engine and the gateway take the processor from each other, and the ratio of their rates says little
+about the gateway.
 """
 
 from __future__ import annotations

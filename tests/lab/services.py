@@ -7,7 +7,7 @@
 
 Usage: services.py [--pairs | --containers] [--only STEP[,STEP]] [--beside ID] [--keep]
 
-``--pairs``: four nodes instead, two services over Ray on two nodes each, behind firewall and door.
+``--pairs``: four nodes instead, two services over Ray on two nodes each, behind firewall and gateway.
 ``--containers``: one node with three services in containers, of three engines, which are stand-ins.
 
 All other engines are real. Each step looks at answers and at what it has left behind; one service is killed, upgraded
@@ -173,7 +173,7 @@ RIGHT: dict[str, Any] = {"name": "right", "served_model_name": "right", "nodes":
 # Four ranks on two busy cores take longer than what the lab allows for.
 BEHIND = ("-e", '{"access_firewall": true, "gateway_listen": ["enP7s7"], "engine_ready_timeout_s": 900}')
 RIGHT_UNIT = "sparkmatrix-engine-right"
-# One request of a client through the door: what model has answered, or the status.
+# One request of a client through the gateway: what model has answered, or the status.
 CLIENT = """
 import json, sys, urllib.error, urllib.request
 key = open('/etc/sparkmatrix/gateway/keys/default.key').read().strip()
@@ -243,13 +243,13 @@ class Meanwhile:
 
 
 def pairs(here: Cluster) -> dict[str, Any]:
-    """Two over Ray, each on nodes of its own; the door of the one head leads to both, and to nobody else."""
+    """Two over Ray, each on nodes of its own; the gateway of the one head leads to both, and to nobody else."""
     run = here.site("pairs", "site.yml", *options([LEFT, RIGHT]), *BEHIND)
     here.node("spark1", f"cat > /tmp/client.py <<'END'{CLIENT}END")
     for name in ("left", "right", "nobody"):
         said = here.node("spark1", f"sudo python3 /tmp/client.py {name}").strip()
         if said != {"nobody": "404"}.get(name, name):
-            raise LabError(f"asked for {name}, the door says {said}")
+            raise LabError(f"asked for {name}, the gateway says {said}")
     described = json.loads(here.node("spark3", "sudo cat /etc/sparkmatrix/engine-right.json"))
     here.node("spark1", f"cat > /tmp/access.py <<'END'{ACCESS}END")
     url = f"http://{described['host']}:{described['port']}/v1/models"
@@ -331,7 +331,7 @@ def pairs_stopped(here: Cluster) -> dict[str, Any]:
                 raise LabError(f"{host}: after stop.yml {units} are {left}")
         said = here.node("spark1", "sudo python3 /tmp/client.py right").strip()
         if said != "503":
-            raise LabError(f"asked for a service that is stopped, the door says {said}")
+            raise LabError(f"asked for a service that is stopped, the gateway says {said}")
         run = here.site("pairs-restart", "playbooks/restart.yml", *one)
         answers(here, "spark3", "right")
     return {"restart_s": round(run.seconds), "answers_of_the_other": other.answers}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The door as a client on another machine meets it."""
+"""The gateway as a client on another machine meets it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ETC = "/etc/sparkmatrix/gateway"
 PROMPT = [{"role": "user", "content": "hello"}]
 
 
-class Door:
-    """HTTP to the door of a node, with the role's own authority as the only one that is trusted."""
+class Gateway:
+    """HTTP to the gateway of a node, with the role's own authority as the only one that is trusted."""
 
     def __init__(self, host):
         self.host = host
@@ -61,23 +61,23 @@ class Door:
 
 
 @pytest.fixture(scope="module")
-def door(host):
-    return Door(host)
+def gateway(host):
+    return Gateway(host)
 
 
-def test_a_key_opens_it_and_the_engine_never_sees_it(door):
-    status, headers, document = door.ask(**{"X-Forwarded-For": "1.2.3.4"})
+def test_a_key_opens_it_and_the_engine_never_sees_it(gateway):
+    status, headers, document = gateway.ask(**{"X-Forwarded-For": "1.2.3.4"})
     assert status == 200
     assert headers["Server"] == "nginx"
     seen = json.dumps(document["data"])
-    assert door.keys["alice"] not in seen and "1.2.3.4" not in seen
+    assert gateway.keys["alice"] not in seen and "1.2.3.4" not in seen
     assert [(one["id"], one["seen"]["authorization"].split("-")[4]) for one in document["data"]] == [
         ("tiny", "chat"),
         ("tiny-lora", "chat"),
         ("embed", "embedding"),
         ("embed-lora", "embedding"),
     ]
-    assert door.ask("/v1/models?limit=1", key="bob")[0] == 200
+    assert gateway.ask("/v1/models?limit=1", key="bob")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,17 @@ def test_a_key_opens_it_and_the_engine_never_sees_it(door):
         "{alice}",
     ],
 )
-def test_other_keys_do_not(door, key):
-    sent = key and key.format(alice=door.keys["alice"], ALICE=door.keys["alice"].swapcase())
-    status, headers, document = door.ask(key=sent)
+def test_other_keys_do_not(gateway, key):
+    sent = key and key.format(alice=gateway.keys["alice"], ALICE=gateway.keys["alice"].swapcase())
+    status, headers, document = gateway.ask(key=sent)
     assert (status, document["error"]["code"]) == (401, "invalid_api_key")
     assert headers["WWW-Authenticate"] == "Bearer"
 
 
-def test_a_given_key_is_taken_literally(door):
-    assert door.keys["bob"] == "key-that-bob-gave-us-1+2.3"
-    assert door.ask(key="Bearer key-that-bob-gave-us-1+2x3")[0] == 401
-    assert door.ask(key="Bearer key-that-bob-gave-us-112.3")[0] == 401
+def test_a_given_key_is_taken_literally(gateway):
+    assert gateway.keys["bob"] == "key-that-bob-gave-us-1+2.3"
+    assert gateway.ask(key="Bearer key-that-bob-gave-us-1+2x3")[0] == 401
+    assert gateway.ask(key="Bearer key-that-bob-gave-us-112.3")[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -115,21 +115,21 @@ def test_a_given_key_is_taken_literally(door):
         "/.sparkmatrix/models/0",
     ],
 )  # fmt: skip
-def test_closed_paths(door, path):
+def test_closed_paths(gateway, path):
     for key in ("alice", None):
-        status, _headers, document = door.ask(path, key=key)
+        status, _headers, document = gateway.ask(path, key=key)
         assert (status, document["error"]["code"]) == (404, "unknown_path"), key
 
 
 @pytest.mark.parametrize("path", ["/metrics/../v1/models", "//v1/models", "/metrics/%2e%2e/v1/models"])
-def test_what_a_path_looks_like_does_not_reach_the_engine(door, path):
-    status, _headers, document = door.ask(path)
+def test_what_a_path_looks_like_does_not_reach_the_engine(gateway, path):
+    status, _headers, document = gateway.ask(path)
     assert "secret" not in document
     assert status in (200, 404)
 
 
-def test_errors_of_an_engine_pass(door):
-    status, _headers, document = door.ask("/v1/completions", {"model": "tiny", "prompt": "hello"})
+def test_errors_of_an_engine_pass(gateway):
+    status, _headers, document = gateway.ask("/v1/completions", {"model": "tiny", "prompt": "hello"})
     assert (status, document["error"]["message"]) == (404, "not here")
 
 
@@ -150,15 +150,15 @@ for _level in range(60):
         (json.dumps({**DEEP, "model": "embed", "text": '"}]\\'}).encode(), "embed"),
     ],
 )
-def test_the_model_decides(door, body, engine):
+def test_the_model_decides(gateway, body, engine):
     for path in ("/v1/chat/completions", "/v1/embeddings"):
-        status, _headers, document = door.ask(path, body)
+        status, _headers, document = gateway.ask(path, body)
         assert (status, document.get("engine"), document.get("bytes")) == (200, engine, len(body)), document
 
 
 @pytest.mark.parametrize("model", ["other", "Tiny", "tiny ", "", "tiny\u0000", 'x`"$uri<b>', "constructor"])
-def test_an_unknown_model(door, model):
-    status, _headers, document = door.ask("/v1/chat/completions", {"model": model, "messages": PROMPT})
+def test_an_unknown_model(gateway, model):
+    status, _headers, document = gateway.ask("/v1/chat/completions", {"model": model, "messages": PROMPT})
     assert (status, document["error"]["code"], document["error"]["param"]) == (404, "model_not_found", "model")
     assert f"`{model}`" in document["error"]["message"] and "tiny, embed" in document["error"]["message"]
 
@@ -177,20 +177,20 @@ def test_an_unknown_model(door, model):
         (b"--boundary", "invalid_json"),
     ],
 )
-def test_a_request_that_names_no_model(door, body, code):
-    status, _headers, document = door.ask("/v1/chat/completions", body)
+def test_a_request_that_names_no_model(gateway, body, code):
+    status, _headers, document = gateway.ask("/v1/chat/completions", body)
     assert (status, document["error"]["code"]) == (400, code)
     assert "Several models are served here" in document["error"]["message"]
 
 
-def test_a_wrong_key_is_told_before_anything_is_read(door):
-    status, _headers, document = door.ask("/v1/chat/completions", {"model": "other"}, key="Bearer wrong")
+def test_a_wrong_key_is_told_before_anything_is_read(gateway):
+    status, _headers, document = gateway.ask("/v1/chat/completions", {"model": "other"}, key="Bearer wrong")
     assert (status, document["error"]["code"]) == (401, "invalid_api_key")
 
 
 @pytest.mark.parametrize("model", ["tiny", "tiny-lora"])
-def test_a_stream_arrives_as_it_is_written(door, model):
-    lines = list(door.stream(10, model=model))
+def test_a_stream_arrives_as_it_is_written(gateway, model):
+    lines = list(gateway.stream(10, model=model))
     assert [line for _seconds, line in lines][-1] == "data: [DONE]"
     words = [seconds for seconds, line in lines if '"content"' in line]
     assert len(words) == 10
@@ -199,20 +199,20 @@ def test_a_stream_arrives_as_it_is_written(door, model):
     assert statistics.median(gaps) > 0.02, gaps  # the engine writes one every 0.1 s
 
 
-def test_a_prompt_of_10_mb_passes_and_a_larger_one_is_refused(door):
+def test_a_prompt_of_10_mb_passes_and_a_larger_one_is_refused(gateway):
     body = {"messages": [{"role": "user", "content": 'x"\n\u20ac ' * 1_200_000}], "model": "embed"}
     text = json.dumps(body, ensure_ascii=False).encode()
     assert len(text) > 10_000_000
-    status, _headers, document = door.ask("/v1/chat/completions", text)
+    status, _headers, document = gateway.ask("/v1/chat/completions", text)
     assert (status, document.get("engine"), document.get("bytes")) == (200, "embed", len(text)), document
-    status, _headers, document = door.ask("/v1/chat/completions", text + b" " * 3_000_000)
+    status, _headers, document = gateway.ask("/v1/chat/completions", text + b" " * 3_000_000)
     assert (status, document["error"]["code"]) == (413, "request_too_large")
     assert "12 MiB" in document["error"]["message"]
 
 
-def in_chunks(door, text, size):
-    connection = door.connect()
-    headers = {"Authorization": f"Bearer {door.keys['alice']}", "Content-Type": "application/json"}
+def in_chunks(gateway, text, size):
+    connection = gateway.connect()
+    headers = {"Authorization": f"Bearer {gateway.keys['alice']}", "Content-Type": "application/json"}
     parts = (text[at : at + size] for at in range(0, len(text), size))
     connection.request("POST", "/v1/chat/completions", parts, headers, encode_chunked=True)
     response = connection.getresponse()
@@ -221,17 +221,17 @@ def in_chunks(door, text, size):
     return response.status, document
 
 
-def test_a_request_in_chunks(door):
+def test_a_request_in_chunks(gateway):
     text = json.dumps({"messages": [{"role": "user", "content": "x" * 10_000_000}], "model": "embed"}).encode()
-    status, document = in_chunks(door, text, 100_000)
+    status, document = in_chunks(gateway, text, 100_000)
     assert (status, document.get("bytes")) == (200, len(text)), document
 
 
-def test_a_request_in_chunks_that_are_mostly_lengths(door):
+def test_a_request_in_chunks_that_are_mostly_lengths(gateway):
     body = b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"model": "tiny", "x": "') + b"1\r\nx\r\n" * 4_500_000
-    connection = door.connect()
+    connection = gateway.connect()
     connection.putrequest("POST", "/v1/chat/completions")
-    connection.putheader("Authorization", f"Bearer {door.keys['alice']}")
+    connection.putheader("Authorization", f"Bearer {gateway.keys['alice']}")
     connection.putheader("Transfer-Encoding", "chunked")
     connection.endheaders()
     connection.send(body + b'2\r\n"}\r\n0\r\n\r\n')
@@ -240,20 +240,20 @@ def test_a_request_in_chunks_that_are_mostly_lengths(door):
     connection.close()
 
 
-def test_who_tries_many_keys_has_to_wait(door):
-    seen = [door.ask(key="Bearer wrong-key-number-1")[0] for _ in range(50)]
+def test_who_tries_many_keys_has_to_wait(gateway):
+    seen = [gateway.ask(key="Bearer wrong-key-number-1")[0] for _ in range(50)]
     assert set(seen) == {401, 429}
-    assert door.ask()[0] == 200
+    assert gateway.ask()[0] == 200
 
 
-def test_one_key_cannot_take_all_of_the_engine(host, door):
+def test_one_key_cannot_take_all_of_the_engine(host, gateway):
     """70 answers that end when all have begun or are refused, so that they surely overlap."""
     enough = "/root/enough-of-bob"
     begun, ended, refused = [], [], []
 
     def run():
         try:
-            lines = door.stream(1, "bob", until=enough)
+            lines = gateway.stream(1, "bob", until=enough)
             begun.append(next(lines))
             ended.append([line for _seconds, line in lines][-1])
         except AssertionError as exc:
@@ -265,7 +265,7 @@ def test_one_key_cannot_take_all_of_the_engine(host, door):
     deadline = time.monotonic() + 60
     while len(begun) + len(refused) < len(threads) and time.monotonic() < deadline:
         time.sleep(0.1)
-    free = door.ask(key="alice")[0]
+    free = gateway.ask(key="alice")[0]
     host.check_output(f"touch {enough}")
     for thread in threads:
         thread.join()
@@ -276,26 +276,26 @@ def test_one_key_cannot_take_all_of_the_engine(host, door):
     assert ended == ["data: [DONE]"] * 64
 
 
-def test_it_listens_where_it_was_told_to(host, door):
+def test_it_listens_where_it_was_told_to(host, gateway):
     listening = {line.split()[3] for line in host.check_output("ss -Hltn").splitlines()}
-    assert {one for one in listening if one.endswith((":8443", ":8081"))} == {f"{door.address}:8443", "127.0.0.1:8081"}
+    assert {one for one in listening if one.endswith((":8443", ":8081"))} == {f"{gateway.address}:8443", "127.0.0.1:8081"}
 
 
-def test_the_nginx_of_somebody_else_is_left_alone(host, door):
+def test_the_nginx_of_somebody_else_is_left_alone(host, gateway):
     assert "Welcome to nginx" in host.check_output("curl -s http://127.0.0.1/")
     assert host.file("/etc/nginx/sites-enabled/default").is_symlink
 
 
-def test_secrets_are_in_no_log_and_no_command_line(host, door):
+def test_secrets_are_in_no_log_and_no_command_line(host, gateway):
     visible = host.check_output("ps axww -o args; systemctl cat 'sparkmatrix-*'; journalctl --no-pager -b")
     assert "alice GET /v1/models 200" in visible
-    for secret in (*door.keys.values(), "key-of-the-engine"):
+    for secret in (*gateway.keys.values(), "key-of-the-engine"):
         assert secret not in visible
     unreadable = host.check_output(f"find {ETC} /run/sparkmatrix-gateway -type f -perm /077 -path '*key*'")
     assert unreadable == ""
 
 
-def test_the_probe_of_the_cluster_comes_in_through_it(host, door):
+def test_the_probe_of_the_cluster_comes_in_through_it(host, gateway):
     told = host.check_output(
         "/usr/local/lib/sparkmatrix/sparkmatrix-node probe --json --config /etc/sparkmatrix/gateway.json"
     )

@@ -17,7 +17,7 @@ import pytest
 NODES = 2
 HEAD = "spark1"
 STRANGER = "spark2"
-# Module executions on one node in a run of site.yml that changes nothing, with firewall and door: each costs a second.
+# Module executions on one node in a run of site.yml that changes nothing, with firewall and gateway: each costs a second.
 MAX_EXECUTIONS = 40
 STATS = pathlib.Path(os.environ["MOLECULE_PROJECT_DIRECTORY"], ".lab/site.stats.json")
 
@@ -118,12 +118,12 @@ def test_a_run_that_changes_nothing_asks_little_of_a_node(host):
 @pytest.fixture
 def management(host):
     if name(host) != HEAD:
-        pytest.skip("the door is on the head")
+        pytest.skip("the gateway is on the head")
     return next(one for one in host.interface("enP7s7").addresses if "." in one)
 
 
-def test_a_client_of_another_machine_gets_an_answer_through_the_door(host, management):
-    """From this machine, with the key that the door made and its authority."""
+def test_a_client_of_another_machine_gets_an_answer_through_the_gateway(host, management):
+    """From this machine, with the key that the gateway made and its authority."""
     context = ssl.create_default_context(cadata=host.file("/etc/sparkmatrix/gateway/tls/ca.crt").content_string)
     key = host.file("/etc/sparkmatrix/gateway/keys/default.key").content_string.strip()
     answers = {}

@@ -288,7 +288,7 @@ def _check_numbers(numbers: Any, what: str, target: Target) -> None:
 
 
 def status_without_access(target: Target, timeout_s: float = 10.0) -> int:
-    """The HTTP status that a request with a wrong key gets; anything but 401 or 403 means that the door is open."""
+    """The HTTP status that a request with a wrong key gets; anything but 401 or 403 means that anybody may ask."""
     stranger = Target(target.host, target.port, target.model, WRONG_KEY)
     try:
         _Exchange(stranger, "/v1/models", None, _Limit(timeout_s, time.monotonic)).close()

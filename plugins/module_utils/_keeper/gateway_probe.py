@@ -2,12 +2,12 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The keeper's probe, the way that users go: through the door where one leads to this engine.
+"""The keeper's probe, the way that users go: through the gateway where one leads to this engine.
 
-A door that fails says nothing about the ranks. So what does not come through it is asked of the engine itself, and only
-that answer counts; the door is named. It is not started here: systemd does that for as long as it takes
-(``Restart=always``), and a door that systemd leaves stopped was stopped by somebody. What systemd does not see is a
-door that runs and is frozen: that one is killed here, and systemd starts it again.
+A gateway that fails says nothing about the ranks. So what does not come through it is asked of the engine itself, and
+only that answer counts; the gateway is named. It is not started here: systemd does that for as long as it takes
+(``Restart=always``), and a gateway that systemd leaves stopped was stopped by somebody. What systemd does not see is a
+gateway that runs and is frozen: that one is killed here, and systemd starts it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import DESCRIPTION, UNIT
 
-# So long no answer and no processor time at all: a door that is only busy, or waits for the processor, uses some.
+# So long no answer and no processor time at all: a gateway that is only busy, or waits for the processor, uses some.
 FROZEN_S = 30.0
 # More than these would not help; then it is only named.
 KILLS = 3
@@ -40,7 +40,7 @@ WITHIN_S = 3600.0
 
 @dataclass
 class Silence:
-    """A door that gives no answer: for how long, and how often it was killed for that."""
+    """A gateway that gives no answer: for how long, and how often it was killed for that."""
 
     since: float | None = None
     spent: str = ""
@@ -66,8 +66,8 @@ class Silence:
 
 
 @dataclass(frozen=True)
-class Door:
-    """``path``: its description, which is there while a door is. The callables are replaced by tests."""
+class Gateway:
+    """``path``: its description, which is there while a gateway is. The callables are replaced by tests."""
 
     model: str
     path: str = DESCRIPTION
@@ -81,7 +81,7 @@ class Door:
     silence: Silence = field(default_factory=Silence)
 
     def probe(self, engine: Callable[[], Target], question: Question) -> str:
-        """One answer. What is wrong with the door, or nothing; what is wrong with the engine is raised."""
+        """One answer. What is wrong with the gateway, or nothing; what is wrong with the engine is raised."""
         problem = ""
         try:
             target = self._target()
@@ -90,13 +90,13 @@ class Door:
                 return ""
         except SparkError as exc:
             if isinstance(exc, ProbeError) and exc.kind == "timeout":
-                raise  # The door has just answered for itself: it waits for the engine.
+                raise  # The gateway has just answered for itself: it waits for the engine.
             problem = str(exc)
         self.ask(engine(), question)
         return problem
 
     def _target(self) -> Target | None:
-        """None where no door leads to this engine."""
+        """None where no gateway leads to this engine."""
         if not Path(self.path).exists():
             return None
         config = engine_probe.read_config(self.path)
@@ -113,7 +113,7 @@ class Door:
         return Target(config["host"], config["port"], self.model, key, self.task)
 
     def _silent(self) -> SparkError:
-        """What is said of a door that gives no answer; a frozen one is killed."""
+        """What is said of a gateway that gives no answer; a frozen one is killed."""
         now, remedy = self.clock(), f"Restart it: systemctl restart {UNIT}"
         used = systemd.unit(self.runner, UNIT).cpu_ns
         if not self.silence.frozen(now, used):

@@ -48,7 +48,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
     resume,
     short_of_memory,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import DOOR, Store, seconds, stamp
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store, seconds, stamp
 
 HELP = "keep the engine of this cluster running"
 GAVE_UP = 3  # exit code; the unit does not start it again then
@@ -56,7 +56,7 @@ TICK_S = 2.0
 METRICS_S = 5.0
 METRICS_TIMEOUT_S = 4.0  # TensorRT-LLM waits 2 s for an iteration
 RETRY_S = 5.0  # until the next probe, after one that failed
-DOOR_S = 2 * RETRY_S  # how long the door may fail before it is said: it is reloaded now and then
+GATEWAY_S = 2 * RETRY_S  # how long the gateway may fail before it is said: it is reloaded now and then
 SUSPECT_S = 3.0  # a probe that takes longer is a reason to look at the fabric
 RAY_S = 60.0
 TOLD_S = 10.0  # between two words about how far a load is
@@ -80,7 +80,7 @@ class Reach(Protocol):
 class Prober:
     """Asks for one token, again and again, beside the loop: a hanging request must not hide a dead rank.
 
-    ``ask`` says what is wrong with the door and raises what is wrong with the engine.
+    ``ask`` says what is wrong with the gateway and raises what is wrong with the engine.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Prober:
         self.failing_since: float | None = None
         self.kind = ""
         self.problem = ""
-        self.door = ""
-        self.door_since = 0.0
+        self.gateway = ""
+        self.gateway_since = 0.0
         self.asking_since: float | None = None
         self.hasty = False  # while it loads
         self.paused = True
@@ -107,7 +107,7 @@ class Prober:
         while True:
             if not self.paused:
                 self.once()
-            calm = self.failing_since is None and not self.door
+            calm = self.failing_since is None and not self.gateway
             wait = TICK_S if self.hasty or self.paused else self.interval_s if calm else RETRY_S
             self.wake.wait(wait)
             self.wake.clear()
@@ -116,15 +116,15 @@ class Prober:
         began = self.clock()
         self.asking_since = began
         try:
-            door = self.ask() or ""
+            gateway = self.ask() or ""
         except SparkError as exc:
             self.kind = str(getattr(exc, "kind", "status"))
             self.problem = str(exc)
             self.failing_since = began if self.failing_since is None else self.failing_since
         else:
             self.ok_at, self.failing_since, self.kind, self.problem = self.clock(), None, "", ""
-            self.door_since = self.door_since if self.door else began
-            self.door = door
+            self.gateway_since = self.gateway_since if self.gateway else began
+            self.gateway = gateway
         self.asking_since = None
 
     def reset(self, *, paused: bool, hasty: bool = False) -> None:
@@ -133,9 +133,9 @@ class Prober:
         self.kind = self.problem = ""
 
     @property
-    def closed_door(self) -> str:
-        """What has been wrong with the door for longer than a reload of it takes."""
-        return self.door if self.clock() - self.door_since >= DOOR_S else ""
+    def gateway_problem(self) -> str:
+        """What has been wrong with the gateway for longer than a reload of it takes."""
+        return self.gateway if self.clock() - self.gateway_since >= GATEWAY_S else ""
 
     @property
     def silent_since(self) -> float | None:
@@ -450,8 +450,8 @@ class Keeper:
             silent = parts.prober.silent_since
             slow = silent is not None and parts.clock() - silent > self.settings.probe_timeout_s
             detail = f"it serves{took}"
-            if parts.prober.closed_door:
-                detail = f"it serves, but nobody comes in through the door: {parts.prober.closed_door}"
+            if parts.prober.gateway_problem:
+                detail = f"it serves, but not through the gateway: {parts.prober.gateway_problem}"
             if slow:
                 detail = "busy: no answer to the probe"
                 if not self.progress:
@@ -533,13 +533,13 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
         other.begin()
     question = probe.Question(max_tokens=1, timeout_s=settings.probe_timeout_s)
     store = Store(instance=_instance(config))
-    door = gateway_probe.Door(
+    gateway = gateway_probe.Gateway(
         str(config["model"]),
         task=probe.task_of(config),
         runner=runner,
-        note=lambda reason: _door_killed(store, reason),
+        note=lambda reason: _gateway_killed(store, reason),
     )
-    prober = Prober(lambda: door.probe(lambda: probe.target_of(config), question), settings.probe_interval_s)
+    prober = Prober(lambda: gateway.probe(lambda: probe.target_of(config), question), settings.probe_interval_s)
     prober.begin()
     nodes: list[Reach] = [keeper_peers.Here(str(members[0]["host"]), node), *others]
     return Keeper(
@@ -563,9 +563,9 @@ def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
     )
 
 
-def _door_killed(store: Store, reason: str) -> None:
-    engine_rank.say(f"door: {reason}")
-    store.add({"time": stamp(time.time()), "event": DOOR, "host": "", "reason": reason}, engine_rank.say)
+def _gateway_killed(store: Store, reason: str) -> None:
+    engine_rank.say(f"gateway: {reason}")
+    store.add({"time": stamp(time.time()), "event": GATEWAY, "host": "", "reason": reason}, engine_rank.say)
 
 
 def _instance(config: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ KEPT = 50  # entries
 
 Say = Callable[[str], object]
 
-DOOR = "door"  # an entry about the door, not the engine
+GATEWAY = "gateway"  # an entry about the gateway, not the engine
 
 
 def stamp(wall: float) -> str:
@@ -74,7 +74,7 @@ class Store:
         """The last failure of the engine is over: it served again after ``seconds``."""
         with self.lock:
             entries = self._entries()
-            own = [entry for entry in entries if entry.get("event") != DOOR]
+            own = [entry for entry in entries if entry.get("event") != GATEWAY]
             if own:
                 own[-1]["back_after_s"] = round(seconds, 1)
                 self._put(HISTORY, entries, lambda _text: None)

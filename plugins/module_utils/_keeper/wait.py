@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
     refused,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import SERVING, elapsed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import DOOR, Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store
 
 _REMEDY = f"sudo {paths.NODE_PROGRAM} status, on the head"
 # The keeper's own limit comes first, so that its reason is what is read.
@@ -116,6 +116,6 @@ def _number(value: Any) -> float:
 
 def _why(store: Store, state: Mapping[str, Any]) -> str:
     """The reason of the last failure; the keeper has read it from the journal."""
-    entries = [entry for entry in store.history() if entry.get("event") != DOOR]
+    entries = [entry for entry in store.history() if entry.get("event") != GATEWAY]
     reason = str(entries[-1].get("reason", "")) if entries else str(state.get("detail") or "")
     return f"{reason}\nIt goes on trying until it gives up. {_REMEDY}" if state.get("end") != "gave_up" else reason

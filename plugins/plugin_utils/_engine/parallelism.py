@@ -104,7 +104,7 @@ def _computed(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> 
     expert, obstacle = _experts(model, nodes, asked.expert, engine)
     pipeline_problems = list(_limits(model, Parallel(1, nodes, ""), engine))
     if asked.throughput and asked.whole_on_one and not list(_limits(model, Parallel(1, 1, "", nodes), engine)):
-        reason = f"{nodes} replicas behind one door, because the model fits one node and throughput is what counts."
+        reason = f"{nodes} replicas behind one endpoint, because the model fits one node and throughput is what counts."
         return Parallel(1, 1, reason, nodes), []
     if asked.throughput and not pipeline_problems and model.layers >= 4 * nodes:
         reason = f"Pipeline parallel over {nodes} nodes, for many requests at once: less is exchanged than by tensors."
@@ -198,7 +198,7 @@ def _limits(model: Architecture, made: Parallel, engine: Splits) -> list[Problem
         problems.append(
             (
                 f"{engine.name} has no replicas over several nodes in one service",
-                "Serve each node on its own behind one door, or use vllm",
+                "Serve each node on its own behind one gateway, or use vllm",
             )
         )
     return problems

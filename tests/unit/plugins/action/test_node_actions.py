@@ -252,7 +252,7 @@ def test_os_update_refuses_or_plans():
     assert refused["failed"] and "a: broken" in refused["msg"]
 
 
-def test_a_door_that_a_playbook_only_follows():
+def test_a_gateway_that_a_playbook_only_follows():
     node = {"uid": 0, "systemd": True, "managed": [], "listening": [{"port": 443, "address": "::"}]}
     head = {"spark_rank": 0, "gateway_listen": ["10.0.0.1"], "gateway_port": 443, "__preflight_node": {"node": node}}
     asked = {"phase": "hosts", "layers": ["gateway"], "require_gb10": False, "severity": {"commands": "skip"}}

@@ -57,7 +57,7 @@ def test_probe_without_a_key():
     assert result["ready"]
 
 
-def test_an_open_door_is_a_failure(key_file):
+def test_an_api_without_a_key_is_a_failure(key_file):
     with fake_engine("open") as engine:
         result, failed = probe(engine, key_file, check_access=True)
     assert failed

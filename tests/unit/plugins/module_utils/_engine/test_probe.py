@@ -150,7 +150,7 @@ def test_a_wrong_key_is_refused():
         assert engine_probe.status_without_access(target(engine)) == 401
 
 
-def test_an_open_door_is_seen():
+def test_an_api_without_a_key_is_seen():
     with fake_engine("open") as engine:
         assert engine_probe.status_without_access(target(engine)) == 200
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The keeper's probe through the door: what the engine is blamed for, and what the door."""
+"""The keeper's probe through the gateway: what is blamed on the engine, and what on the gateway."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
     Question,
     Target,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.gateway_probe import Door
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.gateway_probe import Gateway
 
 ENGINE = Target("127.0.0.1", 8000, "tiny", "engine")
 
 
 class House:
-    """A door at 8081 and its engine at 8000; each is what its ``fate`` says."""
+    """A gateway at 8081 and its engine at 8000; each is what its ``fate`` says."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -54,8 +54,8 @@ class House:
         def systemctl(_argv: object) -> Completed:
             return Completed(0, f"LoadState=loaded\nActiveState={self.active}\nSubState=sub\n")
 
-        door = Door("tiny", str(self.place / "gateway.json"), systemctl, self.ask, lambda: self.awake)
-        return door.probe(lambda: ENGINE, Question(max_tokens=1))
+        gateway = Gateway("tiny", str(self.place / "gateway.json"), systemctl, self.ask, lambda: self.awake)
+        return gateway.probe(lambda: ENGINE, Question(max_tokens=1))
 
 
 @pytest.fixture
@@ -81,17 +81,17 @@ def test_it_is_asked_for_what_the_engine_gives(tmp_path: Path) -> None:
     def systemctl(_argv: object) -> Completed:
         return Completed(0, "LoadState=loaded\nActiveState=active\nSubState=running\n")
 
-    door = Door("tiny", str(tmp_path / "gateway.json"), systemctl, ask, lambda: "abc", task="embed")
-    door.probe(lambda: ENGINE, Question(max_tokens=1))
+    gateway = Gateway("tiny", str(tmp_path / "gateway.json"), systemctl, ask, lambda: "abc", task="embed")
+    gateway.probe(lambda: ENGINE, Question(max_tokens=1))
     assert tasks == ["embed"]
 
 
-def test_without_a_door_the_engine_is_asked(house: House) -> None:
+def test_without_a_gateway_the_engine_is_asked(house: House) -> None:
     (house.place / "gateway.json").unlink()
     assert house.probe() == "" and house.asked == [8000]
 
 
-def test_a_door_to_other_engines_is_not_the_way(house: House) -> None:
+def test_a_gateway_to_other_engines_is_not_the_way(house: House) -> None:
     house.describe(models=["embed"], model="embed")
     assert house.probe() == "" and house.asked == [8000]
 
@@ -104,14 +104,14 @@ def test_a_door_to_other_engines_is_not_the_way(house: House) -> None:
         ({"awake": ""}, "it does not answer. Restart it: systemctl restart sparkmatrix-gateway.service"),
     ],
 )
-def test_a_door_that_is_shut(house: House, wrong: dict[str, str], says: str) -> None:
+def test_a_gateway_that_is_stopped(house: House, wrong: dict[str, str], says: str) -> None:
     for name, value in wrong.items():
         setattr(house, name, value)
     assert says in house.probe() and house.asked == [8000]
 
 
 @pytest.mark.parametrize("kind", ["refused", "status", "garbage", "empty"])
-def test_what_comes_wrong_through_the_door_is_asked_of_the_engine(house: House, kind: str) -> None:
+def test_what_comes_wrong_through_the_gateway_is_asked_of_the_engine(house: House, kind: str) -> None:
     house.fates[8081] = error(kind, 502)
     assert f"this is {kind}" in house.probe() and house.asked == [8081, 8000]
 
@@ -130,13 +130,13 @@ def test_a_busy_engine_is_not_asked_twice(house: House) -> None:
     assert house.asked == [8081]
 
 
-def test_a_shut_door_does_not_hide_a_dead_engine(house: House) -> None:
+def test_a_stopped_gateway_does_not_hide_a_dead_engine(house: House) -> None:
     house.active, house.fates[8000] = "failed", error("refused")
     with pytest.raises(ProbeError, match="this is refused"):
         house.probe()
 
 
-def test_a_damaged_description_is_the_doors_fault(house: House) -> None:
+def test_a_damaged_description_is_the_gateways_fault(house: House) -> None:
     (house.place / "gateway.json").write_text("{")
     assert "damaged" in house.probe() and house.asked == [8000]
     house.describe()
@@ -151,15 +151,15 @@ def test_a_missing_key_of_the_engine_is_raised(house: House) -> None:
         raise SparkError("the key file does not exist", "x")
 
     with pytest.raises(SparkError, match="does not exist"):
-        Door("tiny", str(house.place / "none"), ask=house.ask).probe(none, Question())
+        Gateway("tiny", str(house.place / "none"), ask=house.ask).probe(none, Question())
 
 
 class Frozen:
-    """A door that gives no answer; ``spent`` is its processor time after each question."""
+    """A gateway that gives no answer; ``spent`` is its processor time after each question."""
 
     def __init__(self, house: House) -> None:
         self.now, self.spent, self.notes, self.kills = 0.0, "100", [], 0
-        self.door = Door(
+        self.gateway = Gateway(
             "tiny", str(house.place / "gateway.json"), self.systemctl, house.ask, lambda: house.awake,
             note=self.notes.append, clock=lambda: self.now,
         )  # fmt: skip
@@ -176,10 +176,10 @@ class Frozen:
 
     def after(self, seconds: float, spent: str = "100") -> str:
         self.now, self.spent = self.now + seconds, spent
-        return self.door.probe(lambda: ENGINE, Question(max_tokens=1))
+        return self.gateway.probe(lambda: ENGINE, Question(max_tokens=1))
 
 
-def test_a_frozen_door_is_killed_and_the_reason_is_told(house: House) -> None:
+def test_a_frozen_gateway_is_killed_and_the_reason_is_told(house: House) -> None:
     frozen = Frozen(house)
     assert "it does not answer" in frozen.after(0) and "it does not answer" in frozen.after(20)
     assert "killed, systemd starts it again" in frozen.after(10)
@@ -191,14 +191,14 @@ def test_a_frozen_door_is_killed_and_the_reason_is_told(house: House) -> None:
     assert frozen.after(5) == ""
 
 
-def test_a_door_that_cannot_be_killed(house: House) -> None:
+def test_a_gateway_that_cannot_be_killed(house: House) -> None:
     frozen = Frozen(house)
     frozen.answer = Completed(1, "", "Access denied")
     frozen.after(0)
     assert "it could not be killed: Access denied" in frozen.after(30) and frozen.notes == []
 
 
-def test_a_busy_door_is_not_a_frozen_one(house: House) -> None:
+def test_a_busy_gateway_is_not_a_frozen_one(house: House) -> None:
     frozen = Frozen(house)
     for number in range(100):
         assert "it does not answer" in frozen.after(20, str(number))
@@ -218,7 +218,7 @@ def test_an_answer_in_between_begins_anew(house: House) -> None:
     assert "it does not answer" in frozen.after(29) and not frozen.kills
 
 
-def test_a_door_that_freezes_again_and_again_is_only_named(house: House) -> None:
+def test_a_gateway_that_freezes_again_and_again_is_only_named(house: House) -> None:
     frozen = Frozen(house)
     for _ in range(4):
         frozen.after(1)

@@ -73,7 +73,7 @@ class Cluster:
         self.now, self.did, self.said, self.plan = 0.0, [], [], {}
         self.head = Node(self, "spark1", [RAY, ENGINE] if ray else [ENGINE])
         self.worker = Node(self, "spark2", [RAY] if ray else [ENGINE])
-        self.door = ""
+        self.gateway = ""
         self.pings, self.answers, self.counters = True, True, "vllm:generation_tokens_total 1"
         self.ray_problem = ""
         self.store = Store(str(tmp_path))
@@ -103,7 +103,7 @@ class Cluster:
             raise ProbeError("refused", "nothing listens there", "x")
         if not self.answers:
             raise ProbeError("timeout", "no complete answer", "x")
-        return self.door
+        return self.gateway
 
     def sleep(self, seconds):
         end = self.now + seconds
@@ -444,30 +444,30 @@ def test_sigterm_leaves_the_ranks_alone(cluster):
     assert cluster.store.read()["end"] == "shutdown"
 
 
-# -- the door
+# -- the gateway
 
 
-def test_a_door_that_fails_restarts_nothing(cluster):
+def test_a_gateway_that_fails_restarts_nothing(cluster):
     cluster.counters = ""
-    cluster.plan[20.0] = set_to(cluster, "door", "sparkmatrix-gateway.service: it is failed")
+    cluster.plan[20.0] = set_to(cluster, "gateway", "sparkmatrix-gateway.service: it is failed")
     cluster.keep(until=900)
     assert cluster.did == ["ray spark1", "start spark2", "start spark1"] and cluster.events == []
     assert cluster.store.read()["detail"] == (
-        "it serves, but nobody comes in through the door: sparkmatrix-gateway.service: it is failed"
+        "it serves, but not through the gateway: sparkmatrix-gateway.service: it is failed"
     )
-    cluster.door = ""
+    cluster.gateway = ""
     cluster.keep(until=30)
     assert cluster.store.read()["detail"] == "it serves"
 
 
-def test_a_door_that_is_reloaded_is_not_worth_a_word(cluster):
-    cluster.plan[20.0] = set_to(cluster, "door", "it restarts")
-    cluster.plan[26.0] = set_to(cluster, "door", "")
+def test_a_gateway_that_is_reloaded_is_not_worth_a_word(cluster):
+    cluster.plan[20.0] = set_to(cluster, "gateway", "it restarts")
+    cluster.plan[26.0] = set_to(cluster, "gateway", "")
     details = set()
     for second in range(40):
         cluster.plan[second + 0.5] = lambda: details.add(cluster.store.read().get("detail"))
     cluster.keep()
-    assert details and not any("door" in str(detail) for detail in details)
+    assert details and not any("gateway" in str(detail) for detail in details)
 
 
 # -- prober, store, peers
@@ -826,7 +826,7 @@ def test_waiting_ends_with_a_token_of_the_engine_that_the_keeper_is_content_with
 def test_waiting_ends_with_a_failure_and_its_reason(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
     waiting.store.add({"event": "start", "reason": "no such model"}, print)
-    waiting.store.add({"event": "door", "reason": "it is frozen"}, print)
+    waiting.store.add({"event": "gateway", "reason": "it is frozen"}, print)
     waiting.states = [{"phase": "backoff", "failures": 1}]
     with pytest.raises(SparkError, match="no such model"):
         waiting.wait()
@@ -886,11 +886,11 @@ def test_a_wait_in_parts_is_one_wait(tmp_path, monkeypatch):
         waiting.wait(part_s=20.0, before=part)
 
 
-def test_a_door_that_was_killed_is_in_the_history(tmp_path):
+def test_a_gateway_that_was_killed_is_in_the_history(tmp_path):
     store = Store(str(tmp_path))
     store.add({"event": "rank lost", "reason": "x"}, print)
-    keeper_loop._door_killed(store, "it is frozen")
+    keeper_loop._gateway_killed(store, "it is frozen")
     store.recovered(7.0)
-    lost, door = Store(str(tmp_path)).history()
+    lost, gateway = Store(str(tmp_path)).history()
     assert lost["back_after_s"] == 7.0
-    assert (door["event"], door["reason"], "back_after_s" in door) == ("door", "it is frozen", False)
+    assert (gateway["event"], gateway["reason"], "back_after_s" in gateway) == ("gateway", "it is frozen", False)

@@ -168,7 +168,7 @@ HYBRID = Architecture(
             Asked(throughput=True, whole_on_one=True),
             "vllm",
             (1, 1, 4, False),
-            "4 replicas behind one door",
+            "4 replicas behind one endpoint",
         ),
         (LLAMA_70B, 4, Asked(throughput=True, whole_on_one=True), "sglang", (1, 4, 1, False), "Pipeline parallel"),
         (LLAMA_70B, 4, Asked(data=2), "vllm", (2, 1, 2, False), "2 replicas: as asked for"),

@@ -338,7 +338,7 @@ def test_ports_follow_the_variables():
     assert not list(machine_checks.check_ports(context({"engine"}, {"a": {}}, nodes=read)))
 
 
-def test_ports_of_the_door_count_where_there_is_one():
+def test_ports_of_the_gateway_count_where_there_is_one():
     read = nodes()
     read["spark1"]["listening"] = [
         {"port": 8443, "address": "127.0.0.1"},
@@ -375,7 +375,7 @@ OPEN = {"gateway_listen": ["10.0.0.1"], "gateway_port": 443}
         ({**OPEN, "gateway_listen": ["eth9"]}, 443, "127.0.0.1", "gateway_port"),
     ],
 )
-def test_a_port_of_the_door_is_taken_at_an_address(settings, port, address, taken):
+def test_a_port_of_the_gateway_is_taken_at_an_address(settings, port, address, taken):
     read = nodes()
     read["spark1"]["listening"] = [{"port": port, "address": address, "process": "caddy", "unit": None}]
     told = [str(one) for one in machine_checks.check_ports(context({"gateway"}, inventory(2, **settings), nodes=read))]
@@ -393,7 +393,7 @@ def test_a_port_of_the_door_is_taken_at_an_address(settings, port, address, take
         (("gateway",), ["gateway"], {**OPEN, "gateway_state": "absent"}, []),
     ],
 )
-def test_the_ports_of_a_door_that_is_only_followed(followed, managed, settings, found):
+def test_the_ports_of_a_gateway_that_is_only_followed(followed, managed, settings, found):
     read = nodes()
     read["spark1"].update(managed=managed, listening=[{"port": 443, "address": "::"}])
     hosts = inventory(2, **settings)
@@ -440,13 +440,13 @@ def test_ports_of_services_count_where_they_listen():
         ({"engine_services": [{"name": "a"}, {"name": "b", "port": 8081}]}, "gateway_local_port is 8081, the engine's"),
     ],
 )
-def test_settings_of_the_door(settings, says):
+def test_settings_of_the_gateway(settings, says):
     hosts = inventory(2, gateway_listen=["lo"], **settings)
     assert says in " ".join(str(finding) for finding in inventory_checks.check_gateway(context({"gateway"}, hosts)))
     assert not list(inventory_checks.check_gateway(context({"gateway"}, {"a": {}})))
 
 
-def test_a_service_of_another_node_is_not_in_the_way_of_the_door():
+def test_a_service_of_another_node_is_not_in_the_way_of_the_gateway():
     services = [{"name": "a"}, {"name": "b", "port": 8081, "nodes": ["spark2"]}]
     hosts = inventory(2, gateway_listen=["lo"], engine_services=services)
     assert not list(inventory_checks.check_gateway(context({"gateway"}, hosts)))
