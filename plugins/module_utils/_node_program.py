@@ -23,7 +23,6 @@ COMMANDS: Mapping[str, str] = {
     "access-restore": "_access.rollback",
     "drop-caches": "_os.drop_caches",
     "evict": "_os.evict",
-    "fabric-forward": "_fabric.forward",
     "fabric-restore": "_fabric.rollback",
     "fabric-status": "_fabric.status",
     "keep": "_keeper.loop",

@@ -38,8 +38,8 @@ TOPOLOGIES = (
     ("switch", 4, "switch", 2),
     ("switch", 8, "switch", 2),
     ("switch_two", 4, "switch", 2),
-    ("mixed", 3, "mixed", 2),
-    ("mixed", 4, "mixed", 2),
+    ("mixed", 3, "auto", 2),
+    ("mixed", 4, "auto", 2),
 )
 Topology = tuple[str, int, str, int]
 
@@ -105,11 +105,9 @@ Expected = Callable[[Topology, bool], str]  # PLANNED, or a regular expression f
 
 def _none(item: Topology, declare: bool) -> str:
     topology, nodes, _named, _rails = item
-    if declare:
-        return PLANNED
-    if topology == "ring" and nodes > 3:
-        return r"ring of 4"
-    return r"mixed" if topology == "mixed" else PLANNED
+    if topology == "mixed":
+        return r"neither a ring nor one switch"
+    return r"ring of 4" if topology == "ring" and nodes > 3 and not declare else PLANNED
 
 
 def _dark(_item: Topology, _declare: bool) -> str:

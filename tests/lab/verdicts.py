@@ -50,12 +50,10 @@ TOPOLOGIES = (
     ("switch", 4),
     ("switch", 8),
     ("switch_two", 4),
-    ("mixed", 3),
-    ("mixed", 4),
 )
 # Before the fabric layer and after it, which repairs some of what a later layer refuses.
 RUNS = (frozenset({"fabric"}), frozenset({"plan", "ray", "engine", "verify"}))
-FACT_TOPOLOGY = {"ring": "ring", "mixed": "mixed", "single": "single"}
+FACT_TOPOLOGY = {"ring": "ring", "single": "single"}
 NETPLAN = nodefaults.NETPLAN
 GIDS = 8  # length of the tables; 256 on hardware, where everything above these is empty
 SKIPPED = ("counters", "hw_counters")  # nobody reads them here
@@ -403,7 +401,7 @@ def _skew(_topology: str, machines: Cluster) -> set[Verdict]:
 
 
 def _ring(topology: str, machines: Cluster) -> set[Verdict]:
-    return {("nccl_ring", name, "") for name in machines} if topology in ("ring", "mixed") else set()
+    return {("nccl_ring", name, "") for name in machines} if topology == "ring" else set()
 
 
 def _aer(_topology: str, _machines: Cluster) -> set[Verdict]:

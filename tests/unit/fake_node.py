@@ -49,11 +49,10 @@ class FakeNode:
         self.kill_at: int | None = None  # number of the changing command that is the last
         self.changing = 0
         self.timers: dict[str, list[str]] = {}  # armed by systemd-run: unit and what it runs
-        self.rules: list[str] = []  # of the FORWARD chain
-        self.routes: set[tuple[str, str, str]] = set()
+        self.default_route = "enP7s7"
         self.masters: dict[str, str] = {}
         for name in ("all", *self.nics):
-            for key in ("arp_ignore", "arp_announce", "rp_filter", "forwarding"):
+            for key in ("arp_ignore", "arp_announce"):
                 self.write(f"/proc/sys/net/ipv4/conf/{name}/{key}", "0\n")
             self.write(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "0\n")
         self.write("/usr/local/lib/sparkmatrix/sparkmatrix-node", "the tool\n")
@@ -93,8 +92,6 @@ class FakeNode:
                 return Completed(1, "", complaint)
         if argv[0] == "ip" and argv[1] == "-j":
             return Completed(0, self._show_routes() if "route" in argv else self._show())
-        if argv[0] == "iptables" and "-S" in argv:
-            return Completed(0, "".join(f"{line}\n" for line in ["-P FORWARD DROP", *self.rules]))
         self.log.append(command)
         name = "_" + argv[0].replace("-", "_")
         if "is-active" not in argv and "is-enabled" not in argv and "show" not in argv and "--root-dir" not in argv:
@@ -132,13 +129,11 @@ class FakeNode:
         return json.dumps(shown)
 
     def _show_routes(self) -> str:
-        shown = [{"dst": to.removesuffix("/32"), "gateway": via, "dev": name} for to, via, name in sorted(self.routes)]
-        return json.dumps([*shown, {"dst": "10.0.0.0/24", "dev": "enP7s7"}])
+        return json.dumps([{"dst": "default", "gateway": "10.0.0.254", "dev": self.default_route}])
 
     def reboot(self) -> None:
         """What the kernel knew is gone; netplan has read its files before any unit runs."""
-        self.timers, self.rules, self.pending, self.networkd = {}, [], [], False
-        self.routes = {route for route in self.routes if route[0] == "default"}
+        self.timers, self.pending, self.networkd = {}, [], False
         for nic in self.nics.values():
             nic.mtu, nic.up = 1500, True
             nic.addresses = [address for address in nic.addresses if address.startswith("10.0.0.")]
@@ -173,8 +168,6 @@ class FakeNode:
         nic.up = True
         nic.mtu = wanted["mtu"] or nic.mtu
         nic.addresses = list(dict.fromkeys(wanted["addresses"])) if nic.carrier else []
-        self.routes = {route for route in self.routes if route[2] != name}
-        self.routes |= {(route["to"], route["via"], name) for route in wanted["routes"] if nic.carrier}
 
     def _configure(self, name: str) -> None:
         wanted = self._file(name)
@@ -206,7 +199,6 @@ class FakeNode:
             path.unlink()
         for key, values in merged.items():
             wanted = {"match": key, "mtu": values.get("mtu"), "addresses": values["addresses"]}
-            wanted["routes"] = values.get("routes", [])
             if values["renderer"] == "networkd":
                 (out / f"10-netplan-{key}.network").write_text(json.dumps(wanted))
             else:
@@ -260,8 +252,6 @@ class FakeNode:
             nic.addresses.remove(argv[3])
         elif argv[1:3] == ["link", "set"] and argv[4] == "mtu":
             self.nics[argv[3]].mtu = int(argv[5])
-        elif argv[1:3] == ["route", "del"]:
-            self.routes.discard((argv[3], argv[5], argv[7]))
         elif argv[1:3] == ["link", "set"]:
             self.nics[argv[3]].up = argv[4] == "up"
         else:
@@ -271,12 +261,4 @@ class FakeNode:
     def _systemd_run(self, argv: list[str]) -> Completed:
         unit = next(option.partition("=")[2] for option in argv if option.startswith("--unit="))
         self.timers[unit] = argv[argv.index("/usr/local/lib/sparkmatrix/sparkmatrix-node") :]
-        return Completed(0)
-
-    def _iptables(self, argv: list[str]) -> Completed:
-        rule = "-A FORWARD " + " ".join(argv[5:]).replace("sparkmatrix:fabric", '"sparkmatrix:fabric"')
-        if argv[3] == "-I":
-            self.rules.insert(0, rule)
-        else:
-            self.rules.remove(rule)
         return Completed(0)

@@ -30,9 +30,9 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import POLL_S, Machine, alone
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import forward, rollback, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan as fabric_netplan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer as fabric_renderer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
     FACT_PATH,
     FabricFact,
@@ -116,30 +116,19 @@ def reached(now: Effective, rail: Rail) -> bool:
     return (now.up, now.mtu, now.addresses) == (wanted.up, wanted.mtu, wanted.addresses)
 
 
-def routes_in_force(machine: Machine) -> set[tuple[str, str, str]]:
-    """``(destination, via, netdev)`` of the main table; a single address gets its /32."""
-    done = machine.command("ip", "-j", "-4", "route", "show", step="reading the routes")
+def default_routes(machine: Machine) -> set[str]:
+    """The interfaces that carry a default route."""
+    done = machine.command("ip", "-j", "-4", "route", "show", "default", step="reading the routes")
     try:
-        entries = [entry for entry in json.loads(done.out or "[]") if entry.get("gateway")]
-        return {(_network(entry["dst"]), entry["gateway"], entry["dev"]) for entry in entries}
+        ways = [way for entry in json.loads(done.out or "[]") for way in entry.get("nexthops", [entry])]
+        return {str(way["dev"]) for way in ways if "dev" in way}
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise SparkError(f"the output of 'ip -j route show' cannot be read ({exc})", "", "Update iproute2") from exc
 
 
-def _network(destination: str) -> str:
-    return destination if "/" in destination or destination == "default" else f"{destination}/32"
-
-
-def sysctls_asked(fact: FabricFact | None, ipv6: bool) -> dict[str, int]:
+def sysctls_asked(ipv6: bool) -> dict[str, int]:
     """Per fabric interface, see :mod:`_fabric.interfaces`."""
-    asked = dict(ARP)
-    if not ipv6:
-        asked["disable_ipv6"] = 1
-    if fact is not None and fact.forwarding:
-        asked["forwarding"] = 1
-    if fact is not None and (fact.forwarding or fact.routes):
-        asked["rp_filter"] = 2
-    return asked
+    return dict(ARP) if ipv6 else {**ARP, "disable_ipv6": 1}
 
 
 def sysctls_needed(
@@ -198,9 +187,7 @@ class _Apply:
         self.pending = rollback.GUARD.pending(machine)
         self.before = effective(machine) if wanted.rails or self.memory.interfaces else {}
         self.rails = {rail.netdev: rail for rail in wanted.rails}
-        self.asked = sysctls_asked(wanted.fact, wanted.ipv6)
-        self.routes = [(r.destination, r.via, r.netdev) for r in (wanted.fact.routes if wanted.fact else ())]
-        self.forwards = [*self.rails] if wanted.fact and wanted.fact.forwarding else []
+        self.asked = sysctls_asked(wanted.ipv6)
         self.adopted: list[File] = []
         remembered = self.memory.backend if self.memory.interfaces else ""
         self.backend = fabric_renderer.choose(machine, wanted.backend, remembered) if wanted.rails else remembered
@@ -211,8 +198,6 @@ class _Apply:
         self._read_fact()
         leaving = [netdev for netdev in self.memory.interfaces if netdev not in self.rails]
         off = [n for n, rail in self.rails.items() if not reached(self.before.get(n, Effective()), rail)]
-        lost = self._lost_routes()
-        shut = forward.missing(self.machine, self.forwards) if self.forwards else []
         after = self._remember()
         needed = sysctls_needed(self.machine, self.rails, after, self.asked)
         wrong_sysctls = {
@@ -226,11 +211,11 @@ class _Apply:
         hosts_before = self.machine.read(etc_hosts.PATH) or ""
         hosts_after = etc_hosts.with_block(hosts_before, self.wanted.hosts if self.rails else (), rollback.OWNER)
 
-        network = bool(planned.changed or leaving or off or lost or shut)
+        network = bool(planned.changed or leaving or off)
         if network and self.rails:
             self._check(off)
             self._validate(files)
-        self._describe(leaving, off, planned, wrong_sysctls, hosts=(hosts_before, hosts_after), missing=[*lost, *shut])
+        self._describe(leaving, off, planned, wrong_sysctls, hosts=(hosts_before, hosts_after))
         self.outcome.backend = self.backend
         if self.check_mode or not self.outcome.changed:
             return self.outcome
@@ -262,15 +247,6 @@ class _Apply:
 
     _fact_is_this_plan = False
 
-    def _lost_routes(self) -> list[str]:
-        """Wanted routes that are not in force, for people."""
-        if not self.routes:
-            return []
-        found = routes_in_force(self.machine)
-        return [
-            f"{netdev}: route to {to} via {via}" for to, via, netdev in self.routes if (to, via, netdev) not in found
-        ]
-
     def _remember(self) -> Memory:
         """The memory after this run: what was there is kept from the first time that an interface became ours."""
         interfaces = {name: dict(entry) for name, entry in self.memory.interfaces.items() if name in self.rails}
@@ -287,9 +263,6 @@ class _Apply:
             ours = f"{rail.address}/{rail.prefix}"
             if ours not in entry["addresses"]:
                 entry["addresses"] = sorted([*entry["addresses"], ours])
-            routes = [[to, via] for to, via, dev in self.routes if dev == netdev]
-            placed = entry.get("routes", [])
-            entry["routes"] = sorted([*placed, *(route for route in routes if route not in placed)])
         started = self.memory.networkd_started
         if self.rails and not self.memory.interfaces:
             started = not fabric_renderer.networkd_runs(self.machine)
@@ -318,8 +291,6 @@ class _Apply:
         ]
         if needed:
             files.append(File(SYSCTL_FILE, content=_sysctl_text(needed).encode()))
-        if self.forwards:
-            files += forward.files()
         return files
 
     def _interfaces(self) -> list[fabric_netplan.Interface]:
@@ -328,7 +299,6 @@ class _Apply:
                 self._nic(r.netdev),
                 f"{r.address}/{r.prefix}",
                 r.mtu,
-                tuple((to, via) for to, via, netdev in self.routes if netdev == r.netdev),
             )
             for r in self.wanted.rails
         ]
@@ -352,7 +322,6 @@ class _Apply:
         sysctls: Mapping[tuple[str, str], int],
         *,
         hosts: tuple[str, str],
-        missing: Sequence[str],
     ) -> None:
         changes, out = [], self.outcome
         lines: tuple[list[str], list[str]] = ([], [])
@@ -369,7 +338,6 @@ class _Apply:
         for (netdev, key), value in sysctls.items():
             lines[0].append(f"{netdev}: {key} {read_sysctl(self.machine, netdev, key)}")
             lines[1].append(f"{netdev}: {key} {value}")
-        lines[1].extend(missing)
         changes += lines[1]
         if lines[0] or lines[1]:
             before, after = ("".join(f"{line}\n" for line in part) for part in lines)
@@ -435,7 +403,7 @@ class _Apply:
                     netdev,
                     "Set fabric_management_address to an address that is not on the fabric",
                 )
-        defaults = [netdev for to, _via, netdev in routes_in_force(self.machine) if to == "default"]
+        defaults = default_routes(self.machine)
         for netdev in self.rails:
             if netdev in defaults:
                 raise SparkError(
@@ -555,12 +523,9 @@ class _Apply:
         states = {}
         for netdev in [*self.rails, *leaving]:
             if netdev in self.before:
-                known, planned = (m.interfaces.get(netdev, {}) for m in (self.memory, after))
                 states[netdev] = {
                     **rollback.interface_state(self.machine, netdev, self.before[netdev], self.asked),
-                    "routes": known.get("routes", []),
-                    "placed": planned.get("addresses", []),
-                    "placed_routes": planned.get("routes", []),
+                    "placed": after.interfaces.get(netdev, {}).get("addresses", []),
                 }
         plan_hash = self.wanted.fact.plan_hash if self.wanted.fact else ""
         self.pending = rollback.arm(self.machine, plan_hash, self.wanted.rollback_s, paths, states)
@@ -596,18 +561,12 @@ class _Apply:
             fabric_renderer.release(self.machine, netdev, self.memory.interfaces[netdev])
         for (netdev, key), value in needed.items():
             write_sysctl(self.machine, netdev, key, value)
-        if self.forwards or self._forwarded():
-            forward.sync(self.machine, self.forwards)
         self._wait()
         # From here on the memory need not hold what has been given back.
         apply_set(SET, files, root=self.machine.root)
         if not self.rails and self.memory.networkd_started:
             fabric_renderer.stop_networkd(self.machine)
         self._wait_for_gids()
-
-    def _forwarded(self) -> bool:
-        """This node relayed before this run."""
-        return self.outcome.fact is not None and bool(self.outcome.fact["forwarding"])
 
     def _current(self, files: Sequence[File]) -> list[File]:
         """The set as it is on disk now."""
@@ -632,8 +591,7 @@ class _Apply:
         )
         if self.memory.interfaces and not known(SET, root=self.machine.root):
             # The manifest was lost, and what we wrote would now count as the original. These paths are nobody else's.
-            own = [item.path for item in forward.files()]
-            for path in (fabric_netplan.FILE, SYSCTL_FILE, *own, MEMORY):
+            for path in (fabric_netplan.FILE, SYSCTL_FILE, MEMORY):
                 put_state(path, State(), root=self.machine.root)
         first = File(MEMORY, content=remembered.text().encode())
         others = [item for item in self._current(files) if item.path != MEMORY]
@@ -691,18 +649,16 @@ class _Apply:
         while True:
             now = effective(self.machine)
             off = [netdev for netdev, rail in self.rails.items() if not reached(now.get(netdev, Effective()), rail)]
-            lost = [] if off else self._lost_routes()
-            if not off and not lost:
+            if not off:
                 return
             if self.machine.clock() >= deadline:
                 break
             self.machine.sleep(POLL_S)
-        problems = [f"missing {route}" for route in lost]
+        problems = []
         for netdev in off:
             state = now.get(netdev, Effective())
             why = "" if state.carrier or not state.exists else " (no link: check the cable)"
             problems.append(f"{state.line(netdev)}{why}, wanted: {target(self.rails[netdev]).line(netdev)}")
-        off = off or [*self.rails]
         by_nm = self.backend == fabric_renderer.NETWORKMANAGER
         raise SparkError(
             f"waiting {self.wanted.timeout_s:g} s for the interfaces failed: {'; '.join(problems)}",

@@ -20,9 +20,9 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 FACT_PATH = "/etc/ansible/facts.d/sparkmatrix.fact"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 STATES = ("planned", "applying", "applied")
-TOPOLOGIES = ("single", "direct", "ring", "switch", "mixed")
+TOPOLOGIES = ("single", "direct", "ring", "switch")
 TRANSPORTS = ("rdma", "socket")
 QOS = ("none", "roce")
 CABLE_SOURCES = ("lldp", "probe", "declared", "assumed")
@@ -62,15 +62,6 @@ class Cable:
 
 
 @dataclass(frozen=True)
-class Route:
-    """A way to a node that no cable joins to this one."""
-
-    destination: str  # IPv4 network, for example "192.168.104.12/32"
-    via: str  # IPv4 address of the neighbour that relays
-    netdev: str
-
-
-@dataclass(frozen=True)
 class FabricFact:
     """The fabric as one node sees it. ``environment`` is for processes on *this* node only."""
 
@@ -86,8 +77,6 @@ class FabricFact:
     rails: tuple[Rail, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     cables: tuple[Cable, ...] = ()  # this node's own, by cage
-    routes: tuple[Route, ...] = ()  # only where not every node is a neighbour
-    forwarding: bool = False  # this node relays fabric traffic of others
     qos: str = "none"
     schema: int = SCHEMA_VERSION
     plan_hash: str = ""
@@ -99,7 +88,7 @@ class FabricFact:
 
     def as_dict(self) -> dict[str, Any]:
         # Not asdict(): its deep copies are half of the planner's time.
-        parts = {name: [dict(vars(part)) for part in getattr(self, name)] for name in ("rails", "cables", "routes")}
+        parts = {name: [dict(vars(part)) for part in getattr(self, name)] for name in ("rails", "cables")}
         return {**vars(self), **parts, "environment": dict(self.environment)}
 
     def with_hash(self) -> FabricFact:
@@ -138,7 +127,7 @@ def load(document: Any, host: str) -> FabricFact:
     try:
         parts = {
             name: tuple(_build(cls, entry) for entry in document[name])
-            for name, cls in (("rails", Rail), ("cables", Cable), ("routes", Route))
+            for name, cls in (("rails", Rail), ("cables", Cable))
         }
         fact: FabricFact = _build(FabricFact, {**document, **parts})
         _check(fact)
@@ -202,9 +191,6 @@ def _check(fact: FabricFact) -> None:
     for cable in fact.cables:
         if bool(cable.far_host) == bool(cable.switch):
             raise ValueError(f"the cable of cage {cable.cage} leads to {cable.far_host or 'neither node nor switch'}")
-    for route in fact.routes:
-        ipaddress.IPv4Network(route.destination)
-        ipaddress.IPv4Address(route.via)
     if not isinstance(fact.environment, Mapping) or not all(
         isinstance(key, str) and isinstance(value, str) for key, value in fact.environment.items()
     ):

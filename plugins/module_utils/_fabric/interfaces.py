@@ -23,14 +23,11 @@ MEMORY = f"{paths.STATE}/fabric.json"
 LOCK = "/run/lock/sparkmatrix-fabric.lock"
 WHAT = "the fabric"  # what is locked, for messages
 
-# What a fabric interface needs where nobody else sets it, by sysctl. For the ARP ones and rp_filter the kernel uses the
-# larger of "all" and the interface (ip-sysctl); the other two count per interface.
+# What a fabric interface needs where nobody else sets it, by sysctl. For the ARP ones the kernel uses the larger of
+# "all" and the interface (ip-sysctl); disable_ipv6 counts per interface.
 #   arp_*         both halves are on one Ethernet segment; else one half answers ARP for the other
 #   disable_ipv6  every IPv6 address adds GIDs and shifts the index of the IPv4 one
-#   forwarding    packets of other nodes are passed on
-#   rp_filter     strict (1) drops what comes back another way; loose (2) does not
 ARP = {"arp_ignore": 1, "arp_announce": 2}
-_PER_INTERFACE = ("disable_ipv6", "forwarding")
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,6 @@ class Memory:
                     "sysctls": {str(key): int(value) for key, value in entry["sysctls"].items()},
                     "nm_managed": bool(entry["nm_managed"]),
                     "addresses": [str(address) for address in entry["addresses"]],
-                    "routes": [[str(part) for part in route] for route in entry.get("routes", ())],
                 }
                 for name, entry in document["interfaces"].items()
             }
@@ -161,7 +157,5 @@ def write_sysctl(machine: Machine, netdev: str, key: str, value: int) -> None:
 
 def sysctl_wanted(machine: Machine, key: str, wanted: int, own: int) -> bool:
     """``own``, the value of the interface itself, is not enough to make ``wanted`` effective."""
-    if key in _PER_INTERFACE:
-        return own < wanted
-    effective_value = max(own, read_sysctl(machine, "all", key) or 0)
-    return effective_value == 1 if key == "rp_filter" else effective_value < wanted
+    everywhere = 0 if key == "disable_ipv6" else read_sysctl(machine, "all", key) or 0
+    return max(own, everywhere) < wanted

@@ -59,13 +59,11 @@ class Nic:
 
 @dataclass(frozen=True)
 class Interface:
-    """One interface as our file configures it: ``address`` is ``192.168.100.10/24``, ``mtu`` in bytes, ``routes`` are
-    pairs of destination and gateway."""
+    """One interface as our file configures it: ``address`` is ``192.168.100.10/24``, ``mtu`` in bytes."""
 
     nic: Nic
     address: str
     mtu: int
-    routes: tuple[tuple[str, str], ...] = ()
 
     @property
     def netdev(self) -> str:
@@ -111,10 +109,6 @@ def render(interfaces: Sequence[Interface], renderer: str = "networkd", ipv6: bo
             f"      mtu: {item.mtu}",
             f"      addresses: [{item.address}]",
         ]
-        if item.routes:
-            lines.append("      routes:")
-        for destination, via in item.routes:
-            lines += [f"        - to: {destination}", f"          via: {via}"]
     return "\n".join(lines) + "\n"
 
 

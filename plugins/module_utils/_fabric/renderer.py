@@ -101,7 +101,7 @@ def activate(machine: Machine, backend: str, netdevs: Sequence[str]) -> None:
 def release(machine: Machine, netdev: str, before: Mapping[str, Any]) -> None:
     """Give one interface back; ``before`` is as in the memory. It may have left the machine: then nothing is to do.
 
-    ``addresses`` and ``routes`` in ``before`` are those that have to go.
+    ``addresses`` in ``before`` are those that have to go.
     """
     now = effective(machine).get(netdev)
     if now is None:
@@ -109,8 +109,6 @@ def release(machine: Machine, netdev: str, before: Mapping[str, Any]) -> None:
     for key, value in before["sysctls"].items():
         if os.path.exists(machine.real(f"/proc/sys/net/ipv4/conf/{netdev}")):
             write_sysctl(machine, netdev, key, value)
-    for destination, via in before.get("routes", ()):
-        machine.works("ip", "route", "del", destination, "via", via, "dev", netdev)
     if by_networkd(machine, netdev):
         # Another netplan file configures it as well: that one counts now.
         machine.command("networkctl", "reconfigure", netdev, step="configuring the interface as before")

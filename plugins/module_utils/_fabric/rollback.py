@@ -20,7 +20,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import POLL_S, Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import STATE
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import forward, renderer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
     LOCK,
     MEMORY,
@@ -69,8 +69,8 @@ def arm(
 ) -> Pending:
     """From here on the node restores itself, unless :func:`confirm` comes.
 
-    ``paths``: every file that may change. ``interfaces``: as :func:`interface_state` returns them, with ``routes``
-    (ours so far) and, for what the change may add, ``placed`` (addresses) and ``placed_routes``.
+    ``paths``: every file that may change. ``interfaces``: as :func:`interface_state` returns them, with the addresses
+    that the change may add as ``placed``.
     """
     change = GUARD.claim(machine)
     if change is None:
@@ -80,8 +80,7 @@ def arm(
     change.remember(machine, (*paths, *GUARD.paths))
     for netdev, state in interfaces.items():
         known = change.interfaces.setdefault(netdev, dict(state))
-        for key in ("placed", "placed_routes"):
-            known[key] = [*known[key], *(item for item in state[key] if item not in known[key])]
+        known["placed"] = [*known["placed"], *(item for item in state["placed"] if item not in known["placed"])]
     GUARD.arm(machine, change, seconds)
     return change
 
@@ -167,11 +166,8 @@ def _reapply(machine: Machine, found: Pending) -> list[str]:
     for netdev, before in found.interfaces.items():
         if netdev not in now:
             continue
-        added = {
-            "addresses": [address for address in before["placed"] if address not in before["addresses"]],
-            "routes": [route for route in before["placed_routes"] if route not in before["routes"]],
-        }
-        renderer.release(machine, netdev, {**before, **added})
+        added = [address for address in before["placed"] if address not in before["addresses"]]
+        renderer.release(machine, netdev, {**before, "addresses": added})
     left = _settle(machine, found)
     for netdev, before in found.interfaces.items():
         # NetworkManager turns IPv6 on again when it activates a connection.
@@ -179,7 +175,6 @@ def _reapply(machine: Machine, found: Pending) -> list[str]:
             _write_sysctls(machine, netdev, before["sysctls"])
     if running and not found.networkd:
         renderer.stop_networkd(machine)
-    forward.sync(machine, forward.of_fact(machine))
     return left
 
 

@@ -399,7 +399,7 @@ def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
     two = [host for host in nodes if host in automatic and len(plugged[host]) > 1]
     one = [host for host in nodes if len(plugged[host]) == 1]
     hint = _serial_hint(nodes)
-    if wanted in ("ring", "mixed") or (wanted == "auto" and len(nodes) > 2 and len(two) == len(nodes)):
+    if wanted == "ring" or (wanted == "auto" and len(nodes) > 2 and len(two) == len(nodes)):
         why = (
             f"fabric_topology is {wanted!r}"
             if wanted != "auto"

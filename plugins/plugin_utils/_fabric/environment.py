@@ -43,18 +43,18 @@ def planned(
     NCCL_IB_GID_INDEX is not among them: it is one number for all adapters, and the index differs between them. NCCL
     2.21 and newer select by content. ``fabric_export_gid_index`` adds it when it is measured (:func:`with_gid_index`).
     """
-    partial = topology in ("ring", "mixed")
+    ring = topology == "ring"
     common = {
         "NCCL_DEBUG": "WARN",
         # The plugin in NGC images falls back to TCP on GB10 without a word.
         "NCCL_NET_PLUGIN": "none",
-        **(_on_management(node) if partial else _on_fabric(rails[0])),
+        **(_on_management(node) if ring else _on_fabric(rails[0])),
     }
     bootstrap = f"={node.management_interface}"
     if transport == "socket":
         # Each cable of a ring has its own subnet, which the third node cannot reach. Management reaches all.
-        interface = node.management_interface if partial else rails[0].netdev
-        mpi = _mpi(_management_network(node) if partial else str(network_of(rails[0])))
+        interface = node.management_interface if ring else rails[0].netdev
+        mpi = _mpi(_management_network(node) if ring else str(network_of(rails[0])))
         return {
             **common,
             **mpi,
@@ -70,7 +70,7 @@ def planned(
     }
     if qos == "roce":
         environment["NCCL_IB_TC"] = ROCE_TRAFFIC_CLASS
-    if not partial:
+    if not ring:
         return {
             **environment,
             **_mpi(str(network_of(rails[0]))),
@@ -86,7 +86,7 @@ def planned(
     }
     if rails[0].prefix != NCCL_PREFIX:
         environment["NCCL_IB_SUBNET_PREFIX_LEN"] = str(rails[0].prefix)
-    if topology == "ring" and nodes > fabric_topology.RING_MOST:
+    if nodes > fabric_topology.RING_MOST:
         environment["NCCL_ALGO"] = "Ring"
     return environment
 

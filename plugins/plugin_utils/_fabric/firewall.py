@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
 
 
 def rules(facts: Mapping[str, FabricFact]) -> dict[str, list[str]]:
@@ -24,14 +24,11 @@ def rules(facts: Mapping[str, FabricFact]) -> dict[str, list[str]]:
 
 
 def _between(here: FabricFact, there: FabricFact) -> list[str]:
-    """On the interface that shares the subnet with the peer's address; where none does (rings), on every one: its
-    packets come over whichever neighbour relays them."""
-    found = []
-    for rail in there.rails:
-        shared = [own for own in here.rails if _subnet(own.address, own.prefix) == _subnet(rail.address, rail.prefix)]
-        found += [ufw.peer_rule(rail.address, own.netdev) for own in shared or here.rails]
-    return found
-
-
-def _subnet(address: str, prefix: int) -> str:
-    return str(ipaddress.ip_network(f"{address}/{prefix}", strict=False))
+    """On the interface that shares the subnet with the peer's address; in a ring only neighbours share any."""
+    own = {network_of(rail): rail.netdev for rail in here.rails}
+    return [
+        ufw.peer_rule(rail.address, own[network])
+        for rail in there.rails
+        for network in [network_of(rail)]
+        if network in own
+    ]

@@ -39,9 +39,6 @@ def seen_from(here: FabricFact, there: FabricFact, name: str) -> list[str]:
     mine = set(_subnets(here))
     rails = sorted(there.rails, key=lambda rail: rail.index)
     reached = [rail.address for rail in rails if _subnet(rail.address, rail.prefix) in mine]
-    if not reached:
-        routed = [ipaddress.IPv4Network(route.destination, strict=False) for route in here.routes]
-        reached = [r.address for r in rails if any(ipaddress.IPv4Address(r.address) in network for network in routed)]
     main = there.cluster_address if there.cluster_address in reached else next(iter(reached), "")
     return [
         f"{address} {name}-fabric {name}-fabric{number}" if address == main else f"{address} {name}-fabric{number}"

@@ -10,12 +10,12 @@ once per play on the controller. The parts: see ``_fabric.types``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS, FabricFact, Rail
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses, cages, routes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses, cages
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import cable_map as fabric_cable_map
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import environment as fabric_environment
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.cable_map import Link
@@ -207,16 +207,11 @@ class _Fabric:
             self._check_prefixes(host, list(own.values()), findings)
         if has_errors(findings):
             return {}
-        ways, relays = routes.routes(rails, {host: node.rank for host, node in self.nodes.items()})
-        if relays:
-            findings.append(_about_relays(relays))
         cables = fabric_cable_map.cables_of(cabling)
         return {
             host: replace(
                 self._fact(host, list(own.values()), used, findings),
                 cables=tuple(cables.get(host, ())),
-                routes=ways.get(host, ()),
-                forwarding=host in relays,
             ).with_hash()
             for host, own in rails.items()
         }
@@ -231,11 +226,11 @@ class _Fabric:
                     "Set fabric_qos: none, or fabric_qos_force: true",
                 )
             )
-        if self.transport == "socket" and self.layout.partial:
+        if self.transport == "socket" and self.layout.topology == "ring":
             findings.append(
                 everywhere(
-                    f"fabric_transport is 'socket', and in a {self.layout.topology} fabric no address is reached by "
-                    "every node over its own cable, so that TCP goes over the management network",
+                    "fabric_transport is 'socket', and in a ring no address is reached by every node over its own "
+                    "cable, so that TCP goes over the management network",
                     "Set fabric_transport: auto",
                     "warning",
                 )
@@ -243,7 +238,7 @@ class _Fabric:
 
     def _check_prefixes(self, host: str, rails: Sequence[Rail], findings: list[Finding]) -> None:
         lengths = sorted({rail.prefix for rail in rails})
-        if self.layout.partial and len(lengths) > 1:
+        if self.layout.topology == "ring" and len(lengths) > 1:
             findings.append(
                 Finding(
                     host,
@@ -325,8 +320,7 @@ class _Fabric:
 
     def _fact(self, host: str, rails: Sequence[Rail], used: Sequence[Network], findings: list[Finding]) -> FabricFact:
         node, found = self.nodes[host], about(host, findings)
-        topology, partial = self.layout.topology, self.layout.partial
-        qos = self.wishes.qos
+        topology, ring, qos = self.layout.topology, self.layout.topology == "ring", self.wishes.qos
         environment = fabric_environment.planned(
             node, rails, topology=topology, nodes=len(self.nodes), transport=self.transport, qos=qos
         )
@@ -341,21 +335,12 @@ class _Fabric:
             nodes=len(self.nodes),
             management_address=node.management_address,
             # In a ring no fabric address is reached by every node over its own cable.
-            cluster_address=node.management_address if partial else rails[0].address,
-            cluster_interface=node.management_interface if partial else rails[0].netdev,
+            cluster_address=node.management_address if ring else rails[0].address,
+            cluster_interface=node.management_interface if ring else rails[0].netdev,
             rails=tuple(rails),
             environment=fabric_environment.override(environment, node.environment, found),
             qos=qos,
         )
-
-
-def _about_relays(relays: Iterable[str]) -> Finding:
-    return everywhere(
-        f"nodes that are not neighbours reach each other through {', '.join(sorted(relays))}. TCP and ping pass such a "
-        "relay; RDMA through it is nothing that NVIDIA supports",
-        "Let only neighbours exchange tensors (NCCL_ALGO=Ring in a ring), or connect all nodes to one switch",
-        "warning",
-    )
 
 
 # --- for people ------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
 )
 
 Nodes = Mapping[str, NodeInput]
-NAMES = ("auto", "single", "direct", "ring", "switch", "mixed")
+NAMES = ("auto", "single", "direct", "ring", "switch")
 RING_MOST = 3  # what NVIDIA supports
 
 
@@ -48,11 +48,6 @@ class Layout:
     strands: tuple[Strand, ...]
     links: tuple[Link, ...]  # those that carry strands
 
-    @property
-    def partial(self) -> bool:
-        """No fabric address is reached by every node over a cable of its own."""
-        return self.topology in ("ring", "mixed")
-
 
 def count_fits(count: int, wanted: str, findings: list[Finding]) -> bool:
     """Can this many nodes have this topology at all?"""
@@ -69,7 +64,7 @@ def count_fits(count: int, wanted: str, findings: list[Finding]) -> bool:
         )
     elif wanted == "ring" and count < 3:
         wrong, remedy = f"it takes three nodes, and there are {count}", "Set it to auto, or add the other nodes"
-    elif wanted in ("switch", "mixed") and count < 2:
+    elif wanted == "switch" and count < 2:
         wrong, remedy = "there is one node", "Set it to auto, or add the other nodes"
     if wrong:
         findings.append(everywhere(f"fabric_topology is {wanted!r}: {wrong}", remedy))
@@ -92,15 +87,16 @@ def layout(nodes: Nodes, wishes: Wishes, links: Sequence[Link], findings: list[F
             )
         )
         return None
-    shape = _shape(hosts, links, wishes.topology)
+    shape = _shape(hosts, links)
     if not _is_wanted(hosts, links, shape, wishes, findings):
         return None
     if shape == "switch":
         return _switch(nodes, hosts, links)
     if shape == "direct":
         return _direct(nodes, links)
-    topology = "mixed" if wishes.topology == "mixed" else shape
-    return _edges(nodes, hosts, links, topology, findings)
+    if len(hosts) > RING_MOST and not _is_ring_by_rank(nodes, hosts, links, findings):
+        return None
+    return _ring(nodes, links)
 
 
 def _as_switch(link: Link, number: int) -> Link:
@@ -136,38 +132,34 @@ def _neighbors(links: Iterable[Link]) -> dict[str, set[str]]:
     return found
 
 
-def _shape(hosts: Sequence[str], links: Sequence[Link], wanted: str) -> str:
-    full = any(link.switch and len(link.hosts) == len(hosts) for link in links)
-    if full and (wanted != "mixed" or all(link.switch for link in links)):
+def _shape(hosts: Sequence[str], links: Sequence[Link]) -> str:
+    """``switch``, ``direct`` or ``ring``; nothing for cables that make none of them."""
+    if any(link.switch and len(link.hosts) == len(hosts) for link in links):
         return "switch"
     if any(link.switch for link in links):
-        return "mixed"
+        return ""
     if len(hosts) == 2:
         return "direct"
     around = _neighbors(links)
-    return "ring" if all(len(around.get(host, ())) == 2 for host in hosts) else "mixed"
+    return "ring" if all(len(around.get(host, ())) == 2 for host in hosts) else ""
 
 
 def _is_wanted(
     hosts: Sequence[str], links: Sequence[Link], shape: str, wishes: Wishes, findings: list[Finding]
 ) -> bool:
     wanted = wishes.topology
-    around = _neighbors(links)
-    if wanted == "ring" and shape == "mixed" and not any(link.switch for link in links):
-        for host in hosts:
-            near = sorted(around.get(host, ()))
-            if len(near) != 2:
-                findings.append(
-                    Finding(
-                        host,
-                        f"has a cable to {', '.join(near)} only, and a ring takes two neighbours",
-                        "Plug the missing cable, or set fabric_topology: mixed",
-                    )
-                )
+    names = [link.name if not link.switch else f"{link.switch} with {len(link.hosts)} nodes" for link in links]
+    shown = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
+    if not shape:
+        findings.append(
+            everywhere(
+                f"the cables are {shown}: neither a ring nor one switch with all nodes{_apart(hosts, links)}. No node "
+                "is reached through another one, since NVIDIA does not support RDMA through a relay",
+                "Connect all nodes to one switch, or three nodes each with both others",
+            )
+        )
         return False
-    if wanted not in ("auto", "mixed", shape):
-        names = [link.name if not link.switch else f"{link.switch} with {len(link.hosts)} nodes" for link in links]
-        shown = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
+    if wanted not in ("auto", shape):
         findings.append(
             everywhere(
                 f"fabric_topology is {wanted!r}, and the cables are {shown}, which is {shape!r}",
@@ -175,44 +167,45 @@ def _is_wanted(
             )
         )
         return False
-    if shape == "ring" and len(hosts) > RING_MOST and not wishes.allow_large_ring:
+    if shape == "ring" and len(hosts) > RING_MOST:
         findings.append(
             everywhere(
-                f"the cables form a ring of {len(hosts)} nodes. NVIDIA supports three: nodes that are not neighbours "
-                "reach each other through relays only, and NCCL needs NCCL_ALGO=Ring and a patched build",
-                "Connect the nodes through a switch; or set fabric_allow_large_ring: true if you know that your NCCL "
-                "works like this",
+                f"the cables form a ring of {len(hosts)} nodes, and NVIDIA supports three. Reports contradict each "
+                "other: some ran NCCL 2.30 with NCCL_ALGO=Ring, for others it failed in ncclTransportTreeConnect and "
+                "took a patched build",
+                "Connect the nodes through a switch; or set fabric_allow_large_ring: true if your NCCL can do it",
+                "warning" if wishes.allow_large_ring else "error",
             )
         )
-        return False
-    if shape != "mixed" or wanted == "mixed":
-        return True
-    apart = _apart(hosts, links)
-    if apart:
-        one, other = apart
-        findings.append(
-            everywhere(
-                f"not every node is joined with every other, for example {one} with {other}, so that they would need "
-                "others as relays",
-                "Plug the missing cables (three nodes: each with both others; more: all into one switch), or set "
-                "fabric_topology: mixed if it is meant",
-            )
-        )
-        return False
+        return wishes.allow_large_ring
     return True
 
 
-def _apart(hosts: Sequence[str], links: Sequence[Link]) -> tuple[str, str] | None:
-    """The first two nodes that share no link."""
-    near: dict[str, set[str]] = {host: {host} for host in hosts}
-    for link in links:
-        members = set(link.hosts)
-        for host in members:
-            near[host] |= members
+def _is_ring_by_rank(nodes: Nodes, hosts: Sequence[str], links: Sequence[Link], findings: list[Finding]) -> bool:
+    """NCCL's ring goes from each rank to the next, and a cable has to lead there."""
+    around = _neighbors(links)
+    if all(other in around[host] for host, other in zip(hosts, [*hosts[1:], hosts[0]])):
+        return True
+    order = [hosts[0]]
+    while len(order) < len(hosts):
+        order.append(next(host for host in hosts if host in around[order[-1]] and host not in order))
+    findings.append(
+        everywhere(
+            "the cables do not follow spark_rank around the ring, and NCCL sends from each rank to the next",
+            f"Number the nodes as the cables go: {', '.join(f'{host} {rank}' for rank, host in enumerate(order))}",
+        )
+    )
+    return False
+
+
+def _apart(hosts: Sequence[str], links: Sequence[Link]) -> str:
+    """The first two nodes that share no link, for the message."""
     for host in hosts:
-        if len(near[host]) < len(hosts):
-            return host, next(other for other in hosts if other not in near[host])
-    return None
+        near = {host, *(other for link in links if host in link.hosts for other in link.hosts)}
+        apart = next((other for other in hosts if other not in near), "")
+        if apart:
+            return f"; {host} and {apart}, for example, share none"
+    return ""
 
 
 # --- which halves ----------------------------------------------------------------------------------------------------
@@ -274,35 +267,9 @@ def edge_number(one: int, other: int) -> int:
     return high * (high - 1) // 2 + low
 
 
-def _edges(
-    nodes: Nodes, hosts: Sequence[str], links: Sequence[Link], topology: str, findings: list[Finding]
-) -> Layout | None:
-    """A ring, or cables and at most one switch."""
-    segments = [link for link in links if link.switch]
-    if len(segments) > 1:
-        names = " and ".join(f"{link.switch} ({', '.join(link.hosts[:4])})" for link in segments[:2])
-        findings.append(
-            everywhere(
-                f"{len(segments)} switches that are not joined, and none has all nodes: {names}",
-                "Connect the switches with each other, or all nodes to one of them",
-            )
-        )
-        return None
-    strands: list[Strand] = []
-    carrying: list[Link] = []
-    for segment in segments:
-        own = {host: [port for port in segment.ends if port[0] == host] for host in segment.hosts}
-        members = tuple(min(own[host], key=lambda p: (-_gbps(nodes, p), p[1])) for host in hosts if host in own)
-        strands += [Strand(0, half, members, segment=f"rail{half}") for half in range(RAILS)]
-        carrying.append(segment)
-    pairs: dict[tuple[str, ...], list[Link]] = {}
+def _ring(nodes: Nodes, links: Sequence[Link]) -> Layout:
+    strands = []
     for link in links:
-        if not link.switch:
-            pairs.setdefault(link.hosts, []).append(link)
-    for (one, other), parallel in pairs.items():
-        link = _best(nodes, parallel)
-        # The first pair of subnets is the switch's, if there is one.
-        number = edge_number(nodes[one].rank, nodes[other].rank) + len(segments)
+        number = edge_number(*(nodes[host].rank for host in link.hosts))
         strands += [Strand(number, half, link.ends, edge=link.name) for half in range(RAILS)]
-        carrying.append(link)
-    return Layout(topology, tuple(sorted(strands, key=lambda s: (s.number, s.half))), tuple(carrying))
+    return Layout("ring", tuple(sorted(strands, key=lambda s: (s.number, s.half))), tuple(links))

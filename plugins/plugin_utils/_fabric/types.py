@@ -5,8 +5,8 @@
 """What goes into the fabric planner and what comes out: nodes, wishes, plan.
 
 The planner's parts, in the order of their work: ``_fabric.cable_map`` (what is cabled to what, and which halves are
-used), ``_fabric.cages`` (is each of these halves fit), ``_fabric.addresses``, ``_fabric.routes``,
-``_fabric.environment``; ``_fabric.plan`` calls them, ``_fabric.verify`` judges what was measured afterwards.
+used), ``_fabric.cages`` (is each of these halves fit), ``_fabric.addresses``, ``_fabric.environment``;
+``_fabric.plan`` calls them, ``_fabric.verify`` judges what was measured afterwards.
 """
 
 from __future__ import annotations

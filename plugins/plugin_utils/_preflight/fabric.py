@@ -310,12 +310,12 @@ def check_nccl_conf(context: Context) -> Iterator[Finding]:
 
 
 def _ring(context: Context, host: str) -> str:
-    """``ring`` or ``mixed`` where that is known, ``perhaps`` where both cages of every node are cabled, else empty."""
+    """``ring`` where that is known, ``perhaps`` where both cages of every node are cabled, else empty."""
     declared = str(context.value(host, "fabric_topology", "auto"))
     fact = context.fact(host)
     known = declared if declared != "auto" else fact.topology if fact else ""
     if known:
-        return known if known in ("ring", "mixed") else ""
+        return known if known == "ring" else ""
     cages = [{port.get("phys_port_name") for _device, port in links(context, other)} for other in context.nodes]
     return "perhaps" if len(cages) > 2 and all(len(found) > 1 for found in cages) else ""
 
@@ -550,7 +550,7 @@ CHECKS: tuple[Check, ...] = (
         "nccl_ring",
         WHOLE,
         check_nccl_ring,
-        "a ring or mixed fabric, and NCCL is older than 2.30.7",
+        "a ring, and NCCL is older than 2.30.7",
         "Older ones do not know which subnet leads to which neighbour (NCCL_IB_SUBNET_AWARE_ROUTING)",
         needs=frozenset({"rdma", "nccl"}),
     ),

@@ -18,10 +18,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply as fabric_apply
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import forward, netplan, rollback
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan, rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import TAKEN_OVER, reconcile
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, Route
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.rollback import (
     GUARD,
     Pending,
@@ -51,7 +51,7 @@ def snapshot(node: FakeNode) -> Any:
     sysctls = {str(path.relative_to(node.root)): path.read_text().strip() for path in found}
     # A temporary file that a cut leaves is overwritten by the next write of the same file.
     tree = {n: c for n, c in node.tree().items() if not n.startswith("proc/") and not n.endswith(".sparkmatrix-new")}
-    return tree, node.state(), sysctls, sorted(node.routes), sorted(node.rules), node.networkd, sorted(node.nm_managed)
+    return tree, node.state(), sysctls, node.networkd, sorted(node.nm_managed)
 
 
 def configured(node: FakeNode) -> None:
@@ -349,72 +349,6 @@ def test_a_damaged_snapshot_is_named(text: str) -> None:
         GUARD.parse(text)
 
 
-# --- routes and forwarding -------------------------------------------------------------------------------------------
-
-
-def relaying(forwarding: bool = True) -> fabric_apply.Wanted:
-    want = wanted()
-    assert want.fact
-    fact = replace(want.fact, routes=(Route("192.168.104.12/32", "192.168.100.11", A),), forwarding=forwarding)
-    return replace(want, fact=fact.with_hash())
-
-
-def test_routes_and_forwarding(node: FakeNode) -> None:
-    before = snapshot(node)
-    node.write("/proc/sys/net/ipv4/conf/all/rp_filter", "1\n")
-    apply(node, relaying())
-    assert node.routes == {("192.168.104.12/32", "192.168.100.11", A)}
-    assert len(node.rules) == 2 and f"-i {A} -o {B}" in "".join(node.rules)
-    assert node.read(f"/proc/sys/net/ipv4/conf/{A}/forwarding") == "1\n"
-    assert node.read(f"/proc/sys/net/ipv4/conf/{B}/rp_filter") == "2\n"
-    assert node.read("/proc/sys/net/ipv4/conf/enP7s7/forwarding") == "0\n"
-    assert "sparkmatrix-node fabric-forward" in node.read(forward.UNIT)
-    assert not apply(node, relaying()).changed
-    # Lost at run time: both are seen.
-    node.rules, node.routes = [], set()
-    outcome = apply(node, relaying(), check=True)
-    assert f"{A}: route to 192.168.104.12/32 via 192.168.100.11" in outcome.changes
-    apply(node, relaying())
-    assert node.rules and node.routes
-    apply(node, NOTHING)
-    node.write("/proc/sys/net/ipv4/conf/all/rp_filter", "0\n")
-    assert snapshot(node) == before
-
-
-def test_routes_and_forwarding_are_taken_back(node: FakeNode) -> None:
-    configured(node)
-    before = snapshot(node)
-    outcome = apply(node, relaying(), hold=True)
-    assert restore(machine(node), outcome.transaction) == []
-    assert snapshot(node) == before
-    apply(node, relaying())
-    apply(node, wanted())
-    assert not node.rules and not node.routes and not node.path(forward.UNIT).exists()
-
-
-def test_a_route_that_does_not_come_is_named(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fabric_apply, "routes_in_force", lambda _m: set())
-    with pytest.raises(SparkError, match=rf"missing {A}: route to 192\.168\.104\.12/32"):
-        apply(node, relaying())
-
-
-def test_forward_rules_at_boot(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    apply(node, relaying())
-    node.rules = [
-        "-A FORWARD -i x -o y -j ACCEPT",
-        '-A FORWARD -i x -o y -m comment --comment "sparkmatrix:fabric" -j ACCEPT',
-    ]
-    monkeypatch.setattr(forward, "Machine", lambda: machine(node))
-    forward.configure(argparse.ArgumentParser())
-    assert forward.run(argparse.Namespace()) == 0
-    assert len(node.rules) == 3 and node.rules[-1] == "-A FORWARD -i x -o y -j ACCEPT"
-    monkeypatch.setattr(node, "run", lambda _argv: Completed(4, "", "no permission"))
-    assert forward.run(argparse.Namespace()) == 1
-    monkeypatch.setattr(node, "run", lambda _argv: Completed(127, "", "not found"))
-    assert forward.run(argparse.Namespace()) == 0
-    assert forward.missing(machine(node), [A, B]) == []
-
-
 # --- the subcommands -------------------------------------------------------------------------------------------------
 
 
@@ -632,7 +566,7 @@ def test_neither_packages_nor_bonds_are_touched(nic: FakeNode) -> None:
 
 
 def test_the_default_route_is_not_cut(node: FakeNode) -> None:
-    node.routes = {("default", "192.168.100.1", A)}
+    node.default_route = A
     with pytest.raises(SparkError, match=f"{A}: this interface carries the default route"):
         apply(node, replace(wanted(), connection_interface=""))
 
@@ -646,7 +580,7 @@ def test_the_management_address_is_not_cut(node: FakeNode) -> None:
 
 
 def test_unreadable_routes(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "_show_routes", lambda: '[{"gateway": "x"}]')
+    monkeypatch.setattr(node, "_show_routes", lambda: '["default"]')
     with pytest.raises(SparkError, match="'ip -j route show' cannot be read"):
         reconcile(machine(node), wanted())
 

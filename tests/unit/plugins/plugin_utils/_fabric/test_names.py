@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail, Route
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.names import hosts_lines, labels
 
 
-def fact(rank: int, addresses: list[str], cluster: str = "", routes: tuple[Route, ...] = ()) -> FabricFact:
+def fact(rank: int, addresses: list[str], cluster: str = "") -> FabricFact:
     rails = tuple(
         Rail(n, n // 2, "0000", f"e{n}", f"r{n}", 1, address, 24, 9000, 200.0) for n, address in enumerate(addresses)
     )
@@ -19,7 +19,6 @@ def fact(rank: int, addresses: list[str], cluster: str = "", routes: tuple[Route
     return FabricFact(
         *(f"s{rank + 1}", "planned", "switch", "rdma", rank, 4, management, cluster or management, "e0"),
         rails=rails,
-        routes=routes,
     )
 
 
@@ -48,16 +47,14 @@ def test_a_ring_has_a_list_per_node() -> None:
     assert [line for line in own["s2"] if " s2-" in line][-1] == "192.168.103.2 s2-fabric3"
 
 
-def test_who_is_only_routed_has_the_routed_address() -> None:
+def test_who_shares_no_subnet_has_no_name() -> None:
     facts = {
-        "s1": fact(0, ["192.168.100.1"], routes=(Route("192.168.101.3/32", "192.168.100.2", "e0"),)),
+        "s1": fact(0, ["192.168.100.1"]),
         "s2": fact(1, ["192.168.100.2", "192.168.101.2"]),
         "s3": fact(2, ["192.168.101.3", "192.168.109.3"]),
         "s4": fact(3, []),
     }
     _common, own = hosts_lines(facts)
-    assert [line for line in own["s1"] if "s3" in line] == ["192.168.101.3 s3-fabric s3-fabric0"]
-    # Nothing leads from 3 to 1.
     assert not any("s1" in line for line in own["s3"])
     assert "s4" not in own
     assert hosts_lines({"s4": replace(facts["s4"])}) == ([], {})

@@ -163,8 +163,8 @@ BOND = {"netdev": "bond0"}
 
 REFUSALS = [
     ("ring", sparks(3), {"topology": "ring"}, "all nodes: fabric_topology is 'ring', and no node heard another, so"),
-    ("mixed", sparks(3), {"topology": "mixed"}, "or list the cables in fabric_cables"),
-    ("unknown topology", sparks(3), {"topology": "star"}, "Use auto, single, direct, ring, switch or mixed"),
+    ("ring", sparks(3), {"topology": "ring"}, "or list the cables in fabric_cables"),
+    ("unknown topology", sparks(3), {"topology": "star"}, "Use auto, single, direct, ring or switch"),
     ("perhaps a ring", sparks(3, cabled=(0, 1)), {}, "may be a ring or two links to a switch"),
     ("single of two", sparks(2), {"topology": "single"}, "'single': there are 2 nodes"),
     ("direct of three", sparks(3), {"topology": "direct"}, "'direct': a cable between two nodes, and there are 3"),

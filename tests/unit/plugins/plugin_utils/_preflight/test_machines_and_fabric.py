@@ -427,7 +427,7 @@ def test_settings_of_nccl_that_say_the_same():
     ("declared", "topology", "version", "severity", "message"),
     [
         ("ring", "switch", "2.30.7", "", ""),
-        ("mixed", "switch", "2.30.6", "error", "the topology mixed needs 2.30.7"),
+        ("ring", "switch", "2.30.6", "error", "the topology ring needs 2.30.7"),
         ("auto", "ring", "2.28.9", "error", "the topology ring needs"),
         ("auto", "switch", "2.28.9", "", ""),
         ("switch", "ring", "2.28.9", "", ""),
