@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import jinja2
@@ -23,6 +24,7 @@ def render(role: str, name: str, **values: object) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - no HTML
     )
+    environment.filters["quote"] = shlex.quote  # for a shell
     return environment.get_template(name).render(**values)
 
 

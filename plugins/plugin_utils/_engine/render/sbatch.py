@@ -13,22 +13,53 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan, RayPlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 
-KEY_FILE = "$HOME/.config/sparkmatrix/engine-key"
 # Of the service user; the job has its own.
 _DROPPED = frozenset({"HOME", "RAY_AUTH_TOKEN_PATH", "VLLM_CONFIG_ROOT"})
 # What starts an MPI job's ranks without Slurm.
 _MPI_OWN = (paths.MPI_TOKEN, paths.NODE_PROGRAM)
-# On each node's own disk. Anybody may have made a directory of this name, so the script checks whose it is before it
-# writes anything.
-_WORK = "/tmp/sparkmatrix-$SLURM_JOB_ID"  # noqa: S108
 _JOB_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True)
+class Ray:
+    program: str
+    python: str
+    status: str  # a program that fails until all nodes are there
+    major: int = engine_image.MIN_RAY[0]
+    minor: int = engine_image.MIN_RAY[1]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the template prints for all nodes. ``container`` and ``mpi``: options of srun, each with a space behind."""
+
+    title: str
+    name: str
+    key_variable: str
+    ray: Ray | None
+    container: str
+    mpi: str
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """What it prints for one. ``ray`` and ``engine`` are quoted for a shell."""
+
+    host: str
+    environment: list[tuple[str, str]]
+    files: list[tuple[str, str]]
+    ray: str
+    engine: str
 
 
 def script(plans: Mapping[str, NodePlan]) -> str:
@@ -36,137 +67,50 @@ def script(plans: Mapping[str, NodePlan]) -> str:
     ordered = sorted(plans.values(), key=lambda plan: plan.here[0].rank)
     head = ordered[0]
     (first,) = head.here
-    lines = [
-        "#!/bin/bash",
-        f"# {first.recipe}: {first.engine.name} on {len(ordered)} node(s). Rendered by sparkmatrix.cluster.",
-        "# Partition, account and time limit: sbatch --partition=... --time=... THIS_FILE",
-        f"#SBATCH --job-name={_JOB_NAME.sub('-', first.recipe)}",
-        f"#SBATCH --nodes={len(ordered)}",
-        f"#SBATCH --nodelist={','.join(plan.host for plan in ordered)}",
-        "#SBATCH --ntasks-per-node=1",
-        "#SBATCH --exclusive",
-        "#SBATCH --output=%x-%j.log",
-        "set -euo pipefail",
-        "umask 077",
-        *_key(first),
-        "",
-        "# What a node runs: start ray, or start engine.",
-        "start() {",
-        f'  local work="{_WORK}"',
-        '  mkdir "$work" 2>/dev/null || true',
-        '  if [ -L "$work" ] || [ ! -d "$work" ] || [ ! -O "$work" ]; then',
-        '    echo "$work on $SLURMD_NODENAME is not a directory of yours; submit the job again for another one" >&2',
-        "    exit 1",
-        "  fi",
-        '  mkdir -p "$work/config" "$work/ray"',
-        '  export VLLM_CONFIG_ROOT="$work/config" HOME="$work"',
-        """  printf '["VLLM_API_KEY", "RAY_AUTH_TOKEN"]\\n' > "$work/config/ray_non_carry_over_env_vars.json\"""",
-        *_check_ray(head.ray),
-        "  ulimit -l unlimited || echo 'Locked memory is limited on this node: RDMA may fail' >&2",
-        '  case "$SLURMD_NODENAME" in',
-    ]
-    for plan in ordered:
-        lines += [f"  {shlex.quote(plan.host)})", *_node(plan, first), "    ;;"]
-    lines += [
-        '  *) echo "The plan knows no node $SLURMD_NODENAME: inventory names have to be those of Slurm" >&2; exit 1 ;;',
-        "  esac",
-        "}",
-        "export -f start",
-        "",
-        *_launch(head, ordered),
-    ]
-    return "\n".join(lines) + "\n"
+    mpi = first.backend == "mpi"
+    ranks = [plan for plan in ordered if plan.here[0].engine.runs_here]
+    job = Job(
+        title=f"{first.recipe}: {first.engine.name} on {len(ordered)} node(s)",
+        name=_JOB_NAME.sub("-", first.recipe),
+        key_variable=ENGINES[first.engine.name].key_variable,
+        ray=_ray(head, len(ordered)) if head.ray.needed else None,
+        container=_container(first),
+        mpi="--mpi=pmix " if mpi else "",
+        tasks=len(ordered) if mpi or len(ranks) > 1 else 1,
+    )
+    nodes = [_node(plan, first) for plan in ordered]
+    return templates.render("engine", "sbatch.sh.j2", job=job, nodes=nodes)
 
 
-def _key(head: ServicePlan) -> list[str]:
-    name = ENGINES[head.engine.name].key_variable
-    if not name:
-        return []
-    return [
-        f'key_file="${{SPARKMATRIX_KEY_FILE:-{KEY_FILE}}}"',
-        'if [ -z "$(find "$key_file" -maxdepth 0 -perm 0600 2>/dev/null)" ]; then',
-        '  echo "The API key has to be in $key_file, mode 0600: openssl rand -hex 32 > $key_file" >&2',
-        "  exit 1",
-        "fi",
-        f'{name}="$(cat "$key_file")"',
-        f"export {name}",
-    ]
+def _ray(head: NodePlan, count: int) -> Ray:
+    status = (
+        f"import ray; ray.init(address={head.ray.address!r}, logging_level='ERROR');"
+        f" raise SystemExit(sum(n['Alive'] for n in ray.nodes()) != {count})"
+    )
+    return Ray(head.ray.command.program[0], head.ray.python, status)
 
 
-def _check_ray(ray: RayPlan) -> list[str]:
-    """The Ray that a node would start is asked, whatever was pinned: one that knows no tokens would ignore ours."""
-    if not ray.needed:
-        return []
-    major, minor = engine_image.MIN_RAY
-    return [
-        '  if [ "$1" = ray ]; then',
-        "    local ray found",
-        f"    ray={shlex.quote(ray.command.program[0])}",
-        '    found="$("$ray" --version 2>&1)" || true',
-        f"    if ! [[ $found =~ version\\ ([0-9]+)\\.([0-9]+) ]] || (( BASH_REMATCH[1] < {major}"
-        f" || (BASH_REMATCH[1] == {major} && BASH_REMATCH[2] < {minor}) )); then",
-        f'      echo "$ray on $SLURMD_NODENAME has to be Ray {major}.{minor} or newer: older ones know no tokens, and'
-        ' whoever reaches its port could run code. It says: $found" >&2',
-        "      exit 1",
-        "    fi",
-        "  fi",
-    ]
-
-
-def _node(plan: NodePlan, head: ServicePlan) -> list[str]:
+def _node(plan: NodePlan, head: ServicePlan) -> Node:
     """Under MPI all ranks have the head's command line; what starts it on each node is Slurm here."""
     (service,) = plan.here
     engine = (head if service.backend == "mpi" else service).engine
-    lines = [
-        f"    export {name}={shlex.quote(value)}"
-        for name, value in sorted(service.engine.env.items())
-        if name not in _DROPPED
-    ]
-    for path, content in sorted(engine.files.items()):
-        lines.append(f"    printf '%s' {shlex.quote(content)} > \"$work\"/{_name(path)}")
-    if plan.ray.needed:
-        temp, words = plan.ray.temp_dir, plan.ray.command.words
-        quoted = ['"$work/ray"' if word == temp else shlex.quote(word) for word in words]
-        lines.append(f'    if [ "$1" = ray ]; then exec {" ".join(quoted)}; fi')
-    # Files are in the job's directory.
-    words = [*engine.command.program, *engine.command.options]
-    quoted = [f'"$work"/{_name(word)}' if word in engine.files else shlex.quote(word) for word in words]
-    return [*lines, "    exec " + " ".join(quoted)]
+    files = {path: f'"$work"/{shlex.quote(_name(path))}' for path in engine.files}
+    return Node(
+        host=plan.host,
+        environment=[item for item in sorted(service.engine.env.items()) if item[0] not in _DROPPED],
+        files=[(_name(path), content) for path, content in sorted(engine.files.items())],
+        ray=_quoted(plan.ray.command.words, {plan.ray.temp_dir: '"$work/ray"'}) if plan.ray.needed else "",
+        engine=_quoted([*engine.command.program, *engine.command.options], files),
+    )
+
+
+def _quoted(words: Iterable[str], moved: Mapping[str, str]) -> str:
+    """``moved``: what is in the job's directory."""
+    return " ".join(moved.get(word) or shlex.quote(word) for word in words)
 
 
 def _name(path: str) -> str:
-    return shlex.quote(path.strip("/").replace("/", "_"))
-
-
-def _launch(head: NodePlan, ordered: Sequence[NodePlan]) -> list[str]:
-    everywhere, here = f"--nodes={len(ordered)} --ntasks={len(ordered)}", "--nodes=1 --ntasks=1"
-    srun = "srun --export=ALL --kill-on-bad-exit=1 " + _container(head.here[0])
-    if head.ray.needed:
-        on_head = f"{srun}--overlap {here} --nodelist={shlex.quote(head.host)}"
-        status = shlex.quote(
-            f"import ray; ray.init(address={head.ray.address!r}, logging_level='ERROR');"
-            f" raise SystemExit(sum(n['Alive'] for n in ray.nodes()) != {len(ordered)})"
-        )
-        python = shlex.quote(head.ray.python)
-        return [
-            "# One token per job: who has it can run code on all nodes.",
-            'RAY_AUTH_TOKEN="$(od -An -N32 -tx1 /dev/urandom | tr -d " \\n")"',
-            "export RAY_AUTH_TOKEN RAY_AUTH_MODE=token",
-            f"{srun}--overlap {everywhere} bash -c 'start ray' &",
-            "ray_pid=$!",
-            "trap 'kill $ray_pid 2>/dev/null || true' EXIT",
-            "joined=",
-            f"for _ in $(seq 60); do {on_head} {python} -c {status} && joined=yes && break",
-            "  kill -0 $ray_pid || { echo 'Ray ended; see above' >&2; exit 1; }",
-            "  sleep 5",
-            "done",
-            '[ "$joined" ] || { echo "Ray has not found all nodes in 5 minutes" >&2; exit 1; }',
-            f"{on_head} bash -c 'start engine'",
-        ]
-    if head.here[0].backend == "mpi":
-        return [f"{srun}--mpi=pmix {everywhere} bash -c 'start engine'"]
-    count = [plan for plan in ordered if plan.here[0].engine.runs_here]
-    return [f"{srun}{everywhere if len(count) > 1 else here} bash -c 'start engine'"]
+    return path.strip("/").replace("/", "_")
 
 
 def _container(head: ServicePlan) -> str:
