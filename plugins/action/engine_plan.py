@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     errors,
     refusal,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
@@ -194,7 +195,9 @@ def _service(
     if checked.error_messages:
         return None, [Finding("", message, "Correct it in the inventory") for message in checked.error_messages]
     given = {**given, **checked.validated_parameters}
-    recipe, findings = engine_recipe.find(given["recipe"], args["recipe_paths"])
+    recipe, findings = engine_recipe.find(
+        given["recipe"], args["recipe_paths"], OptionNames(in_entry=bool(args["services"]))
+    )
     shape = None
     if given["model_files"]:
         try:

@@ -26,35 +26,6 @@ NOT_CARRIED = f"{paths.ETC}/vllm/ray_non_carry_over_env_vars.json"
 LOGIN = "/etc/profile.d/sparkmatrix-engine.sh"
 NAME = re.compile(r"^[a-z][a-z0-9-]{0,31}$")
 UNIT = re.compile(r"^sparkmatrix-(engine|keeper)(?:-([a-z][a-z0-9-]{0,31}))?\.service$")
-# What an entry of engine_services may set, in place of the variable engine_<key> that holds for all of them.
-KEYS = frozenset(
-    {
-        "recipe",
-        "served_model_name",
-        "model_path",
-        "model_files",
-        "engine",
-        "launch",
-        "runtime",
-        "image",
-        "profile",
-        "context",
-        "concurrency",
-        "gpu_memory_utilization",
-        "pin_kv_cache",
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "data_parallel_size",
-        "expert_parallel",
-        "port",
-        "rendezvous_port",
-        "options",
-        "environment",
-        "venv_path",
-        "venv_requirements",
-    }
-)
-_VARIABLE = re.compile(r"\bengine_([a-z_]+)\b")
 _DESCRIPTION = re.compile(r"^engine(?:-([a-z][a-z0-9-]{0,31}))?\.json$")
 
 
@@ -109,14 +80,22 @@ class Names:
         return f"{paths.KEEPER}/{self.instance}".rstrip("/")
 
 
-def of_entry(text: str) -> str:
-    """A message about one of several services: what its entry may set is called as the entry calls it."""
-    return _VARIABLE.sub(_key, text)
+@dataclass(frozen=True)
+class OptionNames:
+    """What an option of a service is called where the user wrote it: a variable, or a key of ``engine_services``.
+
+    Texts name it as ``names["context"]`` or, where they are data, as ``{context}`` for ``format_map``.
+    """
+
+    in_entry: bool = False
+
+    def __getitem__(self, option: str) -> str:
+        if self.in_entry:
+            return option
+        return "engine_name" if option == "engine" else f"engine_{option}"
 
 
-def _key(match: re.Match[str]) -> str:
-    key = "engine" if match.group(1) == "name" else match.group(1)
-    return key if key in KEYS else match.group(0)
+VARIABLES = OptionNames()
 
 
 def instance_of(unit: str) -> str:

@@ -55,7 +55,7 @@ CAUSES: Sequence[tuple[str, str, str]] = (
         r"Free memory on device .* is less than desired|No available memory for the cache blocks"
         r"|CUDA out of memory|OutOfMemoryError|NV_ERR_NO_MEMORY|oom-kill|Out of memory: Killed",
         "it ran out of memory",
-        "Lower engine_context, engine_concurrency or engine_gpu_memory_utilization; see what else uses memory: free -g",
+        "Lower {context}, {concurrency} or {gpu_memory_utilization}; see what else uses memory: free -g",
     ),
     (
         r"No such file or directory: '(g\+\+|gcc|c\+\+|cc)'|InvalidCxxCompiler|No working C\+\+ compiler"
@@ -66,12 +66,12 @@ CAUSES: Sequence[tuple[str, str, str]] = (
     (
         r"[Aa]ddress already in use|error while attempting to bind on address",
         "its port is taken by another process",
-        "Find it with: ss -ltnp; or choose another engine_port",
+        "Find it with: ss -ltnp; or choose another {port}",
     ),
     (
         r"error: unrecognized arguments|error: argument --|error: ambiguous option|expected one argument",
         "it does not accept its command line",
-        "Correct engine_options or the recipe for the version in engine_venv_requirements",
+        "Correct {options} or the recipe for the version in {venv_requirements}",
     ),
     (
         r"libnuma\.so\.1: cannot open|ImportError: lib\S+: cannot open shared object",
@@ -481,8 +481,7 @@ def explain(unit: str, runner: Runner = run_program, invocation: str = "") -> st
     tail = "\n".join(f"    {line[:240]}" for line in shown) or "    (nothing)"
     cause = known_cause(lines)
     remedy = cause[1] if cause else ""
-    if engine_names.instance_of(unit):
-        remedy = engine_names.of_entry(remedy)
+    remedy = remedy.format_map(engine_names.OptionNames(in_entry=bool(engine_names.instance_of(unit))))
     hint = f"It seems that {cause[0]}. {remedy}.\n" if cause else ""
     return f"{hint}From its journal (all of it: journalctl -u {unit}):\n{tail}"
 

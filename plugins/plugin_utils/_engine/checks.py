@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import GPUS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
@@ -82,7 +83,7 @@ def check_facts(facts: Mapping[str, FabricFact]) -> list[Finding]:
     return findings
 
 
-def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact]) -> list[Finding]:
+def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact], names: OptionNames) -> list[Finding]:
     count = len(facts)
     findings = check_facts(facts)
     if not facts:
@@ -90,7 +91,7 @@ def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact]) -> list[Finding
     if not recipe.min_nodes <= count <= recipe.max_nodes:
         findings.append(
             Finding(
-                "engine_recipe",
+                names["recipe"],
                 f"{recipe.name} is for {recipe.min_nodes} to {recipe.max_nodes} nodes, and there are {count}",
                 "Choose another recipe",
             )
@@ -100,7 +101,7 @@ def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact]) -> list[Finding
             Finding(
                 WHERE,
                 "the fabric has no RDMA, so tensor parallel answers slowly",
-                "engine_pipeline_parallel_size set to the number of nodes needs less exchange",
+                f"{names['pipeline_parallel_size']} set to the number of nodes needs less exchange",
                 severity="warning",
             )
         )
@@ -108,11 +109,12 @@ def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact]) -> list[Finding
 
 
 def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
+    names = wishes.names
     words = [
-        ("engine_name", name, tuple(ENGINES)),
-        ("engine_launch", wishes.launch, LAUNCHES),
-        ("engine_runtime", wishes.runtime, ("", "venv", "container")),
-        ("engine_profile", wishes.profile, ("", *profiles.PROFILES)),
+        (names["engine"], name, tuple(ENGINES)),
+        (names["launch"], wishes.launch, LAUNCHES),
+        (names["runtime"], wishes.runtime, ("", "venv", "container")),
+        (names["profile"], wishes.profile, ("", *profiles.PROFILES)),
         ("engine_container_gpus", wishes.container.gpus, GPUS),
     ]
     findings = [
@@ -123,7 +125,7 @@ def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
     if wishes.model and not wishes.model.startswith("/"):
         findings.append(
             Finding(
-                "engine_model_path",
+                names["model_path"],
                 f"{wishes.model!r} is no absolute path, and the engine would take it for a name on Hugging Face",
                 "Name a directory that is on every node; models of Hugging Face are named in a recipe",
             )
@@ -133,12 +135,12 @@ def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
 
 def check_numbers(wishes: Wishes) -> list[Finding]:
     """Numbers that nothing can be computed from."""
-    share = wishes.gpu_memory_utilization
+    names, share = wishes.names, wishes.gpu_memory_utilization
     numbers: list[tuple[str, float, bool, str]] = [
-        ("engine_context", wishes.context, wishes.context >= 0, "0 (as the recipe says) or more"),
-        ("engine_concurrency", wishes.concurrency, wishes.concurrency >= 0, "0 (as the recipe says) or more"),
+        (names["context"], wishes.context, wishes.context >= 0, "0 (as the recipe says) or more"),
+        (names["concurrency"], wishes.concurrency, wishes.concurrency >= 0, "0 (as the recipe says) or more"),
         (
-            "engine_gpu_memory_utilization",
+            names["gpu_memory_utilization"],
             share,
             0 <= share <= 1,
             f"0 (computed) to {memory_fit.HARD_MAX_UTILIZATION}: it is a share, so 80 % is 0.8",
@@ -150,7 +152,7 @@ def check_numbers(wishes: Wishes) -> list[Finding]:
             f"0 (not measured) to {MAX_FREE_GIB}, in GiB",
         ),
         *(
-            (f"engine_{name}_parallel_size", size, size >= 0, "0 (computed) to the number of nodes")
+            (names[f"{name}_parallel_size"], size, size >= 0, "0 (computed) to the number of nodes")
             for name, size in (
                 ("tensor", wishes.tensor_parallel_size),
                 ("pipeline", wishes.pipeline_parallel_size),
@@ -163,9 +165,9 @@ def check_numbers(wishes: Wishes) -> list[Finding]:
 
 def check_ports(job: Job) -> list[Finding]:
     """Ports, and the other numbers of Ray where it is started; each port may have one purpose only."""
-    wishes, ray = job.wishes, job.wishes.ray
-    ports = [("engine_port", wishes.port), ("engine_rendezvous_port", wishes.rendezvous_port)]
-    taken = {wishes.port: "engine_port"}
+    wishes, ray, names = job.wishes, job.wishes.ray, job.names
+    ports = [(names["port"], wishes.port), (names["rendezvous_port"], wishes.rendezvous_port)]
+    taken = {wishes.port: names["port"]}
     findings = []
     if job.backend == "ray":
         ports += [("ray_port", ray.port), ("ray_dashboard_port", ray.dashboard_port)]
@@ -196,7 +198,7 @@ def _able(word: str) -> str:
 
 
 def check_engine(job: Job) -> list[Finding]:
-    recipe, name = job.recipe, job.engine.name
+    recipe, name, names = job.recipe, job.engine.name, job.names
     findings = []
     if job.settings.unsupported:
         findings.append(
@@ -220,24 +222,24 @@ def check_engine(job: Job) -> list[Finding]:
     if job.wishes.model and not job.shaped and recipe.device == "gpu":
         findings.append(
             Finding(
-                "engine_model_path",
+                names["model_path"],
                 f"weights and shape, and with them memory and sizes, are computed for {recipe.model} of the recipe",
-                f"If {job.wishes.model} is another model, set engine_model_files: a directory of this controller with"
-                " its config.json and model.safetensors.index.json",
+                f"If {job.wishes.model} is another model, set {names['model_files']}: a directory of this controller"
+                " with its config.json and model.safetensors.index.json",
                 severity="warning",
             )
         )
     limit = job.architecture.max_context
     if limit and job.context > limit:
         findings.append(
-            Finding("engine_context", f"{job.context} is above the model's {limit} tokens", f"Use at most {limit}")
+            Finding(names["context"], f"{job.context} is above the model's {limit} tokens", f"Use at most {limit}")
         )
     if job.wishes.launch == "ray" and not job.engine.over_ray:
-        findings.append(Finding("engine_launch", f"{job.engine.label} is not started over Ray here", "Use auto"))
+        findings.append(Finding(names["launch"], f"{job.engine.label} is not started over Ray here", "Use auto"))
     return findings
 
 
-def check_environment(environment: Mapping[str, str]) -> list[Finding]:
+def check_environment(environment: Mapping[str, str], names: OptionNames) -> list[Finding]:
     per_node = PER_NODE.union(*(engine.per_node for engine in ENGINES.values()))
     refused = {name: why for engine in ENGINES.values() for name, why in engine.refused_environment.items()}
     findings = []
@@ -245,23 +247,23 @@ def check_environment(environment: Mapping[str, str]) -> list[Finding]:
         if not systemd.NAME.match(name):
             findings.append(
                 Finding(
-                    "engine_environment",
+                    names["environment"],
                     f"{name!r} is no name of an environment variable",
                     "Use letters, digits and _, and no digit first",
                 )
             )
         elif "\0" in environment[name]:
-            findings.append(Finding("engine_environment", f"{name} holds a NUL character", "Take it out"))
+            findings.append(Finding(names["environment"], f"{name} holds a NUL character", "Take it out"))
         elif name in per_node:
             findings.append(
-                Finding("engine_environment", f"{name} differs from node to node", "Leave it out: the plan sets it")
+                Finding(names["environment"], f"{name} differs from node to node", "Leave it out: the plan sets it")
             )
         elif name in refused:
-            findings.append(Finding("engine_environment", f"{name} {refused[name]}", "Leave it out"))
+            findings.append(Finding(names["environment"], f"{name} {refused[name]}", "Leave it out"))
         elif looks_secret(name):
             findings.append(
                 Finding(
-                    "engine_environment",
+                    names["environment"],
                     f"{name} looks like a secret, and this environment is readable by every user of the node",
                     "Use a variable that names a file, such as HF_TOKEN_PATH",
                 )
@@ -271,14 +273,14 @@ def check_environment(environment: Mapping[str, str]) -> list[Finding]:
 
 def check_runtime(job: Job) -> list[Finding]:
     """What the recipe or the user names for the other way to run an engine than the one that is used."""
-    recipe, engine = job.recipe, job.engine
+    recipe, engine, names = job.recipe, job.engine, job.names
     findings = []
     if job.runtime == "container" and job.settings.requirements:
         findings.append(
             Finding(
                 job.where,
                 f"its requirements are not installed into an image: {', '.join(job.settings.requirements)}",
-                "Use an image that has them (engine_image), or set engine_runtime: venv",
+                f"Use an image that has them ({names['image']}), or set {names['runtime']}: venv",
                 severity="warning",
             )
         )
@@ -288,7 +290,7 @@ def check_runtime(job: Job) -> list[Finding]:
             Finding(
                 job.where,
                 f"its patches are for files of an image, and a Python environment would go without them: {targets}",
-                "Set engine_runtime: container, or use a recipe without patches",
+                f"Set {names['runtime']}: container, or use a recipe without patches",
             )
         )
     if job.runtime == "venv" and not any(
@@ -297,10 +299,10 @@ def check_runtime(job: Job) -> list[Finding]:
         line = f"{engine.distributions[0]}=={option_tables.versions(engine.name)[-1]}"
         findings.append(
             Finding(
-                "engine_venv_requirements",
+                names["venv_requirements"],
                 f"none of them brings {engine.label}: {', '.join(job.requirements) or 'there are none'}",
-                f"Require {line}, and nothing of another engine, in an environment of its own (engine_venv_path),"
-                " or set engine_runtime: container",
+                f"Require {line}, and nothing of another engine, in an environment of its own ({names['venv_path']}),"
+                f" or set {names['runtime']}: container",
             )
         )
     return findings
@@ -310,8 +312,9 @@ def check_ray(job: Job) -> list[Finding]:
     """The Ray of a Python environment, which a requirement names. An image is asked for its own on the nodes."""
     if job.backend != "ray" or job.runtime != "venv":
         return []
-    where, known = "engine_venv_requirements", option_tables.versions("ray")[-1]
-    remedy = f"Require ray[default]=={known}, or set engine_launch: native, which needs no Ray"
+    names = job.names
+    where, known = names["venv_requirements"], option_tables.versions("ray")[-1]
+    remedy = f"Require ray[default]=={known}, or set {names['launch']}: native, which needs no Ray"
     ours = [requirement for requirement in job.requirements if kinds_base.distribution(requirement) == "ray"]
     if not ours:
         return [Finding(where, "ranks shall meet over Ray, and no requirement brings one", remedy)]
@@ -338,7 +341,7 @@ def check_ray(job: Job) -> list[Finding]:
 
 def check_startable(job: Job, parallel: parallelism.Parallel) -> list[Finding]:
     """What this release plans and does not start yet: an error where it should be started, else a warning."""
-    reason = job.engine.not_started(job.backend, job.runtime, parallel)
+    reason = job.engine.not_started(job.backend, job.runtime, parallel, job.names)
     if reason is None:
         return []
     what, remedy = reason
@@ -375,7 +378,8 @@ def judge_memory(
 ) -> tuple[memory_fit.Budget, list[Finding]]:
     budget = fit(job, parallel, memory)
     wishes, share = job.wishes, share_of_node(job, budget.total)
-    variable = "engine_gpu_memory_utilization"
+    names = job.names
+    variable = names["gpu_memory_utilization"]
     limit = memory_fit.utilization(job.context, 0)
     findings = []
     if share > memory_fit.HARD_MAX_UTILIZATION:
@@ -417,7 +421,7 @@ def judge_memory(
     else:
         findings += _check_available(job, share, budget.total)
     if budget.verdict == "does not fit":
-        found, remedy = memory_fit.refusal(budget, len(job.ordered))
+        found, remedy = memory_fit.refusal(budget, len(job.ordered), names)
         if wishes.memory_share < 1:
             remedy += f". Or give it a larger memory_share than {wishes.memory_share:g}"
         findings.append(Finding(job.where, found, remedy))
@@ -426,7 +430,7 @@ def judge_memory(
             Finding(
                 job.where,
                 f"memory is tight: {budget.sentence()}: {'; '.join(budget.reasons)}",
-                "If the engine does not start, lower engine_context or engine_concurrency",
+                f"If the engine does not start, lower {names['context']} or {names['concurrency']}",
                 severity="warning",
             )
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism, profiles
@@ -59,6 +60,7 @@ class Wishes:
     ray: RayWishes = field(default_factory=RayWishes)
     container: Container = field(default_factory=Container)
     only_print: bool = False  # nothing will be started from this plan
+    names: OptionNames = VARIABLES  # what the user calls an option here
     instance: str = ""  # name of the service where there are several
     api_host: str = kinds_base.API_HOST
     memory_share: float = 1.0  # of what engines may have on a node
@@ -96,12 +98,18 @@ class Job:
         return self.wishes.served_model_name or self.recipe.served_model_name or self.recipe.name
 
     @property
+    def names(self) -> OptionNames:
+        return self.wishes.names
+
+    @property
     def where(self) -> str:
         return f"recipe {self.recipe.name}"
 
     @property
     def user(self) -> kinds_base.User:
-        return kinds_base.User(kinds_base.merge(self.engine, {}, self.wishes.options), self.wishes.environment)
+        return kinds_base.User(
+            kinds_base.merge(self.engine, {}, self.wishes.options), self.wishes.environment, self.names
+        )
 
     @property
     def draft(self) -> Draft | None:

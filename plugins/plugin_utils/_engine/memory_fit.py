@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
@@ -331,12 +332,12 @@ def _judged(made: Budget) -> Budget:
     return replace(made, verdict="tight" if reasons else "fits", reasons=tuple(reasons))
 
 
-def refusal(budget: Budget, nodes: int) -> tuple[str, str]:
+def refusal(budget: Budget, nodes: int, names: OptionNames) -> tuple[str, str]:
     """(found, remedy) for a budget that is too large."""
     found = f"the model does not fit: {budget.sentence()}"
     if not budget.kv_available or not budget.max_context:
         return found, f"Use more than {nodes} node(s) or a smaller quantization; no context length makes it fit"
-    options = [f"engine_context: {budget.max_context}"]
+    options = [f"{names['context']}: {budget.max_context}"]
     if budget.max_concurrency:
-        options.append(f"engine_concurrency: {budget.max_concurrency}")
+        options.append(f"{names['concurrency']}: {budget.max_concurrency}")
     return found, f"Set {' or '.join(options)}, or use more nodes"

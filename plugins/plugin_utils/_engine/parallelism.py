@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
 
 VOCABULARY_PADDING = 64
@@ -204,13 +205,13 @@ def _limits(model: Architecture, made: Parallel, engine: Splits) -> list[Problem
     return problems
 
 
-def instead_of_replicas(parallel: Parallel) -> str:
+def instead_of_replicas(parallel: Parallel, names: OptionNames) -> str:
     """What serves where replicas of several nodes each are wanted."""
     size = parallel.tensor * parallel.pipeline
     return (
         f"Write {parallel.data} engine_services of {size} nodes each, each with a served_model_name of its own."
-        f" Or set engine_data_parallel_size: {parallel.ranks} (one node each, where the model fits one) or 1 (one model"
-        " over all nodes)"
+        f" Or set {names['data_parallel_size']}: {parallel.ranks} (one node each, where the model fits one) or 1 (one"
+        " model over all nodes)"
     )
 
 

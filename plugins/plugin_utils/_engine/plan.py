@@ -65,7 +65,7 @@ def plan(
 
     ``shape``: read from the model's own files (:func:`_engine.model.read`), in place of what the recipe says.
     """
-    findings = engine_checks.check_nodes(recipe, facts)
+    findings = engine_checks.check_nodes(recipe, facts, wishes.names)
     name = wishes.engine or recipe.engine
     findings += engine_checks.check_words(recipe, wishes, name)
     wrong = engine_checks.check_numbers(wishes)
@@ -74,7 +74,7 @@ def plan(
     job = engine_job.make_job(recipe, facts, wishes, name, shape)
     findings += [*wrong, *engine_checks.check_engine(job)]
     findings += kinds_base.examine(job.engine, job.version, job.options, job.environment, job.where, user=job.user)
-    findings += engine_checks.check_environment(job.environment)
+    findings += engine_checks.check_environment(job.environment, job.names)
     findings += engine_checks.check_runtime(job)
     if wrong:  # nothing can be computed from them
         return Plans({}, (), [*findings, *engine_checks.check_ports(job)])
@@ -86,7 +86,9 @@ def plan(
     budget: memory_fit.Budget | None = None
     if parallel is not None:
         method = recipe.draft.method if recipe.draft else ""
-        findings += job.engine.rules(parallel, job.options, method, job.backend, job.where)
+        findings += job.engine.rules(
+            parallel, job.options, method, backend=job.backend, where=job.where, names=job.names
+        )
         if recipe.device == "gpu":
             budget, made = engine_checks.judge_memory(job, parallel, memory)
             findings += made
@@ -150,6 +152,7 @@ def _launch(job: Job, parallel: parallelism.Parallel, budget: memory_fit.Budget 
         rendezvous_port=wishes.rendezvous_port,
         api_host=wishes.api_host,
         task=job.recipe.task,
+        names=job.names,
         shared=wishes.others > 0,
         # Two services on a node may both have files.
         file_directory=Names(wishes.instance).directory if wishes.instance else paths.ETC,

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import ATTENTIONS, Architecture
@@ -137,13 +138,13 @@ _LISTS: dict[str, type[Any]] = {"tuple[Patch, ...]": Patch, "tuple[Expected, ...
 _MAPPINGS: dict[str, type[Any]] = {"Mapping[str, Settings]": Settings}
 
 
-def find(name: str, paths: Sequence[str]) -> tuple[Recipe | None, list[Finding]]:
+def find(name: str, paths: Sequence[str], names: OptionNames = VARIABLES) -> tuple[Recipe | None, list[Finding]]:
     """The recipe ``name`` from the first path that has it, the user's before the shipped ones, or what is wrong.
 
     ``name`` may also be the path of a file (it ends in ``.yml`` or ``.yaml``).
     """
     if name.endswith((".yml", ".yaml")):
-        return read(Path(name).expanduser())
+        return read(Path(name).expanduser(), names)
     directories = [*(Path(path).expanduser() for path in paths), SHIPPED]
     missing = [str(directory) for directory in directories if not directory.is_dir()]
     if missing:  # a recipe of the same name further on may be another one
@@ -154,23 +155,23 @@ def find(name: str, paths: Sequence[str]) -> tuple[Recipe | None, list[Finding]]
     for directory in directories:
         for ending in (".yml", ".yaml"):
             if (directory / f"{name}{ending}").is_file():
-                return read(directory / f"{name}{ending}")
+                return read(directory / f"{name}{ending}", names)
     known = sorted({path.stem for directory in directories for path in directory.glob("*.y*ml")})
     searched = ", ".join(map(str, directories))
     return None, [
         Finding(
-            "engine_recipe",
+            names["recipe"],
             f"there is no recipe {name!r} in {searched}",
             f"{did_you_mean(name, known)}Known recipes: {', '.join(known) or 'none'}",
         )
     ]
 
 
-def read(path: Path) -> tuple[Recipe | None, list[Finding]]:
+def read(path: Path, names: OptionNames = VARIABLES) -> tuple[Recipe | None, list[Finding]]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as exc:
-        return None, [Finding(str(path), f"the recipe cannot be read ({exc.strerror})", "Check engine_recipe")]
+        return None, [Finding(str(path), f"the recipe cannot be read ({exc.strerror})", f"Check {names['recipe']}")]
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as exc:
         return None, [Finding(str(path), f"the recipe is no valid YAML ({' '.join(str(exc).split())})", "Correct it")]
     return parse(document, str(path), path.stem)

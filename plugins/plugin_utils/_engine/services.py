@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
     Cluster,
     Head,
@@ -164,15 +165,9 @@ def over(common: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
 
 
 def said(entry: Entry, findings: Sequence[Finding]) -> list[Finding]:
-    """What was found about one entry: under its name, and in its words."""
-    named = engine_names.of_entry
+    """What was found about one entry, under its name."""
     return [
-        replace(
-            finding,
-            host=f"{entry.name}: {named(finding.host)}" if finding.host else f"{WHERE} {entry.name}",
-            found=named(finding.found),
-            remedy=named(finding.remedy),
-        )
+        replace(finding, host=f"{entry.name}: {finding.host}" if finding.host else f"{WHERE} {entry.name}")
         for finding in findings
     ]
 
@@ -205,7 +200,7 @@ def plan(
     made: list[tuple[Service, engine_plan.Plans]] = []
     summary: list[str] = []
     for service in services:
-        wishes = _wishes(service, services, facts, head, named)
+        wishes = _wishes(service, services, facts, head, given)
         own = _subset(service.entry.hosts, facts) if given else facts
         result = engine_plan.plan(service.recipe, own, wishes, memory, service.shape)
         findings += said(service.entry, result.findings) if given else result.findings
@@ -240,7 +235,7 @@ def _subset(hosts: Sequence[str], facts: Mapping[str, FabricFact]) -> dict[str, 
 
 
 def _wishes(
-    service: Service, services: Sequence[Service], facts: Mapping[str, FabricFact], head: str, named: bool
+    service: Service, services: Sequence[Service], facts: Mapping[str, FabricFact], head: str, given: int
 ) -> Wishes:
     entry = service.entry
     beside = [
@@ -250,7 +245,8 @@ def _wishes(
     fullest = max(beside, key=sum, default=[])
     return replace(
         service.wishes,
-        instance=entry.name if named else "",
+        names=OptionNames(in_entry=given > 0),
+        instance=entry.name if given > 1 else "",
         api_host=service.wishes.api_host if entry.hosts[0] == head else facts[entry.hosts[0]].cluster_address,
         memory_share=entry.share,
         others=len(fullest),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
@@ -53,6 +54,7 @@ class Launch:
     file_directory: str = paths.ETC
     api_host: str = API_HOST
     task: str = "generate"
+    names: OptionNames = VARIABLES
 
     @property
     def head(self) -> FabricFact:
@@ -70,6 +72,7 @@ class User:
 
     options: Collection[str] = ()
     environment: Collection[str] = ()
+    names: OptionNames = VARIABLES
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Engine(ABC):
     image: str  # used where neither recipe nor user names one
     runtime = "container"  # unless told otherwise
     prefix: str  # of its environment variables
-    planned: Mapping[str, str]  # options that the plan sets itself, and what a user sets instead
+    planned: Mapping[str, str]  # options that the plan sets itself, and what a user sets instead ({option})
     removed: Mapping[str, str] = {}  # spellings that are gone, with the remedy; --option=value for a value
     removed_environment: Mapping[str, str] = {}
     refused_environment: Mapping[str, str] = {}  # variables that nobody may set, and why
@@ -156,7 +159,14 @@ class Engine(ABC):
         return {}
 
     def rules(
-        self, parallel: Parallel, options: Mapping[str, Any], method: str, backend: str, where: str
+        self,
+        parallel: Parallel,
+        options: Mapping[str, Any],
+        method: str,
+        *,
+        backend: str,
+        where: str,
+        names: OptionNames,
     ) -> Iterator[Finding]:
         """Options that do not go together with the sizes. ``method``: of a recipe's draft."""
         yield from ()
@@ -165,7 +175,7 @@ class Engine(ABC):
         """What is wrong with the finished command lines, beside options that the version does not know."""
         yield from ()
 
-    def not_started(self, backend: str, runtime: str, parallel: Parallel) -> tuple[str, str] | None:
+    def not_started(self, backend: str, runtime: str, parallel: Parallel, names: OptionNames) -> tuple[str, str] | None:
         """What this release plans and does not start yet, with the remedy."""
         return None
 
@@ -301,19 +311,23 @@ def examine(
         )
     written = in_file(engine, version, options)
     for name in sorted(options):
-        value, place = options[name], "engine_options" if name in user.options else where
+        value, place = options[name], user.names["options"] if name in user.options else where
         plain_name = name.split(".")[0]  # JSON options may be dotted: limit-mm-per-prompt.video
         if plain_name in engine.planned:
-            yield Finding(place, f"the option {name} is set by the plan", f"Set {engine.planned[plain_name]}")
+            yield Finding(
+                place,
+                f"the option {name} is set by the plan",
+                f"Set {engine.planned[plain_name].format_map(user.names)}",
+            )
         elif name in written:
-            yield from _examine_file(engine, label, name, written[name], place)
+            yield from _examine_file(engine, label, name, written[name], where=place, names=user.names)
         elif table is not None and isinstance(value, bool) and table.options.get(f"--{plain_name}", "flag") != "flag":
             yield Finding(place, f"--{plain_name} needs a value, and {str(value).lower()} was given", "Give one")
         else:
             words = render({name: True if value is False else value})  # the name is what counts
             yield from check_words(engine, version, words, place)
     for name in sorted(environment):
-        place = "engine_environment" if name in user.environment else where
+        place = user.names["environment"] if name in user.environment else where
         if table is not None:
             for found, remedy in option_tables.check_environment(
                 [name], engine.prefix, table, engine.removed_environment, label
@@ -323,12 +337,16 @@ def examine(
             yield Finding(place, f"{label} has no variable {name}", engine.removed_environment[name])
 
 
-def _examine_file(engine: Engine, label: str, name: str, value: Any, where: str) -> Iterator[Finding]:
+def _examine_file(
+    engine: Engine, label: str, name: str, value: Any, *, where: str, names: OptionNames
+) -> Iterator[Finding]:
     """An option of the engine's file."""
     keys = [name, *(f"{name}.{key}" for key in value)] if isinstance(value, Mapping) else [name]
     for key in keys:
         if key in engine.file_planned:
-            yield Finding(where, f"the option {key} is set by the plan", f"Set {engine.file_planned[key]}")
+            yield Finding(
+                where, f"the option {key} is set by the plan", f"Set {engine.file_planned[key].format_map(names)}"
+            )
     if name not in (*engine.file_options, *engine.file_planned):
         hint = option_tables.close(name, sorted(engine.file_options))
         yield Finding(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
     API_HOST,
@@ -28,22 +29,22 @@ _NODES = "nothing: it follows from the nodes of the inventory"
 _PLANNED = {
     "model-path": "the recipe's model",
     "model": "the recipe's model",
-    "served-model-name": "engine_served_model_name",
+    "served-model-name": "{served_model_name}",
     "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
-    "port": "engine_port",
-    "tp-size": "engine_tensor_parallel_size",
-    "tensor-parallel-size": "engine_tensor_parallel_size",
-    "pp-size": "engine_pipeline_parallel_size",
-    "pipeline-parallel-size": "engine_pipeline_parallel_size",
-    "ep-size": "engine_expert_parallel",
-    "expert-parallel-size": "engine_expert_parallel",
+    "port": "{port}",
+    "tp-size": "{tensor_parallel_size}",
+    "tensor-parallel-size": "{tensor_parallel_size}",
+    "pp-size": "{pipeline_parallel_size}",
+    "pipeline-parallel-size": "{pipeline_parallel_size}",
+    "ep-size": "{expert_parallel}",
+    "expert-parallel-size": "{expert_parallel}",
     "nnodes": _NODES,
     "node-rank": _NODES,
     "dist-init-addr": _NODES,
     "nccl-init-addr": _NODES,
-    "mem-fraction-static": "engine_gpu_memory_utilization",
-    "context-length": "engine_context",
-    "max-running-requests": "engine_concurrency",
+    "mem-fraction-static": "{gpu_memory_utilization}",
+    "context-length": "{context}",
+    "max-running-requests": "{concurrency}",
     "revision": "the recipe's revision",
     "enable-metrics": "nothing: metrics are always on",
     # Arguments are visible to every user of the node.
@@ -90,7 +91,14 @@ class SGLang(Engine):
         return made
 
     def rules(
-        self, parallel: Parallel, options: Mapping[str, Any], method: str, backend: str, where: str
+        self,
+        parallel: Parallel,
+        options: Mapping[str, Any],
+        method: str,
+        *,
+        backend: str,
+        where: str,
+        names: OptionNames,
     ) -> Iterator[Finding]:
         if parallel.pipeline == 1:
             return

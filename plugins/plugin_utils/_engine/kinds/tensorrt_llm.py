@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
     API_HOST,
@@ -30,7 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parall
 DECODING = {"draft_model": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP"}
 MAX_FREE_FRACTION = 0.80  # of what is free after loading, which on unified memory is all that the system has left
 _NODES = "nothing: it follows from the nodes of the inventory"
-_FILE = "nothing: the plan writes the file, and options without a flag in engine_options go into it"
+_FILE = "nothing: the plan writes the file, and options without a flag in {options} go into it"
 # Fields of TorchLlmArgs (tensorrt_llm/llmapi/llm_args.py, 1.2 to 1.4) without a flag in one of these versions.
 _FILE_FIELDS = """
 allreduce_strategy attention_dp_config attn_backend batch_wait_max_tokens_ratio batch_wait_timeout_iters
@@ -50,20 +51,20 @@ use_cute_dsl_blockscaling_bmm use_cute_dsl_blockscaling_mm
 LAUNCHER_GOES_ON = ("1.0.", "1.1.", "1.2.")
 _BUILD = "Leave it out: engines are no longer built; serve an NVFP4 or FP8 checkpoint directly"
 _PLANNED = {
-    "served_model_name": "engine_served_model_name",
+    "served_model_name": "{served_model_name}",
     "host": "nothing: the API listens on the head's loopback, since it has neither key nor TLS",
-    "port": "engine_port",
-    "tp_size": "engine_tensor_parallel_size",
-    "tensor_parallel_size": "engine_tensor_parallel_size",
-    "pp_size": "engine_pipeline_parallel_size",
-    "pipeline_parallel_size": "engine_pipeline_parallel_size",
-    "ep_size": "engine_expert_parallel",
-    "moe_expert_parallel_size": "engine_expert_parallel",
+    "port": "{port}",
+    "tp_size": "{tensor_parallel_size}",
+    "tensor_parallel_size": "{tensor_parallel_size}",
+    "pp_size": "{pipeline_parallel_size}",
+    "pipeline_parallel_size": "{pipeline_parallel_size}",
+    "ep_size": "{expert_parallel}",
+    "moe_expert_parallel_size": "{expert_parallel}",
     "gpus_per_node": _NODES,
-    "max_batch_size": "engine_concurrency",
-    "max_seq_len": "engine_context",
-    "free_gpu_memory_fraction": "engine_gpu_memory_utilization",
-    "kv_cache_free_gpu_memory_fraction": "engine_gpu_memory_utilization",
+    "max_batch_size": "{concurrency}",
+    "max_seq_len": "{context}",
+    "free_gpu_memory_fraction": "{gpu_memory_utilization}",
+    "kv_cache_free_gpu_memory_fraction": "{gpu_memory_utilization}",
     "config": _FILE,
     "extra_llm_api_options": _FILE,
     "revision": "the recipe's revision",
@@ -86,10 +87,10 @@ _REMOVED = {
 }
 _FILE_PLANNED = {
     "enable_iter_perf_stats": "nothing: the keeper tells by it a busy engine from one that stands still",
-    "env_overrides": "engine_environment",
-    "kv_cache_config.free_gpu_memory_fraction": "engine_gpu_memory_utilization",
-    "kv_cache_config.max_gpu_total_bytes": "engine_gpu_memory_utilization",
-    "kv_cache_config.max_tokens": "engine_gpu_memory_utilization",
+    "env_overrides": "{environment}",
+    "kv_cache_config.free_gpu_memory_fraction": "{gpu_memory_utilization}",
+    "kv_cache_config.max_gpu_total_bytes": "{gpu_memory_utilization}",
+    "kv_cache_config.max_tokens": "{gpu_memory_utilization}",
 }
 _PROFILE_OPTIONS = {"agentic": {"enable_chunked_prefill": True}}
 
@@ -158,18 +159,18 @@ class TensorRTLLM(Engine):
                 )
         if launch.version.startswith(LAUNCHER_GOES_ON):
             yield Finding(
-                "engine_image",
+                launch.names["image"],
                 f"the launcher of TensorRT-LLM {launch.version} goes on when trtllm-serve has failed, which then shows"
                 " after engine_ready_timeout_s only",
                 "Over several nodes use an image of the 1.4 line",
                 severity="warning",
             )
 
-    def not_started(self, backend: str, runtime: str, parallel: Parallel) -> tuple[str, str] | None:
+    def not_started(self, backend: str, runtime: str, parallel: Parallel, names: OptionNames) -> tuple[str, str] | None:
         if backend != "mpi" or runtime == "container":
             return None
-        what = "TensorRT-LLM over several nodes from Python environments (engine_runtime: container does)"
-        return what, "Set engine_runtime: container"
+        remedy = f"Set {names['runtime']}: container"
+        return "TensorRT-LLM over several nodes from Python environments", remedy
 
 
 def _over_mpi(launch: Launch, alone: Rank) -> list[Rank]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS, Engine, Launch, Rank
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
@@ -26,28 +27,28 @@ _DRAFT = 'Use --speculative-config {"method": "draft_model", "model": .., "num_s
 _V0 = "Leave it out: it went with the V0 engine"
 _PLANNED = {
     "model": "the recipe's model",
-    "served-model-name": "engine_served_model_name",
+    "served-model-name": "{served_model_name}",
     "host": "nothing: the API listens on the head's loopback until a gateway stands in front of it",
-    "port": "engine_port",
-    "tensor-parallel-size": "engine_tensor_parallel_size",
-    "pipeline-parallel-size": "engine_pipeline_parallel_size",
-    "data-parallel-size": "engine_data_parallel_size",
+    "port": "{port}",
+    "tensor-parallel-size": "{tensor_parallel_size}",
+    "pipeline-parallel-size": "{pipeline_parallel_size}",
+    "data-parallel-size": "{data_parallel_size}",
     "data-parallel-size-local": _NODES,
     "data-parallel-start-rank": _NODES,
     "data-parallel-address": _NODES,
     "data-parallel-rpc-port": _NODES,
-    "data-parallel-backend": "engine_launch",
-    "enable-expert-parallel": "engine_expert_parallel",
+    "data-parallel-backend": "{launch}",
+    "enable-expert-parallel": "{expert_parallel}",
     "nnodes": _NODES,
     "node-rank": _NODES,
     "master-addr": _NODES,
-    "master-port": "engine_rendezvous_port",
+    "master-port": "{rendezvous_port}",
     "headless": _NODES,
-    "distributed-executor-backend": "engine_launch",
-    "gpu-memory-utilization": "engine_gpu_memory_utilization",
-    "device-memory-utilization": "engine_gpu_memory_utilization",
-    "max-model-len": "engine_context",
-    "max-num-seqs": "engine_concurrency",
+    "distributed-executor-backend": "{launch}",
+    "gpu-memory-utilization": "{gpu_memory_utilization}",
+    "device-memory-utilization": "{gpu_memory_utilization}",
+    "max-model-len": "{context}",
+    "max-num-seqs": "{concurrency}",
     "revision": "the recipe's revision",
     # Arguments are visible to every user of the node.
     "api-key": "nothing: the key is made on the head and travels in a file of mode 0600",
@@ -166,7 +167,14 @@ class VLLM(Engine):
         return {"VLLM_HOST_IP": address, **({"VLLM_RPC_BASE_PATH": ray_directory} if ray_directory else {})}
 
     def rules(
-        self, parallel: Parallel, options: Mapping[str, Any], method: str, backend: str, where: str
+        self,
+        parallel: Parallel,
+        options: Mapping[str, Any],
+        method: str,
+        *,
+        backend: str,
+        where: str,
+        names: OptionNames,
     ) -> Iterator[Finding]:
         if parallel.pipeline > 1 and (method or any(str(name).startswith("speculative-") for name in options)):
             yield Finding(
@@ -179,19 +187,19 @@ class VLLM(Engine):
             yield Finding(
                 where,
                 "replicas that span several nodes each are not started without Ray",
-                instead_of_replicas(parallel),
+                instead_of_replicas(parallel, names),
             )
         if parallel.expert and parallel.tensor > 1 and parallel.data > 1:
             yield Finding(
                 where,
                 "expert parallel with tensor and data parallel above 1 gave wrong answers (vllm issue 37856)",
-                "Set engine_expert_parallel: false, or only one of the sizes",
+                f"Set {names['expert_parallel']}: false, or only one of the sizes",
             )
 
-    def not_started(self, backend: str, runtime: str, parallel: Parallel) -> tuple[str, str] | None:
+    def not_started(self, backend: str, runtime: str, parallel: Parallel, names: OptionNames) -> tuple[str, str] | None:
         if backend != "ray" or parallel.data == 1:
             return None
-        remedy = "Set engine_launch: auto" if parallel.replicas_of_one else instead_of_replicas(parallel)
+        remedy = f"Set {names['launch']}: auto" if parallel.replicas_of_one else instead_of_replicas(parallel, names)
         return "replicas over Ray", remedy
 
 

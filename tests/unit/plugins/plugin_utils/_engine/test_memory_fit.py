@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit as fit
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
@@ -88,20 +89,20 @@ def test_tight():
 def test_refusal_names_what_would_fit():
     made = budget(context=131072, concurrency=8)
     assert made.verdict == "does not fit"
-    found, remedy = fit.refusal(made, 1)
+    found, remedy = fit.refusal(made, 1, VARIABLES)
     assert "does not fit" in found
     assert remedy == f"Set engine_context: {made.max_context} or engine_concurrency: 4, or use more nodes"
     assert budget(context=made.max_context).verdict == "tight"
 
 
 def test_refusal_when_not_even_one_request_fits():
-    _found, remedy = fit.refusal(budget(weights_gb=90, context=131072, concurrency=1), 1)
+    _found, remedy = fit.refusal(budget(weights_gb=90, context=131072, concurrency=1), 1, VARIABLES)
     assert "engine_concurrency" not in remedy
     assert "engine_context" in remedy
 
 
 def test_refusal_when_the_weights_alone_are_too_large():
-    _, remedy = fit.refusal(budget(weights_gb=200), 2)
+    _, remedy = fit.refusal(budget(weights_gb=200), 2, VARIABLES)
     assert "more than 2 node(s)" in remedy
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import parallelism
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
@@ -220,6 +221,6 @@ def test_refused_for_other_shapes(model, nodes, asked, engine, expected):
     ],
 )
 def test_options_that_do_not_go_with_the_sizes(parallel, engine, options, method, expected):
-    findings = list(ENGINES[engine].rules(parallel, options, method, "ray", "recipe x"))
+    findings = list(ENGINES[engine].rules(parallel, options, method, backend="ray", where="recipe x", names=VARIABLES))
     assert expected in " ".join(finding.found for finding in findings)
     assert bool(expected) == bool(findings)

@@ -6,12 +6,16 @@
 
 from __future__ import annotations
 
+import re
+import string
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
     Cluster,
     Environment,
@@ -25,6 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.services import Service
 
@@ -210,12 +215,23 @@ def test_without_entries_findings_name_the_variables():
     assert str(problem).startswith("engine_name: 'other' is not known")
 
 
-def test_keys_of_an_entry():
-    assert set(engine_services.OVER) == engine_names.KEYS
-    text = "engine_name, engine_port, engine_services and engine_recipe_paths of sparkmatrix-engine.service"
-    assert engine_names.of_entry(text) == (
-        "engine, port, engine_services and engine_recipe_paths of sparkmatrix-engine.service"
+def test_what_messages_name_is_an_option_of_a_service():
+    """In an entry it is a key, else a variable of the role."""
+    keys, roles = (
+        set(engine_services.OVER),
+        Path(engine_services.__file__).parents[3] / "roles/engine/defaults/main.yml",
     )
+    variables = set(yaml.safe_load(roles.read_text(encoding="utf-8")))
+    assert {engine_names.VARIABLES[key] for key in keys} <= variables
+    texts = [path.read_text(encoding="utf-8") for path in Path(engine_services.__file__).parent.rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"""\bnames\[["'](\w+)["']\]""", text)}
+    tables = [dict(engine.planned, **engine.file_planned) for engine in ENGINES.values()]
+    templates = [
+        *(text for table in tables for text in table.values()),
+        *(remedy for *_, remedy in engine_probe.CAUSES),
+    ]
+    named |= {name for text in templates for _text, name, *_ in string.Formatter().parse(text) if name}
+    assert {"context", "port", "options", "gpu_memory_utilization"} <= named <= keys
 
 
 def test_all_findings_at_once():
