@@ -25,6 +25,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
     everywhere,
 )
 
+try:
+    import netaddr
+except ImportError:  # reported by subnets()
+    netaddr = None
+
 MORE = "List more subnets in fabric_subnets (two per cable), or begin with smaller or lower ones, such as 10.100.0.0/24"
 Subnets = Mapping[tuple[int, int], Network]  # (number of the pair, half)
 
@@ -35,6 +40,11 @@ def subnets(wishes: Wishes, strands: Sequence[Strand], findings: list[Finding]) 
     Pair 0 is the first two of ``fabric_subnets``. Further pairs are the further entries; when only two are listed, the
     networks that follow them.
     """
+    if netaddr is None:
+        findings.append(
+            everywhere("the Python of Ansible has no netaddr", "Install it beside ansible: pip install netaddr")
+        )
+        return {}
     listed = _listed(wishes, findings)
     if not listed:
         return {}
@@ -52,14 +62,18 @@ def subnets(wishes: Wishes, strands: Sequence[Strand], findings: list[Finding]) 
             )
             return {}
         found[number, half] = network
-    ordered = sorted(found.values(), key=lambda network: network.network_address)
+    return found if _apart(list(found.values()), findings) else {}
+
+
+def _apart(networks: Sequence[Network], findings: list[Finding]) -> bool:
+    ordered = sorted(networks)
     for one, other in zip(ordered, ordered[1:]):
         if one.overlaps(other):
             findings.append(
                 everywhere(f"fabric_subnets overlap: {one} and {other}", "Give each half of each cable its own subnet")
             )
-            return {}
-    return found
+            return False
+    return True
 
 
 def _listed(wishes: Wishes, findings: list[Finding]) -> list[Network]:
@@ -81,33 +95,30 @@ def _listed(wishes: Wishes, findings: list[Finding]) -> list[Network]:
             findings.append(
                 everywhere(f"fabric_subnets: {text!r} is no IPv4 subnet ({exc})", "Write it as 192.168.100.0/24")
             )
-    if len(listed) != count:
-        return []
-    for place, one in enumerate(listed):
-        for other in listed[:place]:
-            if one.overlaps(other):
-                findings.append(
-                    everywhere(
-                        f"fabric_subnets overlap: {other} and {one}", "Give each half of the cage its own subnet"
-                    )
-                )
-                return []
-    return listed
+    return listed if len(listed) == count and _apart(listed, findings) else []
 
 
 def _at(listed: Sequence[Network], number: int, half: int) -> Network | None:
     if len(listed) > RAILS or number == 0:
         place = number * RAILS + half
         return listed[place] if place < len(listed) else None
-    first, second = listed
-    base = listed[half]
+    first, second = (netaddr.IPNetwork(str(network)) for network in listed)
     # 100/24 and 101/24 go on with 102 and 103; two that are apart each go on by themselves.
-    adjacent = first.prefixlen == second.prefixlen and abs(int(first[0]) - int(second[0])) == first.num_addresses
-    start = int(base[0]) + number * base.num_addresses * (RAILS if adjacent else 1)
-    if start + base.num_addresses > 1 << 32:
+    adjacent = first.prefixlen == second.prefixlen and abs(first.first - second.first) == first.size
+    base = (first, second)[half]
+    try:
+        network = base.next(number * (RAILS if adjacent else 1))
+    except IndexError:  # behind the last address
         return None
-    network = ipaddress.IPv4Network((start, base.prefixlen))
-    return network if network.is_private or not base.is_private else None
+    if base.network.is_ipv4_private_use() and not network.network.is_ipv4_private_use():
+        return None
+    return ipaddress.IPv4Network(str(network))
+
+
+def spanning(networks: Sequence[Network]) -> Network:
+    """The smallest network that holds all of these."""
+    ends = [str(address) for network in networks for address in (network[0], network[-1])]
+    return ipaddress.IPv4Network(str(netaddr.spanning_cidr(ends)))
 
 
 def planned(
@@ -169,11 +180,7 @@ def _with_address(rail: Rail, text: str, found: Found) -> Rail:
 
 
 def network_of(rail: Rail) -> Network:
-    return ipaddress.IPv4Network((int(ipaddress.IPv4Address(rail.address)) & _mask(rail.prefix), rail.prefix))
-
-
-def _mask(prefix: int) -> int:
-    return (0xFFFFFFFF << (32 - prefix)) & 0xFFFFFFFF
+    return ipaddress.IPv4Network(f"{rail.address}/{rail.prefix}", strict=False)
 
 
 def check_together(rails: Mapping[str, Mapping[Strand, Rail]], findings: list[Finding]) -> list[Network]:

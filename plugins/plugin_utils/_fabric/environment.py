@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import topology as fabric_topology
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of, spanning
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
     Found,
     Network,
@@ -138,9 +138,7 @@ def address_range(node: NodeInput, rails: Sequence[Rail], used: Sequence[Network
     if not others:
         return {}
     networks = [network_of(rail) for rail in rails]
-    span = networks[0]
-    while not all(network.subnet_of(span) for network in networks):
-        span = span.supernet()
+    span = spanning(networks)
     for name, address in others:
         if ipaddress.IPv4Address(address) in span:
             found(

@@ -22,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
     dump,
     load,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Wishes, plan, seal
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import edge_number
@@ -352,6 +353,12 @@ def test_refusal(nodes: Any, wishes: dict[str, Any], text: str) -> None:
     assert made.refused and not made.facts and not made.summary
     assert text in texts(made)
     assert all(finding.remedy for finding in made.findings)
+
+
+def test_a_controller_without_netaddr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "netaddr", None)
+    assert "the Python of Ansible has no netaddr. Install it" in texts(plan(sparks(2), Wishes()))
+    assert not plan(sparks(1), Wishes()).refused
 
 
 def test_the_serial_numbers_are_a_hint() -> None:
