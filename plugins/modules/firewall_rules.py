@@ -25,10 +25,6 @@ options:
     type: list
     elements: str
     default: []
-  exact:
-    description: Whether other rules of the layer are removed. V(false) only adds.
-    type: bool
-    default: true
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -50,13 +46,6 @@ EXAMPLES = r"""
       - allow from 192.0.2.2
       - allow from 192.0.2.3
 
-- name: Let one more in, and leave the layer's other rules
-  sparkmatrix.cluster.firewall_rules:
-    layer: ray
-    rules:
-      - allow from 192.0.2.4
-    exact: false
-
 - name: Remove all rules of a layer
   sparkmatrix.cluster.firewall_rules:
     layer: ray
@@ -69,12 +58,6 @@ changes:
   type: list
   elements: str
   sample: ["+ ufw allow from 192.0.2.2 comment 'sparkmatrix:ray'"]
-before:
-  description: Rules of the layer as they were, to come back to.
-  returned: success
-  type: list
-  elements: str
-  sample: [allow from 192.0.2.3]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -88,18 +71,15 @@ def main() -> None:
         argument_spec={
             "layer": {"type": "str", "required": True},
             "rules": {"type": "list", "elements": "str", "default": []},
-            "exact": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )
     params = module.params
     try:
-        outcome = layer_rules(
-            Machine(), params["layer"], params["rules"], exact=params["exact"], check_mode=module.check_mode
-        )
+        outcome = layer_rules(Machine(), params["layer"], params["rules"], check_mode=module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=outcome.changed, changes=outcome.changes, diff=outcome.diff, before=outcome.before)
+    module.exit_json(changed=outcome.changed, changes=outcome.changes, diff=outcome.diff)
 
 
 if __name__ == "__main__":

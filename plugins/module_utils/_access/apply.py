@@ -58,13 +58,11 @@ class Wanted:
 
 @dataclass
 class Outcome:
-    """What was done, or in check mode would be. ``transaction``: what has to be confirmed, or empty. ``before``: the
-    rules that the layer had."""
+    """What was done, or in check mode would be. ``transaction``: what has to be confirmed, or empty."""
 
     changes: list[str] = field(default_factory=list)
     diff: list[dict[str, Any]] = field(default_factory=list)
     transaction: str = ""
-    before: list[str] = field(default_factory=list)
 
     @property
     def changed(self) -> bool:
@@ -332,11 +330,9 @@ def _within(client: str, sources: Sequence[str]) -> bool:
     return any(found in ipaddress.ip_network(source, strict=False) for source in sources)
 
 
-def layer_rules(
-    machine: Machine, layer: str, rules: Sequence[str], *, exact: bool = True, check_mode: bool = False
-) -> Outcome:
-    """Give a layer exactly ``rules``, or only add them. Without rules and without ufw there is nothing to do; without a
-    firewall that ``access`` switched on, rules are not placed either: nobody would take them back."""
+def layer_rules(machine: Machine, layer: str, rules: Sequence[str], *, check_mode: bool = False) -> Outcome:
+    """Give a layer exactly ``rules``. Without rules and without ufw there is nothing to do; without a firewall that
+    ``access`` switched on, rules are not placed either: nobody would take them back."""
     outcome = Outcome()
     with alone(machine, rollback.WHAT, rollback.LOCK):
         have = ufw.read(machine)
@@ -350,8 +346,7 @@ def layer_rules(
                 "ufw",
                 "Run the layer access with access_firewall: true first",
             )
-        outcome.before = [rule.text for rule in have.rules if rule.comment == ufw.PREFIX + layer]
-        change = ufw.compare(have.rules, {layer: rules if exact else [*outcome.before, *rules]})
+        change = ufw.compare(have.rules, {layer: rules})
         if change:
             before, after = ufw.text_of(have.rules), ufw.text_of(ufw.after(have.rules, change))
             outcome.note("; ".join(change.lines), "ufw", before, after)

@@ -211,8 +211,11 @@ def gateway_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
     for item in map(str, as_list(context.value(head, "gateway_listen", []))):
         own = canonical(item)
         addresses += [own] if own else interfaces.get(item) or [listeners.EVERYWHERE[0]]
-    found = [("gateway_port", 8443, addresses), ("gateway_local_port", 8081, ["127.0.0.1"])]
-    return [(whole(context.value(head, name, usual)), name, where) for name, usual, where in found]
+    found = []
+    for name, where in (("port", addresses), ("local_port", [listeners.LOOPBACK])):
+        usual = gateway_settings.ARGUMENTS[name]["default"]
+        found.append((whole(context.value(head, f"gateway_{name}", usual)), f"gateway_{name}", where))
+    return found
 
 
 def service_ports(context: Context) -> list[tuple[str, int, str]]:
