@@ -12,11 +12,18 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import planners as access
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, run
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import planners as engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import planners as os_
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
 
-PLANNERS: Mapping[str, Planner] = {**access.PLANNERS, **fabric.PLANNERS, **qos.PLANNERS, **os_.PLANNERS}
+PLANNERS: Mapping[str, Planner] = {
+    **access.PLANNERS,
+    **fabric.PLANNERS,
+    **qos.PLANNERS,
+    **os_.PLANNERS,
+    **engine.PLANNERS,
+}
 SPEC: dict[str, dict[str, Any]] = {
     "planner": {"type": "str", "required": True, "choices": list(PLANNERS)},
     "options": {"type": "dict", "default": {}},

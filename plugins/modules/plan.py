@@ -13,7 +13,7 @@ short_description: Turn what was read on all machines into decisions
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Runs one of the planners of the roles on the controller, once per play, and contacts no host.
+  - Runs one of the planners of the roles on the controller, and contacts no host.
   - Fails with everything that speaks against the plan, on all machines.
 options:
   planner:
@@ -24,9 +24,22 @@ options:
       - V(bandwidth) schedules the measurement of every half; V(bandwidth_verdict) judges its figures.
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
+      - V(images) judges whether all ranks of a service have the same container image; V(engine_files) and V(ray_files)
+        turn one machine's part of the engine plan into files and units.
     type: str
     required: true
-    choices: [peers, fabric, fabric_seal, bandwidth, bandwidth_verdict, qos_before, qos_after, os_update]
+    choices:
+      - peers
+      - fabric
+      - fabric_seal
+      - bandwidth
+      - bandwidth_verdict
+      - qos_before
+      - qos_after
+      - os_update
+      - images
+      - engine_files
+      - ray_files
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.

@@ -7,6 +7,7 @@ points of roles, the README's list of modules."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import pathlib
 import re
@@ -69,12 +70,16 @@ def plain(options: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, (tuple, set, dict)) else value
+    return list(value) if isinstance(value, (tuple, set, type({}.keys()))) else copy.deepcopy(value)
+
+
+# Now, before a test runs: Ansible writes the defaults of suboptions into a default that is a dict.
+SPECS = {name: plain(spec_of(name)) for name in MODULES}
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_options_are_documented_as_they_are_checked(name: str) -> None:
-    assert plain(documentation(name)["options"]) == plain(spec_of(name))
+    assert plain(documentation(name)["options"]) == SPECS[name]
 
 
 def test_every_action_is_documented() -> None:

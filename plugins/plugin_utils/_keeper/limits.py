@@ -16,7 +16,7 @@ DAY_S = 86400
 
 @dataclass(frozen=True)
 class Range:
-    """``option``: of ``engine_files``. ``low`` and ``high`` are allowed; ``why`` is about values outside."""
+    """``option``: of the planner ``engine_files``. ``low`` and ``high`` are allowed; ``why``: what is wrong outside."""
 
     variable: str
     option: str

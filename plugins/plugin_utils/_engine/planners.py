@@ -1,0 +1,116 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planners behind the engine plan: whether all ranks of a service have the same image, and the files of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
+    Options,
+    Planner,
+    RefusedError,
+    judged,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files as render_ray_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
+
+REFUSED = "The container images were refused, and nothing was started:"
+COMMON: dict[str, dict[str, Any]] = {
+    "plan": {"type": "dict", "required": True},  # the node's part of the plan, as engine_plan returns it
+    "user": {"type": "str", "default": "sparkmatrix"},
+    "group": {"type": "str", "default": "sparkmatrix"},
+    "memlock": {"type": "str", "default": "infinity"},
+    "nofile": {"type": "str", "default": "65536"},
+}
+
+
+def judge_images(options: Options) -> dict[str, Any]:
+    # A node that was not asked for images has no ids.
+    ids = {host: seen.get("ids") or {} for host, seen in options["images"].items()}
+    plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
+    return judged(REFUSED, images.judge(plans, ids))
+
+
+def engine_files(options: Options) -> dict[str, Any]:
+    wrong = list(limits.problems({**options["keeper"], "stop_timeout_s": options["stop_timeout_s"]}))
+    if wrong:
+        raise RefusedError("\n".join(["These settings are not allowed:", *wrong]))
+    settings = render_files.Settings(
+        user=options["user"],
+        group=options["group"],
+        drop_caches=options["drop_caches"],
+        login_environment=options["login_environment"],
+        stop_timeout_s=options["stop_timeout_s"],
+        memlock=options["memlock"],
+        nofile=options["nofile"],
+        # Whole numbers as they were given: 30, not 30.0.
+        keeper={
+            name: int(value) if value == int(value) else value
+            for name, value in options["keeper"].items()
+            if value is not None
+        },
+    )
+    marks = render_files.Marks(options["key_mark"], options["image_marks"], options["tool_mark"])
+    made = render_files.node(documents.load(options["plan"]), settings, marks)
+    return {"files": _listed(made.files), "units": list(made.units), "keepers": list(made.keepers)}
+
+
+def ray_files(options: Options) -> dict[str, Any]:
+    settings = render_ray_files.Settings(options["user"], options["group"], options["memlock"], options["nofile"])
+    made = render_ray_files.make(
+        documents.load(options["plan"]), settings, options["token_mark"], options["image_mark"]
+    )
+    return {"files": _listed(made.files), "config_hash": made.config_hash}
+
+
+def _listed(files: Mapping[str, str]) -> list[dict[str, str]]:
+    """As managed_files takes them."""
+    return [{"path": path, "content": content} for path, content in files.items()]
+
+
+# A mark changes a file with what it stands for, so that a unit is restarted; it has no meaning of its own.
+PLANNERS = {
+    "images": Planner(judge_images, {}, gathered=("plans", "images")),
+    "engine_files": Planner(
+        engine_files,
+        {
+            **COMMON,
+            "drop_caches": {"type": "bool", "default": True},
+            "login_environment": {"type": "bool", "default": False},
+            "stop_timeout_s": {"type": "int", "default": 60},
+            "keeper": {
+                "type": "dict",
+                "default": {},
+                "options": {
+                    "probe_interval_s": {"type": "float"},
+                    "probe_timeout_s": {"type": "float"},
+                    "hang_s": {"type": "float"},
+                    "lost_s": {"type": "float"},
+                    "ready_s": {"type": "float"},
+                    "memory_wait_s": {"type": "float"},
+                    "start_limit": {"type": "int"},
+                    "backoff_s": {"type": "float"},
+                    "stable_s": {"type": "float"},
+                },
+            },
+            "key_mark": {"type": "str", "default": "", "no_log": False},
+            "image_marks": {"type": "dict", "default": {}},
+            "tool_mark": {"type": "str", "default": ""},
+        },
+    ),
+    "ray_files": Planner(
+        ray_files,
+        {
+            **COMMON,
+            "token_mark": {"type": "str", "default": "", "no_log": False},
+            "image_mark": {"type": "str", "default": ""},
+        },
+    ),
+}

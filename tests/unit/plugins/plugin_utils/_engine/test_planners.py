@@ -1,0 +1,105 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
+from engine_plans import PLAN, node_plans, with_service
+from planning import plan
+
+IMAGE = "x/y:v0.33.0"
+CONTAINER = with_service(runtime="container", image=IMAGE).as_dict()
+PLANS = {"spark1": CONTAINER, "spark2": CONTAINER, "spark3": NodePlan("spark3").as_dict()}
+
+
+def judge(plans, images):
+    return plan("images", {"plans": plans, "images": images})
+
+
+def seen(first, second):
+    return {
+        "spark1": {"ids": {IMAGE: first}},
+        "spark2": {"ids": {IMAGE: second}},
+        "spark3": {"skipped": True},
+    }
+
+
+def test_the_same_images_everywhere():
+    result = judge(PLANS, seen("sha256:1", "sha256:1"))
+    assert not result.get("failed") and result["warnings"] == []
+
+
+def test_all_images_that_differ_are_named():
+    result = judge(PLANS, seen("sha256:1", "sha256:2"))
+    assert result["failed"]
+    assert "nothing was started" in result["msg"] and "spark1 sha256:1, spark2 sha256:2" in result["msg"]
+
+
+def test_an_image_that_is_gone_is_a_warning():
+    kept = {**PLANS, "spark1": {**PLANS["spark1"], "image_ids": {IMAGE: "sha256:0"}}}
+    result = judge(kept, seen("sha256:1", "sha256:1"))
+    assert not result.get("failed") and len(result["warnings"]) == 1
+    assert "sha256:0, which is gone" in result["warnings"][0]
+
+
+def test_images_of_no_plan():
+    assert "engine plan of spark1: there is no engine plan" in judge({"spark1": {}}, {"spark1": {}})["msg"]
+
+
+def test_files_of_the_engine():
+    result = plan(
+        "engine_files", plan=PLAN.as_dict(), keeper={"hang_s": 600, "backoff_s": 2.5}, key_mark="f", tool_mark="t"
+    )
+    files = {item["path"]: item["content"] for item in result["files"]}
+    assert '"hang_s": 600\n' in files["/etc/sparkmatrix/engine.json"]
+    assert json.loads(files["/etc/sparkmatrix/engine.json"])["keeper"]["backoff_s"] == 2.5
+    (keeper,) = result["keepers"]
+    assert f"HASH={keeper['config_hash']}\n" in files[f"/etc/systemd/system/{keeper['unit']}"]
+    assert keeper["unit"] in result["units"]
+
+
+def test_files_of_no_plan():
+    assert (
+        "made by another release: it has schema none"
+        in plan("engine_files", plan={"role": "head", "names": {"instance": ""}})["msg"]
+    )
+
+
+def test_settings_that_are_not_allowed_are_refused_together():
+    result = plan(
+        "engine_files", plan=PLAN.as_dict(), stop_timeout_s=0, keeper={"hang_s": 0, "start_limit": 0, "lost_s": 20}
+    )
+    assert result["failed"]
+    lines = result["msg"].splitlines()
+    assert lines[0] == "These settings are not allowed:"
+    assert [line.split(" is ")[0] for line in lines[1:]] == [
+        "engine_hang_seconds",
+        "engine_start_limit",
+        "engine_stop_timeout_s",
+    ]
+    assert "files" not in result
+
+
+def test_files_of_ray():
+    plans = node_plans(2, "qwen3-235b-a22b-gptq-int4", launch="ray")
+    result = plan("ray_files", plan=plans["spark2"].as_dict(), user="llm", token_mark="f00")
+    files = {item["path"]: item["content"] for item in result["files"]}
+    unit = files["/etc/systemd/system/sparkmatrix-ray.service"]
+    assert "\nUser=llm\nGroup=sparkmatrix\n" in unit
+    assert unit.endswith(f"HASH={result['config_hash']}\n")
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        ({}, "there is no engine plan"),
+        ({"ray": {}, "runtime": "container"}, "it has schema none"),
+        ({"schema": 1, "host": "spark1", "ray": None}, "the engine plan is damaged (ray is None, not a mapping)"),
+    ],
+)
+def test_files_of_ray_of_no_plan(document, found):
+    assert found in plan("ray_files", plan=document)["msg"]
