@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import json
+import re
 import subprocess
 import sys
 import time
@@ -265,9 +266,11 @@ class Cluster:
         found, began = [], 0.0
         for line in self.node(HEAD, "sudo journalctl -o short-unix --no-pager -u sparkmatrix-keeper").splitlines():
             when, _, said = line.partition(" ")
-            if "starting: " in said and not began:
-                began = float(when)
-            elif "serving: " in said and began:
+            if "stopping: " in said:
+                began = 0.0
+            elif "starting: " in said:
+                began = began or float(when)
+            elif began and re.search("(proving|serving): ", said):
                 found.append((began, float(when)))
                 began = 0.0
         return found
