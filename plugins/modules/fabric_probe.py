@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_probe
-short_description: Prove the halves of a fabric cable with full-size pings
+short_description: Test the halves of a fabric cable with full-size pings
 version_added: 0.1.0
 description:
   - Pings every given address from the given own address with packets of full MTU that must not be fragmented, all at
