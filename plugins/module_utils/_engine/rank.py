@@ -23,11 +23,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import m
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank_processes
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import explain
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import RUNNING
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, Stopped, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import memory_watchdog
 
@@ -122,48 +123,46 @@ class Node:
         wanted = Wanted(unit, state, start_timeout_s=self.ranks.stop_s + 30 if state == "stopped" else 90.0)
         return Service(wanted, runner=self.runner, root=self.root, sleep=self.sleep, clock=self.clock)
 
-    def report(self) -> dict[str, Any]:
-        """One JSON object, see :class:`_keeper.decide.Member`."""
-        units = {}
-        for unit in self.ranks.units:
-            state = self._service(unit).read()
-            units[unit] = {
-                "active": state.active,
-                "sub": state.sub,
-                "invocation": state.invocation,
-                "result": state.result,
-                "status": state.exit_status,
-                "hash": state.running_hash,
-                "wanted": self.ranks.config_hash if unit == self.ranks.engine else "",
-            }
-            if state.active == "failed":
-                units[unit]["why"] = self._why(unit, state.invocation)
-        self._look(units)
-        return {
-            "units": units,
-            "boot": boot_id(self.root),
-            "available": meminfo.read(self.root).get("MemAvailable", 0),
-            "watchdog": self._watchdog(),
-        }
+    def report(self) -> Report:
+        states = {unit: self._service(unit).read() for unit in self.ranks.units}
+        self._look({unit: state.invocation for unit, state in states.items() if state.running})
+        return Report(
+            units={unit: self._unit(unit, state) for unit, state in states.items()},
+            boot=boot_id(self.root),
+            available=meminfo.read(self.root).get("MemAvailable", 0),
+            watchdog=self._watchdog(),
+        )
 
-    def _look(self, units: Mapping[str, dict[str, Any]]) -> None:
-        """Add the processes of the ranks of each running unit, and the most that one has read, and written, bytes.
+    def _unit(self, unit: str, state: Unit) -> UnitReport:
+        seen = self.seen.get(unit) if state.running else None
+        known = self.known.get(unit) if state.running else None
+        return UnitReport(
+            active=state.active,
+            sub=state.sub,
+            invocation=state.invocation,
+            result=state.result,
+            status=state.exit_status,
+            hash=state.running_hash or "",
+            wanted=self.ranks.config_hash if unit == self.ranks.engine else "",
+            why=self._why(unit, state.invocation) if state.active == "failed" else "",
+            counted=seen is not None,
+            read=seen.read if seen else 0,
+            written=seen.written if seen else 0,
+            looked=known is not None,
+            ranks={one: name for one, name in (known or {}).items() if rank_processes.alive(one, self.root)},
+        )
 
-        Nothing is said of the processes of a unit that could not be looked at yet: who asks must not miss any for that.
+    def _look(self, running: Mapping[str, str]) -> None:
+        """See to the processes of the ranks of each running unit (with its invocation), and what they have moved.
+
+        Nothing is known of the processes of a unit that could not be looked at yet.
         """
-        running = {unit: str(found["invocation"]) for unit, found in units.items() if found["active"] in RUNNING}
         if running != self.looked_for or self.clock() - self.looked_at >= LOOK_S:
             marks = {unit: self._mark(unit, invocation) for unit, invocation in running.items()}
             self.seen = rank_processes.look({unit: mark for unit, mark in marks.items() if mark}, self.root)
             same = {unit: known for unit, known in self.known.items() if self.looked_for.get(unit) == running.get(unit)}
             self.known = {**same, **{unit: {**same.get(unit, {}), **seen.ranks} for unit, seen in self.seen.items()}}
-            self.looked_at, self.looked_for = self.clock(), running
-        for unit in running:
-            if unit in self.seen:
-                units[unit]["read"], units[unit]["written"] = self.seen[unit].read, self.seen[unit].written
-            if unit in self.known:
-                known = self.known[unit].items()
-                units[unit]["ranks"] = {one: name for one, name in known if rank_processes.alive(one, self.root)}
+            self.looked_at, self.looked_for = self.clock(), dict(running)
 
     def _mark(self, unit: str, invocation: str) -> str:
         """What the control group of the unit's processes is called: a container's has its id, asked once per start."""
@@ -183,13 +182,12 @@ class Node:
             self.deaths = {(unit, invocation): explain(unit, self.runner, invocation)}
         return self.deaths[unit, invocation]
 
-    def _watchdog(self) -> dict[str, str] | None:
-        """When and why the memory watchdog stopped something last."""
+    def _watchdog(self) -> Stopped:
         try:
             found = json.loads(_text(Path(self.root) / memory_watchdog.REASON.lstrip("/")))
-            return {"time": str(found["time"]), "reason": str(found["reason"])}
+            return Stopped(str(found["time"]), str(found["reason"]))
         except (ValueError, KeyError, TypeError):
-            return None
+            return Stopped()
 
     def start(self, *, only: str = "") -> None:
         """Start the units in their order (or ``only`` one); those that run are left alone."""
@@ -269,7 +267,7 @@ def watch(node: Node, rounds: int | None = None, tell: Callable[[str], None] = s
     done = 0
     while rounds is None or done < rounds:
         try:
-            said = json.dumps(node.report())
+            said = node.report().text()
         except SparkError as exc:  # the next one may come: systemd is busy, or starts itself anew
             said = str(exc)
         tell(said)
@@ -303,6 +301,6 @@ def act(node: Node, action: str) -> None:
     if action == "watch":
         watch(node)
     elif action == "status":
-        say(json.dumps(node.report()))
+        say(node.report().text())
     else:
         {"start": node.start, "stop": node.stop, "kill": node.kill}[action]()

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import EMPTY, Report, UnitReport
 
 # What moves with every step of an engine, also while one long prompt is read in parts and no token is finished: vLLM's
 # counters move only in steps that finish something, the share of its cache in use in every step. Names: vLLM 0.20 to
@@ -99,26 +101,25 @@ class Member:
 
     host: str
     seen: bool = False
-    report: Mapping[str, Any] = field(default_factory=dict)
+    report: Report = EMPTY
     pings: bool | None = None
     problem: str = ""
 
     @property
-    def units(self) -> Mapping[str, Mapping[str, Any]]:
-        found = self.report.get("units")
-        return found if isinstance(found, Mapping) else {}
+    def units(self) -> Mapping[str, UnitReport]:
+        return self.report.units
 
     @property
     def running(self) -> bool:
-        return bool(self.seen and self.units) and all(unit.get("active") in RUNNING for unit in self.units.values())
+        return bool(self.seen and self.units) and all(unit.active in RUNNING for unit in self.units.values())
 
     @property
     def stopped(self) -> bool:
-        return all(unit.get("active") in ("inactive", "failed") for unit in self.units.values())
+        return all(unit.active in ("inactive", "failed") for unit in self.units.values())
 
     @property
     def invocations(self) -> tuple[tuple[str, str], ...]:
-        return tuple((name, str(unit.get("invocation"))) for name, unit in self.units.items())
+        return tuple((name, unit.invocation) for name, unit in self.units.items())
 
 
 @dataclass(frozen=True)
@@ -175,25 +176,24 @@ def _dead(view: View) -> Verdict | None:
         if not member.seen:
             continue
         for name, unit in member.units.items():
-            if unit.get("active") not in (*RUNNING, "activating"):
+            if unit.active not in (*RUNNING, "activating"):
                 return Verdict("dead", dead_sentence(member, name), member.host)
     return None
 
 
 def dead_sentence(member: Member, name: str) -> str:
     unit = member.units[name]
-    end = f"Result={unit.get('result')}"
-    if unit.get("status"):
-        end += f", status {unit.get('status')}"
-    return f"{name} does not run on {member.host} ({unit.get('active')}, {end})"
+    end = f"Result={unit.result}"
+    if unit.status:
+        end += f", status {unit.status}"
+    return f"{name} does not run on {member.host} ({unit.active}, {end})"
 
 
 def outdated(members: Sequence[Member]) -> Verdict | None:
     """A rank that runs with another configuration than its node now has."""
     for member in members:
         for name, unit in member.units.items():
-            wanted, found = unit.get("wanted"), unit.get("hash")
-            if member.seen and wanted and found and wanted != found and unit.get("active") in RUNNING:
+            if member.seen and unit.wanted and unit.hash and unit.wanted != unit.hash and unit.active in RUNNING:
                 return Verdict(
                     "configuration", f"{name} on {member.host} runs with an earlier configuration", member.host
                 )
@@ -270,10 +270,9 @@ def short_of_memory(members: Sequence[Member], budget: int) -> list[str]:
     """One sentence per node with less available memory than the plan's budget (bytes; 0: none is planned)."""
     gib = 2**30
     return [
-        f"{member.host} has {int(member.report.get('available') or 0) / gib:.1f} GiB available, the plan needs"
-        f" {budget / gib:.1f} GiB"
+        f"{member.host} has {member.report.available / gib:.1f} GiB available, the plan needs {budget / gib:.1f} GiB"
         for member in members
-        if budget and int(member.report.get("available") or 0) < budget
+        if budget and member.report.available < budget
     ]
 
 

@@ -48,6 +48,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
     resume,
     short_of_memory,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store, seconds, stamp
 
 HELP = "keep the engine of this cluster running"
@@ -72,7 +73,7 @@ class Reach(Protocol):
 
     host: str
 
-    def latest(self) -> tuple[bool, dict[str, Any], str]: ...
+    def latest(self) -> tuple[bool, Report, str]: ...
 
     def act(self, action: str) -> str: ...
 
@@ -248,9 +249,9 @@ class Keeper:
 
     def watchdog(self, host: str) -> str:
         for member in self.members():
-            found = member.report.get("watchdog") if member.host == host else None
-            if found and (seconds(found["time"]) or 0.0) >= self.start_wall - 1:
-                return str(found["reason"])
+            found = member.report.watchdog
+            if member.host == host and found.reason and (seconds(found.time) or 0.0) >= self.start_wall - 1:
+                return found.reason
         return ""
 
     def give_up(self, reason: str) -> int:
@@ -396,7 +397,7 @@ class Keeper:
                 parts.say(f"loading for {logged - began:.0f} s: {self.detail}")
             for member in members:
                 for name, unit in member.units.items() if member.seen else ():
-                    if unit.get("active") in ("failed", "inactive", "deactivating"):
+                    if unit.active in ("failed", "inactive", "deactivating"):
                         return Verdict("start", self.dead(member, name), member.host)
             if parts.prober.ok_at is not None:
                 break
@@ -426,8 +427,8 @@ class Keeper:
     def dead(self, member: Member, name: str) -> str:
         sentence = dead_sentence(member, name)
         if member.host == self.parts.nodes[0].host:
-            return f"{sentence}. {self.parts.explain(name, str(member.units[name].get('invocation')))}"
-        why = member.units[name].get("why")
+            return f"{sentence}. {self.parts.explain(name, member.units[name].invocation)}"
+        why = member.units[name].why
         return f"{sentence}. {why}" if why else f"{sentence}. See journalctl -u {name} there"
 
     def serve(self) -> Verdict:

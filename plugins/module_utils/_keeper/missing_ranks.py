@@ -32,9 +32,9 @@ class Watched:
         """Those that are gone, the first one first. A node that is silent, or cannot tell yet, misses nobody."""
         for member in members:
             for unit, found in member.units.items() if member.seen else ():
-                if found.get("active") in RUNNING and "ranks" in found:
-                    self._anew((member.host, unit), str(found.get("invocation")))
-                    self._see((member.host, unit), found["ranks"], now)
+                if found.active in RUNNING and found.looked:
+                    self._anew((member.host, unit), found.invocation)
+                    self._see((member.host, unit), found.ranks, now)
         ordered = sorted(self.missed, key=lambda key: self.missed[key])
         return [Gone(key[0], f"{self.names[key]} ({key[1]})", self.missed[key]) for key in ordered]
 

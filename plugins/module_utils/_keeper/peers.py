@@ -10,8 +10,6 @@ and the logs of the other nodes do not fill with logins.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import subprocess
 import threading
 import time
@@ -23,10 +21,18 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S, Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import STOPPING_S
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import (
+    EMPTY,
+    MOST_CHARACTERS,
+    Report,
+    parse,
+    printable,
+)
 
 SSH_CONFIG = f"{paths.SSH}/config"
 FRESH_S = 3 * WATCH_S + 1.0  # three reports missed
 RETRY_S = 2.0
+SAID = 500  # characters of what ssh says
 ACT_S = STOPPING_S  # stopping has to wait for a unit's own time limit
 REMEDY = "Let the layer access set up ssh between the nodes: ansible-playbook site.yml --tags access"
 # A connection that is cut off without a word is noticed after ten seconds.
@@ -44,11 +50,11 @@ class Here:
         self.host = host
         self.node = node
 
-    def latest(self) -> tuple[bool, dict[str, Any], str]:
+    def latest(self) -> tuple[bool, Report, str]:
         try:
             return True, self.node.report(), ""
         except SparkError as exc:
-            return False, {}, str(exc)
+            return False, EMPTY, str(exc)
 
     def act(self, action: str) -> str:
         """What went wrong, or nothing."""
@@ -76,7 +82,7 @@ class There:
         self.runner = runner
         self.clock = clock
         self.sleep = sleep
-        self.report: dict[str, Any] = {}
+        self.report = EMPTY
         self.at: float | None = None
         self.problem = "no connection yet"
 
@@ -104,16 +110,18 @@ class There:
 
     def _read(self, process: Any) -> None:
         said = ""
-        for line in process.stdout:
-            report = _object(line)
-            if report is None:
-                said = " ".join(line.split()) or said
+        for line in iter(lambda: process.stdout.readline(MOST_CHARACTERS + 1), ""):
+            if line.startswith("{"):
+                try:
+                    self.report, self.at, self.problem = parse(line), self.clock(), ""
+                except SparkError as exc:
+                    said = self.problem = str(exc)
             else:
-                self.report, self.at, self.problem = report, self.clock(), ""
+                said = " ".join(printable(line).split())[:SAID] or said
         process.wait()
         self.problem = said or "the connection ended"
 
-    def latest(self) -> tuple[bool, dict[str, Any], str]:
+    def latest(self) -> tuple[bool, Report, str]:
         fresh = self.at is not None and self.clock() - self.at <= FRESH_S
         return fresh, self.report, "" if fresh else self.problem or "it has stopped reporting"
 
@@ -126,21 +134,18 @@ class There:
         return f"{self.host}: {done.complaint}"
 
 
-def _object(line: str) -> dict[str, Any] | None:
-    with contextlib.suppress(ValueError):
-        found = json.loads(line)
-        if isinstance(found, dict) and "units" in found:
-            return found
-    return None
-
-
 def check(hosts: Sequence[str], runner: Callable[[Sequence[str], float], Completed] = run) -> None:
     """Raise :class:`SparkError` unless every other node lets this one ask for its ranks."""
     problems = []
     for host in hosts:
         done = runner(ssh(host, "rank-status"), 30.0)
-        if done.rc != 0 or _object(done.out) is None:
-            problems.append(f"{host} ({done.complaint})")
+        try:
+            if done.rc != 0:
+                problems.append(f"{host} ({done.complaint})")
+            else:
+                parse(done.out)
+        except SparkError as exc:
+            problems.append(f"{host} ({exc.found})")
     if problems:
         raise SparkError(
             f"the keeper cannot look after the ranks on {', '.join(problems)}",

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
+
 GIB = 2**30
 MOVED = 64 * 2**20  # bytes; less than that are logs and Python's own files
 STILL_S = 30.0  # without that much, nothing is being read or written
@@ -68,13 +70,13 @@ class Rank:
         return f"{text}, no more for {still:.0f} s" if still >= STILL_S else text
 
 
-def see(ranks: Mapping[str, Rank], now: float, reports: Mapping[str, Mapping[str, Any]]) -> None:
+def see(ranks: Mapping[str, Rank], now: float, reports: Mapping[str, Mapping[str, UnitReport]]) -> None:
     """``reports``: the units of each host, as :meth:`_engine.rank.Node.report` has them."""
     for host, units in reports.items():
-        figures = [unit for unit in units.values() if isinstance(unit.get("read"), int)]
+        figures = [unit for unit in units.values() if unit.counted]
         if host in ranks and figures:
-            most = max(figures, key=lambda unit: int(unit["read"]))
-            ranks[host].see(now, int(most["read"]), int(most.get("written") or 0))
+            most = max(figures, key=lambda unit: unit.read)
+            ranks[host].see(now, most.read, most.written)
 
 
 def words(ranks: Sequence[Rank], now: float) -> str:

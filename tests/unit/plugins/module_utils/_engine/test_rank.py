@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as r
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Stopped
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
 
@@ -71,12 +72,12 @@ def test_report(tmp_path, systemd):
     reason.parent.mkdir(parents=True)
     reason.write_text(json.dumps({"time": "t", "reason": "low"}))
     found = systemd.node(tmp_path).report()
-    assert found["boot"] == "b-18"
-    assert found["available"] == 1024 * 1024
-    assert found["watchdog"] == {"time": "t", "reason": "low"}
-    assert found["units"][ENGINE]["active"] == "active"
-    assert found["units"][ENGINE]["wanted"] == "hash"
-    assert found["units"][RAY]["wanted"] == ""
+    assert found.boot == "b-18"
+    assert found.available == 1024 * 1024
+    assert found.watchdog == Stopped("t", "low")
+    assert found.units[ENGINE].active == "active"
+    assert found.units[ENGINE].wanted == "hash"
+    assert found.units[RAY].wanted == ""
 
 
 def process(root, pid, group, *, read=0, device=0, written=0):
@@ -87,8 +88,7 @@ def process(root, pid, group, *, read=0, device=0, written=0):
 
 
 def figures(node):
-    units = node.report()["units"]
-    return {name: (unit["read"], unit["written"]) for name, unit in units.items() if "read" in unit}
+    return {name: (unit.read, unit.written) for name, unit in node.report().units.items() if unit.counted}
 
 
 def test_report_tells_what_the_rank_has_read(tmp_path, systemd):
@@ -149,7 +149,8 @@ def boot(root, seconds):
 
 def ranks(node):
     """None: it cannot tell yet."""
-    return node.report()["units"][RAY].get("ranks")
+    unit = node.report().units[RAY]
+    return unit.ranks if unit.looked else None
 
 
 @pytest.fixture
@@ -219,8 +220,8 @@ def test_another_start_has_ranks_of_its_own(tmp_path, watched):
 
 def test_report_of_a_bare_machine(tmp_path, systemd):
     found = systemd.node(tmp_path).report()
-    assert found["watchdog"] is None
-    assert found["boot"] == "-"
+    assert found.watchdog == Stopped()
+    assert found.boot == "-"
 
 
 def test_start_goes_in_order_and_leaves_alone_what_runs(tmp_path):
@@ -283,7 +284,7 @@ def test_watch_goes_on_after_systemd_gave_no_answer(tmp_path, systemd):
 def test_watch_until_nobody_listens(tmp_path, systemd):
     said = []
     r.watch(systemd.node(tmp_path), rounds=2, tell=said.append)
-    assert [set(json.loads(line)) for line in said] == [{"units", "boot", "available", "watchdog"}] * 2
+    assert [set(json.loads(line)) for line in said] == [{"units", "boot", "available", "watchdog", "schema"}] * 2
 
 
 @pytest.mark.parametrize(

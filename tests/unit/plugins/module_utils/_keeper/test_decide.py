@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import decide as k
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, UnitReport
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +15,8 @@ S = k.Settings(hang_s=600, lost_s=20)
 
 
 def member(host="spark1", active="active", **changes):
-    unit = {"active": active, "invocation": "one", "hash": "h", "wanted": "h", "result": "signal", "status": 9}
-    values = {"seen": True, "report": {"units": {ENGINE: unit}, "available": 50 * 2**30}, **changes}
+    unit = UnitReport(active=active, invocation="one", hash="h", wanted="h", result="signal", status=9)
+    values = {"seen": True, "report": Report({ENGINE: unit}, available=50 * 2**30), **changes}
     return k.Member(host, **values)
 
 
@@ -68,8 +69,8 @@ def test_a_rank_without_its_process_is_dead_when_the_engine_has_had_time_to_end(
 
 
 def test_an_earlier_configuration_is_a_planned_restart():
-    members = two()
-    members[1].report["units"][ENGINE]["wanted"] = "other"
+    other = UnitReport(active="active", invocation="one", hash="h", wanted="other")
+    members = [member(), member("spark2", report=Report({ENGINE: other}))]
     verdict = judge(k.View(members))
     assert verdict.kind == "configuration"
     assert verdict.planned
@@ -207,6 +208,6 @@ def test_settings_take_what_they_know_in_their_own_type():
 
 
 def test_a_member_without_a_report_does_not_run():
-    nothing = k.Member("x", True, {"units": []})
+    nothing = k.Member("x", True)
     assert not nothing.running
     assert nothing.units == {}

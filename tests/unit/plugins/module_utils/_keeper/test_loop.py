@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import threading
 from dataclasses import replace
@@ -23,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, Stopped, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import KEPT, Store
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
@@ -39,19 +41,23 @@ class Node:
     def __init__(self, cluster, host, units):
         self.cluster, self.host = cluster, host
         self.units = dict.fromkeys(units, "inactive")
-        self.seen, self.available, self.watchdog, self.fate, self.refuses = True, 100, None, "active", ""
+        self.seen, self.available, self.watchdog, self.fate, self.refuses = True, 100, Stopped(), "active", ""
         self.hashes = {}
         self.figures = {}
         self.invocation = 0
 
     def latest(self):
         units = {
-            name: {"active": active, "invocation": str(self.invocation), "hash": self.hashes.get(name), "wanted": "h"}
+            name: UnitReport(
+                active=active,
+                invocation=str(self.invocation),
+                hash=self.hashes.get(name, ""),
+                wanted="h",
+                **self.figures,
+            )
             for name, active in self.units.items()
         }
-        for unit in units.values():
-            unit.update(self.figures)
-        report = {"units": units, "available": self.available, "watchdog": self.watchdog}
+        report = Report(units, available=self.available, watchdog=self.watchdog)
         return self.seen, report, "" if self.seen else "off"
 
     def act(self, action):
@@ -333,7 +339,7 @@ def test_memory_that_does_not_come_back(tmp_path):
 def test_the_memory_watchdog_counts_and_waits_longer(cluster):
     def stopped():
         cluster.head.units[ENGINE] = "inactive"
-        cluster.head.watchdog = {"time": "2096-01-01T00:00:00+00:00", "reason": "low"}
+        cluster.head.watchdog = Stopped("2096-01-01T00:00:00+00:00", "low")
 
     cluster.plan[20.0] = stopped
     cluster.keep(until=50)
@@ -342,14 +348,14 @@ def test_the_memory_watchdog_counts_and_waits_longer(cluster):
 
 
 def test_a_reason_of_another_time_is_not_this_one(cluster):
-    cluster.head.watchdog = {"time": "1996-01-01T00:00:00+00:00", "reason": "low"}
+    cluster.head.watchdog = Stopped("1996-01-01T00:00:00+00:00", "low")
     cluster.plan[20.0] = lambda: cluster.head.units.update({ENGINE: "failed"})
     cluster.keep(until=50)
     assert cluster.events == ["dead"]
 
 
 def test_a_rank_that_dies_under_an_engine_that_goes_on(cluster):
-    cluster.worker.figures = {"ranks": {"10-5": "ray::RayWorkerProc"}}
+    cluster.worker.figures = {"looked": True, "ranks": {"10-5": "ray::RayWorkerProc"}}
     cluster.plan[20.0] = lambda: cluster.worker.figures.update(ranks={})
     cluster.keep(until=90)
     # Once: the next start has other processes, and those of before are not missed.
@@ -359,7 +365,7 @@ def test_a_rank_that_dies_under_an_engine_that_goes_on(cluster):
 
 def test_a_rank_that_dies_while_the_engine_loads(cluster):
     cluster.answers = False
-    cluster.worker.figures = {"ranks": {"10-5": "ray::RayWorkerProc"}}
+    cluster.worker.figures = {"looked": True, "ranks": {"10-5": "ray::RayWorkerProc"}}
     cluster.plan[20.0] = lambda: cluster.worker.figures.update(ranks={})
     cluster.keep(until=90)
     assert cluster.events == ["start"]
@@ -367,7 +373,7 @@ def test_a_rank_that_dies_while_the_engine_loads(cluster):
 
 
 def test_a_damaged_reason_is_none(cluster):
-    cluster.head.watchdog = {"time": "nonsense", "reason": "low"}
+    cluster.head.watchdog = Stopped("nonsense", "low")
     cluster.plan[20.0] = lambda: cluster.head.units.update({ENGINE: "failed"})
     cluster.keep(until=50)
     assert cluster.events == ["dead"]
@@ -401,7 +407,7 @@ def test_how_far_a_load_is(cluster):
     gib = 2**30
     cluster.answers, cluster.parts.weights = False, 58 * gib
     for second in range(1, 100):
-        reading = {"read": second * gib, "written": 0}
+        reading = {"counted": True, "read": second * gib, "written": 0}
         cluster.plan[float(second)] = lambda figures=reading: cluster.worker.figures.update(figures)
     details = {}
     for second in (30, 40, 90):
@@ -516,7 +522,7 @@ def test_the_store_is_bounded_and_a_full_disk_ends_nothing(tmp_path):
 
 class Ssh:
     def __init__(self, lines):
-        self.stdout = lines
+        self.stdout = io.StringIO("".join(lines))
 
     def wait(self):
         return 0
@@ -524,11 +530,11 @@ class Ssh:
 
 def test_another_node_reports_over_one_connection():
     now = [0.0]
-    lines = ["motd\n", json.dumps({"units": {}}) + "\n"]
+    lines = ["motd\n", Report({}).text() + "\n"]
     there = keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines), clock=lambda: now[0], sleep=lambda _s: None)
     assert there.latest()[0] is False
     there.follow(1)
-    assert there.latest()[:2] == (True, {"units": {}})
+    assert there.latest()[:2] == (True, Report({}))
     assert there.problem == "motd"
     now[0] = keeper_peers.FRESH_S + 1
     assert there.latest()[::2] == (False, "motd")
@@ -539,6 +545,17 @@ def test_another_node_reports_over_one_connection():
     there.popen = none
     there.follow(1)
     assert "No such file" in there.problem
+
+
+def test_a_report_that_is_not_understood_counts_as_none():
+    lines = [Report({}, schema=9).text() + "\n", "\x1b[1mbye\n"]
+    there = keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines[:1]), sleep=lambda _s: None)
+    there.follow(1)
+    seen, report, problem = there.latest()
+    assert (seen, report) == (False, Report({})) and "schema 9, this release reads 1" in problem
+    there.popen = lambda *_a, **_k: Ssh(lines)
+    there.follow(1)
+    assert there.problem == "?[1mbye"
 
 
 def test_another_node_is_told_by_one_word():
@@ -552,7 +569,7 @@ def test_another_node_is_told_by_one_word():
 def test_this_node_is_told_directly():
     class Own:
         def report(self):
-            return {"units": {}}
+            return Report({})
 
         def start(self):
             raise SparkError("no", "here")
@@ -563,17 +580,19 @@ def test_this_node_is_told_directly():
         kill = stop
 
     here = keeper_peers.Here("a", Own())
-    assert here.latest() == (True, {"units": {}}, "")
+    assert here.latest() == (True, Report({}), "")
     assert here.act("start") == "here: no."
     assert here.act("stop") == ""
     assert here.latest()[0] is False
 
 
 def test_check_says_which_node_does_not_let_it_in():
-    good = Completed(0, json.dumps({"units": {}}))
+    good = Completed(0, Report({}).text())
     keeper_peers.check(["a"], lambda _argv, _t: good)
     with pytest.raises(SparkError, match=r"b \(Not allowed.\).*--tags access"):
         keeper_peers.check(["a", "b"], lambda argv, _t: good if argv[-2] == "a" else Completed(126, "", "Not allowed."))
+    with pytest.raises(SparkError, match=r"a \(the report of its ranks is not understood"):
+        keeper_peers.check(["a"], lambda _argv, _t: Completed(0, "{}"))
 
 
 @pytest.mark.parametrize(("rc", "expected"), [(0, True), (1, False), (127, None)])

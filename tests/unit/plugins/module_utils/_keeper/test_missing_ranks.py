@@ -7,13 +7,15 @@ from __future__ import annotations
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Gone, Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.missing_ranks import Watched
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, UnitReport
 
 RAY = "sparkmatrix-ray.service"
 
 
 def member(*ranks, host="spark2", seen=True, active="active", **unit):
-    found = {"active": active, "invocation": "one", "ranks": {one: f"rank {one}" for one in ranks}, **unit}
-    return Member(host, seen, {"units": {RAY: found}})
+    names = {one: f"rank {one}" for one in ranks}
+    found = UnitReport(**{"active": active, "invocation": "one", "looked": True, "ranks": names, **unit})
+    return Member(host, seen, Report({RAY: found}))
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def test_who_is_missed_first_comes_first(watched):
     [
         member(seen=False),
         member(active="deactivating"),
-        Member("spark2", True, {"units": {RAY: {"active": "active", "invocation": "one"}}}),  # it could not look
+        Member("spark2", True, Report({RAY: UnitReport(active="active", invocation="one")})),  # it could not look
         member(invocation="two"),
     ],
 )
@@ -50,8 +52,8 @@ def test_who_cannot_tell_misses_nobody(watched, says):
     watched.see([member("1-5", "2-6")], 0.0)
     watched.see([member("1-5")], 2.0)
     before = [Gone("spark2", f"rank 2-6 ({RAY})", 2.0)]
-    assert watched.see([says], 4.0) == ([] if says.units[RAY]["invocation"] == "two" else before)
-    assert watched.see([says], 6.0) == ([] if says.units[RAY]["invocation"] == "two" else before)
+    assert watched.see([says], 4.0) == ([] if says.units[RAY].invocation == "two" else before)
+    assert watched.see([says], 6.0) == ([] if says.units[RAY].invocation == "two" else before)
 
 
 def test_what_somebody_begins_later_may_end(watched):

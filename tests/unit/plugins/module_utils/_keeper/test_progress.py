@@ -6,10 +6,15 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import progress as p
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
 from hypothesis import given
 from hypothesis import strategies as st
 
 GIB = p.GIB
+
+
+def moved(read, written=0):
+    return UnitReport(active="active", counted=True, read=read, written=written)
 
 
 def rank(*looks, weights=58 * GIB):
@@ -49,17 +54,17 @@ def test_all_ranks_together():
     ranks = {host: p.Rank(host, 10 * GIB) for host in ("spark1", "spark2", "spark3")}
     every = list(ranks.values())
     assert (p.words(every, 0), p.stage(every), p.as_list(every)) == ("", "", [])
-    p.see(ranks, 0.0, {"spark1": {"r": {"read": 5, "written": 1}, "e": {"read": GIB, "written": 2}, "x": {}}})
-    p.see(ranks, 0.0, {"spark2": {"e": {"read": 9 * GIB}}, "spark3": {"e": {"active": "active"}}, "other": {}})
+    p.see(ranks, 0.0, {"spark1": {"r": moved(5, 1), "e": moved(GIB, 2), "x": UnitReport()}})
+    p.see(ranks, 0.0, {"spark2": {"e": moved(9 * GIB)}, "spark3": {"e": UnitReport(active="active")}, "other": {}})
     assert p.words(every, 0) == "spark1 1.0 of about 10.0 GiB read, spark2 9.0 of about 10.0 GiB read, warms up"
     assert p.stage(every) == "while weights were read"
     assert p.as_list(every)[0] == {
         "host": "spark1", "stage": "read", "read": GIB, "written": 2, "weights": 10 * GIB
     }  # fmt: skip
-    p.see(ranks, 9.0, {"spark1": {"e": {"read": 10 * GIB, "written": 2}}})
+    p.see(ranks, 9.0, {"spark1": {"e": moved(10 * GIB, 2)}})
     assert p.stage(every) == "in the warm-up, after all weights were read"
-    p.see(ranks, 9.0, {"spark3": {"e": {"read": 1, "written": 0}}})
-    p.see(ranks, 19.0, {"spark3": {"e": {"read": GIB, "written": GIB}}})
+    p.see(ranks, 9.0, {"spark3": {"e": moved(1, 0)}})
+    p.see(ranks, 19.0, {"spark3": {"e": moved(GIB, GIB)}})
     assert p.stage(every) == "while the model was fetched"
 
 

@@ -1,0 +1,86 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node reports about its ranks: one JSON object per line, from another machine, so nothing in it is trusted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+SCHEMA_VERSION = 1
+MOST_CHARACTERS = 1024 * 1024  # of one line
+
+
+@dataclass(frozen=True)
+class UnitReport:
+    active: str = "inactive"
+    sub: str = ""
+    invocation: str = ""
+    result: str = ""
+    status: int = 0
+    hash: str = ""  # of the configuration that it runs with; empty where it does not run
+    wanted: str = ""  # that it has to run with; empty: any
+    why: str = ""  # what its journal says about its death
+    counted: bool = False  # ``read`` and ``written`` are known
+    read: int = 0  # the most that one of its processes has, in bytes
+    written: int = 0
+    looked: bool = False  # ``ranks`` are known: who asks must not miss any where they are not
+    ranks: Mapping[str, str] = field(default_factory=dict)  # name by id
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """When and why the memory watchdog stopped something last; empty where it never did."""
+
+    time: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    units: Mapping[str, UnitReport]
+    boot: str = ""
+    available: int = 0  # bytes of memory
+    watchdog: Stopped = Stopped()
+    schema: int = SCHEMA_VERSION
+
+    def text(self) -> str:
+        return json.dumps(document.plain(self))
+
+
+EMPTY = Report({})
+
+
+def parse(text: str) -> Report:
+    """The only reader. Raises :class:`SparkError` with what does not fit."""
+    try:
+        if len(text) > MOST_CHARACTERS:
+            raise ValueError(f"it has more than {MOST_CHARACTERS} characters")
+        values = printable(json.loads(text))
+        if not isinstance(values, dict) or values.get("schema") != SCHEMA_VERSION:
+            found = values.get("schema") if isinstance(values, dict) else "none"
+            raise ValueError(f"schema {found!r}, this release reads {SCHEMA_VERSION}")
+        report: Report = document.load(Report, values)
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise SparkError(
+            f"the report of its ranks is not understood ({exc})",
+            "",
+            "Give all nodes the same release: run the engine layer",
+        ) from exc
+    return report
+
+
+def printable(value: Any) -> Any:
+    """The same without control characters: texts of another node end up in the journal and on terminals."""
+    if isinstance(value, str):
+        return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in value)
+    if isinstance(value, dict):
+        return {printable(key): printable(item) for key, item in value.items()}
+    return [printable(item) for item in value] if isinstance(value, list) else value
