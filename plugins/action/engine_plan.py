@@ -13,7 +13,6 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
     SparkError,
@@ -21,74 +20,22 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
 
-SPEC: dict[str, dict[str, Any]] = {
-    "recipe": {"type": "str", "required": True},
+# Beside the options of a service.
+COMMON: dict[str, dict[str, Any]] = {
     "recipe_paths": {"type": "list", "elements": "str", "default": []},
-    "engine": {"type": "str", "default": ""},
-    "launch": {"type": "str", "default": "auto"},
-    "runtime": {"type": "str", "default": ""},
-    "image": {"type": "str", "default": ""},
-    "profile": {"type": "str", "default": ""},
-    "model_files": {"type": "path", "default": ""},
-    "only_print": {"type": "bool", "default": False},
-    "context": {"type": "int", "default": 0},
-    "concurrency": {"type": "int", "default": 0},
-    "gpu_memory_utilization": {"type": "float", "default": 0},
-    "pin_kv_cache": {"type": "bool", "default": False},
-    "free_memory_gib": {"type": "float", "default": 0},
-    "tensor_parallel_size": {"type": "int", "default": 0},
-    "pipeline_parallel_size": {"type": "int", "default": 0},
-    "data_parallel_size": {"type": "int", "default": 0},
-    "expert_parallel": {"type": "str", "default": "auto", "choices": ["auto", "true", "false"]},
-    "served_model_name": {"type": "str", "default": ""},
-    "model": {"type": "str", "default": ""},
-    "port": {"type": "int", "default": 8000},
-    "rendezvous_port": {"type": "int", "default": 29501},
-    "options": {"type": "dict", "default": {}},
-    "environment": {"type": "dict", "default": {}},
-    "requirements": {"type": "list", "elements": "str", "default": []},
-    "venv_path": {"type": "path", "default": "/opt/sparkmatrix/engine"},
-    "home": {"type": "path", "default": paths.HOME},
-    "hf_home": {"type": "path", "default": "/opt/sparkmatrix/models/huggingface"},
-    "ray": {
-        "type": "dict",
-        "default": {},
-        "options": {
-            "port": {"type": "int"},
-            "dashboard_port": {"type": "int"},
-            "object_store_bytes": {"type": "int"},
-            "num_cpus": {"type": "int"},
-            "temp_dir": {"type": "path"},
-            "token_path": {"type": "path", "no_log": False},
-        },
-    },
-    "container": {
-        "type": "dict",
-        "default": {},
-        "options": {
-            "gpus": {"type": "str"},
-            "devices": {"type": "list", "elements": "path"},
-            "memlock": {"type": "str"},
-            "nofile": {"type": "str"},
-            "nccl_conf": {"type": "path"},
-            "stop_timeout_s": {"type": "int"},
-        },
-    },
     "group": {"type": "str", "default": "sparks"},
     "services": {"type": "list", "elements": "dict", "default": []},
     "firewall": {"type": "bool", "default": False},
 }
-COMMON = ("group", "services", "firewall", "recipe_paths", "only_print")  # not of one service
+SPEC = {**wishes.SPEC, **COMMON}
 NODE_VARIABLE = "__preflight_node"
 ASSUMED = "Nothing was asked of the {} node(s): network, addresses and memory (GB10, 121.6 GiB) are assumed"
 
@@ -189,9 +136,7 @@ def _service(
 ) -> tuple[engine_services.Service | None, list[Finding]]:
     """Recipe, wishes and shape of one service, or what is wrong with them."""
     given = engine_services.over(args, entry)
-    checked = ArgumentSpecValidator({name: option for name, option in SPEC.items() if name not in COMMON}).validate(
-        {name: value for name, value in given.items() if name not in COMMON}
-    )
+    checked = ArgumentSpecValidator(wishes.SPEC).validate({name: given[name] for name in wishes.SPEC})
     if checked.error_messages:
         return None, [Finding("", message, "Correct it in the inventory") for message in checked.error_messages]
     given = {**given, **checked.validated_parameters}
@@ -206,42 +151,4 @@ def _service(
             findings.append(Finding(exc.where, exc.found, exc.remedy))
     if recipe is None:
         return None, findings
-    return engine_services.Service(entry, recipe, replace(_wishes(given), available=available), shape), findings
-
-
-def _wishes(args: Mapping[str, Any]) -> engine_job.Wishes:
-    ray = {name: value for name, value in (args["ray"] or {}).items() if value is not None}
-    container: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in (args["container"] or {}).items()
-        if value is not None
-    }
-    return engine_job.Wishes(
-        engine=args["engine"],
-        launch=args["launch"],
-        runtime=args["runtime"],
-        image=args["image"],
-        profile=args["profile"],
-        pin_kv_cache=args["pin_kv_cache"],
-        free_memory_gib=args["free_memory_gib"],
-        data_parallel_size=args["data_parallel_size"],
-        expert_parallel={"true": True, "false": False}.get(args["expert_parallel"]),
-        rendezvous_port=args["rendezvous_port"],
-        only_print=args["only_print"],
-        context=args["context"],
-        concurrency=args["concurrency"],
-        gpu_memory_utilization=args["gpu_memory_utilization"],
-        tensor_parallel_size=args["tensor_parallel_size"],
-        pipeline_parallel_size=args["pipeline_parallel_size"],
-        served_model_name=args["served_model_name"],
-        model=args["model"],
-        port=args["port"],
-        options=args["options"],
-        environment={name: str(value) for name, value in args["environment"].items()},
-        requirements=args["requirements"],
-        venv_path=args["venv_path"],
-        home=args["home"],
-        hf_home=args["hf_home"],
-        container=Container(**container),
-        ray=RayWishes(executable=f"{args['venv_path']}/bin/ray", **ray),
-    )
+    return engine_services.Service(entry, recipe, replace(wishes.read(given), available=available), shape), findings

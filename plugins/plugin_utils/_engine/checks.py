@@ -22,7 +22,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import (
     LAUNCHES,
     Job,
-    Wishes,
     fit,
     share_of_node,
 )
@@ -31,6 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 
 GIB = memory_fit.GIB
 WHERE = "engine plan"

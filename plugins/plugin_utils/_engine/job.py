@@ -6,66 +6,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism, profiles
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft, Recipe, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 
 GIB = memory_fit.GIB
 
 LAUNCHES = ("auto", "ray", "native")
 DEFAULT_BATCHED = 8192  # tokens that are computed in one step when nobody sets them
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user asked for. 0, ``None`` and empty mean: from the recipe, or computed."""
-
-    engine: str = ""
-    launch: str = "auto"
-    runtime: str = ""
-    image: str = ""
-    profile: str = ""
-    context: int = 0
-    concurrency: int = 0
-    gpu_memory_utilization: float = 0.0
-    pin_kv_cache: bool = False
-    free_memory_gib: float = 0.0  # measured on an idle node, by the user
-    available: Mapping[str, int] = field(default_factory=dict)  # MemAvailable in bytes, where no engine is installed
-    tensor_parallel_size: int = 0
-    pipeline_parallel_size: int = 0
-    data_parallel_size: int = 0
-    expert_parallel: bool | None = None
-    served_model_name: str = ""
-    model: str = ""
-    port: int = 8000
-    rendezvous_port: int = 29501
-    options: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    requirements: Sequence[str] = ()
-    venv_path: str = "/opt/sparkmatrix/engine"
-    home: str = paths.HOME
-    hf_home: str = "/opt/sparkmatrix/models/huggingface"
-    ray: RayWishes = field(default_factory=RayWishes)
-    container: Container = field(default_factory=Container)
-    only_print: bool = False  # nothing will be started from this plan
-    names: OptionNames = VARIABLES  # what the user calls an option here
-    instance: str = ""  # name of the service where there are several
-    api_host: str = kinds_base.API_HOST
-    memory_share: float = 1.0  # of what engines may have on a node
-    others: int = 0  # services beside it on the fullest of its nodes, and their shares
-    others_share: float = 0.0
 
 
 @dataclass(frozen=True)

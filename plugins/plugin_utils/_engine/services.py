@@ -33,39 +33,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import ENTRY, Wishes
 
 WHERE = "engine_services"
 ALONE = "engine"  # what the only service is called
-# Keys of an entry -> the option of engine_plan that they stand for. What is left out is as the engine_* variables say.
-OVER = {
-    "recipe": "recipe",
-    "served_model_name": "served_model_name",
-    "model_path": "model",
-    "model_files": "model_files",
-    "engine": "engine",
-    "launch": "launch",
-    "runtime": "runtime",
-    "image": "image",
-    "profile": "profile",
-    "context": "context",
-    "concurrency": "concurrency",
-    "gpu_memory_utilization": "gpu_memory_utilization",
-    "pin_kv_cache": "pin_kv_cache",
-    "tensor_parallel_size": "tensor_parallel_size",
-    "pipeline_parallel_size": "pipeline_parallel_size",
-    "data_parallel_size": "data_parallel_size",
-    "expert_parallel": "expert_parallel",
-    "port": "port",
-    "rendezvous_port": "rendezvous_port",
-    "options": "options",
-    "environment": "environment",
-    "venv_path": "venv_path",
-    "venv_requirements": "requirements",
-}
 MERGED = ("options", "environment")  # key by key over the common ones
 OWN = ("name", "nodes", "memory_share")
 # /etc/sparkmatrix/engine-key.env is the key.
@@ -119,7 +93,7 @@ def read(entries: Sequence[Any], hosts: Sequence[str]) -> tuple[list[Entry], lis
 
 def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple[Entry, list[Finding]]:
     findings = []
-    known = (*OWN, *OVER)
+    known = (*OWN, *ENTRY)
     for key in sorted(str(key) for key in values if key not in known):
         close = difflib.get_close_matches(key, known, n=1)
         findings.append(
@@ -151,7 +125,7 @@ def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         findings.append(Finding(where, f"memory_share is {share!r}", "Use a number above 0, and at most 1"))
         share = 1
-    own = {OVER[key]: value for key, value in values.items() if key in OVER and value is not None}
+    own = {ENTRY[key]: value for key, value in values.items() if key in ENTRY and value is not None}
     return Entry(name, tuple(nodes), float(share), own), findings
 
 

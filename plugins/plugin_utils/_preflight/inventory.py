@@ -17,9 +17,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import DASHBOARD_PORT, GCS_PORT
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks as gateway_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables

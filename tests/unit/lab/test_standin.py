@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 
 LAB = pathlib.Path(__file__).resolve().parents[2] / "lab"
 TABLES = ("vllm-0.33.0", "sglang-0.5.23", "tensorrt-llm-1.4.0")

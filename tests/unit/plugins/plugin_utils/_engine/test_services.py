@@ -28,26 +28,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.services import Service
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import ENTRY, Wishes
 
 HOSTS = ["spark1", "spark2", "spark3", "spark4"]
 GPU = ["vllm==0.33.0", "ray[default]==2.60.0"]
-WISHES = {
-    "served_model_name": "served_model_name",
-    "port": "port",
-    "engine": "engine",
-    "launch": "launch",
-    "runtime": "runtime",
-    "image": "image",
-    "context": "context",
-    "venv_path": "venv_path",
-    "requirements": "requirements",
-    "options": "options",
-    "rendezvous_port": "rendezvous_port",
-}
 CHAT = {"name": "chat", "nodes": ["spark1", "spark2"], "served_model_name": "chat"}
 CODE = {"name": "code", "nodes": ["spark3", "spark4"], "served_model_name": "code", "port": 8001}
 SMALL = {"name": "small", "served_model_name": "small", "port": 8002}
@@ -91,7 +78,7 @@ def made(*entries, count=4, firewall=True, fabric=None, memory=None, **of_recipe
     services = []
     for entry in read:
         given = engine_services.over({"requirements": GPU}, entry)
-        wishes = Wishes(**{WISHES[name]: value for name, value in given.items()})
+        wishes = Wishes(**given)
         services.append(Service(entry, recipe(**of_recipe), wishes))
     return engine_services.plan(services, fabric or facts(count), memory or {}, firewall=firewall, given=len(entries))
 
@@ -218,7 +205,7 @@ def test_without_entries_findings_name_the_variables():
 def test_what_messages_name_is_an_option_of_a_service():
     """In an entry it is a key, else a variable of the role."""
     keys, roles = (
-        set(engine_services.OVER),
+        set(ENTRY),
         Path(engine_services.__file__).parents[3] / "roles/engine/defaults/main.yml",
     )
     variables = set(yaml.safe_load(roles.read_text(encoding="utf-8")))

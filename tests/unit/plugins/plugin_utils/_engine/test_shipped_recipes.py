@@ -15,10 +15,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, profiles
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 
 RECIPES = {
     path.stem: engine_recipe.require(*engine_recipe.read(path)) for path in sorted(engine_recipe.SHIPPED.glob("*.yml"))

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 
 RECIPES = {path.stem: recipe.require(*recipe.read(path)) for path in sorted(recipe.SHIPPED.glob("*.yml"))}
 BASH = shutil.which("bash") or ""
