@@ -21,18 +21,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import POLL_S, Machine, alone
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan as fabric_netplan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer as fabric_renderer
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback, show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback, wait
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
     FACT_PATH,
     FabricFact,
@@ -40,10 +37,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
     dump,
     load,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.foreign import Foreign, encoded, nic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
     ARP,
     LOCK,
     MEMORY,
+    SET,
     WHAT,
     Effective,
     Memory,
@@ -53,6 +52,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
     sysctl_wanted,
     write_sysctl,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.validate import validate
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.wait import reached, target
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
@@ -66,10 +67,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
     remove_set,
 )
 
-SET = "fabric"
 FACT_SET = "fabric_fact"
 SYSCTL_FILE = "/etc/sysctl.d/90-sparkmatrix-fabric.conf"
-GID_WAIT_S = 3.0
 MARGIN_S = 10  # of fabric_rollback_seconds, for everything but waiting
 FORGOTTEN = "the unconfirmed change of an interrupted run is no longer pending"
 TAKEN_OVER = "the unconfirmed change of an interrupted run is taken over"
@@ -104,16 +103,6 @@ class Outcome:
     fact: dict[str, Any] | None = None  # the fact on disk
     transaction: str = ""  # waits for its confirmation; "" when nothing does
     backend: str = ""
-
-
-def target(rail: Rail) -> Effective:
-    return Effective(True, True, True, rail.mtu, (f"{rail.address}/{rail.prefix}",))
-
-
-def reached(now: Effective, rail: Rail) -> bool:
-    """Carrier is not asked for: a cable that is pulled is the probe's finding, no reason to configure again."""
-    wanted = target(rail)
-    return (now.up, now.mtu, now.addresses) == (wanted.up, wanted.mtu, wanted.addresses)
 
 
 def default_routes(machine: Machine) -> set[str]:
@@ -188,6 +177,11 @@ class _Apply:
         self.before = effective(machine) if wanted.rails or self.memory.interfaces else {}
         self.rails = {rail.netdev: rail for rail in wanted.rails}
         self.asked = sysctls_asked(wanted.ipv6)
+        self.interfaces = [
+            fabric_netplan.Interface(nic(machine, rail.netdev), f"{rail.address}/{rail.prefix}", rail.mtu)
+            for rail in wanted.rails
+        ]
+        self.foreign = Foreign(machine, self.interfaces, wanted.foreign)
         self.adopted: list[File] = []
         remembered = self.memory.backend if self.memory.interfaces else ""
         self.backend = fabric_renderer.choose(machine, wanted.backend, remembered) if wanted.rails else remembered
@@ -205,7 +199,7 @@ class _Apply:
             for (netdev, key), value in needed.items()
             if sysctl_wanted(self.machine, key, value, read_sysctl(self.machine, netdev, key) or 0)
         }
-        self.adopted = self._adopt() if self.rails else []
+        self.adopted = self.foreign.adopt() if self.rails else []
         files = self._files(after, needed)
         planned = self._apply_files(files, check_mode=True)
         hosts_before = self.machine.read(etc_hosts.PATH) or ""
@@ -214,7 +208,7 @@ class _Apply:
         network = bool(planned.changed or leaving or off)
         if network and self.rails:
             self._check(off)
-            self._validate(files)
+            validate(self.machine, self.interfaces, files, self.backend, self.wanted.connection_interface)
         self._describe(leaving, off, planned, wrong_sysctls, hosts=(hosts_before, hosts_after))
         self.outcome.backend = self.backend
         if self.check_mode or not self.outcome.changed:
@@ -283,7 +277,7 @@ class _Apply:
         if not self.rails:
             return []
         renderer = fabric_renderer.RENDERERS[self.backend]
-        text = fabric_netplan.render(self._interfaces(), renderer, self.wanted.ipv6)
+        text = fabric_netplan.render(self.interfaces, renderer, self.wanted.ipv6)
         files = [
             File(fabric_netplan.FILE, content=text.encode(), mode=0o600),
             File(MEMORY, content=memory.text().encode()),
@@ -292,21 +286,6 @@ class _Apply:
         if needed:
             files.append(File(SYSCTL_FILE, content=_sysctl_text(needed).encode()))
         return files
-
-    def _interfaces(self) -> list[fabric_netplan.Interface]:
-        return [
-            fabric_netplan.Interface(
-                self._nic(r.netdev),
-                f"{r.address}/{r.prefix}",
-                r.mtu,
-            )
-            for r in self.wanted.rails
-        ]
-
-    def _nic(self, netdev: str) -> fabric_netplan.Nic:
-        path = self.machine.sysfs / "class/net" / netdev
-        mac, driver = sysfs.read_text(path / "address"), sysfs.link_name(path / "device/driver")
-        return fabric_netplan.Nic(netdev, mac or "", driver or "")
 
     def _apply_files(self, files: Sequence[File], *, check_mode: bool) -> Result:
         # Without files the set is given back; it is left alone if it never was there.
@@ -379,12 +358,12 @@ class _Apply:
                 )
         if self.backend == fabric_renderer.NETWORKMANAGER and not fabric_renderer.networkmanager_runs(self.machine):
             raise SparkError(
-                "NetworkManager shall configure the fabric, and it does not run",
+                "NetworkManager should configure the fabric, and is not running",
                 "fabric_backend",
                 "Start it (systemctl start NetworkManager), or set fabric_backend: networkd",
             )
         self._check_foreign_addresses(off)
-        self._check_files()
+        self.foreign.check(self.adopted)
 
     def _check_connection(self) -> None:
         """Where Ansible runs on the machine itself there is no connection, but its default route is not to be cut."""
@@ -419,99 +398,12 @@ class _Apply:
             ours = set(self.memory.interfaces.get(netdev, {}).get("addresses", ()))
             ours |= {f"{self.rails[netdev].address}/{self.rails[netdev].prefix}"} | set(now.dynamic)
             for address in now.addresses:
-                if address not in ours and not self._from_netplan(netdev, address):
+                if address not in ours and not self.foreign.names(netdev, address):
                     raise SparkError(
                         f"has the address {address}, which this collection did not place and would take away",
                         netdev,
                         f"Remove it: ip addr del {address} dev {netdev}; if it is needed, move it to another interface",
                     )
-
-    def _from_netplan(self, netdev: str, address: str) -> bool:
-        """It is in a netplan or NetworkManager file, which then is named with a better message."""
-        files = {**self._netplan_files(), **self._keyfiles()}
-        return any(address in text and netdev in text for text in files.values())
-
-    def _netplan_files(self) -> dict[str, str]:
-        return self._texts(fabric_netplan.DIRECTORIES, ".yaml")
-
-    def _keyfiles(self) -> dict[str, str]:
-        return self._texts((fabric_netplan.KEYFILES,), ".nmconnection")
-
-    def _texts(self, directories: Iterable[str], ending: str) -> dict[str, str]:
-        paths = (f"{d}/{name}" for d in directories for name in self.machine.names(d) if name.endswith(ending))
-        return {path: text for path in paths for text in [self.machine.read(path)] if text is not None}
-
-    def _conflicts(self, netplan: Mapping[str, str], keyfiles: Mapping[str, str]) -> list[fabric_netplan.Conflict]:
-        found = fabric_netplan.conflicts(netplan, self._interfaces())
-        return found + fabric_netplan.keyfile_conflicts(keyfiles, self._interfaces())
-
-    def _check_files(self) -> None:
-        """Everything that still is in the way, and why it cannot be adopted where that was asked for."""
-        adopted = [item.path for item in self.adopted]
-        found = [item for item in self._conflicts(self._netplan_files(), self._keyfiles()) if item.file not in adopted]
-        if found:
-            text = "; ".join(f"{item.file}: {item.found}" for item in found)
-            remedies = dict.fromkeys(item.remedy for item in found)
-            if self.wanted.foreign == "refuse":
-                choice = "Set fabric_foreign: adopt to have it put out of force until a reset. Or by hand"
-                remedies = dict.fromkeys([choice, *remedies])
-            else:
-                held = self._held()
-                why = {self._not_adoptable(item.file, held) for item in found}
-                remedies = dict.fromkeys([f"It cannot be adopted ({'; '.join(sorted(why))})", *remedies])
-            raise SparkError(
-                text, ", ".join(dict.fromkeys(item.netdev for item in found)), f"{'. '.join(remedies)}. Then run again"
-            )
-
-    # -- adopt
-
-    def _adopt(self) -> list[File]:
-        """Foreign files that are put out of force: same path, and their content is kept for the reset as that of every
-        other file that we replace. What was adopted before stays so while its original would be in the way."""
-        held = self._held()
-        netplan, keyfiles = self._netplan_files(), self._keyfiles()
-        on_disk = {**netplan, **keyfiles}
-        # Its original is still there where a run was cut off before it replaced it.
-        kept = {
-            p: text for p, text in held.items() if on_disk.get(p, text) in (text, fabric_netplan.out_of_force(p, text))
-        }
-        netplan.update({path: text for path, text in kept.items() if path.endswith(".yaml")})
-        keyfiles.update({path: text for path, text in kept.items() if path.endswith(".nmconnection")})
-        texts = {**netplan, **keyfiles}
-        paths = dict.fromkeys(item.file for item in self._conflicts(netplan, keyfiles))
-        return [
-            File(path, content=_bytes(fabric_netplan.out_of_force(path, texts[path])), mode=0o600)
-            for path in paths
-            if path in kept or (self.wanted.foreign == "adopt" and not self._not_adoptable(path, held))
-        ]
-
-    def _held(self) -> dict[str, str]:
-        """The originals of adopted files."""
-        places = (*(f"{place}/" for place in fabric_netplan.DIRECTORIES), f"{fabric_netplan.KEYFILES}/")
-        found = originals(SET, root=self.machine.root)
-        return {
-            path: state.content.decode("utf-8", "surrogateescape")
-            for path, state in found.items()
-            if state.kind == "file" and path.startswith(places) and path != fabric_netplan.FILE
-        }
-
-    def _not_adoptable(self, path: str, held: Mapping[str, str]) -> str:
-        """Why it is not put out of force, or nothing."""
-        if path in held:
-            return f"{path} was adopted before and has been changed since"
-        if not path.startswith("/etc/"):
-            return f"{path} belongs to a package or to the running system"
-        text = self.machine.read(path) or ""
-        if path.endswith(".nmconnection"):
-            return fabric_netplan.keyfile_not_adoptable(path, text)
-        mine = self._nic_netdevs()
-        present = {*mine, *(sysfs.names(self.machine.sysfs / "class/net") or ())}
-        return fabric_netplan.not_adoptable(path, text, mine, [self._nic(netdev) for netdev in sorted(present)])
-
-    def _nic_netdevs(self) -> set[str]:
-        """The interfaces of the RDMA NIC, cabled or not: a guide's file names all four."""
-        root = self.machine.sysfs
-        return {path.name for path in root.glob("class/infiniband/*/device/net/*")} | set(self.rails)
 
     # -- act
 
@@ -561,12 +453,12 @@ class _Apply:
             fabric_renderer.release(self.machine, netdev, self.memory.interfaces[netdev])
         for (netdev, key), value in needed.items():
             write_sysctl(self.machine, netdev, key, value)
-        self._wait()
+        wait.for_interfaces(self.machine, self.wanted.rails, self.wanted.timeout_s, self.backend)
         # From here on the memory need not hold what has been given back.
         apply_set(SET, files, root=self.machine.root)
         if not self.rails and self.memory.networkd_started:
             fabric_renderer.stop_networkd(self.machine)
-        self._wait_for_gids()
+        wait.for_gids(self.machine, self.wanted.fact)
 
     def _current(self, files: Sequence[File]) -> list[File]:
         """The set as it is on disk now."""
@@ -579,7 +471,7 @@ class _Apply:
             text = self.machine.read(path)
             if text is not None and path in held:
                 mode = os.stat(self.machine.real(path)).st_mode & 0o7777
-                kept.append(File(path, content=_bytes(text), mode=mode))
+                kept.append(File(path, content=encoded(text), mode=mode))
         return kept
 
     def _install(self, files: Sequence[File], memory: Memory, leaving: Sequence[str]) -> None:
@@ -599,91 +491,6 @@ class _Apply:
         wanted = [item for item in files if item.path != MEMORY]
         apply_set(SET, [first, *wanted], root=self.machine.root)
 
-    def _validate(self, files: Sequence[File]) -> None:
-        """Let netplan read everything in a scratch directory first, and look at what it makes of it."""
-        with tempfile.TemporaryDirectory(prefix="sparkmatrix-fabric-") as scratch:
-            for directory in fabric_netplan.DIRECTORIES:
-                for path, text in self._texts((directory,), ".yaml").items():
-                    _put(scratch + path, text)
-            for item in files:
-                if item.path.endswith(".yaml"):
-                    _put(scratch + item.path, (item.content or b"").decode("utf-8", "surrogateescape"))
-            done = self.machine.runner(("netplan", "generate", "--root-dir", scratch))
-            if done.rc != 0:
-                raise SparkError(
-                    f"validating the netplan configuration failed: {done.complaint.replace(scratch, '')}",
-                    "",
-                    "Install netplan.io, or correct the file that it names; nothing was changed",
-                )
-            made = Path(scratch + fabric_renderer.NETWORKS)
-            by_nm = self.backend == fabric_renderer.NETWORKMANAGER
-            place, ending = (Path(scratch + fabric_renderer.PROFILES), "nmconnection") if by_nm else (made, "network")
-            for interface in self._interfaces():
-                texts = [path.read_text() for path in place.glob(f"*netplan-{interface.netdev}.{ending}")]
-                if not any(interface.address in text for text in texts):
-                    raise SparkError(
-                        f"netplan accepts {fabric_netplan.FILE} but configures no {interface.address} from it",
-                        interface.netdev,
-                        "Look for another file that defines this interface: netplan get",
-                    )
-            self._check_pending(made)
-
-    def _check_pending(self, made: Path) -> None:
-        """``networkctl reload`` makes every file effective, also an edit of the management network that waits there."""
-        connection = self.wanted.connection_interface
-        if not connection:
-            return
-        pending = {path.name: path.read_text() for path in made.glob(f"*netplan-{connection}.network")}
-        for name, text in pending.items():
-            if self.machine.read(f"{fabric_renderer.NETWORKS}/{name}") != text:
-                raise SparkError(
-                    "its netplan configuration was edited and not applied yet; it would become effective now, and it "
-                    "carries Ansible's connection",
-                    connection,
-                    "Apply or take back that edit (sudo netplan try, at the machine), and run again",
-                )
-
-    def _wait(self) -> None:
-        """Until the kernel has it; networkd configures in the background."""
-        deadline = self.machine.clock() + self.wanted.timeout_s
-        while True:
-            now = effective(self.machine)
-            off = [netdev for netdev, rail in self.rails.items() if not reached(now.get(netdev, Effective()), rail)]
-            if not off:
-                return
-            if self.machine.clock() >= deadline:
-                break
-            self.machine.sleep(POLL_S)
-        problems = []
-        for netdev in off:
-            state = now.get(netdev, Effective())
-            why = "" if state.carrier or not state.exists else " (no link: check the cable)"
-            problems.append(f"{state.line(netdev)}{why}, wanted: {target(self.rails[netdev]).line(netdev)}")
-        by_nm = self.backend == fabric_renderer.NETWORKMANAGER
-        raise SparkError(
-            f"waiting {self.wanted.timeout_s:g} s for the interfaces failed: {'; '.join(problems)}",
-            ", ".join(off),
-            f"Look at: nmcli device show {off[0]}; journalctl -u NetworkManager"
-            if by_nm
-            else f"Look at: networkctl status {off[0]}; journalctl -u systemd-networkd",
-        )
-
-    def _wait_for_gids(self) -> None:
-        """The RDMA driver follows addresses in the background; whoever measures next should not be too early."""
-        fact = self.wanted.fact
-        if fact is None or fact.transport != "rdma":
-            return
-        deadline = self.machine.clock() + GID_WAIT_S
-        while not self._gids_are_there(fact) and self.machine.clock() < deadline:
-            self.machine.sleep(POLL_S)
-
-    def _gids_are_there(self, fact: FabricFact) -> bool:
-        table = show_gids.read(self.machine.sysfs, [rail.rdma_device for rail in fact.rails])
-        try:
-            return all(show_gids.of_rail(table, rail, fact.address_range) for rail in fact.rails)
-        except SparkError:
-            return False
-
     def _roll_back(self, cause: SparkError) -> None:
         """Back to the last proven state, then report the failure. What gives everything back is run again instead."""
         if self.pending is None or not self.rails:
@@ -701,17 +508,3 @@ class _Apply:
         raise SparkError(
             f"{cause.found}. {state or 'The previous configuration is in force again'}", cause.where, cause.remedy
         )
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _put(path: str, text: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=_private) as stream:
-        stream.write(text)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 
 MEMORY = f"{paths.STATE}/fabric.json"
 LOCK = "/run/lock/sparkmatrix-fabric.lock"
+SET = "fabric"  # of managed files
 WHAT = "the fabric"  # what is locked, for messages
 
 # What a fabric interface needs where nobody else sets it, by sysctl. For the ARP ones the kernel uses the larger of

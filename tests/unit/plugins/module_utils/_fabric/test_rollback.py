@@ -440,7 +440,7 @@ def test_auto_takes_networkmanager_where_networkd_is_masked(node: FakeNode) -> N
 
 def test_networkmanager_has_to_run(node: FakeNode) -> None:
     node.nm = False
-    with pytest.raises(SparkError, match=r"fabric_backend: NetworkManager shall configure the fabric, and it does not"):
+    with pytest.raises(SparkError, match=r"fabric_backend: NetworkManager should configure the fabric, and is not"):
         apply(node, by_nm())
 
 

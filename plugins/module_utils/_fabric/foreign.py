@@ -1,0 +1,125 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Netplan files and NetworkManager profiles of others: what is in the way of ours, and what is adopted.
+
+An adopted file is put out of force; its content comes back at a reset, as that of every file that we replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import SET
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Nic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, originals
+
+
+def files_in(machine: Machine, directories: Iterable[str], ending: str) -> dict[str, str]:
+    """The files of these directories by path."""
+    paths = (f"{d}/{name}" for d in directories for name in machine.names(d) if name.endswith(ending))
+    return {path: text for path in paths for text in [machine.read(path)] if text is not None}
+
+
+def nic(machine: Machine, netdev: str) -> Nic:
+    path = machine.sysfs / "class/net" / netdev
+    return Nic(netdev, sysfs.read_text(path / "address") or "", sysfs.link_name(path / "device/driver") or "")
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+class Foreign:
+    """What others say about ``interfaces``; ``foreign`` is refuse or adopt."""
+
+    def __init__(self, machine: Machine, interfaces: Sequence[netplan.Interface], foreign: str) -> None:
+        self.machine = machine
+        self.interfaces = interfaces
+        self.foreign = foreign
+
+    def check(self, adopted: Iterable[File]) -> None:
+        """Everything that still is in the way, and why it cannot be adopted where that was asked for."""
+        gone = [item.path for item in adopted]
+        found = [item for item in self._conflicts(self.netplan_files(), self._keyfiles()) if item.file not in gone]
+        if found:
+            text = "; ".join(f"{item.file}: {item.found}" for item in found)
+            remedies = dict.fromkeys(item.remedy for item in found)
+            if self.foreign == "refuse":
+                choice = "Set fabric_foreign: adopt to have it put out of force until a reset. Or by hand"
+                remedies = dict.fromkeys([choice, *remedies])
+            else:
+                held = self._held()
+                why = {self._not_adoptable(item.file, held) for item in found}
+                remedies = dict.fromkeys([f"It cannot be adopted ({'; '.join(sorted(why))})", *remedies])
+            raise SparkError(
+                text, ", ".join(dict.fromkeys(item.netdev for item in found)), f"{'. '.join(remedies)}. Then run again"
+            )
+
+    def names(self, netdev: str, address: str) -> bool:
+        """It is in a netplan or NetworkManager file, which then is named with a better message."""
+        files = {**self.netplan_files(), **self._keyfiles()}
+        return any(address in text and netdev in text for text in files.values())
+
+    def adopt(self) -> list[File]:
+        """Foreign files that are put out of force: same path, and their content is kept for the reset as that of every
+        other file that we replace. What was adopted before stays so while its original would be in the way."""
+        held = self._held()
+        netplans, keyfiles = self.netplan_files(), self._keyfiles()
+        on_disk = {**netplans, **keyfiles}
+        # Its original is still there where a run was cut off before it replaced it.
+        kept = {p: text for p, text in held.items() if on_disk.get(p, text) in (text, netplan.out_of_force(p, text))}
+        netplans.update({path: text for path, text in kept.items() if path.endswith(".yaml")})
+        keyfiles.update({path: text for path, text in kept.items() if path.endswith(".nmconnection")})
+        contents = {**netplans, **keyfiles}
+        paths = dict.fromkeys(item.file for item in self._conflicts(netplans, keyfiles))
+        return [
+            File(path, content=encoded(netplan.out_of_force(path, contents[path])), mode=0o600)
+            for path in paths
+            if path in kept or (self.foreign == "adopt" and not self._not_adoptable(path, held))
+        ]
+
+    def netplan_files(self) -> dict[str, str]:
+        return files_in(self.machine, netplan.DIRECTORIES, ".yaml")
+
+    def _keyfiles(self) -> dict[str, str]:
+        return files_in(self.machine, (netplan.KEYFILES,), ".nmconnection")
+
+    def _conflicts(self, netplans: Mapping[str, str], keyfiles: Mapping[str, str]) -> list[netplan.Conflict]:
+        found = netplan.conflicts(netplans, self.interfaces)
+        return found + netplan.keyfile_conflicts(keyfiles, self.interfaces)
+
+    def _held(self) -> dict[str, str]:
+        """The originals of adopted files."""
+        places = (*(f"{place}/" for place in netplan.DIRECTORIES), f"{netplan.KEYFILES}/")
+        found = originals(SET, root=self.machine.root)
+        return {
+            path: state.content.decode("utf-8", "surrogateescape")
+            for path, state in found.items()
+            if state.kind == "file" and path.startswith(places) and path != netplan.FILE
+        }
+
+    def _not_adoptable(self, path: str, held: Mapping[str, str]) -> str:
+        """Why it is not put out of force, or nothing."""
+        if path in held:
+            return f"{path} was adopted before and has been changed since"
+        if not path.startswith("/etc/"):
+            return f"{path} belongs to a package or to the running system"
+        text = self.machine.read(path) or ""
+        if path.endswith(".nmconnection"):
+            return netplan.keyfile_not_adoptable(path, text)
+        mine = self._nic_netdevs()
+        present = {*mine, *(sysfs.names(self.machine.sysfs / "class/net") or ())}
+        return netplan.not_adoptable(path, text, mine, [nic(self.machine, netdev) for netdev in sorted(present)])
+
+    def _nic_netdevs(self) -> set[str]:
+        """The interfaces of the RDMA NIC, cabled or not: a guide's file names all four."""
+        root = self.machine.sysfs
+        return {path.name for path in root.glob("class/infiniband/*/device/net/*")} | {
+            item.netdev for item in self.interfaces
+        }
