@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: access_apply
-short_description: Bring sshd settings and the firewall of a node into force without locking anybody out
+short_description: Apply sshd settings and the firewall of a node without locking anybody out
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
@@ -28,7 +28,7 @@ options:
     type: dict
     default: {}
   firewall:
-    description: Whether ufw shall filter. V(false) gives back what it was before this module switched it on.
+    description: Whether ufw should filter. V(false) gives back what it was before this module switched it on.
     type: bool
     default: false
   ssh_sources:
@@ -51,7 +51,7 @@ options:
     type: str
     default: ''
   elsewhere:
-    description: With O(transaction), for Ansible on the node itself. Another machine has proved a login.
+    description: With O(transaction), for Ansible on the node itself. Another machine has tested a login.
     type: bool
     default: false
 extends_documentation_fragment:

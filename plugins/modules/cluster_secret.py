@@ -41,7 +41,7 @@ options:
     type: str
     default: root
   state:
-    description: Whether the secret shall be there. V(absent) brings back what was at O(path) before.
+    description: Whether the secret should be there. V(absent) brings back what was at O(path) before.
     type: str
     choices: [present, absent]
     default: present

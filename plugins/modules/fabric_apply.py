@@ -11,14 +11,14 @@ short_description: Configure the fabric interfaces of a node, or give them back
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Compares the addresses, routes, MTU and sysctls in force on the fabric interfaces with the plan and changes only
+  - Compares the addresses, routes, MTU and sysctls of the fabric interfaces with the plan and changes only
     these interfaces, through netplan and systemd-networkd or NetworkManager.
   - It never calls C(netplan apply) or C(netplan try), which restart NetworkManager and the management network with it.
   - Before the first change the fabric fact on the node is written in state V(applying). Whatever interrupts a run, no
     later layer accepts the node before a run has finished.
   - A change that does not become effective within O(timeout) is taken back, and the step that failed is named.
   - A change that nobody confirms within O(rollback_seconds) is taken back by the node itself, after a reboot at the
-    latest. Whoever has proved the change calls O(state=confirmed), whoever has refuted it O(state=restored), both with
+    latest. Call O(state=confirmed) once the change was tested, O(state=restored) if it does not work, both with
     the RV(transaction) of the change. Needs M(sparkmatrix.cluster.node_tool) on the node.
   - It refuses to touch the interface that carries Ansible's connection, and interfaces that another netplan file or a
     connection of NetworkManager configures differently.
@@ -100,7 +100,7 @@ EXAMPLES = r"""
     connection_interface: enP7s7
   register: applied
 
-- name: Make the proved change stay
+- name: Make the tested change stay
   sparkmatrix.cluster.fabric_apply:
     state: confirmed
     transaction: "{{ applied.transaction }}"

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Pings every given address from the given own address with packets of full MTU that must not be fragmented, all at
     the same time, and repeats until each has answered or O(timeout) is over.
-  - An answer proves the MTU in both directions, on both ends and on everything between them.
+  - An answer confirms the MTU in both directions, on both ends and on everything between them.
   - A path that does not answer is reported with a reason and a remedy; the module does not fail, so that the results of
     all nodes can be judged together.
 options:
@@ -56,7 +56,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Prove both halves to one peer
+- name: Test both halves to one peer
   sparkmatrix.cluster.fabric_probe:
     paths:
       - {rail: 0, source: 192.168.100.10, peer: spark2, address: 192.168.100.11, mtu: 9000}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fail2ban_jail
-short_description: Bring fail2ban's jail for sshd into force, with addresses that are never banned
+short_description: Apply fail2ban's jail for sshd, with addresses that are never banned
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
   - Enables and starts C(fail2ban.service) and compares the addresses that the running jail ignores with those that it
-    shall ignore. Where they differ, the server reads its files again. The file of the jail is placed before, see
+    should ignore. Where they differ, the server reads its files again. The file of the jail is placed before, see
     M(sparkmatrix.cluster.managed_files).
   - An address to ignore that is banned already is let in again.
   - O(state=absent) brings the service into the state that it had before. Call it after the file of the jail is gone.
@@ -23,7 +23,7 @@ options:
     elements: str
     default: []
   state:
-    description: Whether the jail shall be in force.
+    description: Whether the jail should be applied.
     type: str
     choices: [present, absent]
     default: present

@@ -59,7 +59,7 @@ options:
         type: str
         default: '0644'
   state:
-    description: Whether the set shall be there.
+    description: Whether the set should be there.
     type: str
     choices: [present, absent]
     default: present

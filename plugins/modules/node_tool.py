@@ -20,7 +20,7 @@ description:
 options:
   state:
     description:
-      - Whether the tool shall be there.
+      - Whether the tool should be there.
       - Units of several layers call it, so C(absent) removes it only when no other set of
         M(sparkmatrix.cluster.managed_files) is left on the machine. In check mode the sets that would go before it are
         still there.

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: os_settings
-short_description: Bring the topics of os_stabilization into force on a node, and take them back
+short_description: Apply the topics of os_stabilization on a node, and take them back
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
   - Decides from the options and from what it finds on the node which files, sysctls, limits, held packages, swap areas
-    and units are wanted, brings them into force, and reads back what is.
+    and units are wanted, applies them, and reads back what is.
   - Whatever it replaces is kept in C(/var/lib/sparkmatrix/managed/os_stabilization.json) (files) and
     C(/var/lib/sparkmatrix/settings/os_stabilization.json) (running values) and comes back with O(state=absent), or when
     a topic is switched off.
@@ -26,7 +26,7 @@ options:
     type: dict
     default: {}
   state:
-    description: Whether the settings shall be in force.
+    description: Whether the settings should be applied.
     type: str
     choices: [present, absent]
     default: present
@@ -44,7 +44,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Bring the settings into force
+- name: Apply the settings
   sparkmatrix.cluster.os_settings:
     options:
       headless: true

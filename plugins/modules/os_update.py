@@ -18,7 +18,7 @@ options:
       - V(look) reads and simulates, and changes nothing but apt's lists (O(refresh)).
       - V(install) installs. What was on hold is on hold again afterwards.
       - V(try_kernel) chooses O(kernel) for the next boot only, and O(previous) for all later ones.
-      - V(keep_kernel) gives the machine its own choice of the default back, after O(kernel) has proved itself.
+      - V(keep_kernel) gives the machine its own choice of the default back, after O(kernel) has passed its probation.
       - V(firmware) lets fwupd install the firmware that it has.
     type: str
     choices: [look, install, try_kernel, keep_kernel, firmware]

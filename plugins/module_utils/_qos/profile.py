@@ -151,7 +151,7 @@ def parse_record(text: str | None) -> dict[str, dict[str, Any]]:
         raise SparkError(
             f"the record of the QoS settings from before the first change is damaged ({exc})",
             RECORD,
-            "Delete it; the settings in force then stay as they are until the next reboot",
+            "Delete it; the present settings then stay until the next reboot",
         ) from exc
 
 

@@ -230,7 +230,7 @@ def supported(state: QosState, name: str) -> bool:
 
 
 def dscp_base(state: QosState, trust: str | None) -> Mapping[int, int]:
-    """The map that is in force once ``trust`` is, before single entries are set."""
+    """The map that the NIC has once it has ``trust``, before single entries are set."""
     if trust != "dscp":
         return {}
     return state.dscp2prio if state.trust == "dscp" else DEFAULT_DSCP2PRIO
@@ -293,7 +293,7 @@ def bandwidth(state: QosState, want: Wanted, where: str) -> tuple[tuple[str, ...
 
 
 def buffer_cell(state: QosState) -> int:
-    """Bytes of one buffer cell, told from the sizes in force; 1 when they do not tell."""
+    """Bytes of one buffer cell, told from the present sizes; 1 when they do not tell."""
     sizes = [*(state.buffer_size or ()), state.buffer_total or 0]
     fitting = [cell for cell in BUFFER_CELLS if any(sizes) and all(size % cell == 0 for size in sizes)]
     return fitting[0] if len(fitting) == 1 else 1

@@ -19,13 +19,12 @@ PROFILE = {"type": "str", "choices": list(QOS), "required": True}
 
 
 def before(options: Options) -> dict[str, Any]:
-    wishes = verdict.Wishes(options["profile"], options["confirm"])
-    told = judged(REFUSED, verdict.before(options["nodes"], load_facts(options), wishes))
-    return {**told, "changes": verdict.changes(options["nodes"])}
+    findings = verdict.before(options["nodes"], load_facts(options), options["profile"], confirm=options["confirm"])
+    return {**judged(REFUSED, findings), "changes": verdict.changes(options["nodes"])}
 
 
 def after(options: Options) -> dict[str, Any]:
-    return judged(UNEVEN, verdict.after(options["nodes"], load_facts(options), verdict.Wishes(options["profile"])))
+    return judged(UNEVEN, verdict.after(options["nodes"], load_facts(options), options["profile"]))
 
 
 # nodes: the results of mlnx_qos in check mode.

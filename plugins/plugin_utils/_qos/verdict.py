@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
@@ -18,18 +17,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.profile i
 TRAFFIC_CLASS = "NCCL_IB_TC"
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """The role's variables fabric_qos and fabric_qos_confirm."""
-
-    profile: str = "none"
-    confirm: bool = False
-
-
-def before(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], wishes: Wishes) -> list[Finding]:
+def before(
+    nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], profile: str, *, confirm: bool = False
+) -> list[Finding]:
     """``nodes``: per host the result of ``mlnx_qos`` in check mode. ``facts``: the planned facts."""
     findings: list[Finding] = []
-    if wishes.profile != "none":
+    if profile != "none":
         for host, fact in facts.items():
             findings += _misfit(host, fact)
     for host, node in nodes.items():
@@ -42,7 +35,7 @@ def before(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFac
     busy = {host: node["engines"] for host, node in nodes.items() if node["engines"]}
     # All nodes are looked at: an engine spans them, and its traffic crosses links that others take down.
     for host, signs in busy.items():
-        if not wishes.confirm:
+        if not confirm:
             findings.append(
                 Finding(
                     host,
@@ -56,7 +49,7 @@ def before(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFac
             Finding(
                 host,
                 "priority flow control changes, which takes the link down and up (a few seconds)",
-                "No action needed: the links are waited for and proved afterwards",
+                "No action needed: the links are waited for and tested afterwards",
                 device=", ".join(netdevs),
                 severity="warning",
             )
@@ -64,7 +57,7 @@ def before(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFac
     return findings
 
 
-def after(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], wishes: Wishes) -> list[Finding]:
+def after(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], profile: str) -> list[Finding]:
     """``nodes``: per host the result of ``mlnx_qos`` in check mode, read again after the change."""
     findings: list[Finding] = []
     for host, node in nodes.items():
@@ -91,7 +84,7 @@ def after(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact
         findings += [
             Finding(host, problem["found"], problem["remedy"], device=problem["device"]) for problem in node["problems"]
         ]
-    if wishes.profile == "none":
+    if profile == "none":
         return findings
     for host, fact in facts.items():
         findings += _unfinished(host, fact, nodes.get(host))

@@ -12,7 +12,6 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable, FabricFact, Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos.verdict import (
-    Wishes,
     after,
     before,
     changes,
@@ -31,7 +30,7 @@ GOOD = {
     "tsa": ["vendor"] * 8,
 }
 FACTORY = {**GOOD, "trust": "pcp", "dscp2prio": {}, "pfc": [0] * 8}
-ROCE = Wishes("roce")
+ROCE = "roce"
 
 
 def fact(host="spark1", topology="switch", **values):
@@ -99,11 +98,11 @@ def test_an_engine_on_any_node_refuses_unless_confirmed():
     assert "process 5 (vllm)" in found[0].found
     assert "spark2" in found[0].found
     assert "fabric_qos_confirm" in found[0].remedy
-    assert errors(before(nodes, FACTS, Wishes("roce", confirm=True))) == []
+    assert errors(before(nodes, FACTS, ROCE, confirm=True)) == []
 
 
 def test_giving_back_asks_the_same_about_engines():
-    found = errors(before({"spark1": due(engines=["unit x is active"])}, FACTS, Wishes("none")))
+    found = errors(before({"spark1": due(engines=["unit x is active"])}, FACTS, "none"))
     assert "an engine runs" in found[0].found
 
 
@@ -133,7 +132,7 @@ def test_all_problems_of_all_nodes_at_once():
     found = errors(before(nodes, {**FACTS, "spark2": fact("spark2", environment={})}, ROCE))
     assert len(found) == 4
     assert {finding.host for finding in found} == {"spark1", "spark2"}
-    assert len(errors(after(nodes, FACTS, Wishes("none")))) == 6
+    assert len(errors(after(nodes, FACTS, "none"))) == 6
 
 
 def test_after_names_what_is_not_in_force():
