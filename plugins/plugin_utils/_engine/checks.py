@@ -2,11 +2,16 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is refused or warned of before anything is started, beside the options themselves."""
+"""What is refused or warned of before anything is started: one table of checks, each with its severity.
+
+A check sees what was asked for, or the job that it became, and yields findings; how these count is the table's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
@@ -16,13 +21,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     memory_fit,
     option_tables,
-    parallelism,
     profiles,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import (
     LAUNCHES,
     Job,
-    fit,
     share_of_node,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -56,6 +59,47 @@ PER_NODE = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is known before there is a job."""
+
+    recipe: Recipe
+    facts: Mapping[str, FabricFact]
+    wishes: Wishes
+
+    @property
+    def engine(self) -> str:
+        return self.wishes.engine or self.recipe.engine
+
+    @property
+    def names(self) -> OptionNames:
+        return self.wishes.names
+
+
+@dataclass(frozen=True)
+class Check:
+    """A row of the table.
+
+    ``stage``: when it is made, see :data:`CHECKS`. ``level``: how its findings count; empty where they say it
+    themselves. ``to_print``: how they count where nothing is started from the plan.
+    """
+
+    stage: str
+    judge: Callable[[Any], Iterable[Finding]]
+    level: str = "error"
+    to_print: str = ""
+
+
+def run(stage: str, subject: Asked | Job) -> list[Finding]:
+    """All findings of a stage. Its subject: what was asked for, or the job as far as it is known."""
+    made = []
+    for check in CHECKS:
+        if check.stage == stage:
+            level = (subject.wishes.only_print and check.to_print) or check.level
+            made += [replace(found, severity=level or found.severity) for found in check.judge(subject)]
+    return made
+
+
 def check_facts(facts: Mapping[str, FabricFact]) -> list[Finding]:
     """Whether the facts of all hosts are of one cluster."""
     count = len(facts)
@@ -83,59 +127,52 @@ def check_facts(facts: Mapping[str, FabricFact]) -> list[Finding]:
     return findings
 
 
-def check_nodes(recipe: Recipe, facts: Mapping[str, FabricFact], names: OptionNames) -> list[Finding]:
-    count = len(facts)
-    findings = check_facts(facts)
-    if not facts:
-        return findings
-    if not recipe.min_nodes <= count <= recipe.max_nodes:
-        findings.append(
-            Finding(
-                names["recipe"],
-                f"{recipe.name} is for {recipe.min_nodes} to {recipe.max_nodes} nodes, and there are {count}",
-                "Choose another recipe",
-            )
+def _number_of_nodes(asked: Asked) -> Iterator[Finding]:
+    recipe, count = asked.recipe, len(asked.facts)
+    if count and not recipe.min_nodes <= count <= recipe.max_nodes:
+        yield Finding(
+            asked.names["recipe"],
+            f"{recipe.name} is for {recipe.min_nodes} to {recipe.max_nodes} nodes, and there are {count}",
+            "Choose another recipe",
         )
-    if count > 1 and any(fact.transport == "socket" for fact in facts.values()):
-        findings.append(
-            Finding(
-                WHERE,
-                "the fabric has no RDMA, so tensor parallel answers slowly",
-                f"{names['pipeline_parallel_size']} set to the number of nodes needs less exchange",
-                severity="warning",
-            )
-        )
-    return findings
 
 
-def check_words(recipe: Recipe, wishes: Wishes, name: str) -> list[Finding]:
-    names = wishes.names
-    words = [
-        (names["engine"], name, tuple(ENGINES)),
+def _no_rdma(asked: Asked) -> Iterator[Finding]:
+    if len(asked.facts) > 1 and any(fact.transport == "socket" for fact in asked.facts.values()):
+        yield Finding(
+            WHERE,
+            "the fabric has no RDMA, so tensor parallel answers slowly",
+            f"{asked.names['pipeline_parallel_size']} set to the number of nodes needs less exchange",
+        )
+
+
+def _words(asked: Asked) -> Iterator[Finding]:
+    wishes, names = asked.wishes, asked.names
+    for where, value, allowed in (
+        (names["engine"], asked.engine, tuple(ENGINES)),
         (names["launch"], wishes.launch, LAUNCHES),
         (names["runtime"], wishes.runtime, ("", "venv", "container")),
         (names["profile"], wishes.profile, ("", *profiles.PROFILES)),
         ("engine_container_gpus", wishes.container.gpus, GPUS),
-    ]
-    findings = [
-        Finding(where, f"{value!r} is not known", f"Choose one of: {', '.join(filter(None, allowed))}")
-        for where, value, allowed in words
-        if value not in allowed
-    ]
-    if wishes.model and not wishes.model.startswith("/"):
-        findings.append(
-            Finding(
-                names["model_path"],
-                f"{wishes.model!r} is no absolute path, and the engine would take it for a name on Hugging Face",
-                "Name a directory that is on every node; models of Hugging Face are named in a recipe",
-            )
+    ):
+        if value not in allowed:
+            yield Finding(where, f"{value!r} is not known", f"Choose one of: {', '.join(filter(None, allowed))}")
+
+
+def _model_path(asked: Asked) -> Iterator[Finding]:
+    model = asked.wishes.model
+    if model and not model.startswith("/"):
+        yield Finding(
+            asked.names["model_path"],
+            f"{model!r} is no absolute path, and the engine would take it for a name on Hugging Face",
+            "Name a directory that is on every node; models of Hugging Face are named in a recipe",
         )
-    return findings
 
 
-def check_numbers(wishes: Wishes) -> list[Finding]:
+def _numbers(asked: Asked) -> Iterator[Finding]:
     """Numbers that nothing can be computed from."""
-    names, share = wishes.names, wishes.gpu_memory_utilization
+    wishes, names = asked.wishes, asked.names
+    share = wishes.gpu_memory_utilization
     numbers: list[tuple[str, float, bool, str]] = [
         (names["context"], wishes.context, wishes.context >= 0, "0 (as the recipe says) or more"),
         (names["concurrency"], wishes.concurrency, wishes.concurrency >= 0, "0 (as the recipe says) or more"),
@@ -160,32 +197,35 @@ def check_numbers(wishes: Wishes) -> list[Finding]:
             )
         ),
     ]
-    return [_outside(where, value, allowed) for where, value, good, allowed in numbers if not good]
+    for where, value, good, allowed in numbers:
+        if not good:
+            yield _outside(where, value, allowed)
 
 
-def check_ports(job: Job) -> list[Finding]:
-    """Ports, and the other numbers of Ray where it is started; each port may have one purpose only."""
+def _ray_numbers(job: Job) -> Iterator[Finding]:
+    ray = job.wishes.ray
+    if job.backend == "ray" and ray.object_store_bytes < MIN_OBJECT_STORE:
+        yield _outside("ray_object_store_mib", ray.object_store_bytes // 1024**2, "80 or more, in MiB")
+    if job.backend == "ray" and ray.num_cpus < 1:
+        yield _outside("ray_num_cpus", ray.num_cpus, "1 or more")
+
+
+def _ports(job: Job) -> Iterator[Finding]:
+    """Each may have one purpose only."""
     wishes, ray, names = job.wishes, job.wishes.ray, job.names
     ports = [(names["port"], wishes.port), (names["rendezvous_port"], wishes.rendezvous_port)]
-    taken = {wishes.port: names["port"]}
-    findings = []
-    if job.backend == "ray":
-        ports += [("ray_port", ray.port), ("ray_dashboard_port", ray.dashboard_port)]
-        if ray.object_store_bytes < MIN_OBJECT_STORE:
-            findings.append(_outside("ray_object_store_mib", ray.object_store_bytes // 1024**2, "80 or more, in MiB"))
-        if ray.num_cpus < 1:
-            findings.append(_outside("ray_num_cpus", ray.num_cpus, "1 or more"))
-    findings += [
-        _outside(where, port, f"{MIN_PORT} to {MAX_PORT}") for where, port in ports if not MIN_PORT <= port <= MAX_PORT
-    ]
+    ports += [("ray_port", ray.port), ("ray_dashboard_port", ray.dashboard_port)] if job.backend == "ray" else []
+    for where, port in ports:
+        if not MIN_PORT <= port <= MAX_PORT:
+            yield _outside(where, port, f"{MIN_PORT} to {MAX_PORT}")
     used = ports[2:] if job.backend == "ray" else ports[1:2] if job.several else []
     if job.parallel and job.parallel.data > 1:
         used.append((f"the port of {job.engine.label}'s data parallel ranks", job.engine.replica_port))
+    taken = {wishes.port: names["port"]}
     for where, port in used:
         if port in taken:
-            findings.append(Finding(taken[port], f"{port} is {where}, too", "Choose another"))
+            yield Finding(taken[port], f"{port} is {where}, too", "Choose another")
         taken.setdefault(port, where)
-    return findings
 
 
 def _outside(where: str, value: float, allowed: str) -> Finding:
@@ -197,241 +237,281 @@ def _able(word: str) -> str:
     return f"Use {' or '.join(name for name, engine in ENGINES.items() if word in (*engine.devices, *engine.tasks))}"
 
 
-def check_engine(job: Job) -> list[Finding]:
-    recipe, name, names = job.recipe, job.engine.name, job.names
-    findings = []
-    if job.settings.unsupported:
-        findings.append(
-            Finding(
-                job.where, f"{job.engine.label} cannot serve it: {job.settings.unsupported}", f"Use {recipe.engine}"
-            )
+def _unsupported(job: Job) -> Iterator[Finding]:
+    reason = job.settings.unsupported
+    if reason:
+        yield Finding(job.where, f"{job.engine.label} cannot serve it: {reason}", f"Use {job.recipe.engine}")
+
+
+def _silent_recipe(job: Job) -> Iterator[Finding]:
+    if job.recipe.settings(job.engine.name) is None:
+        yield Finding(
+            job.where,
+            f"it says nothing about {job.engine.label}, so only common settings are used",
+            f"The recipe was made for {job.recipe.engine}",
         )
-    if recipe.settings(name) is None:
-        findings.append(
-            Finding(
-                job.where,
-                f"it says nothing about {job.engine.label}, so only common settings are used",
-                f"The recipe was made for {recipe.engine}",
-                severity="warning",
-            )
+
+
+def _abilities(job: Job) -> Iterator[Finding]:
+    recipe, engine = job.recipe, job.engine
+    if recipe.device not in engine.devices:
+        yield Finding(job.where, f"{engine.label} does not run on CPUs here", _able("cpu"))
+    if recipe.task not in engine.tasks:
+        yield Finding(job.where, f"{engine.label} is started for tokens only here", _able(recipe.task))
+    if job.wishes.launch == "ray" and not engine.over_ray:
+        yield Finding(job.names["launch"], f"{engine.label} is not started over Ray here", "Use auto")
+
+
+def _shape_of_another_model(job: Job) -> Iterator[Finding]:
+    if job.wishes.model and not job.shaped and job.recipe.device == "gpu":
+        yield Finding(
+            job.names["model_path"],
+            f"weights and shape, and with them memory and sizes, are computed for {job.recipe.model} of the recipe",
+            f"If {job.wishes.model} is another model, set {job.names['model_files']}: a directory of this controller"
+            " with its config.json and model.safetensors.index.json",
         )
-    if recipe.device not in job.engine.devices:
-        findings.append(Finding(job.where, f"{job.engine.label} does not run on CPUs here", _able("cpu")))
-    if recipe.task not in job.engine.tasks:
-        findings.append(Finding(job.where, f"{job.engine.label} is started for tokens only here", _able(recipe.task)))
-    if job.wishes.model and not job.shaped and recipe.device == "gpu":
-        findings.append(
-            Finding(
-                names["model_path"],
-                f"weights and shape, and with them memory and sizes, are computed for {recipe.model} of the recipe",
-                f"If {job.wishes.model} is another model, set {names['model_files']}: a directory of this controller"
-                " with its config.json and model.safetensors.index.json",
-                severity="warning",
-            )
-        )
+
+
+def _context(job: Job) -> Iterator[Finding]:
     limit = job.architecture.max_context
     if limit and job.context > limit:
-        findings.append(
-            Finding(names["context"], f"{job.context} is above the model's {limit} tokens", f"Use at most {limit}")
+        yield Finding(
+            job.names["context"], f"{job.context} is above the model's {limit} tokens", f"Use at most {limit}"
         )
-    if job.wishes.launch == "ray" and not job.engine.over_ray:
-        findings.append(Finding(names["launch"], f"{job.engine.label} is not started over Ray here", "Use auto"))
-    return findings
 
 
-def check_environment(environment: Mapping[str, str], names: OptionNames) -> list[Finding]:
+def _options(job: Job) -> Iterator[Finding]:
+    return kinds_base.examine(job.engine, job.version, job.options, job.environment, job.where, user=job.user)
+
+
+def _environment(job: Job) -> Iterator[Finding]:
+    where = job.names["environment"]
     per_node = PER_NODE.union(*(engine.per_node for engine in ENGINES.values()))
     refused = {name: why for engine in ENGINES.values() for name, why in engine.refused_environment.items()}
-    findings = []
-    for name in sorted(environment):
+    for name in sorted(job.environment):
         if not systemd.NAME.match(name):
-            findings.append(
-                Finding(
-                    names["environment"],
-                    f"{name!r} is no name of an environment variable",
-                    "Use letters, digits and _, and no digit first",
-                )
+            yield Finding(
+                where,
+                f"{name!r} is no name of an environment variable",
+                "Use letters, digits and _, and no digit first",
             )
-        elif "\0" in environment[name]:
-            findings.append(Finding(names["environment"], f"{name} holds a NUL character", "Take it out"))
+        elif "\0" in job.environment[name]:
+            yield Finding(where, f"{name} holds a NUL character", "Take it out")
         elif name in per_node:
-            findings.append(
-                Finding(names["environment"], f"{name} differs from node to node", "Leave it out: the plan sets it")
-            )
+            yield Finding(where, f"{name} differs from node to node", "Leave it out: the plan sets it")
         elif name in refused:
-            findings.append(Finding(names["environment"], f"{name} {refused[name]}", "Leave it out"))
+            yield Finding(where, f"{name} {refused[name]}", "Leave it out")
         elif looks_secret(name):
-            findings.append(
-                Finding(
-                    names["environment"],
-                    f"{name} looks like a secret, and this environment is readable by every user of the node",
-                    "Use a variable that names a file, such as HF_TOKEN_PATH",
-                )
+            yield Finding(
+                where,
+                f"{name} looks like a secret, and this environment is readable by every user of the node",
+                "Use a variable that names a file, such as HF_TOKEN_PATH",
             )
-    return findings
 
 
-def check_runtime(job: Job) -> list[Finding]:
-    """What the recipe or the user names for the other way to run an engine than the one that is used."""
-    recipe, engine, names = job.recipe, job.engine, job.names
-    findings = []
+def _requirements_of_an_image(job: Job) -> Iterator[Finding]:
     if job.runtime == "container" and job.settings.requirements:
-        findings.append(
-            Finding(
-                job.where,
-                f"its requirements are not installed into an image: {', '.join(job.settings.requirements)}",
-                f"Use an image that has them ({names['image']}), or set {names['runtime']}: venv",
-                severity="warning",
-            )
+        names = job.names
+        yield Finding(
+            job.where,
+            f"its requirements are not installed into an image: {', '.join(job.settings.requirements)}",
+            f"Use an image that has them ({names['image']}), or set {names['runtime']}: venv",
         )
-    if job.runtime == "venv" and recipe.patches:
-        targets = "; ".join(f"{patch.target} ({patch.why})" for patch in recipe.patches)
-        findings.append(
-            Finding(
-                job.where,
-                f"its patches are for files of an image, and a Python environment would go without them: {targets}",
-                f"Set {names['runtime']}: container, or use a recipe without patches",
-            )
+
+
+def _patches_without_an_image(job: Job) -> Iterator[Finding]:
+    if job.runtime == "venv" and job.recipe.patches:
+        targets = "; ".join(f"{patch.target} ({patch.why})" for patch in job.recipe.patches)
+        yield Finding(
+            job.where,
+            f"its patches are for files of an image, and a Python environment would go without them: {targets}",
+            f"Set {job.names['runtime']}: container, or use a recipe without patches",
         )
-    if job.runtime == "venv" and not any(
-        kinds_base.distribution(item) in engine.distributions for item in job.requirements
-    ):
+
+
+def _no_engine(job: Job) -> Iterator[Finding]:
+    engine, names = job.engine, job.names
+    brought = {kinds_base.distribution(item) for item in job.requirements}
+    if job.runtime == "venv" and brought.isdisjoint(engine.distributions):
         line = f"{engine.distributions[0]}=={option_tables.versions(engine.name)[-1]}"
-        findings.append(
-            Finding(
-                names["venv_requirements"],
-                f"none of them brings {engine.label}: {', '.join(job.requirements) or 'there are none'}",
-                f"Require {line}, and nothing of another engine, in an environment of its own ({names['venv_path']}),"
-                f" or set {names['runtime']}: container",
-            )
+        yield Finding(
+            names["venv_requirements"],
+            f"none of them brings {engine.label}: {', '.join(job.requirements) or 'there are none'}",
+            f"Require {line}, and nothing of another engine, in an environment of its own ({names['venv_path']}),"
+            f" or set {names['runtime']}: container",
         )
-    return findings
 
 
-def check_ray(job: Job) -> list[Finding]:
-    """The Ray of a Python environment, which a requirement names. An image is asked for its own on the nodes."""
+def _rays(job: Job) -> list[tuple[str, str]]:
+    """(requirement, pinned version) for Ray in a Python environment. An image is asked for its own on the nodes."""
+    ours = [item for item in job.requirements if kinds_base.distribution(item) == "ray"]
+    return [(item, kinds_base.pinned([item], ("ray",))) for item in ours]
+
+
+def _has_tokens(version: str) -> bool:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) >= MIN_RAY
+
+
+def _ray_without_tokens(job: Job) -> Iterator[Finding]:
     if job.backend != "ray" or job.runtime != "venv":
-        return []
-    names = job.names
-    where, known = names["venv_requirements"], option_tables.versions("ray")[-1]
-    remedy = f"Require ray[default]=={known}, or set {names['launch']}: native, which needs no Ray"
-    ours = [requirement for requirement in job.requirements if kinds_base.distribution(requirement) == "ray"]
-    if not ours:
-        return [Finding(where, "ranks shall meet over Ray, and no requirement brings one", remedy)]
-    findings = []
-    for requirement in ours:
-        version = kinds_base.pinned([requirement], ("ray",))
+        return
+    where, known = job.names["venv_requirements"], option_tables.versions("ray")[-1]
+    remedy = f"Require ray[default]=={known}, or set {job.names['launch']}: native, which needs no Ray"
+    rays = _rays(job)
+    if not rays:
+        yield Finding(where, "ranks shall meet over Ray, and no requirement brings one", remedy)
+    for requirement, version in rays:
         if not version:
             found = f"{requirement!r} names no version of Ray; those before {MIN_RAY_TEXT} have no tokens"
-            findings.append(Finding(where, found, remedy))
-        elif tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < MIN_RAY:
+            yield Finding(where, found, remedy)
+        elif not _has_tokens(version):
             found = f"Ray {version} has no tokens ({MIN_RAY_TEXT} has): anyone who reaches its port could run code"
-            findings.append(Finding(where, found, remedy))
-        elif option_tables.load("ray", version) is None:
-            findings.append(
-                Finding(
-                    where,
-                    f"there is no option table for Ray {version}, so its options are not checked",
-                    f"There are tables for {', '.join(option_tables.versions('ray'))}",
-                    severity="warning",
-                )
+            yield Finding(where, found, remedy)
+
+
+def _unknown_ray(job: Job) -> Iterator[Finding]:
+    if job.backend != "ray" or job.runtime != "venv":
+        return
+    for _requirement, version in _rays(job):
+        if version and _has_tokens(version) and option_tables.load("ray", version) is None:
+            yield Finding(
+                job.names["venv_requirements"],
+                f"there is no option table for Ray {version}, so its options are not checked",
+                f"There are tables for {', '.join(option_tables.versions('ray'))}",
             )
-    return findings
 
 
-def check_startable(job: Job, parallel: parallelism.Parallel) -> list[Finding]:
-    """What this release plans and does not start yet: an error where it should be started, else a warning."""
-    reason = job.engine.not_started(job.backend, job.runtime, parallel, job.names)
-    if reason is None:
-        return []
-    what, remedy = reason
-    return [
-        Finding(
+def _rules_of_the_engine(job: Job) -> Iterator[Finding]:
+    method = job.recipe.draft.method if job.recipe.draft else ""
+    if job.parallel:
+        yield from job.engine.rules(
+            job.parallel, job.options, method, backend=job.backend, where=job.where, names=job.names
+        )
+
+
+def _not_started(job: Job) -> Iterator[Finding]:
+    reason = job.parallel and job.engine.not_started(job.backend, job.runtime, job.parallel, job.names)
+    if reason:
+        what, remedy = reason
+        yield Finding(
             WHERE,
             f"this release plans, and does not start, {what}",
             f"{remedy}. playbooks/plan.yml prints the plan all the same",
-            severity="warning" if job.wishes.only_print else "error",
         )
-    ]
 
 
-def _check_available(job: Job, share: float, total: int) -> list[Finding]:
-    """What this run has measured; the keeper would wait for the memory, and then give up."""
-    wishes = job.wishes
-    if wishes.free_memory_gib or wishes.only_print:
-        return []
-    needed = share * (wishes.memory_share + wishes.others_share) * total
-    return [
-        Finding(
-            fact.host,
-            f"{wishes.available[fact.host] / GIB:.1f} GiB of memory are available and no engine runs there; the plan"
-            f" takes {needed / GIB:.1f} GiB",
-            f"Stop what uses it, or plan within it: engine_free_memory_gib: {int(wishes.available[fact.host] / GIB)}",
-        )
-        for fact in job.ordered
-        if 0 < wishes.available.get(fact.host, 0) < needed
-    ]
-
-
-def judge_memory(
-    job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]
-) -> tuple[memory_fit.Budget, list[Finding]]:
-    budget = fit(job, parallel, memory)
-    wishes, share = job.wishes, share_of_node(job, budget.total)
-    names = job.names
-    variable = names["gpu_memory_utilization"]
-    limit = memory_fit.utilization(job.context, 0)
-    findings = []
+def _share_of_memory(job: Job) -> Iterator[Finding]:
+    if not job.budget:
+        return
+    share, limit, variable = (
+        share_of_node(job, job.budget.total),
+        _usual_share(job),
+        job.names["gpu_memory_utilization"],
+    )
     if share > memory_fit.HARD_MAX_UTILIZATION:
-        findings.append(
-            Finding(
-                variable,
-                f"{share} leaves the operating system {(1 - share) * budget.total / GIB:.0f} GiB, and a Spark without"
-                " memory freezes as a whole",
-                f"Use at most {memory_fit.MAX_UTILIZATION}",
-            )
+        left = (1 - share) * job.budget.total / GIB
+        yield Finding(
+            variable,
+            f"{share} leaves the operating system {left:.0f} GiB, and a Spark without memory freezes as a whole",
+            f"Use at most {memory_fit.MAX_UTILIZATION}",
         )
-    elif share > limit and not wishes.gpu_memory_utilization:
-        findings.append(
-            Finding(
-                job.where,
-                f"it asks for gpu_memory_utilization {share}, above {limit:.2f}",
-                f"Set {variable}: {share} yourself if you accept that the node may freeze",
-            )
+    elif share > limit and not job.wishes.gpu_memory_utilization:
+        yield Finding(
+            job.where,
+            f"it asks for gpu_memory_utilization {share}, above {limit:.2f}",
+            f"Set {variable}: {share} yourself if you accept that the node may freeze",
         )
-    elif share > (memory_fit.MAX_UTILIZATION if job.context <= memory_fit.LONG_CONTEXT else limit):
-        findings.append(
-            Finding(
-                variable,
-                f"{share} is above {limit if job.context > memory_fit.LONG_CONTEXT else memory_fit.MAX_UTILIZATION}:"
-                " a long prompt can freeze the whole node",
-                "Watch MemAvailable under load",
-                severity="warning",
-            )
+
+
+def _large_share_of_memory(job: Job) -> Iterator[Finding]:
+    if not job.budget or not job.wishes.gpu_memory_utilization:
+        return
+    share = share_of_node(job, job.budget.total)
+    limit = _usual_share(job) if job.context > memory_fit.LONG_CONTEXT else memory_fit.MAX_UTILIZATION
+    if limit < share <= memory_fit.HARD_MAX_UTILIZATION:
+        yield Finding(
+            job.names["gpu_memory_utilization"],
+            f"{share} is above {limit}: a long prompt can freeze the whole node",
+            "Watch MemAvailable under load",
         )
+
+
+def _usual_share(job: Job) -> float:
+    return memory_fit.utilization(job.context, 0)
+
+
+def _free_memory(job: Job) -> Iterator[Finding]:
+    """What the user has measured, else what this run has; the keeper would wait for it, and then give up."""
+    if not job.budget:
+        return
+    wishes, total = job.wishes, job.budget.total
+    share = share_of_node(job, total)
     free = wishes.free_memory_gib * GIB
-    if free and share * budget.total > free:
-        findings.append(
-            Finding(
-                variable,
-                f"{share} of {budget.total / GIB:.1f} GiB is more than the {wishes.free_memory_gib} GiB that are free",
-                f"Use at most {int(100 * free / budget.total) / 100}",
-            )
+    if free and share * total > free:
+        yield Finding(
+            job.names["gpu_memory_utilization"],
+            f"{share} of {total / GIB:.1f} GiB is more than the {wishes.free_memory_gib} GiB that are free",
+            f"Use at most {int(100 * free / total) / 100}",
         )
-    else:
-        findings += _check_available(job, share, budget.total)
-    if budget.verdict == "does not fit":
-        found, remedy = memory_fit.refusal(budget, len(job.ordered), names)
-        if wishes.memory_share < 1:
-            remedy += f". Or give it a larger memory_share than {wishes.memory_share:g}"
-        findings.append(Finding(job.where, found, remedy))
-    elif budget.verdict == "tight":
-        findings.append(
-            Finding(
-                job.where,
-                f"memory is tight: {budget.sentence()}: {'; '.join(budget.reasons)}",
-                f"If the engine does not start, lower {names['context']} or {names['concurrency']}",
-                severity="warning",
+    if free or wishes.only_print:
+        return
+    needed = share * (wishes.memory_share + wishes.others_share) * total
+    for fact in job.ordered:
+        available = wishes.available.get(fact.host, 0)
+        if 0 < available < needed:
+            yield Finding(
+                fact.host,
+                f"{available / GIB:.1f} GiB of memory are available and no engine runs there; the plan takes"
+                f" {needed / GIB:.1f} GiB",
+                f"Stop what uses it, or plan within it: engine_free_memory_gib: {int(available / GIB)}",
             )
+
+
+def _does_not_fit(job: Job) -> Iterator[Finding]:
+    if job.budget and job.budget.verdict == "does not fit":
+        found, remedy = memory_fit.refusal(job.budget, len(job.ordered), job.names)
+        if job.wishes.memory_share < 1:
+            remedy += f". Or give it a larger memory_share than {job.wishes.memory_share:g}"
+        yield Finding(job.where, found, remedy)
+
+
+def _tight(job: Job) -> Iterator[Finding]:
+    if job.budget and job.budget.verdict == "tight":
+        yield Finding(
+            job.where,
+            f"memory is tight: {job.budget.sentence()}: {'; '.join(job.budget.reasons)}",
+            f"If the engine does not start, lower {job.names['context']} or {job.names['concurrency']}",
         )
-    return budget, findings
+
+
+# asked: before there is a job, which needs all of it. numbers: what nothing could be computed from. job: recipe, wishes
+# and nodes. ray, ports: where the ranks meet. sizes: the split of the model, and the budget.
+CHECKS = (
+    Check("asked", lambda asked: check_facts(asked.facts)),
+    Check("asked", _number_of_nodes),
+    Check("asked", _no_rdma, "warning"),
+    Check("asked", _words),
+    Check("asked", _model_path),
+    Check("numbers", _numbers),
+    Check("job", _unsupported),
+    Check("job", _silent_recipe, "warning"),
+    Check("job", _abilities),
+    Check("job", _shape_of_another_model, "warning"),
+    Check("job", _context),
+    Check("job", _options, ""),
+    Check("job", _environment),
+    Check("job", _requirements_of_an_image, "warning"),
+    Check("job", _patches_without_an_image),
+    Check("job", _no_engine),
+    Check("ray", _ray_without_tokens),
+    Check("ray", _unknown_ray, "warning"),
+    Check("ports", _ray_numbers),
+    Check("ports", _ports),
+    Check("sizes", _rules_of_the_engine, ""),
+    Check("sizes", _share_of_memory),
+    Check("sizes", _large_share_of_memory, "warning"),
+    Check("sizes", _free_memory),
+    Check("sizes", _does_not_fit),
+    Check("sizes", _tight, "warning"),
+    Check("sizes", _not_started, to_print="warning"),
+)

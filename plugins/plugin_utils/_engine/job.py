@@ -41,7 +41,8 @@ class Job:
     architecture: Architecture
     weights: Weights
     shaped: bool = False  # architecture and weights are the model's own files', not the recipe's
-    parallel: parallelism.Parallel | None = None  # once it is known
+    parallel: parallelism.Parallel | None = None  # once it is known, as the next
+    budget: memory_fit.Budget | None = None  # of the smallest node; none on a CPU
 
     @property
     def several(self) -> bool:
@@ -188,7 +189,8 @@ def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> 
     )
 
 
-def split(job: Job, memory: Mapping[str, int]) -> tuple[parallelism.Parallel | None, list[tuple[str, str]]]:
+def split(job: Job, memory: Mapping[str, int]) -> tuple[Job, list[parallelism.Problem]]:
+    """The job with its sizes and its budget, or without and with the reasons."""
     recipe, wishes = job.recipe, job.wishes
     asked = parallelism.Asked(
         tensor=wishes.tensor_parallel_size or recipe.tensor_parallel_size,
@@ -200,4 +202,7 @@ def split(job: Job, memory: Mapping[str, int]) -> tuple[parallelism.Parallel | N
     if asked.throughput and recipe.device == "gpu":
         whole = fit(job, parallelism.Parallel(1, 1, "", len(job.ordered)), memory).verdict != "does not fit"
         asked = replace(asked, whole_on_one=whole)
-    return parallelism.choose(job.architecture, len(job.ordered), asked, job.engine)
+    parallel, problems = parallelism.choose(job.architecture, len(job.ordered), asked, job.engine)
+    job = replace(job, parallel=parallel)
+    budget = fit(job, parallel, memory) if parallel and recipe.device == "gpu" else None
+    return replace(job, budget=budget), problems

@@ -30,10 +30,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import parallelism
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import ray as engine_ray
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import WHERE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import WHERE, Asked
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Launch, Rank
@@ -66,44 +66,28 @@ def plan(
 
     ``shape``: read from the model's own files (:func:`_engine.model.read`), in place of what the recipe says.
     """
-    findings = engine_checks.check_nodes(recipe, facts, wishes.names)
-    name = wishes.engine or recipe.engine
-    findings += engine_checks.check_words(recipe, wishes, name)
-    wrong = engine_checks.check_numbers(wishes)
+    asked = Asked(recipe, facts, wishes)
+    findings, wrong = engine_checks.run("asked", asked), engine_checks.run("numbers", asked)
     if errors(findings):
         return Plans({}, (), [*findings, *wrong])
-    job = engine_job.make_job(recipe, facts, wishes, name, shape)
-    findings += [*wrong, *engine_checks.check_engine(job)]
-    findings += kinds_base.examine(job.engine, job.version, job.options, job.environment, job.where, user=job.user)
-    findings += engine_checks.check_environment(job.environment, job.names)
-    findings += engine_checks.check_runtime(job)
+    job = engine_job.make_job(recipe, facts, wishes, asked.engine, shape)
+    findings += [*wrong, *engine_checks.run("job", job)]
     if wrong:  # nothing can be computed from them
-        return Plans({}, (), [*findings, *engine_checks.check_ports(job)])
-    parallel, problems = engine_job.split(job, memory)
-    job = replace(job, parallel=parallel)
+        return Plans({}, (), [*findings, *engine_checks.run("ports", job)])
+    job, problems = engine_job.split(job, memory)
     findings += [Finding(WHERE, found, remedy) for found, remedy in problems]
-    findings += engine_checks.check_ray(job)
-    findings += engine_checks.check_ports(job)
-    budget: memory_fit.Budget | None = None
-    if parallel is not None:
-        method = recipe.draft.method if recipe.draft else ""
-        findings += job.engine.rules(
-            parallel, job.options, method, backend=job.backend, where=job.where, names=job.names
-        )
-        if recipe.device == "gpu":
-            budget, made = engine_checks.judge_memory(job, parallel, memory)
-            findings += made
-        findings += engine_checks.check_startable(job, parallel)
-    if parallel is None or errors(findings):
-        return Plans({}, engine_report.verdict(job, parallel, budget), findings)
-    launch = _launch(job, parallel, budget)
+    for stage in ("ray", "ports", "sizes"):
+        findings += engine_checks.run(stage, job)
+    if job.parallel is None or errors(findings):
+        return Plans({}, engine_report.verdict(job), findings)
+    launch = _launch(job, job.parallel)
     ranks = job.engine.ranks(launch)
     # What the plan itself writes has to be right for this version too.
     findings += kinds_base.check_words(job.engine, job.version, ranks[0].options, WHERE)
     findings += job.engine.check_ranks(launch, ranks, job.where)
     if errors(findings):
-        return Plans({}, engine_report.verdict(job, parallel, budget), findings)
-    parts = _Parts(job, launch, ranks, budget)
+        return Plans({}, engine_report.verdict(job), findings)
+    parts = _Parts(job, launch, ranks)
     plans = {fact.host: parts.node(number) for number, fact in enumerate(job.ordered)}
     return Plans(plans, engine_report.summary(job, plans), findings)
 
@@ -130,7 +114,7 @@ def assumed_facts(hosts: Sequence[str], first: int = 0) -> dict[str, FabricFact]
     }
 
 
-def _launch(job: Job, parallel: parallelism.Parallel, budget: memory_fit.Budget | None) -> Launch:
+def _launch(job: Job, parallel: parallelism.Parallel) -> Launch:
     wishes = job.wishes
     return Launch(
         version=job.version,
@@ -145,7 +129,7 @@ def _launch(job: Job, parallel: parallelism.Parallel, budget: memory_fit.Budget 
         port=wishes.port,
         options=job.options,
         revision="" if wishes.model else job.recipe.revision,
-        budget=budget,
+        budget=job.budget,
         draft=job.draft,
         # Two engines that start at once would take each other's memory for their own when they measure.
         pin_kv_cache=wishes.pin_kv_cache or wishes.others > 0,
@@ -167,7 +151,6 @@ class _Parts:
     job: Job
     launch: Launch
     ranks: Sequence[Rank]  # by node
-    budget: memory_fit.Budget | None
 
     def node(self, number: int) -> NodePlan:
         service, ray = self.service(number), self.ray(number)
@@ -200,7 +183,7 @@ class _Parts:
             engine=self._engine(number),
             members=self._members(),
             parallel=_parallel(self.launch.parallel),
-            memory=engine_report.memory_report(job, self.budget),
+            memory=engine_report.memory_report(job),
             expectation=engine_report.expectation(job, self.launch.parallel),
         )
 

@@ -14,15 +14,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan i
     NodePlan,
     Published,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import expected_speed, memory_fit, parallelism
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import expected_speed, parallelism
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 
 
-def verdict(job: Job, parallel: parallelism.Parallel | None, budget: memory_fit.Budget | None) -> list[str]:
+def verdict(job: Job) -> list[str]:
     """What is known of a plan that was refused."""
     lines = [f"Recipe {job.recipe.name}: {job.model} with {job.engine.label} on {len(job.ordered)} node(s)"]
-    lines += [*([parallel.reason] if parallel else []), *_lowered(job)]
-    return lines + ([f"Memory per node: {budget.sentence()}", budget.room()] if budget else [])
+    lines += [*([job.parallel.reason] if job.parallel else []), *_lowered(job)]
+    return lines + ([f"Memory per node: {job.budget.sentence()}", job.budget.room()] if job.budget else [])
 
 
 def _lowered(job: Job) -> list[str]:
@@ -33,7 +33,8 @@ def _lowered(job: Job) -> list[str]:
     return [f"Profile {job.wishes.profile} asks for {wanted} tokens of context, and the model ends at {limit}"]
 
 
-def memory_report(job: Job, budget: memory_fit.Budget | None) -> Memory:
+def memory_report(job: Job) -> Memory:
+    budget = job.budget
     if budget is None:
         # vLLM's CPU platform sizes its cache by kv-cache-memory-bytes and knows no utilization.
         sentence = f"not computed: a CPU has no GPU memory; {job.concurrency} x {job.context} tokens as the recipe says"
