@@ -36,7 +36,7 @@ COMMON: dict[str, dict[str, Any]] = {
     "firewall": {"type": "bool", "default": False},
 }
 SPEC = {**wishes.SPEC, **COMMON}
-NODE_VARIABLE = "__preflight_node"
+NODE_VARIABLE = "spark_node_info"
 ASSUMED = "Nothing was asked of the {} node(s): network, addresses and memory (GB10, 121.6 GiB) are assumed"
 
 

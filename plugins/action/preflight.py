@@ -32,7 +32,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "skip_tags": {"type": "list", "elements": "str", "default": []},
     "group": {"type": "str", "default": "sparks"},
     "play_hosts": {"type": "list", "elements": "str", "default": []},
-    "result_variable": {"type": "str", "default": "__preflight_node"},
+    "result_variable": {"type": "str", "default": "spark_node_info"},
     "local_variable": {"type": "str", "default": "__preflight_local"},
     "require_gb10": {"type": "bool", "default": True},
     "min_memory_gib": {"type": "float", "default": 110},

@@ -28,6 +28,20 @@ options:
       - The node's part of the plan, as M(sparkmatrix.cluster.engine_plan) returns it.
       - With O(state=read), what the current one is compared with, in place of the previous one.
     type: dict
+  change:
+    description:
+      - With O(state=read), fail where this node could not serve another plan with a way back. V(upgrade) is to O(plan),
+        V(rollback) to the previous one.
+    type: str
+    choices: [upgrade, rollback]
+  nodes:
+    description: With O(change=rollback), how many nodes the inventory has.
+    type: int
+    default: 0
+  service:
+    description: With O(change), the only service that may be served otherwise; empty means any.
+    type: str
+    default: ''
   previous:
     description: With O(state=restored), the plan before O(plan); empty where there was none.
     type: dict
@@ -96,7 +110,7 @@ from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import change, kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as engine_plan
 
 
@@ -105,6 +119,9 @@ def main() -> None:
         argument_spec={
             "state": {"type": "str", "choices": ["present", "read", "restored", "absent"], "default": "present"},
             "plan": {"type": "dict"},
+            "change": {"type": "str", "choices": [change.UPGRADE, change.ROLLBACK]},
+            "nodes": {"type": "int", "default": 0},
+            "service": {"type": "str", "default": ""},
             "previous": {"type": "dict", "default": {}},
             "images": {"type": "dict", "default": {}},
         },
@@ -116,6 +133,8 @@ def main() -> None:
         if state == "read":
             kept = kept_plan.read()
             both = kept.current, engine_plan.load(module.params["plan"]) if module.params["plan"] else kept.previous
+            if module.params["change"]:
+                change.check(module.params["change"], kept, both[1], module.params["nodes"], module.params["service"])
             module.exit_json(
                 changed=False,
                 current=kept.current.as_dict() if kept.current else {},

@@ -58,7 +58,7 @@ options:
   result_variable:
     description: Variable that holds the result of M(sparkmatrix.cluster.node_info) on every host.
     type: str
-    default: __preflight_node
+    default: spark_node_info
   local_variable:
     description: Variable that holds the result of reading C(ansible_local) on every host.
     type: str

@@ -6,15 +6,12 @@
 
 from __future__ import annotations
 
-import ast
 import fnmatch
 import pathlib
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
@@ -77,30 +74,6 @@ def test_the_image_has_an_ansible_that_the_collection_takes():
     least = re.fullmatch(r">=(\d+\.\d+)\.0", asked)
     assert least
     assert image["ansible_core"]["package_pip"].startswith(f"ansible-core>={least[1]},")
-
-
-@pytest.mark.parametrize("room", ["action", "plugin_utils", "module_utils", "modules"])
-def test_no_python_package_is_needed(room):
-    """Else meta/execution-environment.yml has to name a list of them."""
-    known = {*sys.stdlib_module_names, "ansible", "ansible_collections", "yaml"}
-    paths = sorted((ROOT / "plugins" / room).glob("*.py"))
-    assert paths
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module or ""]
-            assert {name.split(".")[0] for name in names} <= known, path
-
-
-def test_the_collections_of_galaxy_and_of_a_sync_are_the_same_and_none_is_called():
-    listed = yaml.safe_load((ROOT / "collections/requirements.yml").read_text())["collections"]
-    assert {entry["name"]: entry["version"] for entry in listed} == GALAXY["dependencies"]
-    called = re.compile(rf"\b({'|'.join(map(re.escape, GALAXY['dependencies']))})\.\w+")
-    for room in ("roles", "playbooks", "plugins/action", "plugins/plugin_utils", "plugins/modules"):
-        for path in sorted((ROOT / room).rglob("*")):
-            if path.suffix in (".yml", ".j2", ".py"):
-                assert not called.search(path.read_text()), path
 
 
 def test_the_page_names_every_playbook_and_no_other():

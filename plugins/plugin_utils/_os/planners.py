@@ -20,8 +20,9 @@ def plan(options: Options) -> dict[str, Any]:
     return {
         **judged(REFUSED, made.findings),
         "nodes": {host: asdict(node) for host, node in made.nodes.items()},
+        "anywhere": options["firmware"] or any(node.reboot or node.probation for node in made.nodes.values()),
         "summary": list(made.summary),
     }
 
 
-PLANNERS = {"os_update": Planner(plan, {}, gathered=("nodes",))}
+PLANNERS = {"os_update": Planner(plan, {"firmware": {"type": "bool", "default": False}}, gathered=("nodes",))}

@@ -74,10 +74,15 @@ SHARED: tuple[Variable, ...] = (
         description="User that Ray and the engine run as; made where it does not exist",
     ),
     Variable("spark_service_group", "spark", default="sparkmatrix", description="Primary group of spark_service_user"),
+    Variable("spark_node_info", "spark", "dict", description="What the node is, read by the role preflight"),
+    Variable(
+        "spark_update", "spark", "dict", description="One set of packages for all nodes, set by the role os_update"
+    ),
     Variable("spark_peer", "spark", "dict", description="What the node says about its ssh, set by the role peers"),
     Variable("spark_peers", "spark", "dict", description="Plan of ssh, names and rules, set by the role peers"),
     Variable("spark_fabric", "spark", "dict", description="The fabric fact, set by the role fabric"),
     Variable("spark_plan", "spark", "dict", description="The engine plan of the node, set by the plan layer"),
+    Variable("spark_plans", "spark", "dict", description="The engine plan of all nodes, set by the plan layer"),
     Variable(
         "spark_image_ids",
         "spark",

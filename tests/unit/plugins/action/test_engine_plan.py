@@ -45,7 +45,7 @@ def plan(hosts, check=False, **args):
 
 def test_from_this_runs_fabric_and_preflight():
     node = {"node": {"memory": {"total": 119 * 1024**3}}}
-    result = plan({f"spark{rank + 1}": {"spark_fabric": fact(rank, 2), "__preflight_node": node} for rank in range(2)})
+    result = plan({f"spark{rank + 1}": {"spark_fabric": fact(rank, 2), "spark_node_info": node} for rank in range(2)})
     assert not result.get("failed")
     assert not result["changed"]
     assert set(result["plans"]) == {"spark1", "spark2"}
@@ -176,7 +176,7 @@ def test_available_memory_counts_while_no_engine_is_installed(units, refused):
     hosts = {
         f"spark{rank + 1}": {
             "spark_fabric": fact(rank, 2),
-            "__preflight_node": {
+            "spark_node_info": {
                 "node": {"memory": {"total": 119 * gib, "available": 60 * gib}, "engine_units": units[rank]}
             },
         }

@@ -119,12 +119,12 @@ def test_an_empty_group():
 def test_the_machines():
     node = {"uid": 0, "systemd": True, "kernel": "a", "machine": {"is_gb10": True}, "arch": "aarch64"}
     hosts = {
-        "spark1": {"spark_rank": 0, "__preflight_node": {"node": node}},
-        "spark2": {"spark_rank": 1, "__preflight_node": {"node": {**node, "kernel": "b"}}},
-        "spark3": {"spark_rank": 2, "__preflight_node": {"unreachable": True, "msg": "Connection timed out"}},
+        "spark1": {"spark_rank": 0, "spark_node_info": {"node": node}},
+        "spark2": {"spark_rank": 1, "spark_node_info": {"node": {**node, "kernel": "b"}}},
+        "spark3": {"spark_rank": 2, "spark_node_info": {"unreachable": True, "msg": "Connection timed out"}},
         "spark4": {
             "spark_rank": 3,
-            "__preflight_node": {"msg": "odd", "module_stderr": "x\nsudo: a password is required\n"},
+            "spark_node_info": {"msg": "odd", "module_stderr": "x\nsudo: a password is required\n"},
         },
     }
     result = judge(hosts, phase="hosts", layers=["fabric"], severity={"commands": "skip"})
@@ -254,7 +254,7 @@ def test_os_update_refuses_or_plans():
 
 def test_a_gateway_that_a_playbook_only_follows():
     node = {"uid": 0, "systemd": True, "managed": [], "listening": [{"port": 443, "address": "::"}]}
-    head = {"spark_rank": 0, "gateway_listen": ["10.0.0.1"], "gateway_port": 443, "__preflight_node": {"node": node}}
+    head = {"spark_rank": 0, "gateway_listen": ["10.0.0.1"], "gateway_port": 443, "spark_node_info": {"node": node}}
     asked = {"phase": "hosts", "layers": ["gateway"], "require_gb10": False, "severity": {"commands": "skip"}}
     assert "port 443 (gateway_port) is taken" in judge({"spark1": head}, **asked)["msg"]
     assert not judge({"spark1": head}, followed_layers=["gateway"], **asked).get("failed")
@@ -312,14 +312,14 @@ def test_the_gateway_is_checked_and_rendered_here():
 @pytest.mark.parametrize("entry", ["stop", "start", "upgrade", "rollback"])
 def test_a_service_that_is_named(entry, name, services, says):
     loader = DataLoader()
-    named, alone, tasks = (
+    named, tasks = (
         loader.load_from_file(str(ROLES / f"engine/tasks/{one}.yml"), trusted_as_template=True)
-        for one in ("named", "alone", entry)
+        for one in ("check_service_name", entry)
     )
-    included = [task.get("ansible.builtin.import_tasks") for task in tasks]
-    tasks = tasks if "named.yml" in included else [task for task in alone if "alone.yml" in included]
     # Which result has the names follows from who includes the check.
-    (variables,) = (task["vars"] for task in tasks if task.get("ansible.builtin.import_tasks") == "named.yml")
+    (variables,) = (
+        task["vars"] for task in tasks if task.get("ansible.builtin.import_tasks") == "check_service_name.yml"
+    )
     (check,) = named
     hosts = {f"spark{n}": {variables["__engine_told"]: {"services": told}} for n, told in enumerate(services)}
     told = {**check["vars"], **variables, "engine_service": name, "hostvars": hosts, "ansible_play_hosts": list(hosts)}

@@ -1,0 +1,86 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the collection requires against what it uses, in both directions."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GALAXY = yaml.safe_load((ROOT / "galaxy.yml").read_text())
+PACKAGES = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+# What a filter of a collection needs on the controller.
+BEHIND = {"community.general.json_query": "jmespath"}
+
+
+def texts() -> Iterator[str]:
+    for room in ("roles", "playbooks", "plugins"):
+        for path in sorted((ROOT / room).rglob("*.yml")) + sorted((ROOT / room).rglob("*.py")):
+            yield path.read_text()
+
+
+def called() -> set[str]:
+    """Modules, filters and the like of other collections, by their full names."""
+    names = re.compile(r"\b((?:ansible|community)\.(?!builtin\b|module_utils\b|plugins\b)[a-z]+\.[a-z]\w+)")
+    text = "".join(text for text in texts() if "ansible" in text)
+    found = set(names.findall(re.sub(r"(?m)^\s*(?:from|import) .*$", "", text)))
+    return {name for name in found if name.rpartition(".")[0] in KNOWN}
+
+
+# Also those that were required once: a use of them has to bring the requirement back.
+KNOWN = {
+    "ansible.posix",
+    "ansible.utils",
+    "ansible.netcommon",
+    "community.docker",
+    "community.general",
+    "community.crypto",
+}
+
+
+def imported(room: str) -> set[str]:
+    found = set()
+    for path in sorted((ROOT / "plugins" / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add((node.module or "").split(".")[0])
+    return found - {*sys.stdlib_module_names, "ansible", "ansible_collections"}
+
+
+def test_every_collection_that_is_required_is_used_and_the_other_way_round():
+    listed = yaml.safe_load((ROOT / "collections/requirements.yml").read_text())["collections"]
+    assert {entry["name"]: entry["version"] for entry in listed} == GALAXY["dependencies"]
+    assert {name.rpartition(".")[0] for name in called()} == set(GALAXY["dependencies"])
+
+
+def test_every_python_package_that_is_required_is_used_and_the_other_way_round():
+    used = imported("action") | imported("plugin_utils") | {BEHIND[name] for name in called() & set(BEHIND)}
+    # Ansible itself brings these.
+    assert {re.split(r"[<>=]", line)[0] for line in PACKAGES} == used - {"yaml", "jinja2"}
+
+
+def test_a_node_needs_python_alone():
+    """PyYAML is there where netplan is."""
+    assert imported("module_utils") | imported("modules") <= {"yaml"}
+
+
+def test_everybody_is_told_of_the_packages():
+    assert "-r requirements.txt" in (ROOT / "README.md").read_text()
+    assert "-r ../requirements.txt" in (ROOT / "requirements/dev.in").read_text().splitlines()
+    for name in ("meta/execution-environment.yml", "execution-environment.yml"):
+        assert yaml.safe_load((ROOT / name).read_text())["dependencies"]["python"] == "requirements.txt"
+    assert not any(fnmatch.fnmatch("requirements.txt", pattern) for pattern in GALAXY["build_ignore"])
+    for lock in ("dev-py311.txt", "dev-py312.txt"):
+        pinned = {line.partition("==")[0] for line in (ROOT / "requirements" / lock).read_text().splitlines()}
+        assert {re.split(r"[<>=]", line)[0] for line in PACKAGES} <= pinned

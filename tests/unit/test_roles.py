@@ -1,0 +1,80 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What holds for all roles: private variables stay private, and a default stands in one place."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
+
+
+def specs(role: str) -> dict[str, dict[str, Any]]:
+    """Every option by name, of all entry points."""
+    entries = yaml.safe_load((ROOT / f"roles/{role}/meta/argument_specs.yml").read_text())["argument_specs"]
+    return {name: option for entry in entries.values() for name, option in (entry.get("options") or {}).items()}
+
+
+def defaults(role: str) -> dict[str, Any]:
+    path = ROOT / f"roles/{role}/defaults/main.yml"
+    return dict(yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
+
+
+def test_no_role_playbook_or_plugin_reads_a_private_variable_of_another_role():
+    """What one role hands to another is public (spark_...) and listed in docs/architecture.md."""
+    private = re.compile(rf"\b__({'|'.join(sorted(ROLES, key=len, reverse=True))})_\w+")
+    files = [path for room in ("roles", "playbooks") for path in (ROOT / room).rglob("*.yml")]
+    files += (ROOT / "plugins").rglob("*.py")
+    found = {}
+    for path in files:
+        where = path.relative_to(ROOT)
+        own = where.parts[1] if where.parts[0] == "roles" else ""
+        # The planner of a role may be told the name of a variable by the role itself, with its own default.
+        if where == pathlib.Path("plugins/action/preflight.py") or where == pathlib.Path(
+            "plugins/modules/preflight.py"
+        ):
+            own = "preflight"
+        strange = {match[0] for match in private.finditer(path.read_text()) if match[1] != own}
+        if strange:
+            found[str(where)] = strange
+    assert found == {}
+
+
+def test_what_roles_share_is_documented():
+    text = (ROOT / "docs/architecture.md").read_text()
+    shared = {
+        variable.name
+        for variable in variables.SHARED
+        if re.search("(set|read) by the (?!playbook)", variable.description)
+    }
+    assert [name for name in sorted(shared) if f"`{name}`" not in text] == []
+    used = set()
+    for path in [*(ROOT / "roles").rglob("tasks/*.yml"), *(ROOT / "playbooks").rglob("*.yml")]:
+        used |= set(re.findall(r"(?:register:|^\s+)\s*(spark_\w+)\b(?=:| #|$)", path.read_text(), re.MULTILINE))
+    assert used <= {variable.name for variable in variables.SHARED}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_defaults_and_argument_specs_are_equal(role):
+    documented = {name: option["default"] for name, option in specs(role).items() if "default" in option}
+    assert documented == defaults(role)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_entry_point_that_others_use_has_an_argument_spec(role):
+    entries = yaml.safe_load((ROOT / f"roles/{role}/meta/argument_specs.yml").read_text())["argument_specs"]
+    used = set()
+    for path in [*(ROOT / "roles").rglob("tasks/*.yml"), *(ROOT / "playbooks").rglob("*.yml")]:
+        text = path.read_text()
+        used |= set(re.findall(rf"name: sparkmatrix\.cluster\.{role}\n\s+tasks_from: (\w+)", text))
+    assert used <= set(entries)
+    assert all((ROOT / f"roles/{role}/tasks/{name}.yml").exists() for name in entries)
