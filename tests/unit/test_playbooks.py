@@ -145,3 +145,19 @@ def test_a_mistyped_variable_is_refused_where_nothing_is_started(tmp_path, playb
     assert done.returncode != 0
     assert "there is no variable engine_contxt" in done.stdout
     assert "Did you mean engine_context?" in done.stdout
+
+
+def test_the_ssh_configuration_goes_by_the_inventory(tmp_path):
+    file = tmp_path / "ssh" / "sparks.conf"
+    variables = f"        access_client_file: {file}\n        access_client_forwards: {{9000: 127.0.0.1:8000}}\n"
+    hosts = TWO.replace("spark_rank: 1", "spark_rank: 1, ansible_user: me, ansible_port: 2222")
+    done = play("playbooks/ssh_config.yml", "-i", inventory(tmp_path, hosts, variables))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert file.read_text() == (
+        "# Written by playbooks/ssh_config.yml of sparkmatrix.cluster\n"
+        "Host spark1\n    HostName 192.0.2.1\n"
+        "Host spark1-tunnel\n    HostName 192.0.2.1\n"
+        "    # The services of the cluster on this computer's loopback\n    ServerAliveInterval 30\n"
+        "    LocalForward 127.0.0.1:9000 127.0.0.1:8000\n"
+        "Host spark2\n    HostName 192.0.2.2\n    User me\n    Port 2222\n"
+    )
