@@ -11,21 +11,22 @@ services: of the one that spans nodes); whoever asks can name none.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import description, rank_processes
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank_processes
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import explain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, Stopped, UnitReport
@@ -38,7 +39,6 @@ KILL_GRACE_S = 5.0
 CLIENT_S = 20.0  # for Compose to see that its container is gone, and to remove it
 STOP_S = 60.0
 LOOK_S = 10.0  # between two looks at the processes of the ranks: they go through all processes of the node
-_REMEDY = "Run the engine layer"
 
 
 @dataclass(frozen=True)
@@ -60,39 +60,14 @@ def config(root: str = "/") -> str:
     found = engine_names.instances(root)
     for instance in found if "" not in found else ():
         path = Names(instance).description
-        try:
-            document = json.loads((Path(root) / path.lstrip("/")).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(document, dict) and document.get("nodes", 1) > 1:
-            return path
+        with contextlib.suppress(SparkError):
+            if description.read(f"{root.rstrip('/')}{path}").nodes > 1:
+                return path
     return paths.ENGINE
 
 
-def read(path: str = paths.ENGINE) -> Ranks:
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-        return parse(document)
-    except FileNotFoundError as exc:
-        raise SparkError("this node takes part in no engine", path, _REMEDY) from exc
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise SparkError(f"the description of the engine is damaged ({exc})", path, _REMEDY) from exc
-
-
-def parse(document: Mapping[str, Any]) -> Ranks:
-    units = document["units"]
-    if not isinstance(units, list) or not all(isinstance(unit, str) for unit in units):
-        raise ValueError("units is no list of names")
-    engine = str(document.get("unit") or "")
-    if engine and engine not in units:
-        raise ValueError(f"{engine} is not among the units")
-    return Ranks(
-        units=tuple(units),
-        engine=engine,
-        config_hash=str(document.get("config_hash") or ""),
-        container=document.get("runtime") == "container",
-        stop_s=float(document.get("stop_timeout_s") or STOP_S),
-    )
+def of(told: Description) -> Ranks:
+    return Ranks(told.units, told.unit, told.config_hash, told.runtime == "container", told.stop_timeout_s)
 
 
 class Node:
@@ -288,7 +263,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        act(Node(read(arguments.config or config())), arguments.action)
+        act(Node(of(description.read(arguments.config or config()))), arguments.action)
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1

@@ -11,7 +11,6 @@ or by its process where an earlier run has removed the file.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,8 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import HISTORY, STATE
@@ -61,10 +62,9 @@ def descriptions(units: Sequence[str]) -> list[str]:
 def over_ray(only: str = "", root: str = "/") -> bool:
     """Whether a service of this node (or ``only`` this one) has ranks in Ray here, as its description says."""
     for instance in engine_names.instances(root):
-        path = Path(root) / Names(instance).description.lstrip("/")
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            units = json.loads(path.read_text(encoding="utf-8")).get("units") or []
-            if (not only or instance == only) and engine_names.RAY_UNIT in units:
+        with contextlib.suppress(SparkError):
+            told = description.read(f"{root.rstrip('/')}{Names(instance).description}")
+            if (not only or instance == only) and engine_names.RAY_UNIT in told.units:
                 return True
     return False
 

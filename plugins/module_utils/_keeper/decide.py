@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import EMPTY, Report, UnitReport
@@ -86,13 +86,6 @@ class Settings:
     def start_s(self) -> float:
         """How long a start may take in all, from stopping what is there to the first token."""
         return 2 * STOPPING_S + self.memory_wait_s + STARTING_S + self.ready_s
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> Settings:
-        """From ``engine.json``; names that it does not know are those of another version."""
-        names = {item.name for item in fields(cls)}
-        known = {name: type(getattr(cls, name))(value) for name, value in values.items() if name in names}
-        return cls(**known)
 
 
 @dataclass(frozen=True)

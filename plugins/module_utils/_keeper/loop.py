@@ -20,14 +20,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe, ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import description, probe, ray_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import gateway_probe, missing_ranks, progress
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
@@ -523,43 +524,41 @@ def metrics(host: str, port: int, key: str) -> str:
         connection.close()
 
 
-def make(config: Mapping[str, Any], runner: Runner = run_command) -> Keeper:
+def make(config: Description, runner: Runner = run_command) -> Keeper:
     """The real one, from the head's ``engine.json``."""
-    settings = Settings.read(config.get("keeper") or {})
-    members = sorted(config["members"], key=lambda member: int(member["rank"]))
-    ranks = engine_rank.parse(config)
-    node = engine_rank.Node(ranks, runner=runner)
-    others = [keeper_peers.There(str(member["host"])) for member in members[1:] if member["ranks"]]
+    settings, members = config.keeper, config.ordered
+    node = engine_rank.Node(engine_rank.of(config), runner=runner)
+    others = [keeper_peers.There(member.host) for member in members[1:] if member.ranks]
     for other in others:
         other.begin()
     question = probe.Question(max_tokens=1, timeout_s=settings.probe_timeout_s)
-    store = Store(instance=_instance(config))
+    store = Store(instance=config.instance)
     gateway = gateway_probe.Gateway(
-        str(config["model"]),
-        task=probe.task_of(config),
+        config.model,
+        task=config.task,
         runner=runner,
         note=lambda reason: _gateway_killed(store, reason),
     )
-    prober = Prober(lambda: gateway.probe(lambda: probe.target_of(config), question), settings.probe_interval_s)
+    prober = Prober(lambda: gateway.probe(lambda: _target(config), question), settings.probe_interval_s)
     prober.begin()
-    nodes: list[Reach] = [keeper_peers.Here(str(members[0]["host"]), node), *others]
+    nodes: list[Reach] = [keeper_peers.Here(members[0].host, node), *others]
     return Keeper(
         settings,
         Parts(
             nodes=nodes,
-            addresses={str(member["host"]): str(member["address"]) for member in members},
+            addresses={member.host: member.address for member in members},
             prober=prober,
-            metrics=lambda: metrics(config["host"], config["port"], _key(config)),
+            metrics=lambda: metrics(config.host, config.port, _key(config)),
             ping=keeper_peers.pings,
             ray=lambda: _ray(config),
-            start_ray=(lambda: _start_ray(node)) if config.get("backend") == "ray" else None,
+            start_ray=(lambda: _start_ray(node)) if config.backend == "ray" else None,
             explain=lambda unit, invocation: probe.explain(unit, runner, invocation),
             store=store,
-            unit=Names(_instance(config)).keeper.partition(".")[0],
+            unit=Names(config.instance).keeper.partition(".")[0],
             boot=engine_rank.boot_id("/"),
             shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
-            budget=int(config.get("budget_bytes") or 0),
-            weights=int(config.get("weights_bytes") or 0),
+            budget=config.budget_bytes,
+            weights=config.weights_bytes,
         ),
     )
 
@@ -569,13 +568,14 @@ def _gateway_killed(store: Store, reason: str) -> None:
     store.add({"time": stamp(time.time()), "event": GATEWAY, "host": "", "reason": reason}, engine_rank.say)
 
 
-def _instance(config: Mapping[str, Any]) -> str:
-    return str(config.get("instance") or "")
+def _target(config: Description) -> probe.Target:
+    key = probe.read_key(config.key_file) if config.key else ""
+    return probe.Target(config.host, config.port, config.model, key, config.task)
 
 
-def _key(config: Mapping[str, Any]) -> str:
+def _key(config: Description) -> str:
     try:
-        return probe.read_key(config["key_file"])
+        return probe.read_key(config.key_file)
     except SparkError:
         return ""
 
@@ -591,20 +591,13 @@ def _start_ray(node: engine_rank.Node) -> str:
     return ""
 
 
-def _ray(config: Mapping[str, Any]) -> str:
-    ray = config.get("ray")
-    if not isinstance(ray, Mapping):
+def _ray(config: Description) -> str:
+    ray = config.ray
+    if not ray.python:
         return ""
-    addresses = {str(member["address"]): str(member["host"]) for member in config["members"]}
-    query = ray_cluster.Query(
-        str(ray["python"]),
-        str(ray["address"]),
-        tuple(sorted(addresses)),
-        dict(ray["environment"]),
-        str(ray["user"]),
-        RAY_S,
-        str(ray.get("container") or ""),
-    )
+    addresses = {member.address: member.host for member in config.members}
+    ordered = tuple(sorted(addresses))
+    query = ray_cluster.Query(ray.python, ray.address, ordered, ray.environment, ray.user, RAY_S, ray.container)
     try:
         verdict = ray_cluster.read(query)
     except SparkError as exc:
@@ -622,13 +615,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise StopError
 
     try:
-        config = probe.read_config(arguments.config)
+        config = description.read(arguments.config)
         if arguments.check:
-            head = min(config["members"], key=lambda member: int(member["rank"]))
-            keeper_peers.check([m["host"] for m in config["members"] if m is not head and m["ranks"]])
+            keeper_peers.check([member.host for member in config.ordered[1:] if member.ranks])
             return 0
         keeper = make(config)
-    except (SparkError, KeyError, TypeError, ValueError) as exc:
+    except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
     signal.signal(signal.SIGTERM, stop)

@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description, Ray
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan, RayPlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings as KeeperSettings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
@@ -143,41 +145,34 @@ def units(service: ServicePlan) -> list[str]:
 
 def _description(service: ServicePlan, ray: RayPlan, settings: Settings, unit_hash: str) -> dict[str, Any]:
     engine, names = service.engine, service.names
-    return {
-        "instance": names.instance,
-        "engine": engine.name,
-        "backend": service.backend,
-        "endpoint": engine.endpoint,
-        "host": engine.host,
-        "port": engine.port,
-        "model": engine.served_model_name,
-        "task": engine.task,
-        "key": engine.key,
-        "key_file": paths.ENGINE_KEY,
-        "recipe": service.recipe,
-        "nodes": service.nodes,
-        "role": service.role,
-        "rank": service.rank,
-        "runtime": service.runtime,
-        "unit": names.unit if engine.runs_here else "",
-        "units": units(service),
-        "config_hash": unit_hash,
-        "stop_timeout_s": settings.stop_timeout_s,
-        "health": engine.health,
-        "budget_bytes": service.memory.budget,
-        "weights_bytes": service.memory.weights,
-        "members": document.plain(service.members),
-        "ray": {
-            "python": ray.python,
-            "container": ray.container,
-            "address": ray.address,
-            "environment": dict(ray.env),
-            "user": settings.user,
-        }
-        if service.over_ray
-        else {},
-        "keeper": dict(settings.keeper or {}),
-    }
+    own = Ray(ray.python, ray.container, ray.address, ray.env, settings.user) if service.over_ray else Ray()
+    return Description(
+        host=engine.host,
+        port=engine.port,
+        model=engine.served_model_name,
+        key_file=paths.ENGINE_KEY,
+        units=tuple(units(service)),
+        members=service.members,
+        unit=names.unit if engine.runs_here else "",
+        config_hash=unit_hash,
+        instance=names.instance,
+        engine=engine.name,
+        backend=service.backend,
+        runtime=service.runtime,
+        endpoint=engine.endpoint,
+        health=engine.health,
+        task=engine.task,
+        key=engine.key,
+        recipe=service.recipe,
+        nodes=service.nodes,
+        role=service.role,
+        rank=service.rank,
+        stop_timeout_s=settings.stop_timeout_s,
+        budget_bytes=service.memory.budget,
+        weights_bytes=service.memory.weights,
+        ray=own,
+        keeper=KeeperSettings(**(settings.keeper or {})),
+    ).as_dict()
 
 
 def _head_of_unit(service: ServicePlan, wants: Sequence[str]) -> list[str]:

@@ -11,6 +11,8 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as r
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Stopped
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
@@ -287,24 +289,16 @@ def test_watch_until_nobody_listens(tmp_path, systemd):
     assert [set(json.loads(line)) for line in said] == [{"units", "boot", "available", "watchdog", "schema"}] * 2
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"units": "x"}', '{"units": [1]}', '{"units": [], "unit": "x.service"}', "{}"]
-)
-def test_a_damaged_description_is_refused(tmp_path, text):
-    path = tmp_path / "engine.json"
-    path.write_text(text)
-    with pytest.raises(SparkError, match="damaged"):
-        r.read(str(path))
-
-
 def test_the_command(tmp_path, monkeypatch, capsys, systemd):
     path = tmp_path / "engine.json"
     parser = argparse.ArgumentParser()
     r.configure(parser)
     assert r.run(parser.parse_args(["status", "--config", str(path)])) == 1
     assert "takes part in no engine" in capsys.readouterr().err
-    path.write_text(json.dumps({"units": [RAY], "unit": "", "runtime": "container", "stop_timeout_s": 5}))
-    assert r.read(str(path)) == r.Ranks((RAY,), container=True, stop_s=5.0)
+    members = (Member("spark1", 0, "a", True, True),)
+    told = Description("h", 1, "m", "/key", (RAY,), members, runtime="container", stop_timeout_s=5)
+    assert r.of(told) == r.Ranks((RAY,), container=True, stop_s=5.0)
+    path.write_text(json.dumps(told.as_dict()))
     node = systemd.node(tmp_path)
     monkeypatch.setattr(r, "Node", lambda _ranks: node)
     assert r.run(parser.parse_args(["status", "--config", str(path)])) == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
@@ -15,7 +16,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import units as engine_units
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result
 
@@ -61,6 +64,11 @@ def bring(node, kind, state, **options):
     return outcome, recorded.asked
 
 
+def described(**values):
+    made = Description("h", 1, "m", "/key", (), (Member("spark1", 0, "a", True, True),))
+    return json.dumps(replace(made, **values).as_dict())
+
+
 def test_what_is_installed_or_still_runs(node):
     keepers = ["sparkmatrix-keeper-chat.service", "sparkmatrix-keeper-old.service", "sparkmatrix-keeper.service"]
     assert engine_units.found("keeper", runner, node) == keepers
@@ -89,7 +97,7 @@ def test_whose_ranks_are_in_ray(tmp_path):
     directory = tmp_path / "etc/sparkmatrix"
     directory.mkdir(parents=True)
     for name, units in (("chat", [engine_names.RAY_UNIT]), ("small", ["sparkmatrix-engine-small.service"])):
-        (directory / f"engine-{name}.json").write_text(json.dumps({"units": units}))
+        (directory / f"engine-{name}.json").write_text(described(units=tuple(units)))
     (directory / "engine-torn.json").write_text("{")
     assert engine_units.over_ray(root=str(tmp_path))
     assert [engine_units.over_ray(name, str(tmp_path)) for name in ("chat", "small", "torn", "none")] == [
@@ -138,11 +146,11 @@ def test_peers_ask_for_the_service_that_spans_nodes(tmp_path):
     directory.mkdir(parents=True)
     root = str(tmp_path)
     assert engine_rank.config(root) == paths.ENGINE
-    (directory / "engine-a.json").write_text(json.dumps({"nodes": 1}))
+    (directory / "engine-a.json").write_text(described(nodes=1))
     (directory / "engine-b.json").write_text("{torn")
-    (directory / "engine-c.json").write_text(json.dumps({"nodes": 2}))
+    (directory / "engine-c.json").write_text(described(nodes=2))
     (directory / "engine-key.env").touch()
     assert engine_names.instances(root) == ["a", "b", "c"]
     assert engine_rank.config(root) == "/etc/sparkmatrix/engine-c.json"
-    (directory / "engine.json").write_text(json.dumps({"nodes": 1}))
+    (directory / "engine.json").write_text(described(nodes=1))
     assert engine_rank.config(root) == paths.ENGINE

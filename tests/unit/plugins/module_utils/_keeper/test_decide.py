@@ -201,12 +201,6 @@ def test_resume(before, failures, gave_up, remark):
     assert bool(said) == remark
 
 
-def test_settings_take_what_they_know_in_their_own_type():
-    found = k.Settings.read({"hang_s": "90", "start_limit": 3, "of_a_later_version": 1})
-    assert found.hang_s == 90.0
-    assert found.start_limit == 3
-
-
 def test_a_member_without_a_report_does_not_run():
     nothing = k.Member("x", True)
     assert not nothing.running

@@ -13,6 +13,8 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description, Ray
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
     Answer,
     ProbeError,
@@ -606,20 +608,17 @@ def test_ping(rc, expected):
 def config(tmp_path, engine=None, **changes):
     key = tmp_path / "key"
     key.write_text('VLLM_API_KEY="k"\n')
-    return {
-        "host": "127.0.0.1",
-        "port": engine.port if engine else 1,
-        "model": "m",
-        "key_file": str(key),
-        "units": [RAY, ENGINE],
-        "unit": ENGINE,
-        "backend": "ray",
-        "members": [
-            {"host": "spark1", "rank": 0, "address": "a", "ranks": True},
-            {"host": "spark2", "rank": 1, "address": "b", "ranks": False},
-        ],
-        **changes,
-    }
+    made = Description(
+        host="127.0.0.1",
+        port=engine.port if engine else 1,
+        model="m",
+        key_file=str(key),
+        units=(RAY, ENGINE),
+        members=(Member("spark1", 0, "a", True, True), Member("spark2", 1, "b", False, False)),
+        unit=ENGINE,
+        backend="ray",
+    )
+    return replace(made, **changes)
 
 
 def test_make_reads_the_description(tmp_path, monkeypatch):
@@ -628,7 +627,7 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
             0, "LoadState=loaded\nActiveState=active\nSubState=running\n" if "show" in argv else "stopping"
         )
 
-    keeper = keeper_loop.make(config(tmp_path, keeper={"hang_s": 77}, budget_bytes=5), systemctl)
+    keeper = keeper_loop.make(config(tmp_path, keeper=Settings(hang_s=77), budget_bytes=5), systemctl)
     parts = keeper.parts
     assert keeper.settings.hang_s == 77
     assert parts.budget == 5
@@ -640,12 +639,12 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
     assert "journal" in parts.explain(ENGINE, "")
     with pytest.raises(ProbeError):
         parts.prober.ask()
-    assert keeper_loop._key({"key_file": str(tmp_path / "none")}) == ""
+    assert keeper_loop._key(config(tmp_path, key_file=str(tmp_path / "none"))) == ""
     assert keeper_loop.make(config(tmp_path, backend="native"), systemctl).parts.start_ray is None
 
 
 def test_ray_is_asked_for_every_member(tmp_path, monkeypatch):
-    ray = {"python": "/p", "address": "a:1", "environment": {}, "user": "u"}
+    ray = Ray("/p", "", "a:1", {}, "u")
     queries = []
 
     class Verdict:
@@ -677,8 +676,8 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     parser = argparse.ArgumentParser()
     keeper_loop.configure(parser)
     assert keeper_loop.run(parser.parse_args(["--config", str(path)])) == 1
-    assert "no engine" in capsys.readouterr().err
-    path.write_text(json.dumps(config(tmp_path)))
+    assert "in no engine" in capsys.readouterr().err
+    path.write_text(json.dumps(config(tmp_path).as_dict()))
     checked = []
     monkeypatch.setattr(keeper_loop.keeper_peers, "check", checked.append)
     assert keeper_loop.run(parser.parse_args(["--check", "--config", str(path)])) == 0

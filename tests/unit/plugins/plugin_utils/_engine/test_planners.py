@@ -55,7 +55,7 @@ def test_files_of_the_engine():
         "engine_files", plan=PLAN.as_dict(), keeper={"hang_s": 600, "backoff_s": 2.5}, key_mark="f", tool_mark="t"
     )
     files = {item["path"]: item["content"] for item in result["files"]}
-    assert '"hang_s": 600\n' in files["/etc/sparkmatrix/engine.json"]
+    assert '"hang_s": 600,\n' in files["/etc/sparkmatrix/engine.json"]
     assert json.loads(files["/etc/sparkmatrix/engine.json"])["keeper"]["backoff_s"] == 2.5
     (keeper,) = result["keepers"]
     assert f"HASH={keeper['config_hash']}\n" in files[f"/etc/systemd/system/{keeper['unit']}"]

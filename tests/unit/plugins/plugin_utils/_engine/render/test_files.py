@@ -10,6 +10,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container, NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
@@ -75,7 +76,7 @@ def test_files_of_head_and_worker(wishes, head, worker):
 def test_the_node_tool_reads_the_description(wishes, _head, _worker):
     for plan in plans(**wishes).values():
         made = make(plan)
-        ranks = engine_rank.parse(json.loads(made.files["/etc/sparkmatrix/engine.json"]))
+        ranks = engine_rank.of(description.parse(json.loads(made.files["/etc/sparkmatrix/engine.json"])))
         assert ranks.engine == ("sparkmatrix-engine.service" if plan.here[0].engine.runs_here else "")
         assert bool(ranks.config_hash) == plan.here[0].engine.runs_here
         if ranks.config_hash:
@@ -150,7 +151,7 @@ def test_settings():
     assert "drop-caches" not in made.files[ENGINE]
     assert "User=me\n" in made.files[ENGINE]
     assert ". /etc/sparkmatrix/engine.env\n" in made.files["/etc/profile.d/sparkmatrix-engine.sh"]
-    assert made.description["keeper"] == {"hang_s": 7}
+    assert made.description["keeper"]["hang_s"] == 7
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node is told of a service: ``engine.json``, which the engine layer writes and the node program reads.
+
+:func:`read` is the only reader of the whole. Who only asks the engine needs less of it, and a gateway's description has
+that, too (:func:`_engine.probe.read_config`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Member
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
+
+SCHEMA_VERSION = 1
+REMEDY = "Run the engine layer"
+
+
+@dataclass(frozen=True)
+class Ray:
+    """How the keeper asks Ray for its nodes; empty where no rank is in Ray."""
+
+    python: str = ""
+    container: str = ""
+    address: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+
+
+@dataclass(frozen=True)
+class Description:
+    host: str
+    port: int
+    model: str
+    key_file: str
+    units: tuple[str, ...]  # in the order in which they start
+    members: tuple[Member, ...]
+    unit: str = ""  # the engine's own, where it runs here
+    config_hash: str = ""  # that this unit has to run with
+    instance: str = ""
+    engine: str = ""
+    backend: str = ""
+    runtime: str = ""
+    endpoint: str = ""
+    health: str = ""
+    task: str = "generate"
+    key: bool = True  # it asks for one
+    recipe: str = ""
+    nodes: int = 1
+    role: str = ""
+    rank: int = 0
+    stop_timeout_s: float = 60.0
+    budget_bytes: int = 0
+    weights_bytes: int = 0
+    ray: Ray = field(default_factory=Ray)
+    keeper: Settings = field(default_factory=Settings)
+    schema: int = SCHEMA_VERSION
+
+    def as_dict(self) -> dict[str, Any]:
+        made: dict[str, Any] = document.plain(self)
+        return made
+
+    @property
+    def ordered(self) -> list[Member]:
+        """The head first."""
+        return sorted(self.members, key=lambda member: member.rank)
+
+
+def parse(values: Any) -> Description:
+    """Raises :class:`ValueError` or :class:`TypeError` with what does not fit."""
+    found = values.get("schema") if isinstance(values, dict) else None
+    if found != SCHEMA_VERSION:
+        raise ValueError(f"schema {found!r}, this release reads {SCHEMA_VERSION}")
+    made: Description = document.load(Description, values)
+    if made.unit and made.unit not in made.units:
+        raise ValueError(f"{made.unit} is not among the units")
+    if not made.members:
+        raise ValueError("there are no members")
+    return made
+
+
+def read(path: str = paths.ENGINE) -> Description:
+    try:
+        return parse(json.loads(Path(path).read_text(encoding="utf-8")))
+    except FileNotFoundError as exc:
+        raise SparkError("this node takes part in no engine", path, REMEDY) from exc
+    except (OSError, ValueError, TypeError) as exc:
+        raise SparkError(f"the description of the engine is damaged ({exc})", path, REMEDY) from exc

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import description as d
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Member
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
+
+UNIT = "sparkmatrix-engine.service"
+MADE = d.Description(
+    host="127.0.0.1",
+    port=8000,
+    model="m",
+    key_file="/key",
+    units=("sparkmatrix-ray.service", UNIT),
+    members=(Member("spark2", 1, "b", False, True), Member("spark1", 0, "a", True, True)),
+    unit=UNIT,
+    ray=d.Ray("/python", "", "a:6379", {"A": "b"}, "user"),
+    keeper=Settings(hang_s=7),
+)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "engine.json"
+    path.write_text(json.dumps(MADE.as_dict()))
+    assert d.read(str(path)) == MADE
+    assert [member.host for member in MADE.ordered] == ["spark1", "spark2"]
+
+
+def test_a_node_without_one(tmp_path: Path) -> None:
+    with pytest.raises(SparkError, match=r"takes part in no engine.*Run the engine layer"):
+        d.read(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "{}"])
+def test_other_text_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "engine.json"
+    path.write_text(text)
+    with pytest.raises(SparkError, match="is damaged"):
+        d.read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"schema": 2}, "schema 2, this release reads 1"),
+        ({"units": "x"}, "units is 'x', not a list"),
+        ({"units": [1]}, r"units\[0\] is 1, expected string"),
+        ({"unit": "x.service"}, "x.service is not among the units"),
+        ({"members": []}, "there are no members"),
+        ({"members": [{"host": "a"}]}, r"members\[0\].rank is missing"),
+        ({"port": "8000"}, "port is '8000', expected integer"),
+        ({"keeper": {"hang_s": "7"}}, "keeper.hang_s is '7', expected number"),
+        ({"keeper": {"of_another_release": 1}}, "unknown keys: keeper.of_another_release"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_words(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=says):
+        d.parse({**MADE.as_dict(), **changes})
