@@ -30,13 +30,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job im
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import WHERE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 
 GIB = memory_fit.GIB
-WHERE = "engine plan"
 MIN_PORT, MAX_PORT = 1024, 65535
 MIN_OBJECT_STORE = 80 * 1024**2  # Ray takes no less
 MAX_FREE_GIB = 122  # all that a Spark has

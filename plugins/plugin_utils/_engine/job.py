@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism, profiles
@@ -189,7 +190,7 @@ def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> 
     )
 
 
-def split(job: Job, memory: Mapping[str, int]) -> tuple[Job, list[parallelism.Problem]]:
+def split(job: Job, memory: Mapping[str, int]) -> tuple[Job, list[Finding]]:
     """The job with its sizes and its budget, or without and with the reasons."""
     recipe, wishes = job.recipe, job.wishes
     asked = parallelism.Asked(

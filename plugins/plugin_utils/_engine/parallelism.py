@@ -12,14 +12,16 @@ hold whole blocks (vllm issues 54178 and 25292). Sources: vLLM 0.33, SGLang 0.5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
 
 VOCABULARY_PADDING = 64
-Problem = tuple[str, str]  # (found, remedy)
+WHERE = "engine plan"
 
 
 class Splits(Protocol):
@@ -62,17 +64,17 @@ class Asked:
 
 def choose(
     model: Architecture, nodes: int, asked: Asked | None, engine: Splits
-) -> tuple[Parallel | None, list[Problem]]:
+) -> tuple[Parallel | None, list[Finding]]:
     """Pick the sizes, or check those that were asked for."""
     asked = asked or Asked()
     if min(asked.tensor, asked.pipeline, asked.data) < 0:
-        return None, [("a parallel size is negative", "Use 0 to have it computed")]
+        return None, [Finding(WHERE, "a parallel size is negative", "Use 0 to have it computed")]
     if asked.tensor or asked.pipeline or asked.data:
         return _checked(model, nodes, asked, engine)
     return _computed(model, nodes, asked, engine)
 
 
-def _checked(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> tuple[Parallel | None, list[Problem]]:
+def _checked(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> tuple[Parallel | None, list[Finding]]:
     data = asked.data or 1
     tensor = asked.tensor or max(1, nodes // (asked.pipeline or 1) // data)
     pipeline = asked.pipeline or max(1, nodes // tensor // data)
@@ -80,7 +82,8 @@ def _checked(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> t
     if tensor * pipeline * data != nodes:
         also = f" x data parallel {data}" if data > 1 else ""
         problems.append(
-            (
+            Finding(
+                WHERE,
                 f"tensor parallel {tensor} x pipeline parallel {pipeline}{also} = {tensor * pipeline * data} ranks,"
                 f" and there are {nodes} nodes with one GPU each",
                 f"Make the product {nodes}, or set all of them to 0 to have them computed",
@@ -88,7 +91,8 @@ def _checked(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> t
         )
     expert, obstacle = _experts(model, tensor, asked.expert, engine)
     if obstacle:
-        problems.append((f"tensor parallel {tensor} does not work: {obstacle}", _possible(model, nodes, engine)))
+        found = f"tensor parallel {tensor} does not work: {obstacle}"
+        problems.append(Finding(WHERE, found, _possible(model, nodes, engine)))
     made = Parallel(tensor, pipeline, "", data, expert)
     problems += list(_limits(model, made, engine))
     if problems:
@@ -99,7 +103,7 @@ def _checked(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> t
     return Parallel(tensor, pipeline, f"{''.join(parts)}: as asked for.", data, expert), []
 
 
-def _computed(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> tuple[Parallel | None, list[Problem]]:
+def _computed(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> tuple[Parallel | None, list[Finding]]:
     if nodes == 1:
         return Parallel(1, 1, "One node holds the whole model."), []
     expert, obstacle = _experts(model, nodes, asked.expert, engine)
@@ -115,8 +119,8 @@ def _computed(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> 
     if not pipeline_problems:
         return Parallel(1, nodes, f"Pipeline parallel over {nodes} nodes, because {obstacle}."), []
     return None, [
-        (f"{nodes} nodes cannot share this model: {obstacle}, and {found}", remedy)
-        for found, remedy in pipeline_problems
+        replace(problem, found=f"{nodes} nodes cannot share this model: {obstacle}, and {problem.found}")
+        for problem in pipeline_problems
     ]
 
 
@@ -188,21 +192,17 @@ def _cut(what: str, length: int, size: int, multiple: int) -> str:
     return ""
 
 
-def _limits(model: Architecture, made: Parallel, engine: Splits) -> list[Problem]:
+def _limits(model: Architecture, made: Parallel, engine: Splits) -> Iterator[Finding]:
     """What does not depend on how tensors are cut."""
-    problems = []
     if made.pipeline > model.layers:
-        problems.append(
-            (f"pipeline parallel {made.pipeline} is more than the model's {model.layers} layers", "Use a smaller size")
-        )
+        found = f"pipeline parallel {made.pipeline} is more than the model's {model.layers} layers"
+        yield Finding(WHERE, found, "Use a smaller size")
     if made.data > 1 and not engine.replicas:
-        problems.append(
-            (
-                f"{engine.name} has no replicas over several nodes in one service",
-                "Serve each node on its own behind one gateway, or use vllm",
-            )
+        yield Finding(
+            WHERE,
+            f"{engine.name} has no replicas over several nodes in one service",
+            "Serve each node on its own behind one gateway, or use vllm",
         )
-    return problems
 
 
 def instead_of_replicas(parallel: Parallel, names: OptionNames) -> str:

@@ -33,11 +33,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import parallelism
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import ray as engine_ray
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import WHERE, Asked
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Asked
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Launch, Rank
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import WHERE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 
@@ -75,7 +76,7 @@ def plan(
     if wrong:  # nothing can be computed from them
         return Plans({}, (), [*findings, *engine_checks.run("ports", job)])
     job, problems = engine_job.split(job, memory)
-    findings += [Finding(WHERE, found, remedy) for found, remedy in problems]
+    findings += problems
     for stage in ("ray", "ports", "sizes"):
         findings += engine_checks.run(stage, job)
     if job.parallel is None or errors(findings):

@@ -116,8 +116,8 @@ LLAMA_70B = Architecture(layers=80, attention_heads=64, kv_heads=8, head_dim=128
 
 
 def test_sizes_of_guides_that_cannot_work():
-    _, ((_, remedy), *_rest) = parallelism.choose(LLAMA_70B, 3, parallelism.Asked(tensor=3), vllm.ENGINE)
-    assert remedy == "Tensor parallel sizes that work on 3 nodes: 1"
+    _, (problem, *_rest) = parallelism.choose(LLAMA_70B, 3, parallelism.Asked(tensor=3), vllm.ENGINE)
+    assert problem.remedy == "Tensor parallel sizes that work on 3 nodes: 1"
 
 
 def test_how_many_were_refused():
