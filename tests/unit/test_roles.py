@@ -78,3 +78,26 @@ def test_every_entry_point_that_others_use_has_an_argument_spec(role):
         used |= set(re.findall(rf"name: sparkmatrix\.cluster\.{role}\n\s+tasks_from: (\w+)", text))
     assert used <= set(entries)
     assert all((ROOT / f"roles/{role}/tasks/{name}.yml").exists() for name in entries)
+
+
+def test_a_default_that_is_said_again_is_the_same():
+    """A variable of another role has no default where it is read; there the value of defaults/main.yml is repeated."""
+    known = {name: value for role in ROLES for name, value in defaults(role).items()}
+    again = re.compile(r"\b(\w+) \| default\(('[^']*'|[\w.\[\]]+)\)")
+    wrong, own = [], []
+    for path in [*(ROOT / "roles").rglob("*.yml"), *(ROOT / "playbooks").rglob("*.yml")]:
+        for name, text in again.findall(path.read_text()):
+            value = yaml.safe_load(text) if text != "omit" else known.get(name)
+            if name in known and value != known[name]:
+                wrong.append((path.relative_to(ROOT), name, text))
+            if name in known and path.relative_to(ROOT).parts[:2] == ("roles", variables.load()[name].role):
+                own.append((path.relative_to(ROOT), name, text))
+    assert wrong == []
+    assert own == [], "a role has its own defaults"
+
+
+def test_the_changelog_lists_the_modules_for_users():
+    listed = yaml.safe_load((ROOT / "changelogs/changelog.yaml").read_text())["releases"]["0.1.0"]["modules"]
+    text = (ROOT / "README.md").read_text().partition("All other modules are internal")[0].rpartition("\n## ")[2]
+    assert {entry["name"] for entry in listed} == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert (ROOT / "changelogs/fragments").is_dir(), "antsibull-changelog wants it"
