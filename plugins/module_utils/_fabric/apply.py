@@ -171,6 +171,7 @@ class _Apply:
         self.machine = machine
         self.wanted = wanted
         self.check_mode = check_mode
+        self._fact_is_this_plan = False
         self.outcome = Outcome()
         self.memory = Memory.parse(machine.read(MEMORY))
         self.pending = rollback.GUARD.pending(machine)
@@ -238,8 +239,6 @@ class _Apply:
             same = self.wanted.fact is not None and fact.plan_hash == self.wanted.fact.plan_hash
             self.outcome.fact_applied = same and fact.state == "applied"
             self._fact_is_this_plan = same
-
-    _fact_is_this_plan = False
 
     def _remember(self) -> Memory:
         """The memory after this run: what was there is kept from the first time that an interface became ours."""

@@ -100,7 +100,8 @@ class There:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
                 )
             except OSError as exc:
                 self.problem = f"ssh: {exc.strerror}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible.module_utils.common.parameters import DEFAULT_TYPE_VALIDATORS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
@@ -32,9 +33,6 @@ ROLE_LAYERS: Mapping[str, frozenset[str]] = {
 # Read by every run.
 ALWAYS = ("preflight", "spark")
 
-_INTEGER = re.compile(r"^\s*[+-]?\d+\s*$")
-# What ansible.builtin takes for a boolean (ansible.module_utils.parsing.convert_bool).
-_BOOLEANS = frozenset({"y", "yes", "on", "1", "true", "t", "n", "no", "off", "0", "false", "f", "1.0", "0.0"})
 _MARKUP = re.compile(r"\b[BCIOV]\(([^()]*)\)")  # of Ansible's documentation: V(auto) is shown to people as auto
 _SECRET_NAME = re.compile(r"(key|token|password|secret)s?$")
 
@@ -159,27 +157,14 @@ def complaint(variable: Variable, value: Any) -> str:
 
 
 def _fits(kind: str, value: Any) -> bool:
-    text = value if isinstance(value, str) else None
+    """Whether Ansible converts it, and without making text of a list or a number of yes and no."""
     if kind in ("str", "path"):
         return not isinstance(value, (Mapping, list, tuple))
-    if kind == "int":
-        whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
-        return whole or (text is not None and bool(_INTEGER.match(text)))
-    if kind == "float":
-        return (isinstance(value, (int, float)) and not isinstance(value, bool)) or _is_number(text)
-    if kind == "bool":
-        return isinstance(value, bool) or str(value).strip().lower() in _BOOLEANS
-    if kind == "list":
-        return not isinstance(value, Mapping)
-    if kind == "dict":
-        return isinstance(value, Mapping) or (text is not None and ("=" in text or text.strip().startswith("{")))
-    return True
-
-
-def _is_number(text: str | None) -> bool:
+    if kind in ("int", "float") and isinstance(value, bool):
+        return False
     try:
-        float(text or "")
-    except ValueError:
+        DEFAULT_TYPE_VALIDATORS[kind](list(value) if isinstance(value, tuple) else value)
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 
