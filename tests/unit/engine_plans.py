@@ -15,10 +15,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes
 REQUIREMENTS = ("vllm==0.33.0", "ray[default]==2.60.0")
 
 
+def required(recipe, findings):
+    """What parse() and find() return, where a test needs the recipe."""
+    assert recipe, findings
+    return recipe
+
+
 def node_plans(count=1, recipe="qwen3-8b", **wishes):
     """By host."""
-    found, problems = engine_recipe.find(recipe, ())
-    assert not problems
+    found = required(*engine_recipe.find(recipe, ()))
     facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
     made = engine_plan.plan(found, facts, Wishes(**{"requirements": REQUIREMENTS, "only_print": True, **wishes}), {})
     assert made.plans, made.findings

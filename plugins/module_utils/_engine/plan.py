@@ -6,7 +6,7 @@
 
 One document per node, in memory as ``spark_plan`` and kept on the node once it serves (:mod:`_engine.kept_plan`).
 :func:`load` is the only reader. Nobody downstream decides what runs where, with which options, or under which name;
-nothing in it is the text of a file, which :mod:`_engine.render` makes from it.
+nothing in it is the text of a file; ``plugin_utils/_engine/render`` makes that from it.
 """
 
 from __future__ import annotations

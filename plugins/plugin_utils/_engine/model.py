@@ -74,7 +74,6 @@ _REPLICATED = re.compile(
     r"(norm[^.]*\.(weight|bias)|(mlp|block_sparse_moe|ffn)\.(gate|router)\.[a-z_]+|kv_a_proj[a-z_]*\.[a-z_]+"
     r"|q_a_proj\.[a-z_]+|fused_qkv_a_proj[a-z_]*\.[a-z_]+|indexer\.[a-z_.]+|shared_expert_gate\.weight)$"
 )
-_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2}
 
 
 def read(directory: Path) -> tuple[Architecture, Weights | None]:
@@ -170,18 +169,6 @@ def from_index(index: Mapping[str, Any], model: Architecture) -> Weights:
         raise SparkError("it has no metadata.total_size", "model.safetensors.index.json", "Set weights_gb instead")
     names = [name for name in index.get("weight_map") or {} if _REPLICATED.search(name)]
     return Weights(total, sum(_replicated_bytes(name, model) for name in names))
-
-
-def from_headers(tensors: Mapping[str, Mapping[str, Any]]) -> Weights:
-    """The same from the headers of the tensor files, ``{name: {"dtype": "BF16", "shape": [..]}}``: exact."""
-    total = replicated = 0
-    for name, tensor in tensors.items():
-        size = _BYTES.get(str(tensor["dtype"]), 1)
-        for length in tensor["shape"]:
-            size *= int(length)
-        total += size
-        replicated += size if _REPLICATED.search(name) else 0
-    return Weights(total, replicated)
 
 
 def _replicated_bytes(name: str, model: Architecture) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -356,13 +356,6 @@ def _kind(value: Any) -> str:
         return "empty"
     text = repr(value)
     return f"{type(value).__name__} {text[:60]}"
-
-
-def require(recipe: Recipe | None, findings: Sequence[Finding]) -> Recipe:
-    """For callers that want one recipe or an exception with all findings."""
-    if recipe is None:
-        raise SparkError("\n".join(map(str, findings)))
-    return recipe
 
 
 def schema() -> dict[str, Any]:

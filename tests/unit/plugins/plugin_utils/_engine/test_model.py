@@ -125,14 +125,6 @@ def test_weights_from_the_index():
     assert weights.replicated == 2 * 7168 * (1 + 256 + 576)
 
 
-def test_weights_from_headers():
-    headers = {
-        "model.layers.0.self_attn.q_proj.weight": {"dtype": "F8_E4M3", "shape": [8, 4]},
-        "model.norm.weight": {"dtype": "BF16", "shape": [8]},
-    }
-    assert engine_model.from_headers(headers) == engine_model.Weights(48, 16)
-
-
 def test_an_index_without_a_sum():
     with pytest.raises(SparkError, match="total_size"):
         engine_model.from_index({"weight_map": {}}, engine_model.from_config(LLAMA))

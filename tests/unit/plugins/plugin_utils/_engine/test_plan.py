@@ -23,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes as FabricWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan as fabric_plan
+from engine_plans import required
 from fabric_inputs import ring
 
 GPU = ("vllm==0.33.0", "ray[default]==2.60.0")
@@ -38,7 +39,7 @@ def recipe(**values):
         "concurrency": 8,
         **values,
     }
-    return engine_recipe.require(*engine_recipe.parse(document, "big.yml", "big"))
+    return required(*engine_recipe.parse(document, "big.yml", "big"))
 
 
 def facts(count, **values):
@@ -487,7 +488,7 @@ def test_a_ray_whose_options_are_not_known_is_said():
 
 @pytest.mark.parametrize(("name", "counts"), [("qwen3-235b-a22b-gptq-int4", (2, 4, 8)), ("qwen3-8b", (1,))])
 def test_shipped_recipes_work_where_they_are_the_default(name, counts):
-    shipped = engine_recipe.require(*engine_recipe.find(name, []))
+    shipped = required(*engine_recipe.find(name, []))
     for count in counts:
         result = plan(shipped, facts(count), Wishes(requirements=GPU), {})
         assert result.findings == []
@@ -519,7 +520,7 @@ def other(count, name, version="", **values):
     wishes = {key: values.pop(key) for key in [key for key in values if hasattr(Wishes(), key) and key != "options"]}
     wishes.setdefault("requirements", GPU)
     document = {"model": "some/70b", "architecture": DENSE, "weights_gb": 72.7, "context": 16384, "concurrency": 4}
-    made = engine_recipe.require(*engine_recipe.parse({**document, **values}, "x.yml", "llama"))
+    made = required(*engine_recipe.parse({**document, **values}, "x.yml", "llama"))
     result = plan(made, facts(count), Wishes(engine=name, only_print=True, **wishes), {})
     assert result.plans, refused(result)
     return list(result.plans.values())
@@ -886,7 +887,7 @@ def test_ray_in_containers_of_the_engines_image():
 def test_requirements_of_a_recipe_are_installed():
     node = other(1, "vllm", context=2048, requirements=GPU)[0]
     assert node.here[0].venv.requirements == GPU
-    made = engine_recipe.require(*engine_recipe.parse({
+    made = required(*engine_recipe.parse({
         "model": "m", "architecture": DENSE, "weights_gb": 1, "context": 1024, "concurrency": 1,
         "requirements": ["qwen-vl-utils==0.0.14"],
     }, "x.yml", "x"))  # fmt: skip

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from engine_plans import required
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,13 +144,6 @@ def test_shipped_recipes_are_valid_and_say_where_their_numbers_come_from(path):
     assert recipe.sources
 
 
-def test_require():
-    recipe, findings = engine_recipe.parse(SMALL, "small.yml", "small")
-    assert engine_recipe.require(recipe, findings) is recipe
-    with pytest.raises(SparkError, match="not a mapping"):
-        engine_recipe.require(*engine_recipe.parse(3, "x.yml"))
-
-
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -173,7 +166,7 @@ def test_parts_of_a_recipe():
         expert_parallel=True,
         revision="abc",
     )
-    recipe = engine_recipe.require(*engine_recipe.parse(document, "x.yml", "x"))
+    recipe = required(*engine_recipe.parse(document, "x.yml", "x"))
     assert recipe.draft is None
     assert recipe.settings("sglang").environment == {"N": "2"}
     assert recipe.settings("vllm").options == {}
@@ -185,7 +178,7 @@ def test_parts_of_a_recipe():
 
 def test_what_is_not_pinned():
     draft = {"method": "draft_model", "tokens": 3, "model": "someone/draft"}
-    recipe = engine_recipe.require(*engine_recipe.parse(changed(draft=draft), "x.yml", "x"))
+    recipe = required(*engine_recipe.parse(changed(draft=draft), "x.yml", "x"))
     assert recipe.not_pinned() == ["revision of someone/small", "revision of someone/draft"]
 
 

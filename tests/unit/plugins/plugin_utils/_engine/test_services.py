@@ -32,6 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.services import Service
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import ENTRY, Wishes
+from engine_plans import required
 
 HOSTS = ["spark1", "spark2", "spark3", "spark4"]
 GPU = ["vllm==0.33.0", "ray[default]==2.60.0"]
@@ -49,7 +50,7 @@ def recipe(**values):
         "concurrency": 2,
         **values,
     }
-    return engine_recipe.require(*engine_recipe.parse(document, "model.yml", "model"))
+    return required(*engine_recipe.parse(document, "model.yml", "model"))
 
 
 def facts(count=4, **values):

@@ -19,10 +19,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from engine_plans import required
 
-RECIPES = {
-    path.stem: engine_recipe.require(*engine_recipe.read(path)) for path in sorted(engine_recipe.SHIPPED.glob("*.yml"))
-}
+RECIPES = {path.stem: required(*engine_recipe.read(path)) for path in sorted(engine_recipe.SHIPPED.glob("*.yml"))}
 NODES = (1, 2, 3, 4, 8)
 ALLOWED = (
     "the model does not fit",

@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from engine_plans import required
 
 TABLE = {
     "engine": "toy",
@@ -76,7 +77,7 @@ def made(count=2, **wishes):
         "concurrency": 2,
         "engine": "toy",
     }
-    recipe = engine_recipe.require(*engine_recipe.parse(document, "some.yml", "some"))
+    recipe = required(*engine_recipe.parse(document, "some.yml", "some"))
     hosts = [f"spark{number + 1}" for number in range(count)]
     return plan(recipe, assumed_facts(hosts), Wishes(**wishes), {})
 

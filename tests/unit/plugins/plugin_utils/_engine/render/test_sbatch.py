@@ -17,8 +17,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from engine_plans import required
 
-RECIPES = {path.stem: recipe.require(*recipe.read(path)) for path in sorted(recipe.SHIPPED.glob("*.yml"))}
+RECIPES = {path.stem: required(*recipe.read(path)) for path in sorted(recipe.SHIPPED.glob("*.yml"))}
 BASH = shutil.which("bash") or ""
 CASES = [
     ("qwen3-8b", 1, {"engine": "vllm"}),
