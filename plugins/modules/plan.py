@@ -19,8 +19,9 @@ options:
   planner:
     description:
       - V(peers) makes keys, names and firewall rules of ssh between the machines.
-      - V(fabric) makes addresses, ranks and the environment of NCCL from devices and cables; V(fabric_seal) judges what
-        was measured after the change.
+      - V(fabric) makes addresses, ranks and the environment of NCCL from devices and cables; V(fabric_verify) judges
+        what was measured after the change, V(fabric_publish) says which fact counts.
+      - V(fabric_discovery) says which machines can hear each other over the cables.
       - V(bandwidth) schedules the measurement of every half; V(bandwidth_verdict) judges its figures.
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
@@ -31,7 +32,9 @@ options:
     choices:
       - peers
       - fabric
-      - fabric_seal
+      - fabric_discovery
+      - fabric_verify
+      - fabric_publish
       - bandwidth
       - bandwidth_verdict
       - qos_before

@@ -12,7 +12,7 @@ Plans that many nodes on one switch, in this process, three times:
 - ``lldp``: every node heard the switch;
 - ``probe``: every node heard every other over both halves of its cage, which is 2 N^2 pieces of evidence.
 
-``seal`` is the judgement of all pings and GIDs afterwards. Prints the median processor times, which other programs on
+``verify`` is the judgement of all pings and GIDs afterwards. Prints the median processor times, which other programs on
 the machine change little; the last line is one JSON object with the size of the largest fact. Exit code 1 when a plan
 is refused.
 """
@@ -107,9 +107,9 @@ def main() -> int:
             own[kind], made = median(lambda n=nodes: fabric_plan.plan(n, WISHES), options.rounds)  # type: ignore[misc]
             refused = refused or made.refused
         found = measured(made.facts)
-        own["seal"], sealed = median(lambda f=made.facts, m=found: fabric_plan.seal(f, m), options.rounds)  # type: ignore[misc]
-        refused = refused or sealed.refused
-        largest = max(largest, *(len(dump(fact)) for fact in sealed.facts.values()))
+        own["verify"], verified = median(lambda f=made.facts, m=found: fabric_plan.verify(f, m), options.rounds)  # type: ignore[misc]
+        refused = refused or verified.refused
+        largest = max(largest, *(len(dump(fact)) for fact in verified.facts.values()))
         figures[count] = {name: round(seconds, 4) for name, seconds in own.items()}
         print(f"{count:4} nodes  " + "  ".join(f"{name} {seconds * 1000:7.1f} ms" for name, seconds in own.items()))
     print(

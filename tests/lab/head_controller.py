@@ -122,7 +122,7 @@ def kill_in_the_middle() -> float:
     seen = ""
     for line in process.stdout:
         seen += line
-        if "TASK [sparkmatrix.cluster.fabric : prove" in line:
+        if "TASK [sparkmatrix.cluster.fabric : verify" in line:
             break
     else:
         raise cluster.LabError(f"The change ended before its proof:\n{seen[-3000:]}")

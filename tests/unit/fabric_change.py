@@ -56,7 +56,7 @@ def apply(node: FakeNode, want: Wanted, check: bool = False, sysfs: Path | None 
     return outcome
 
 
-def seal(node: FakeNode, want: Wanted) -> None:
+def verify(node: FakeNode, want: Wanted) -> None:
     """What the role does after the proof."""
     assert want.fact
     file = managed_files.File(FACT_PATH, content=dump(replace(want.fact, state="applied")).encode())

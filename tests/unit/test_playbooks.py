@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSIBLE = pathlib.Path(sys.executable).parent / "ansible-playbook"
@@ -101,18 +100,6 @@ def test_a_checkout_that_lost_its_link_says_so(tmp_path):
     assert "ln -sfn ../../.. collections/ansible_collections/sparkmatrix/cluster" in " ".join(
         (done.stdout + done.stderr).split()
     )
-
-
-def test_a_machine_may_have_no_address_but_its_name(tmp_path):
-    """What tells this cluster's frames from another's is templated from all machines."""
-    tasks = yaml.safe_load((ROOT / "roles/fabric/tasks/discover.yml").read_text())
-    texts = [task.get("ansible.builtin.set_fact", {}).get("__fabric_cluster") for task in tasks]
-    (text,) = filter(None, texts)
-    show = [{"ansible.builtin.debug": {"msg": f"cluster: {text} ."}, "run_once": True}]
-    playbook = tmp_path / "show.yml"
-    playbook.write_text(yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": show}]))
-    done = play(str(playbook), "-i", inventory(tmp_path, TWO.replace("ansible_host: 192.0.2.1, ", "")))
-    assert "cluster: spark1 spark2  192.0.2.2 ." in done.stdout, done.stdout + done.stderr
 
 
 def test_every_playbook_loads():

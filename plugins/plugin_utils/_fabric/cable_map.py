@@ -197,7 +197,7 @@ class _Ears:
                 Finding(
                     host,
                     f"hears {_some(sorted(peers))} and is not heard there",
-                    "Check the cable; the proof after the change will show whether packets pass both ways",
+                    "Check the cable; the verification after the change will show whether packets pass both ways",
                     f"cage {cage}",
                     "warning",
                 )
@@ -329,7 +329,7 @@ def _compared(nodes: Nodes, declared: list[Link], heard: list[Link], findings: l
                 Finding(
                     port[0],
                     f"nobody was heard over cage {port[1]}; fabric_cables says that it leads to {_place(port, link)}",
-                    "Check this cable if the proof after the change fails",
+                    "Check this cable if the verification after the change fails",
                     severity="warning",
                 )
             )
@@ -392,7 +392,7 @@ def _place(port: Port, link: Link) -> str:
 
 def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
     """Nobody was heard: two nodes share a cable, more a switch. What could as well be something else is refused, or
-    said where the proof after the change will find it out."""
+    said where the verification after the change will find it out."""
     kind = wanted if wanted in ("direct", "switch") else "direct" if len(nodes) == 2 else "switch"
     plugged = {host: cages.cabled(node) for host, node in nodes.items()}
     automatic = {host for host, node in nodes.items() if node.use_cages == "auto"}
@@ -431,7 +431,7 @@ def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
             everywhere(
                 "both cages are cabled on both nodes and no node heard the other: it is assumed that cage 0 leads to "
                 "cage 0",
-                f"If the proof after the change fails, {DECLARE}{hint}",
+                f"If the verification after the change fails, {DECLARE}{hint}",
                 "warning",
             )
         )

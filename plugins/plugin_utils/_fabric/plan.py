@@ -4,7 +4,7 @@
 
 """The fabric plan: from what every node found to one fabric fact per node, or to all reasons why not.
 
-:func:`plan` comes before any change, :func:`seal` after it, with what the nodes then measured. Both are pure and run
+:func:`plan` comes before any change, :func:`verify` after it, with what the nodes then measured. Both are pure and run
 once per play on the controller. The parts: see ``_fabric.types``.
 """
 
@@ -42,8 +42,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.verify
     Measured,
     paths,
     peers,
-    seal,
     verdict,
+    verify,
 )
 
 __all__ = [
@@ -57,9 +57,9 @@ __all__ = [
     "paths",
     "peers",
     "plan",
-    "seal",
     "summary",
     "verdict",
+    "verify",
 ]
 
 RDMA_HEADERS = 96  # bytes that mlx5 leaves for headers when it derives the RDMA MTU from the interface's

@@ -2,12 +2,13 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The planners of the fabric: ``fabric`` before anything is changed, ``fabric_seal`` once the change was tested, and of
-the measurement its schedule and its verdict."""
+"""The planners of the fabric: ``fabric_discovery`` (who takes part in finding the cables), ``fabric`` before a change,
+``fabric_verify`` after it was measured, ``fabric_publish`` (which fact counts then), and of the bandwidth test its
+schedule and its verdict."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import refusal, warnings
@@ -18,6 +19,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import names as fabric_names
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import publish as fabric_publish
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Wishes
 
 REFUSED = "The fabric cannot be configured like this; nothing was changed:"
@@ -28,6 +31,14 @@ FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the p
 
 def load_facts(options: Options) -> dict[str, FabricFact]:
     return {host: load(document, host) for host, document in options["facts"].items()}
+
+
+def discover(options: Options) -> dict[str, Any]:
+    return discovery(
+        *(options[name] for name in ("topology", "probe", "forks", "timeout")),
+        found=options["found"],
+        addresses=options["addresses"],
+    )
 
 
 def plan(options: Options) -> dict[str, Any]:
@@ -41,13 +52,19 @@ def plan(options: Options) -> dict[str, Any]:
     return _shown(made)
 
 
-def seal(options: Options) -> dict[str, Any]:
+def verify(options: Options) -> dict[str, Any]:
     measured = {
         host: Measured(gids=found.get("gids") or (), probes=found.get("probes") or ())
         for host, found in options["measured"].items()
     }
     # Not refused here: the facts say applying, and the role takes the change back before it fails.
-    return _shown(fabric_plan.seal(load_facts(options), measured, options["export_gid_index"]))
+    return _shown(fabric_plan.verify(load_facts(options), measured, options["export_gid_index"]))
+
+
+def publish(options: Options) -> dict[str, Any]:
+    return asdict(
+        fabric_publish.publish(options["plan"], options["compared"], options["applied"], options.get("verified"))
+    )
 
 
 def _shown(made: Plan) -> dict[str, Any]:
@@ -96,6 +113,16 @@ def judge(options: Options) -> dict[str, Any]:
 
 
 PLANNERS = {
+    "fabric_discovery": Planner(
+        discover,
+        {
+            "topology": {"type": "str", "required": True},
+            "probe": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+            "forks": {"type": "int", "default": 5},
+            "timeout": {"type": "float", "default": 10},
+        },
+        gathered=("found", "addresses"),
+    ),
     "fabric": Planner(
         plan,
         {
@@ -112,8 +139,13 @@ PLANNERS = {
         },
         gathered=("nodes",),
     ),
-    "fabric_seal": Planner(
-        seal, {"facts": FACTS, "export_gid_index": {"type": "bool", "default": False}}, gathered=("measured",)
+    "fabric_verify": Planner(
+        verify, {"facts": FACTS, "export_gid_index": {"type": "bool", "default": False}}, gathered=("measured",)
+    ),
+    "fabric_publish": Planner(
+        publish,
+        {"plan": {"type": "dict", "required": True}, "verified": {"type": "dict"}},
+        gathered=("compared", "applied"),
     ),
     "bandwidth": Planner(
         schedule,

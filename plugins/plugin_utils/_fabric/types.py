@@ -65,7 +65,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the planner and ``seal`` return. A refused plan has no facts."""
+    """What the planner and ``verify`` return. A refused plan has no facts."""
 
     topology: str
     facts: Mapping[str, FabricFact]

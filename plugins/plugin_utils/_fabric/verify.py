@@ -83,12 +83,12 @@ class Measured:
     probes: Sequence[Mapping[str, Any]] = ()
 
 
-def seal(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], export_gid_index: bool = False) -> Plan:
+def verify(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], export_gid_index: bool = False) -> Plan:
     """Facts in state ``applied`` with the resolved GIDs; or every half that does not work, and facts in state
     ``applying``, which no later layer accepts. ``export_gid_index`` adds NCCL_IB_GID_INDEX, where one fits all halves
     of a node."""
     findings: list[Finding] = []
-    sealed: dict[str, FabricFact] = {}
+    verified: dict[str, FabricFact] = {}
     gone = _judge_probes(facts, measured, findings)
     for host, fact in facts.items():
         node = measured.get(host, Measured())
@@ -100,11 +100,11 @@ def seal(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], expo
             if export_gid_index:
                 environment = fabric_environment.with_gid_index(environment, rails, about(host, findings))
         ordered = dict(sorted(environment.items()))
-        sealed[host] = replace(fact, state="applied", rails=rails, environment=ordered).with_hash()
+        verified[host] = replace(fact, state="applied", rails=rails, environment=ordered).with_hash()
     topology = next((fact.topology for fact in facts.values()), "")
     if findings:
         return Plan(topology, {host: replace(fact, state="applying") for host, fact in facts.items()}, findings, ())
-    return Plan(topology, sealed, findings, verdict(sealed))
+    return Plan(topology, verified, findings, verdict(verified))
 
 
 def _judge_probes(
@@ -225,7 +225,7 @@ def _gid_remedy(rail: Rail) -> str:
 
 
 def verdict(facts: Mapping[str, FabricFact]) -> list[str]:
-    """What was proved, and where the GIDs are: one index for all, and every half that has another."""
+    """What was verified, and where the GIDs are: one index for all, and every half that has another."""
     halves = [(fact, rail) for fact in facts.values() for rail in fact.rails]
     if not halves:
         return []

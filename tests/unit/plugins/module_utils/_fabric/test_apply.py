@@ -31,7 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes, plan
-from fabric_change import BEGIN, END, NICS, NOTHING, OTHER, A, B, apply, seal, wanted
+from fabric_change import BEGIN, END, NICS, NOTHING, OTHER, A, B, apply, verify, wanted
 from fabric_inputs import spark
 from fake_node import FakeNode, Killed
 from hypothesis import given
@@ -74,7 +74,7 @@ def test_a_pristine_node(node: FakeNode) -> None:
 def test_the_second_time_nothing_is_done(node: FakeNode) -> None:
     want = wanted()
     apply(node, want)
-    seal(node, want)
+    verify(node, want)
     before, node.log = node.tree(), []
     outcome = apply(node, want)
     assert not outcome.changed and not outcome.diff and not outcome.changes
@@ -110,7 +110,7 @@ def test_a_lost_manifest_does_not_make_our_files_originals(node: FakeNode) -> No
 def test_what_is_in_force_counts_not_the_file(node: FakeNode) -> None:
     want = wanted()
     apply(node, want)
-    seal(node, want)
+    verify(node, want)
     node.nics[A].mtu = 1500
     outcome = apply(node, want)
     assert outcome.changes == [f"{A}: up, MTU 9000, 192.168.100.10/24", FACT_PATH]
@@ -205,7 +205,7 @@ def test_one_node_needs_no_network(node: FakeNode) -> None:
     outcome = apply(node, Wanted(fact))
     assert outcome.changes == [FACT_PATH]
     assert node.log == []
-    seal(node, Wanted(fact))
+    verify(node, Wanted(fact))
     assert not apply(node, Wanted(fact)).changed
 
 
@@ -225,7 +225,7 @@ def test_waits_for_the_gids(node: FakeNode, tmp_path: Path) -> None:
     tree = SysfsTree(tmp_path / "sys").spark(cabled={0})
     start = node.now
     apply(node, wanted(), sysfs=tree.root)
-    assert node.now - start > 3  # they never came: the seal says so
+    assert node.now - start > 3  # they never came: the verification says so
     tree.gid("rocep1s0f0", 2, "192.168.100.10", "v1")
     tree.gid("rocep1s0f0", 3, "192.168.101.10", "v2")
     tree.gid("roceP2p1s0f0", 3, "192.168.100.10", "v2")
@@ -249,7 +249,7 @@ def test_everything_is_given_back(node: FakeNode, networkd: bool) -> None:
     before, state, managed = node.tree(), node.state(), set(node.nm_managed)
     want = wanted()
     apply(node, want)
-    seal(node, want)
+    verify(node, want)
     outcome = apply(node, NOTHING, check=True)
     assert outcome.changed and f"{B}: up, MTU 4200, no IPv4 address (given back)" in outcome.changes
     assert FACT_PATH in outcome.changes

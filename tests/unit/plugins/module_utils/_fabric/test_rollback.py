@@ -30,7 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.rollba
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from fabric_change import NICS, NOTHING, A, B, apply, machine, seal, wanted
+from fabric_change import NICS, NOTHING, A, B, apply, machine, verify, wanted
 from fake_node import FakeNode, Killed
 from root_or_not import root_or_not
 
@@ -56,7 +56,7 @@ def snapshot(node: FakeNode) -> Any:
 
 def configured(node: FakeNode) -> None:
     apply(node, wanted())
-    seal(node, wanted())
+    verify(node, wanted())
 
 
 def pristine(_node: FakeNode) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump, load
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Wishes, plan, seal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Wishes, plan, verify
 from fabric_inputs import spark, spark_cages, sparks
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -433,7 +433,7 @@ def test_beyond_that_each_pings_its_neighbours_and_the_head() -> None:
     assert all(host in found[peer] or peer == "spark1" for host, chosen in found.items() for peer in chosen)
 
 
-# --- seal ------------------------------------------------------------------------------------------------------------
+# --- verify ----------------------------------------------------------------------------------------------------------
 
 
 def table(device: str, netdev: str, address: str, index: int = 2) -> list[dict[str, Any]]:
@@ -468,9 +468,9 @@ def test_a_node_that_took_its_change_back_is_the_only_finding(nodes: int) -> Non
             for probe in node.probes
         ]
         found[host] = replace(node, probes=probes, gids=[] if host == "spark2" else node.gids)
-    sealed = seal(facts, found)
-    assert [(finding.host, finding.found) for finding in sealed.findings] == [("spark2", lost["reason"])] * 2
-    assert {fact.state for fact in sealed.facts.values()} == {"applying"}
+    verified = verify(facts, found)
+    assert [(finding.host, finding.found) for finding in verified.findings] == [("spark2", lost["reason"])] * 2
+    assert {fact.state for fact in verified.facts.values()} == {"applying"}
 
 
 def test_seal_resolves_gids_and_keeps_the_plan() -> None:
@@ -479,14 +479,14 @@ def test_seal_resolves_gids_and_keeps_the_plan() -> None:
     # One node has an address more on one half, so that its index differs.
     shifted = [row for rail in facts["spark2"].rails for row in table(rail.rdma_device, rail.netdev, rail.address, 4)]
     found["spark2"] = replace(found["spark2"], gids=shifted)
-    sealed = seal(facts, found)
-    assert not sealed.findings
-    assert [fact.state for fact in sealed.facts.values()] == ["applied"] * 4
-    assert [rail.gid_index for rail in sealed.facts["spark2"].rails] == [5, 5]
-    rail = sealed.facts["spark1"].rails[1]
+    verified = verify(facts, found)
+    assert not verified.findings
+    assert [fact.state for fact in verified.facts.values()] == ["applied"] * 4
+    assert [rail.gid_index for rail in verified.facts["spark2"].rails] == [5, 5]
+    rail = verified.facts["spark1"].rails[1]
     assert (rail.gid_index, rail.gid) == (3, gid_of("192.168.101.10"))
-    assert [fact.plan_hash for fact in sealed.facts.values()] == [fact.plan_hash for fact in facts.values()]
-    assert sealed.summary == [
+    assert [fact.plan_hash for fact in verified.facts.values()] == [fact.plan_hash for fact in facts.values()]
+    assert verified.summary == [
         "8 halves on 4 nodes work: 24 pings of 9000 bytes were answered, none of them fragmented",
         "RoCE v2 GIDs hold the planned addresses, at index 3, 5 on spark2 rocep1s0f0, 5 on spark2 roceP2p1s0f0",
     ]
@@ -495,11 +495,11 @@ def test_seal_resolves_gids_and_keeps_the_plan() -> None:
 def test_seal_needs_no_gids_for_sockets_and_nothing_for_one_node() -> None:
     facts = plan(sparks(2), Wishes(transport="socket")).facts
     found = {host: replace(node, gids=()) for host, node in measured(facts).items()}
-    assert not seal(facts, found).findings
-    assert len(seal(facts, found).summary) == 1
+    assert not verify(facts, found).findings
+    assert len(verify(facts, found).summary) == 1
     single = plan({"a": spark(0)}, Wishes()).facts
-    assert seal(single, {}).facts["a"].state == "applied"
-    assert seal(single, {}).summary == []
+    assert verify(single, {}).facts["a"].state == "applied"
+    assert verify(single, {}).summary == []
 
 
 def test_seal_reports_every_half_that_does_not_work() -> None:
@@ -510,7 +510,7 @@ def test_seal_reports_every_half_that_does_not_work() -> None:
     gids = [row for row in found["spark2"].gids if row["device"] != "roceP2p1s0f0" or row["index"] < 2]
     wrong = [row for row in found["spark1"].gids if row["device"] != "rocep1s0f0"]
     wrong += table("rocep1s0f0", "enp1s0f0np0", "192.168.100.99")
-    made = seal(facts, {"spark1": Measured(wrong, probes), "spark2": Measured(gids, found["spark2"].probes[:1])})
+    made = verify(facts, {"spark1": Measured(wrong, probes), "spark2": Measured(gids, found["spark2"].probes[:1])})
     assert made.refused
     assert [fact.state for fact in made.facts.values()] == ["applying", "applying"]
     text = texts(made)
@@ -578,7 +578,7 @@ NAMES = ["spark1", "spark2", "spark3", "spark4"]
 )
 def test_one_finding_per_cause(pairs: set[tuple[str, str]], lines: list[str]) -> None:
     facts = plan(sparks(4), Wishes()).facts
-    assert [str(finding) for finding in seal(facts, failing(facts, pairs)).findings] == lines
+    assert [str(finding) for finding in verify(facts, failing(facts, pairs)).findings] == lines
 
 
 @settings(max_examples=50)
@@ -587,7 +587,7 @@ def test_no_failed_ping_is_forgotten(pairs: set[tuple[str, str]], rail: int) -> 
     """Each failed ping is explained by a finding about one of its ends, or about all."""
     facts = plan(sparks(4), Wishes()).facts
     real = {pair for pair in pairs if pair[0] != pair[1]}
-    findings = seal(facts, failing(facts, pairs, rail)).findings
+    findings = verify(facts, failing(facts, pairs, rail)).findings
     assert bool(findings) == bool(real)
     for host, peer in real:
         assert any(f.host in (host, peer, "all nodes") for f in findings)
@@ -598,11 +598,11 @@ def test_a_damaged_gid_table_is_a_finding(gids: Any) -> None:
     facts = plan(sparks(2), Wishes()).facts
     found = measured(facts)
     found["spark1"] = replace(found["spark1"], gids=gids)
-    made = seal(facts, found)
+    made = verify(facts, found)
     assert len(made.findings) == 2
     assert all(finding.host == "spark1" for finding in made.findings)
 
 
 def test_a_node_that_measured_nothing_is_refused() -> None:
     facts = plan(sparks(2), Wishes()).facts
-    assert seal(facts, {}).refused
+    assert verify(facts, {}).refused

@@ -54,9 +54,9 @@ def test_plan_and_seal() -> None:
     ]
     assert planned["own_hosts_lines"] == {}
     assert len(planned["summary"]) == 5
-    sealed = plan("fabric_seal", {"measured": measured(planned)}, facts=planned["facts"])
-    assert sealed["refusal"] is None
-    assert json.loads(sealed["texts"]["spark1"])["state"] == "applied"
+    verified = plan("fabric_verify", {"measured": measured(planned)}, facts=planned["facts"])
+    assert verified["refusal"] is None
+    assert json.loads(verified["texts"]["spark1"])["state"] == "applied"
 
 
 def test_a_refused_plan_fails_with_all_reasons() -> None:
@@ -79,16 +79,16 @@ def test_warnings_are_shown() -> None:
 
 def test_a_refused_seal_hands_back_facts_that_nobody_accepts() -> None:
     planned = plan("fabric", {"nodes": NODES})
-    sealed = plan("fabric_seal", {"measured": {}}, facts=planned["facts"])
-    assert not sealed.get("failed")
-    assert sealed["refusal"].startswith("The fabric does not work like this:\n  1. ")
-    assert {json.loads(text)["state"] for text in sealed["texts"].values()} == {"applying"}
+    verified = plan("fabric_verify", {"measured": {}}, facts=planned["facts"])
+    assert not verified.get("failed")
+    assert verified["refusal"].startswith("The fabric does not work like this:\n  1. ")
+    assert {json.loads(text)["state"] for text in verified["texts"].values()} == {"applying"}
 
 
 def test_what_no_module_of_ours_returns_is_named() -> None:
     refused = plan("fabric", {"nodes": {"a": {"rank": "x"}}})
     assert "the planner fabric was given something unexpected" in refused["msg"]
-    assert "there is no fabric fact" in plan("fabric_seal", {"measured": {}}, facts={"a": {}})["msg"]
+    assert "there is no fabric fact" in plan("fabric_verify", {"measured": {}}, facts={"a": {}})["msg"]
 
 
 # --- the measurement

@@ -24,7 +24,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Wishes, plan, seal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import (
+    Measured,
+    Plan,
+    Wishes,
+    plan,
+    verify,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import edge_number
 from fabric_inputs import ring, spark, sparks, wired
 from hypothesis import given, settings
@@ -123,9 +129,9 @@ def test_cabling(nodes: Any, wishes: dict[str, Any], topology: str) -> None:
     assert not made.refused, texts(made)
     assert made.topology == topology
     check(made)
-    sealed = seal(made.facts, measured(made))
-    assert not sealed.findings
-    for host, fact in sealed.facts.items():
+    verified = verify(made.facts, measured(made))
+    assert not verified.findings
+    for host, fact in verified.facts.items():
         VALIDATOR.validate(json.loads(dump(fact)))
         assert fact.plan_hash == made.facts[host].plan_hash
 
@@ -427,7 +433,7 @@ def test_a_second_address_on_a_half_narrows_the_range(extra: str, expected: str 
     made = plan(nodes, Wishes())
     assert made.facts["spark1"].environment.get("NCCL_IB_ADDR_RANGE") == expected
     assert "NCCL_IB_ADDR_RANGE" not in made.facts["spark2"].environment
-    assert not seal(made.facts, measured(made)).findings
+    assert not verify(made.facts, measured(made)).findings
 
 
 def test_a_second_address_between_the_halves_is_refused() -> None:
@@ -440,19 +446,19 @@ def test_a_second_address_between_the_halves_is_refused() -> None:
 def test_the_gid_index_is_exported_only_when_asked_and_only_when_one_fits() -> None:
     made = plan(ring(3), Wishes())
     found = measured(made)
-    assert "NCCL_IB_GID_INDEX" not in seal(made.facts, found).facts["spark1"].environment
-    sealed = seal(made.facts, found, export_gid_index=True)
-    assert sealed.facts["spark1"].environment["NCCL_IB_GID_INDEX"] == "3"
-    assert list(sealed.facts["spark1"].environment) == sorted(sealed.facts["spark1"].environment)
-    assert sealed.facts["spark1"].plan_hash == made.facts["spark1"].plan_hash
+    assert "NCCL_IB_GID_INDEX" not in verify(made.facts, found).facts["spark1"].environment
+    verified = verify(made.facts, found, export_gid_index=True)
+    assert verified.facts["spark1"].environment["NCCL_IB_GID_INDEX"] == "3"
+    assert list(verified.facts["spark1"].environment) == sorted(verified.facts["spark1"].environment)
+    assert verified.facts["spark1"].plan_hash == made.facts["spark1"].plan_hash
     gids = [{**gid, "index": 5 + place} for place, gid in enumerate(found["spark2"].gids)]
-    refused = seal(made.facts, {**found, "spark2": replace(found["spark2"], gids=gids)}, export_gid_index=True)
+    refused = verify(made.facts, {**found, "spark2": replace(found["spark2"], gids=gids)}, export_gid_index=True)
     assert [finding.host for finding in refused.findings] == ["spark2"]
     assert "no GID index fits all halves: 5 on rocep1s0f0, 6 on roceP2p1s0f0, 7 on rocep1s0f1" in texts(refused)
-    lost = seal(made.facts, {**found, "spark2": replace(found["spark2"], gids=())}, export_gid_index=True)
+    lost = verify(made.facts, {**found, "spark2": replace(found["spark2"], gids=())}, export_gid_index=True)
     assert len(lost.findings) == 4
     own = plan(ring(3, environment={"NCCL_IB_GID_INDEX": 7}), Wishes())
-    assert seal(own.facts, found, export_gid_index=True).facts["spark1"].environment["NCCL_IB_GID_INDEX"] == "7"
+    assert verify(own.facts, found, export_gid_index=True).facts["spark1"].environment["NCCL_IB_GID_INDEX"] == "7"
 
 
 def test_a_broken_cable_of_a_ring_is_named() -> None:
@@ -461,7 +467,7 @@ def test_a_broken_cable_of_a_ring_is_named() -> None:
     probes = [
         {**p, "ok": p["peer"] != "spark3", "reason": "no answer", "remedy": "Check"} for p in found["spark1"].probes
     ]
-    text = texts(seal(made.facts, {**found, "spark1": replace(found["spark1"], probes=probes)}))
+    text = texts(verify(made.facts, {**found, "spark1": replace(found["spark1"], probes=probes)}))
     assert "spark1 rocep1s0f0 (enp1s0f0np0): no way to spark3 enp1s0f1np1 (192.168.102.10 to 192.168.102.12)" in text
     assert text.count("no way to") == 2
 

@@ -1,0 +1,29 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who takes part when the machines find out which cable leads where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+START_S = 60  # for starting all of them, beside their waiting for each other
+
+
+def discovery(
+    topology: str, probe: str, forks: int, timeout_s: float, *, found: Mapping[str, Any], addresses: Mapping[str, str]
+) -> dict[str, Any]:
+    """``found`` is what ``ibdev2netdev`` returned per host, ``addresses`` where Ansible connects to.
+
+    ``speakers``: a machine without RDMA devices has no port to speak on, and the others need not wait for it.
+    ``background_s``: each waits for the others, so with fewer forks than machines they are only started; else 0.
+    """
+    asked = topology != "single" and probe != "never"
+    speakers = [host for host, read in found.items() if asked and read.get("devices")]
+    return {
+        "speakers": speakers if len(speakers) > 1 else [],
+        "cluster": " ".join(dict.fromkeys([*addresses, *filter(None, addresses.values())])),
+        "background_s": 0 if len(speakers) <= forks else int(START_S + 2 * timeout_s),
+    }

@@ -1,0 +1,48 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.publish import publish
+
+PLANNED = {"facts": {"a": {"plan": 1}, "b": {"plan": 2}}, "texts": {"a": "plan a", "b": "plan b"}}
+APPLIED: dict[str, dict[str, Any]] = {"a": {"transaction": "x"}, "b": {"skipped": True}}
+
+
+def compared(**of_a: Any) -> dict[str, dict[str, Any]]:
+    nothing: dict[str, Any] = {"fact_applied": False, "changes": ["it"], "fact": None}
+    return {"a": {**nothing, **of_a}, "b": nothing}
+
+
+def verified(refusal: str | None) -> dict[str, Any]:
+    return {"facts": {"a": {"gid": 3}, "b": {"gid": 3}}, "texts": {"a": "new a", "b": "new b"}, "refusal": refusal}
+
+
+def test_a_fabric_that_works_is_written_everywhere() -> None:
+    made = publish(PLANNED, compared(), APPLIED, verified(None))
+    assert (made.facts["a"], made.texts) == ({"gid": 3}, {"a": "new a", "b": "new b"})
+    assert (made.changed, made.refusal) == (["a"], "")
+
+
+def test_who_took_a_change_back_keeps_its_previous_fact() -> None:
+    made = publish(PLANNED, compared(), APPLIED, verified("It does not work:"))
+    assert made.texts == {"b": "new b"}
+    assert made.refusal.splitlines() == [
+        "It does not work:",
+        "Taken back on a: What was in force before this run is in force again.",
+    ]
+    unchanged = publish(PLANNED, compared(), {"a": {}, "b": {}}, verified("It does not work:"))
+    assert unchanged.texts == {"a": "new a", "b": "new b"}
+    assert unchanged.refusal.endswith("so nothing was taken back.")
+
+
+def test_check_mode_takes_the_measured_fact_of_a_machine_that_is_as_planned() -> None:
+    made = publish(PLANNED, compared(fact_applied=True, changes=[], fact={"gid": 5}), {"a": {}, "b": {}}, None)
+    assert made.facts == {"a": {"gid": 5}, "b": {"plan": 2}}
+    assert made.texts == {"b": "plan b"}
+    drifted = publish(PLANNED, compared(fact_applied=True, fact={"gid": 5}), {"a": {}, "b": {}}, None)
+    assert drifted.facts["a"] == {"plan": 1}
+    assert drifted.texts == {"b": "plan b"}
