@@ -20,6 +20,8 @@ MENTION = re.compile(rf":(?:mod|func|class|data|meth):`(_[a-z][\w.]*\.[\w.]+)`|`
 
 def exists(mention: str) -> bool:
     words = mention.split(".")
+    if any(folder.joinpath(*words).is_dir() for folder in UTILITIES):
+        return True
     for count in range(2, len(words) + 1):
         for path in (folder.joinpath(*words[:count]).with_suffix(".py") for folder in UTILITIES):
             if path.is_file():
