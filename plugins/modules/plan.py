@@ -31,8 +31,8 @@ options:
     required: true
     choices:
       - peers
-      - fabric
       - fabric_discovery
+      - fabric
       - fabric_verify
       - fabric_publish
       - bandwidth
