@@ -78,7 +78,7 @@ def needs_lab() -> str:
 FAST, TEST, FULL = ("fast", "test", "full"), ("test", "full"), ("full",)
 SHIPPED = ("plugins/**", "roles/**", "playbooks/**", "inventories/**", "meta/**", "*.yml", "ansible.cfg")
 TESTED = (*SHIPPED, "tests/**", "tools/**", "docs/**", "pyproject.toml")
-ON_NODES = (*SHIPPED, "tests/lab/**")
+ON_NODES = (*SHIPPED, "tests/lab/**", "tests/scenarios/**")
 SHELL_SCRIPTS = (
     "tests/tools/find_python tests/tools/make_env tests/tools/make_envs tests/tools/sanity tests/mutation.sh"
     " tools/make_locks"
@@ -91,9 +91,10 @@ def program(words: str, environment: str = PYTHON) -> tuple[str, ...]:
     return (f"{environment}/bin/{name}", *arguments)
 
 
-def lab(name: str, words: str, budget_s: int, levels: tuple[str, ...] = FULL) -> Step:
-    """A program of tests/lab that boots its own nodes."""
-    return Step(name, (program(f"python tests/lab/{words}"),), budget_s, levels, ON_NODES, cannot_run=needs_lab)
+def scenario(name: str, words: str, budget_s: int, levels: tuple[str, ...] = FULL) -> Step:
+    """A program of tests/scenarios, which boots nodes of its own."""
+    command = program(f"python tests/scenarios/test_{words}")
+    return Step(name, (command,), budget_s, levels, ON_NODES, cannot_run=needs_lab)
 
 
 def molecule(scenario: str, budget_s: int, levels: tuple[str, ...] = FULL, place: str = "molecule") -> Step:
@@ -164,7 +165,8 @@ def checks() -> list[Step]:
                 # after the syntax; mypy knows nothing older than 3.10.
                 program("mypy --python-version 3.10 plugins/module_utils"),
                 program(
-                    "mypy plugins/plugin_utils plugins/action plugins/modules tests/lab tests/suite tests/run.py tools"
+                    "mypy plugins/plugin_utils plugins/action plugins/modules tests/lab tests/scenarios tests/suite"
+                    " tests/run.py tools"
                 ),
             ),
             40,
@@ -230,16 +232,16 @@ def on_nodes() -> list[Step]:
         molecule("layers", 420, TEST),
         molecule("gateway", 150, TEST),
         molecule("site", 420, TEST),
-        lab("lifecycle", "lifecycle.py", 130, TEST),
+        scenario("lifecycle", "lifecycle.py", 130, TEST),
         *(molecule(name, 400) for name in ("access", "fabric", "modules", "os_stabilization")),
         *(molecule(n, 400, FULL, "molecule/inventories") for n in ("1spark", "3spark_ring", "4spark", "8spark")),
         molecule("launch", 500, FULL, "molecule/inventories"),
         *(
-            lab(f"interruptions-{part}", f"interruptions.py --all --part {part}/{INTERRUPTED_PARTS}", 700)
+            scenario(f"interruptions-{part}", f"interruptions.py --all --part {part}/{INTERRUPTED_PARTS}", 700)
             for part in range(1, INTERRUPTED_PARTS + 1)
         ),
         *(
-            lab(f"staying-up-{part}", f"staying_up.py --only {faults}", 800)
+            scenario(f"staying-up-{part}", f"staying_up.py --only {faults}", 800)
             for part, faults in enumerate(
                 (
                     "rank,head,watcher,unnoticed,stopped",
@@ -252,7 +254,7 @@ def on_nodes() -> list[Step]:
             )
         ),
         *(
-            lab(f"staying-up-{launch}", f"staying_up.py --launch {launch} --only {faults}", 600)
+            scenario(f"staying-up-{launch}", f"staying_up.py --launch {launch} --only {faults}", 600)
             for launch, faults in (
                 *((launch, "rank,head") for launch in ("pipeline", "native", "native4", "replicas")),
                 ("containers", "rank,unnoticed,head"),
@@ -260,19 +262,23 @@ def on_nodes() -> list[Step]:
                 ("mpi", "rank,head,hang"),  # its counters are of another kind
             )
         ),
-        lab("services", "services.py", 600),
-        lab("services-pairs", "services.py --pairs --only pairs,pairs_again,pairs_killed", 800),
-        lab("services-pairs-upgraded", "services.py --pairs --only pairs,pairs_upgraded,pairs_stopped,pairs_gone", 800),
-        lab("services-containers", "services.py --containers", 400),
-        lab("head-controller", "head_controller.py", 400),
-        lab("lifecycle-all", "lifecycle.py --all", 600),
-        lab("os-update", "os_update.py", 600),
-        lab("reboots", "reboots.py", 600),
-        lab("reboots-engine", "reboots.py --engine", 400),
-        lab("first-login", "first_login.py", 300),
+        scenario("services", "services.py", 600),
+        scenario("services-pairs", "services.py --pairs --only pairs,pairs_again,pairs_killed", 800),
+        scenario(
+            "services-pairs-upgraded",
+            "services.py --pairs --only pairs,pairs_upgraded,pairs_stopped,pairs_gone",
+            800,
+        ),
+        scenario("services-containers", "services.py --containers", 400),
+        scenario("head-controller", "head_controller.py", 400),
+        scenario("lifecycle-all", "lifecycle.py --all", 600),
+        scenario("os-update", "os_update.py", 600),
+        scenario("reboots", "reboots.py", 600),
+        scenario("reboots-engine", "reboots.py --engine", 400),
+        scenario("first-login", "first_login.py", 300),
         fabric_machines("fabric-vm", 600),
         fabric_machines("fabric-vm4", 900),
-        on_machines("pressure", program("python tests/lab/vm/pressure.py"), 500),
+        on_machines("pressure", program("python tests/scenarios/test_memory_pressure.py"), 500),
     ]
 
 

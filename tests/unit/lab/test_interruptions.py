@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 
 import cluster
-import interruptions
 import pytest
+import test_interruptions as interruptions
 
 CHANGES = 10
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-import staying_up
+import test_staying_up as staying_up
 from cluster import LabError
 
 JOURNAL = """\

@@ -5,7 +5,7 @@
 
 """Break a serving cluster in every way, and measure until it serves again without help.
 
-Usage: staying_up.py [--launch LAUNCH] [--only FAULT[,FAULT]] [--beside ID] [--keep | --serving]
+Usage: test_staying_up.py [--launch LAUNCH] [--only FAULT[,FAULT]] [--beside ID] [--keep | --serving]
 
 Prints one JSON line: seconds until the keeper noticed, and until tokens came again, beside a bare start. The limits for
 hangs are short here: 40 s of standing still instead of ten minutes.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
 from cluster import ROOT, LabError, lab, say

@@ -5,18 +5,23 @@
 
 """Machines join, are replaced, leave and die in a lab of three nodes; ranks and addresses of the others stay.
 
-Usage: lifecycle.py [--all] [--beside ID]. Runs the layers access, fabric and plan, with the firewall on. ``--all`` adds
-the removal of a machine that answers, second runs, and the engine.
+Usage: test_lifecycle.py [--all] [--beside ID]. Runs the layers access, fabric and plan, with the firewall on.
+``--all`` adds the removal of a machine that answers, second runs, and the engine.
 """
 
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
 from cluster import ROOT, LabError, lab, say

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""playbooks/os_update.yml on two lab nodes with a package source of their own. Usage: os_update.py [--beside ID].
+"""playbooks/os_update.yml on two lab nodes with a package source of their own. Usage: test_os_update.py [--beside ID].
 
 The packages are empty. The nodes have the kernel of this machine and no boot loader, so a new kernel has to be refused;
 what happens with one is in the unit tests.
@@ -19,9 +19,13 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
 import cluster
 from cluster import LabError
-from lifecycle import Cluster
+from test_lifecycle import Cluster
 
 NAME = "nvidia-spark-test"
 

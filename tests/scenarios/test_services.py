@@ -5,7 +5,7 @@
 
 """Two services on two simulated Sparks: one on each, then both on one, then one service on both, then none.
 
-Usage: services.py [--pairs | --containers] [--only STEP[,STEP]] [--beside ID] [--keep]
+Usage: test_services.py [--pairs | --containers] [--only STEP[,STEP]] [--beside ID] [--keep]
 
 ``--pairs``: four nodes instead, two services over Ray on two nodes each, behind firewall and gateway.
 ``--containers``: one node with three services in containers, of three engines, which are stand-ins.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import pathlib
 import sys
 import threading
 import time
@@ -25,9 +26,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
 import cluster
 from cluster import LabError, say
-from staying_up import BACK_S, TOOL, Cluster
+from test_staying_up import BACK_S, TOOL, Cluster
 
 CHAT: dict[str, Any] = {"name": "chat", "served_model_name": "chat", "nodes": ["spark1"]}
 # It embeds: chat beside embeddings is what one node is shared for most.

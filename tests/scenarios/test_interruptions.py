@@ -22,12 +22,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import pathlib
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
 

@@ -5,7 +5,7 @@
 
 """os_stabilization_reboot, a node lost in the middle of the role, and the reboots of os_update on two lab nodes.
 
-Usage: reboots.py [--engine] [--beside ID].
+Usage: test_reboots.py [--engine] [--beside ID].
 
 ``--engine``: instead, one update of nodes that serve a model, which have to serve it again afterwards.
 
@@ -14,14 +14,17 @@ A reboot ends the container of a node; a thread here boots it again, as the firm
 
 from __future__ import annotations
 
+import pathlib
 import subprocess
 import sys
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
 import cluster
 from cluster import LabError, lab
-from os_update import NAME, Updates
+from test_os_update import NAME, Updates
 
 HOSTS = ("spark1", "spark2")
 # Wants a file that only somebody's hand makes, so it fails in every boot.

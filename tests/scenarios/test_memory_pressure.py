@@ -11,7 +11,7 @@ Then system.slice, the ancestor of both, loses its protection, and with it the p
 ancestors is needed.
 Switching swap off is refused here: a machine of 1 GiB has not the 2 GiB to spare that the role asks for.
 
-Usage: pressure.py [--id ID]. Boots virtual machines (tests/lab/vm), and removes them.
+Usage: test_memory_pressure.py [--id ID]. Boots virtual machines (tests/lab/vm), and removes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import sys
 import time
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+LAB = pathlib.Path(__file__).resolve().parents[1] / "lab"
+sys.path[:0] = [str(LAB), str(LAB / "vm")]
 
 import cluster
 import machine

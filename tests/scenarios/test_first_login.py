@@ -9,21 +9,26 @@ Two lab nodes. discover.yml finds them by mDNS and by their network, bootstrap.y
 ssh_config.yml writes what ssh reads. mDNS: avahi announces on both nodes, and the controller's ``avahi-browse`` is the
 one of spark1, asked over ssh. The password reaches Ansible as --ask-pass would give it, from a file.
 
-Usage: first_login.py [--beside ID]
+Usage: test_first_login.py [--beside ID]
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pathlib
 import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
 import cluster
 from cluster import LabError
-from lifecycle import Cluster
+from test_lifecycle import Cluster
 
 HOSTS = ("spark1", "spark2")
 ACCOUNT = "setup"
