@@ -39,7 +39,7 @@ import cluster
 NODES = 2
 INVENTORY = f"inventories/{NODES}spark"
 MAX_DELAY_S = 1.5
-CHANGES = 24  # tasks that change something in a first run, about: how far kills are spread where nobody counted
+CHANGES = 20  # tasks that change something in a first run, about: how far kills are spread where nobody counted
 
 # What has to be equal at the end. Secrets are random per cluster, and so is the hash over them in the units: of secrets
 # only owner and mode are compared, and of known hosts only names and kinds of keys.
