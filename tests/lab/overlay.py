@@ -55,6 +55,9 @@ def publish(base: pathlib.Path, logins: Mapping[str, Login], sockets: pathlib.Pa
     key, known_hosts = base / "ssh/id_ed25519", base / "ssh/known_hosts"
     write_atomically(known_hosts, "".join(_known_host(node, login) for node, login in logins.items()))
     write_atomically(base / "ssh_config", ssh_config(logins, key, known_hosts))
+    # For whoever asks a node many things in a row; a login of its own takes ten times as long.
+    shared = f'# Generated.\nInclude "{base / "ssh_config"}"\nHost *\n  ControlPath "{sockets}/%C"\n'
+    write_atomically(base / "ssh_config_shared", shared)
     variables = {
         "ansible_user": "dgx",
         "ansible_ssh_private_key_file": str(key),
@@ -105,4 +108,5 @@ def remove(record: Record) -> None:
 def withdraw(base: pathlib.Path) -> None:
     for name in ("overlay", "ssh"):
         shutil.rmtree(base / name, ignore_errors=True)
-    (base / "ssh_config").unlink(missing_ok=True)
+    for name in ("ssh_config", "ssh_config_shared"):
+        (base / name).unlink(missing_ok=True)
