@@ -311,7 +311,8 @@ def of_rail(gids: Iterable[Gid], rail: Rail, address_range: str = "") -> Gid:
     """The GID of this half: the entry that NCCL takes, and it holds the planned address. ``address_range`` is what the
     fact exports as NCCL_IB_ADDR_RANGE. Raises :class:`SparkError` where NCCL takes none or another one."""
     own = [gid for gid in gids if (gid.device, gid.port) == (rail.rdma_device, rail.rdma_port)]
-    (gid,) = select(own, devices=[rail.rdma_device], cidrs=[address_range] if address_range else ()).values()
+    chosen = select(own, devices=[rail.rdma_device], cidrs=[address_range] if address_range else ())
+    gid = next(iter(chosen.values()))  # of one port
     if gid.ipv4 != rail.address:
         raise SparkError(f"NCCL takes the one of {gid.ipv4} (index {gid.index})")
     return gid

@@ -95,7 +95,8 @@ def run(stage: str, subject: Asked | Job) -> list[Finding]:
     made = []
     for check in CHECKS:
         if check.stage == stage:
-            level = (subject.wishes.only_print and check.to_print) or check.level
+            lowered = subject.wishes.only_print and check.to_print
+            level = check.to_print if lowered else check.level
             made += [replace(found, severity=level or found.severity) for found in check.judge(subject)]
     return made
 

@@ -45,6 +45,7 @@ def _option(
     ``entry``: the key of ``engine_services`` that stands for it, where it is not called the same; ``False``: there is
     none. ``read`` makes the field's value from the option's.
     """
+    # pylint: disable=invalid-field-call  # its callers are the fields of a dataclass
     usual = {} if spec.get("required") else {"default": default}
     metadata = {"spec": {"type": kind, **usual, **spec}, "entry": entry, "read": read}
     if read:
