@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "collections"))
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base as preflight_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks

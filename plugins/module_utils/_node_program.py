@@ -22,7 +22,7 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 COMMANDS: Mapping[str, str] = {
     "access-restore": "_access.rollback",
     "drop-caches": "_os.drop_caches",
-    "evict": "_os.evict",
+    "evict": "_os.evict_page_cache",
     "fabric-restore": "_fabric.rollback",
     "fabric-status": "_fabric.status",
     "keep": "_keeper.loop",

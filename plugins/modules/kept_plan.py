@@ -110,8 +110,8 @@ from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import change, kept_plan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan, way_back
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 
 
 def main() -> None:
@@ -119,7 +119,7 @@ def main() -> None:
         argument_spec={
             "state": {"type": "str", "choices": ["present", "read", "restored", "absent"], "default": "present"},
             "plan": {"type": "dict"},
-            "change": {"type": "str", "choices": [change.UPGRADE, change.ROLLBACK]},
+            "change": {"type": "str", "choices": [way_back.UPGRADE, way_back.ROLLBACK]},
             "nodes": {"type": "int", "default": 0},
             "service": {"type": "str", "default": ""},
             "previous": {"type": "dict", "default": {}},
@@ -134,7 +134,7 @@ def main() -> None:
             kept = kept_plan.read()
             both = kept.current, engine_plan.load(module.params["plan"]) if module.params["plan"] else kept.previous
             if module.params["change"]:
-                change.check(module.params["change"], kept, both[1], module.params["nodes"], module.params["service"])
+                way_back.check(module.params["change"], kept, both[1], module.params["nodes"], module.params["service"])
             module.exit_json(
                 changed=False,
                 current=kept.current.as_dict() if kept.current else {},

@@ -70,7 +70,7 @@ def closure(directory: Path, roots: Iterable[str]) -> list[str]:
 
 
 def _path(name: str) -> str:
-    """``_os.evict`` is ``_os/evict.py``."""
+    """``_os.evict_page_cache`` is ``_os/evict_page_cache.py``."""
     return name.replace(".", "/") + ".py"
 
 

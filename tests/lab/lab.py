@@ -45,7 +45,7 @@ from labstate import (
     run,
     write_atomically,
 )
-from sim import fault, faults, spark
+from sim import faults, inject_fault, spark
 
 TOOLS = {
     "podman": "podman",
@@ -344,7 +344,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     if argv[:1] == ["fault"]:
-        return fault.main(argv[1:], prog="lab.py fault")
+        return inject_fault.main(argv[1:], prog="lab.py fault")
     if argv[:1] == ["_keeper"]:
         return keeper.main(Lab(argv[2]), int(argv[3]))
     options = parser().parse_args(argv)

@@ -7,9 +7,9 @@
 
     tests/lab/verdicts.py      the table in Markdown; exit code 1 for a wrong verdict. Needs no lab and no privilege.
 
-The lab's own description of cables and faults (`sim/faults.py`, `nodefaults.py`) becomes a file tree per node: sysfs as
-the simulator writes it, /proc, /etc, and what `ip`, `journalctl` and `systemctl` print. `node_info` reads the tree with
-the code of the nodes, preflight judges all nodes with the code of the controller. A verdict is right when
+The lab's own description of cables and faults (`sim/faults.py`, `node_file_faults.py`) becomes a file tree per node:
+sysfs as the simulator writes it, /proc, /etc, and what `ip`, `journalctl` and `systemctl` print. `node_info` reads the
+tree with the code of the nodes, preflight judges all nodes with the code of the controller. A verdict is right when
 exactly the expected check finds something, on the expected host and device, and nothing else does.
 """
 
@@ -27,7 +27,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/lab")]
 
-import nodefaults
+import node_file_faults
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
@@ -54,7 +54,7 @@ TOPOLOGIES = (
 # Before the fabric layer and after it, which repairs some of what a later layer refuses.
 RUNS = (frozenset({"fabric"}), frozenset({"plan", "ray", "engine", "verify"}))
 FACT_TOPOLOGY = {"ring": "ring", "single": "single"}
-NETPLAN = nodefaults.NETPLAN
+NETPLAN = node_file_faults.NETPLAN
 GIDS = 8  # length of the tables; 256 on hardware, where everything above these is empty
 SKIPPED = ("counters", "hw_counters")  # nobody reads them here
 MEMORY = "/dev/shm"  # thousands of small files
@@ -161,12 +161,12 @@ def _set(**values: Any) -> Callable[[Node], None]:
 
 
 ON_NODE: dict[str, Callable[[Node], None]] = {
-    "stale_nccl_conf": _file("/etc/nccl.conf", nodefaults.NCCL),
+    "stale_nccl_conf": _file("/etc/nccl.conf", node_file_faults.NCCL),
     "lldpad": _set(units={"lldpad.service": "active"}),
-    "bond": _file("/etc/netplan/70-bond.yaml", nodefaults.BOND, 0o600),
+    "bond": _file("/etc/netplan/70-bond.yaml", node_file_faults.BOND, 0o600),
     "netplan_mode": _file(NETPLAN, "network: {renderer: NetworkManager}\n"),
-    "docker_subnet": _set(docker=nodefaults.DOCKER_SUBNET),
-    "aer_journal": _set(journal="\n".join(nodefaults.KERNEL_LOG)),
+    "docker_subnet": _set(docker=node_file_faults.DOCKER_SUBNET),
+    "aer_journal": _set(journal="\n".join(node_file_faults.KERNEL_LOG)),
 }
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as engine_plan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 DIRECTORY = f"{paths.STATE}/plan"

@@ -24,9 +24,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import description, rank_processes
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, rank_processes
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import explain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, Stopped, UnitReport
@@ -61,7 +61,7 @@ def config(root: str = "/") -> str:
     for instance in found if "" not in found else ():
         path = Names(instance).description
         with contextlib.suppress(SparkError):
-            if description.read(f"{root.rstrip('/')}{path}").nodes > 1:
+            if engine_json.read(f"{root.rstrip('/')}{path}").nodes > 1:
                 return path
     return paths.ENGINE
 
@@ -263,7 +263,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        act(Node(of(description.read(arguments.config or config()))), arguments.action)
+        act(Node(of(engine_json.read(arguments.config or config()))), arguments.action)
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1

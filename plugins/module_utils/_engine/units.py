@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import HISTORY, STATE
@@ -63,7 +63,7 @@ def over_ray(only: str = "", root: str = "/") -> bool:
     """Whether a service of this node (or ``only`` this one) has ranks in Ray here, as its description says."""
     for instance in engine_names.instances(root):
         with contextlib.suppress(SparkError):
-            told = description.read(f"{root.rstrip('/')}{Names(instance).description}")
+            told = engine_json.read(f"{root.rstrip('/')}{Names(instance).description}")
             if (not only or instance == only) and engine_names.RAY_UNIT in told.units:
                 return True
     return False

@@ -29,7 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan as fabric_netplan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer as fabric_renderer
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback, wait
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback, wait_for_links
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
     FACT_PATH,
     FabricFact,
@@ -37,7 +37,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
     dump,
     load,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.foreign import Foreign, encoded, nic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.foreign_files import Foreign, encoded, nic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
     ARP,
     LOCK,
@@ -53,7 +53,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
     write_sysctl,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.validate import validate
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.wait import reached, target
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.wait_for_links import reached, target
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
@@ -452,12 +452,12 @@ class _Apply:
             fabric_renderer.release(self.machine, netdev, self.memory.interfaces[netdev])
         for (netdev, key), value in needed.items():
             write_sysctl(self.machine, netdev, key, value)
-        wait.for_interfaces(self.machine, self.wanted.rails, self.wanted.timeout_s, self.backend)
+        wait_for_links.for_interfaces(self.machine, self.wanted.rails, self.wanted.timeout_s, self.backend)
         # From here on the memory need not hold what has been given back.
         apply_set(SET, files, root=self.machine.root)
         if not self.rails and self.memory.networkd_started:
             fabric_renderer.stop_networkd(self.machine)
-        wait.for_gids(self.machine, self.wanted.fact)
+        wait_for_links.for_gids(self.machine, self.wanted.fact)
 
     def _current(self, files: Sequence[File]) -> list[File]:
         """The set as it is on disk now."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan, renderer
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.foreign import files_in
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.foreign_files import files_in
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Interface
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File
 

@@ -26,9 +26,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import description, probe, ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, probe, ray_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import gateway_probe, missing_ranks, progress
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
@@ -615,7 +615,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise StopError
 
     try:
-        config = description.read(arguments.config)
+        config = engine_json.read(arguments.config)
         if arguments.check:
             keeper_peers.check([member.host for member in config.ordered[1:] if member.ranks])
             return 0

@@ -24,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.names import labels
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.hosts_names import labels
 
 CONFIG = f"{DIRECTORY}/config"
 CLIENT = "/etc/ssh/ssh_config.d/60-sparkmatrix.conf"

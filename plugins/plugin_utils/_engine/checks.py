@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import GPUS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import GPUS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     memory_fit,
@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import WHERE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 
@@ -290,7 +290,7 @@ def _environment(job: Job) -> Iterator[Finding]:
     per_node = PER_NODE.union(*(engine.per_node for engine in ENGINES.values()))
     refused = {name: why for engine in ENGINES.values() for name, why in engine.refused_environment.items()}
     for name in sorted(job.environment):
-        if not systemd.NAME.match(name):
+        if not systemd_quoting.NAME.match(name):
             yield Finding(
                 where,
                 f"{name!r} is no name of an environment variable",

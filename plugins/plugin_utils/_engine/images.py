@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 
 
 def judge(plans: Mapping[str, NodePlan], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:

@@ -4,7 +4,7 @@
 
 """What one version of an engine's command line knows, and command lines held against it.
 
-The tables in ``versions/`` are facts read from the engines' own sources by ``tools/option_table.py``. Only
+The tables in ``versions/`` are facts read from the engines' own sources by ``tools/make_option_table.py``. Only
 whole names count: the parsers also take unambiguous abbreviations, which break as soon as another option shares the
 prefix.
 """

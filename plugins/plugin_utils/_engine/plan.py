@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, warnings
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import RAY_NCCL_CONF, RAY_PROJECT, Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Command,
     EnginePlan,
     Member,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,
     Planner,
@@ -17,8 +17,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
     judged,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files as render_ray_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 
 REFUSED = "The container images were refused, and nothing was started:"

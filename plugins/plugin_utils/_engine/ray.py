@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Command
 
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Expectation,
     Memory,
     NodePlan,

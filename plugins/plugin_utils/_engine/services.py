@@ -18,9 +18,9 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Cluster,
     Head,
     Image,

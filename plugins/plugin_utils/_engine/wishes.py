@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
 

@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, RefusedError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import bandwidth
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import names as fabric_names
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import hosts_names as fabric_names
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import publish as fabric_publish
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery

@@ -45,7 +45,7 @@ KINDS = {
     "aer_journal": "the journal of this boot reports fatal PCIe errors and low power of the ConnectX",
 }
 MOVES = ("wrong_cage", "cable_swapped", "loop_cable")
-# Faults of a node's files and services: made and cleared by nodefaults.py.
+# Faults of a node's files and services: made and cleared by node_file_faults.py.
 ON_NODE = ("stale_nccl_conf", "lldpad", "bond", "netplan_mode", "docker_subnet", "aer_journal")
 
 

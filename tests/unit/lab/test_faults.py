@@ -8,7 +8,7 @@ import itertools
 import subprocess
 from typing import Any
 
-import nodefaults
+import node_file_faults
 import pytest
 from sim import spark
 from sim.faults import JUMBO, KINDS, ON_NODE, Fault, Lab, cables, clear, inject, is_cable, wanted
@@ -139,7 +139,7 @@ def test_duplicate_mac() -> None:
 
 
 def test_faults_on_the_node_have_a_script_each() -> None:
-    assert set(nodefaults.SCRIPTS) == set(ON_NODE)
+    assert set(node_file_faults.SCRIPTS) == set(ON_NODE)
     lab = switch(Fault("spark2", "docker_subnet", address="10.0.0.1/8"), Fault("spark3", "lldpad"))
     assert lab.on_node == {
         "spark1": {},
@@ -147,7 +147,7 @@ def test_faults_on_the_node_have_a_script_each() -> None:
         "spark3": {"lldpad": ""},
         "spark4": {},
     }
-    for make, restore in nodefaults.SCRIPTS.values():
+    for make, restore in node_file_faults.SCRIPTS.values():
         for script in (make, restore):
             subprocess.run(["sh", "-n"], input=script, text=True, check=True)
 

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Command,
     Container,
     Mount,

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan, RayPlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, RayPlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role ray)"
 _OLD_SESSIONS = "-name session_2* -mtime +7"
@@ -45,7 +45,7 @@ def make(plan: NodePlan, settings: Settings, token_mark: str = "", image_mark: s
     ray, service = plan.ray, plan.here[0]
     body = _container_service(ray) if ray.container else _venv_service(ray, service.home, settings)
     unit = "\n".join([*_head_of_unit(ray), *body]) + "\n"
-    files = {engine_names.RAY_ENVIRONMENT: f"{_MANAGED}\n{systemd.environment_file(ray.env)}"}
+    files = {engine_names.RAY_ENVIRONMENT: f"{_MANAGED}\n{systemd_quoting.environment_file(ray.env)}"}
     if ray.container:
         files[engine_names.RAY_FILE] = render_compose.text(render_compose.ray_document(ray, service.container))
         nothing = f"{_MANAGED}. Nothing is set here: NCCL's settings are in the environment.\n"
@@ -83,7 +83,7 @@ def _venv_service(ray: RayPlan, home: str, settings: Settings) -> Sequence[str]:
         "# Logs of earlier sessions; Ray keeps all of them.",
         f"ExecStartPre=-/usr/bin/find {ray.temp_dir} -mindepth 1 -maxdepth 1 {_OLD_SESSIONS} -exec rm -rf {{}} +",
         *_drop_caches("-+", "As root (+), and no reason not to start (-)."),
-        f"ExecStart={systemd.command(ray.command.words)}",
+        f"ExecStart={systemd_quoting.command(ray.command.words)}",
         "# Ray's main process ends the others in its own order (4 s; told all at once they wait 20 s for each other).",
         "# What is left is killed, so that no process of an earlier start joins the cluster a second time.",
         "KillMode=mixed",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan as kept
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from engine_plans import PLAN
 
 IDLE = NodePlan("spark1")

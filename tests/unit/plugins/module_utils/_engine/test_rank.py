@@ -11,8 +11,8 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as r
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Member
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Stopped
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description, Ray
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Member
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
     Answer,
     ProbeError,

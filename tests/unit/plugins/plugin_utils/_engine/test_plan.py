@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container, Mount
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container, Mount
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan

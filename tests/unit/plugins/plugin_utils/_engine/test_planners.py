@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from engine_plans import PLAN, node_plans, with_service
 from planning import plan
 

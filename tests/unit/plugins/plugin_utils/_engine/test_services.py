@@ -16,7 +16,7 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Cluster,
     Environment,
     Image,
@@ -29,7 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.services import Service
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import ENTRY, Wishes
 from engine_plans import required

@@ -11,7 +11,7 @@ import json
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, profiles
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe

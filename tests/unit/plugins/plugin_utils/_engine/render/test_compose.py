@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Command, Container, Mount
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Command, Container, Mount
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose
 from engine_plans import PLAN
 from hypothesis import given

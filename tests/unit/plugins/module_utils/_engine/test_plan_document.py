@@ -12,8 +12,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan as documents
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from engine_plans import PLAN, node_plans
 
 SCHEMA = json.loads((Path(__file__).parents[5] / "docs/engine-plan.schema.json").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ import re
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,34 +65,34 @@ def read_environment_file(text):
     ],
 )
 def test_argument(argument, expected):
-    assert systemd.argument(argument) == expected
+    assert systemd_quoting.argument(argument) == expected
 
 
 @given(st.lists(TEXT, max_size=5))
 def test_a_command_comes_back_as_it_was(words):
     argv = ["/bin/program", *words]
-    line = systemd.command(argv)
+    line = systemd_quoting.command(argv)
     assert "\n" not in line
     assert split_like_systemd(line) == argv
 
 
 @given(st.dictionaries(st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,9}\Z"), TEXT, max_size=5))
 def test_an_environment_comes_back_as_it_was(values):
-    assert read_environment_file(systemd.environment_file(values)) == values
+    assert read_environment_file(systemd_quoting.environment_file(values)) == values
 
 
 @pytest.mark.parametrize("argv", [[], ["vllm"], ["./vllm"]])
 def test_the_program_is_an_absolute_path(argv):
     with pytest.raises(SparkError, match="absolute"):
-        systemd.command(argv)
+        systemd_quoting.command(argv)
 
 
 @pytest.mark.parametrize("values", [{"A B": "x"}, {"1A": "x"}, {"A": "\0"}])
 def test_bad_environment(values):
     with pytest.raises(SparkError):
-        systemd.environment_file(values)
+        systemd_quoting.environment_file(values)
 
 
 def test_nul_in_an_argument():
     with pytest.raises(SparkError, match="NUL"):
-        systemd.argument("a\0b")
+        systemd_quoting.argument("a\0b")

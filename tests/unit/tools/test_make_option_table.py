@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-import option_table
+import make_option_table as option_table
 import pytest
 
 VLLM = {

@@ -5,7 +5,7 @@
 
 """Make the option table of one version of an engine from its Python files, without importing them.
 
-    option_table.py vllm|sglang|tensorrt-llm|ray VERSION TREE [--write]
+    make_option_table.py vllm|sglang|tensorrt-llm|ray VERSION TREE [--write]
 
 TREE holds the package: the site-packages of an environment where the engine is installed, or an unpacked wheel
 (``pip download --no-deps vllm==X && unzip -q vllm-*.whl '*.py' -d TREE``). The table goes to standard output, or with

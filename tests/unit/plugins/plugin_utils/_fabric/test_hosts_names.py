@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.names import hosts_lines, labels
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.hosts_names import hosts_lines, labels
 
 
 def fact(rank: int, addresses: list[str], cluster: str = "") -> FabricFact:

@@ -10,11 +10,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Container, NodePlan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import files as render_files
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.files import Marks, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container, NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.service_files import Marks, Settings
 from engine_plans import PLAN, node_plans, with_service
 
 ENGINE = "/etc/systemd/system/sparkmatrix-engine.service"
@@ -76,7 +76,7 @@ def test_files_of_head_and_worker(wishes, head, worker):
 def test_the_node_tool_reads_the_description(wishes, _head, _worker):
     for plan in plans(**wishes).values():
         made = make(plan)
-        ranks = engine_rank.of(description.parse(json.loads(made.files["/etc/sparkmatrix/engine.json"])))
+        ranks = engine_rank.of(engine_json.parse(json.loads(made.files["/etc/sparkmatrix/engine.json"])))
         assert ranks.engine == ("sparkmatrix-engine.service" if plan.here[0].engine.runs_here else "")
         assert bool(ranks.config_hash) == plan.here[0].engine.runs_here
         if ranks.config_hash:

@@ -18,13 +18,17 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.description import Description, Ray
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan, RayPlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
+    NodePlan,
+    RayPlan,
+    ServicePlan,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings as KeeperSettings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role engine)."
 _UNIT_TITLE = f"{_MANAGED} The last line changes with everything that needs a restart.\n"
@@ -123,7 +127,7 @@ def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks) -
 def _of_rank(service: ServicePlan) -> dict[str, str]:
     """What a rank reads; it is restarted with every change of them."""
     names, engine = service.names, service.engine
-    environment = systemd.environment_file({**engine.env, **engine.starter_env})
+    environment = systemd_quoting.environment_file({**engine.env, **engine.starter_env})
     files = {
         names.environment: f"{_MANAGED[:-1]}\n{environment}",
         # vLLM copies variables that begin with VLLM_ to all ranks, where they show up in logs; the key is not for them.
@@ -225,7 +229,7 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
         f"EnvironmentFile={names.environment}",
         *([f"EnvironmentFile={paths.ENGINE_KEY}"] if with_key else []),
         *(drop if settings.drop_caches else []),
-        f"ExecStart={systemd.command(service.engine.command.words)}",
+        f"ExecStart={systemd_quoting.command(service.engine.command.words)}",
         "# vLLM's main process ends its children itself; what is left after it is killed.",
         "KillMode=mixed",
         f"TimeoutStopSec={settings.stop_timeout_s}",

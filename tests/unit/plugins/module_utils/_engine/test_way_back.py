@@ -10,9 +10,13 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import change
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import way_back
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import Cluster, Environment, NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
+    Cluster,
+    Environment,
+    NodePlan,
+)
 from engine_plans import PLAN
 
 
@@ -40,8 +44,8 @@ def plan(path: str = "/opt/a", requirement: str = "vllm==1", nodes: int = 2, ser
 )
 def test_what_is_refused(kind: str, kept: Kept, planned: NodePlan | None, service: str, says: str) -> None:
     if not says:
-        change.check(kind, kept, planned, 2, service)
+        way_back.check(kind, kept, planned, 2, service)
         return
     with pytest.raises(SparkError) as refused:
-        change.check(kind, kept, planned, 2, service)
+        way_back.check(kind, kept, planned, 2, service)
     assert says in str(refused.value)

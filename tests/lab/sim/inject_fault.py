@@ -4,11 +4,11 @@
 
 """Inject and clear faults of a running lab. Runs on the host as root.
 
-    fault.py spark2 half_down --half 1     inject
-    fault.py spark2 clear half_down        clear one kind
-    fault.py spark2 clear                  clear all of a node
-    fault.py all clear                     clear everything
-    fault.py list                          what is active
+    inject_fault.py spark2 half_down --half 1     inject
+    inject_fault.py spark2 clear half_down        clear one kind
+    inject_fault.py spark2 clear                  clear all of a node
+    inject_fault.py all clear                     clear everything
+    inject_fault.py list                          what is active
 
 Faults compose; injecting one again with other options changes it. When the command returns, the simulated devices
 show the new state.
@@ -25,7 +25,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import network
-import nodefaults
+import node_file_faults
 from labstate import DEFAULT_ID, Lab, LabError, operation, write_atomically
 
 from sim import faults, spark
@@ -105,7 +105,7 @@ def apply(lab: Lab, before: list[faults.Fault], after: list[faults.Fault]) -> No
     network.wire(lab, new)
     network.set_macs(lab, old, new)
     network.set_addresses(lab, old, new)
-    nodefaults.apply(lab, old, new)
+    node_file_faults.apply(lab, old, new)
     for node, told in new.nodes.items():
         write_atomically(lab.control(node) / "faults.json", json.dumps(told) + "\n")
         sync(lab, node)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan import NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 
 UPGRADE, ROLLBACK = "upgrade", "rollback"
 

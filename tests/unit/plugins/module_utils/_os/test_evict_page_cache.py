@@ -10,7 +10,7 @@ import os
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import evict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import evict_page_cache
 
 
 def cached_pages(path):
@@ -34,7 +34,7 @@ def test_pages_leave_the_cache(tmp_path):
     big.read_bytes()
     if cached_pages(big) == 0:
         pytest.skip("this file system has no page cache")
-    evicted = evict.evict([str(tmp_path)])
+    evicted = evict_page_cache.evict([str(tmp_path)])
     if cached_pages(big) == 2**20 // mmap.PAGESIZE:
         pytest.skip("this file system keeps its pages in memory (tmpfs)")
     assert cached_pages(big) == 0
@@ -48,7 +48,7 @@ def test_each_blob_once_through_links(tmp_path):
     (tmp_path / "snapshots/model.safetensors").symlink_to("../blobs/a")
     (tmp_path / "snapshots/broken").symlink_to("../blobs/none")
     os.mkfifo(tmp_path / "pipe")
-    evicted = evict.evict([str(tmp_path), str(tmp_path / "blobs/a"), str(tmp_path / "nothing")])
+    evicted = evict_page_cache.evict([str(tmp_path), str(tmp_path / "blobs/a"), str(tmp_path / "nothing")])
     assert (evicted.files, evicted.size) == (1, 5)
     assert [line.rpartition(": ")[2] for line in evicted.refused] == ["No such file or directory"] * 2
 
@@ -63,8 +63,8 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied")
         return real(path, *args, **kwargs)
 
-    monkeypatch.setattr(evict.os, "open", refuse)
-    evicted = evict.evict([str(tmp_path)])
+    monkeypatch.setattr(evict_page_cache.os, "open", refuse)
+    evicted = evict_page_cache.evict([str(tmp_path)])
     assert (evicted.files, evicted.refused) == (1, [f"{tmp_path}/a: Permission denied"])
 
 
@@ -73,8 +73,8 @@ def test_a_directory_that_cannot_be_listed(tmp_path, monkeypatch):
         onerror(PermissionError(13, "Permission denied", path))
         return iter(())
 
-    monkeypatch.setattr(evict.os, "walk", walk)
-    assert evict.evict([str(tmp_path)]).refused == [f"{tmp_path}: Permission denied"]
+    monkeypatch.setattr(evict_page_cache.os, "walk", walk)
+    assert evict_page_cache.evict([str(tmp_path)]).refused == [f"{tmp_path}: Permission denied"]
 
 
 def test_subcommand(tmp_path, capsys):
