@@ -229,7 +229,7 @@ def on_nodes() -> list[Step]:
     build = (program("python tests/lab/demo.py build"),)
     return [
         Step("lab", build, 150, TEST, ("tests/lab/**",), cannot_run=needs_root),
-        molecule("layers", 460, TEST),
+        molecule("layers", 600, TEST),
         molecule("gateway", 150, TEST),
         molecule("site", 420, TEST),
         scenario("lifecycle", "lifecycle.py", 130, TEST),
