@@ -28,7 +28,9 @@ def plan(planner: str, gathered: Mapping[str, Mapping[str, Any]] | None = None, 
             variables[host][f"__{option}"] = value
     task = MagicMock(args={"planner": planner, "options": options}, async_val=0)
     action = ActionModule(task, MagicMock(), MagicMock(check_mode=False), MagicMock(), MagicMock(), MagicMock())
-    result: dict[str, Any] = action.run(task_vars={"ansible_play_hosts_all": hosts, "hostvars": variables})
+    result: dict[str, Any] = action.run(
+        task_vars={"ansible_play_hosts_all": hosts, "ansible_play_hosts": hosts, "hostvars": variables}
+    )
     json.dumps(result)  # what goes back to Ansible
     assert result["changed"] is False
     return result

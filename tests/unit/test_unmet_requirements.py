@@ -60,6 +60,23 @@ def test_an_environment_that_is_there(tmp_path, installed, requirements, oldest,
     assert asked(tmp_path, installed, json.dumps(requirements), *oldest) == says
 
 
+@pytest.mark.parametrize("text", [None, "", "Metadata-Version: 2.1\n"])
+def test_what_an_interrupted_pip_left_counts_as_nothing(tmp_path, text):
+    for left in ("ray-2.60.0.dist-info", "~llm-0.32.0.dist-info"):
+        (tmp_path / left).mkdir()
+        if text is not None:
+            (tmp_path / left / "METADATA").write_text(text)
+    told = asked(tmp_path, {"vllm": "0.33.0"}, json.dumps(["vllm==0.33.0", "ray"]))
+    assert told == "ray (installed: none)"
+
+
+def test_the_version_that_pip_moved_aside_does_not_count(tmp_path):
+    aside = tmp_path / "~llm-0.32.0.dist-info"
+    aside.mkdir()
+    (aside / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
+    assert asked(tmp_path, {"vllm": "0.33.0"}, json.dumps(["vllm==0.33.0"])) == "complete"
+
+
 WHEEL = "vllm-0.33.0-cp312-abi3-linux_aarch64.whl"
 FROM_GIT = (
     '{"url": "https://host/vllm.git", "vcs_info": {"vcs": "git", "requested_revision": "v0.33", "commit_id": "a1"}}'

@@ -24,6 +24,9 @@ def one_of(*allowed: str) -> Mapping[str, Any]:
     return {"enum": allowed}
 
 
+LARGEST = 2**63 - 1
+
+
 def load(cls: type[Any], values: Any, where: str = "") -> Any:
     """An instance of a dataclass; :class:`TypeError` or :class:`ValueError` says what does not fit, and where."""
     if not isinstance(values, Mapping):
@@ -93,6 +96,8 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return {str(key): _value(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if not isinstance(value, _SCALARS[kind]) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{where} is {value!r:.60}, expected {_WORDS[kind]}")
+    if isinstance(value, (int, float)) and not -LARGEST <= value <= LARGEST:  # nor NaN, which JSON can bring
+        raise ValueError(f"{where} is no number of 64 bits")
     return kind(value)  # also where Ansible hands over a type of its own
 
 

@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 
 SCHEMA_VERSION = 1
 MOST_CHARACTERS = 1024 * 1024  # of one line
+MOST_QUOTED = 200  # characters of what does not fit
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,11 @@ def parse(text: str) -> Report:
             found = values.get("schema") if isinstance(values, dict) else "none"
             raise ValueError(f"schema {found!r}, this release reads {SCHEMA_VERSION}")
         report: Report = document.load(Report, values)
+        if report.available < 0 or any(min(unit.read, unit.written) < 0 for unit in report.units.values()):
+            raise ValueError("a number of bytes is below 0")
     except (ValueError, TypeError, RecursionError) as exc:
         raise SparkError(
-            f"the report of its ranks is not understood ({exc})",
+            f"the report of its ranks is not understood ({' '.join(str(exc).split())[:MOST_QUOTED]})",
             "",
             "Give all nodes the same release: run the engine layer",
         ) from exc

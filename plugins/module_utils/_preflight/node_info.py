@@ -483,7 +483,9 @@ def limits(machine: Machine) -> dict[str, Any]:
 
 def managed(machine: Machine) -> list[str]:
     """Names of the sets that ``_managed.files`` keeps on the machine; only root can see them."""
-    return managed_files.names(root=machine.root)
+    with contextlib.suppress(SparkError):
+        return managed_files.names(root=machine.root)
+    return []
 
 
 def engine_units(machine: Machine) -> list[str]:

@@ -32,16 +32,20 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Planner:
-    """``gathered``: options that name a variable; the planner gets its value of every host of the play, by host."""
+    """``gathered``: options that name a variable; the planner gets its value of every host of the play, by host.
+
+    ``alive``: only of the hosts that have not failed so far. A way back must not wait for a machine that died.
+    """
 
     make: Callable[[Options], dict[str, Any]]
     spec: Spec
     gathered: tuple[str, ...] = ()
+    alive: bool = False
 
 
-def gather(task_vars: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The value of a variable on every host of the play."""
-    hosts, hostvars = task_vars["ansible_play_hosts_all"], task_vars["hostvars"]
+def gather(task_vars: Mapping[str, Any], name: str, alive: bool = False) -> dict[str, Any]:
+    """The value of a variable on every host of the play, or on those that have not failed."""
+    hosts, hostvars = task_vars["ansible_play_hosts" if alive else "ansible_play_hosts_all"], task_vars["hostvars"]
     missing = [host for host in hosts if name not in hostvars[host]]
     if missing:
         raise SparkError(f"{name} is not known", ", ".join(missing), "Run the whole layer for all machines")
@@ -55,7 +59,10 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
     if checked.error_messages:
         return failure(f"planner {name}: {'; '.join(checked.error_messages)}")
     try:
-        read = {option: gather(task_vars, checked.validated_parameters[option]) for option in planner.gathered}
+        read = {
+            option: gather(task_vars, checked.validated_parameters[option], planner.alive)
+            for option in planner.gathered
+        }
         return {"changed": False, **planner.make({**checked.validated_parameters, **read})}
     except (RefusedError, SparkError) as exc:
         return failure(str(exc))

@@ -77,7 +77,7 @@ def _listed(files: Mapping[str, str]) -> list[dict[str, str]]:
 
 # A mark changes a file with what it stands for, so that a unit is restarted; it has no meaning of its own.
 PLANNERS = {
-    "images": Planner(judge_images, {}, gathered=("plans", "images")),
+    "images": Planner(judge_images, {}, gathered=("plans", "images"), alive=True),
     "engine_files": Planner(
         engine_files,
         {

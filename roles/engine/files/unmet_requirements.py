@@ -18,7 +18,12 @@ except ImportError:
         print("pip")
         sys.exit()
 
-installed = {utils.canonicalize_name(one.metadata["Name"]): one for one in importlib.metadata.distributions()}
+# What an interrupted pip leaves has no name, or one that begins with a tilde.
+installed = {
+    utils.canonicalize_name(one.metadata["Name"]): one
+    for one in importlib.metadata.distributions()
+    if one.read_text("METADATA") and one.metadata["Name"] and not one._path.name.startswith("~")
+}
 
 
 def version_of(name):

@@ -18,6 +18,11 @@ def test_a_host_without_the_variable_is_refused() -> None:
     assert planner.gather(play, "__x") == {"a": None, "b": None, "c": None}
 
 
+def test_a_planner_of_living_hosts_does_not_wait_for_a_dead_one() -> None:
+    play = {"ansible_play_hosts_all": ["a", "b"], "ansible_play_hosts": ["a"], "hostvars": {"a": {"__x": 1}, "b": {}}}
+    assert planner.gather(play, "__x", alive=True) == {"a": 1}
+
+
 def test_options_are_checked() -> None:
     result = plan("qos_before", {"nodes": {}}, profile="fcoe", facts={})
     assert result["failed"] and result["msg"].startswith(

@@ -52,6 +52,8 @@ def test_types_of_ansible_become_plain():
         ({"number": True}, "number is True, expected integer"),
         ({"number": None}, "number is None, expected integer"),
         ({"share": "x"}, "share is 'x', expected number"),
+        ({"share": float("nan")}, "share is no number of 64 bits"),
+        ({"number": 10**400}, "number is no number of 64 bits"),
         ({"on": 1}, "on is 1, expected boolean"),
         ({"kind": "c"}, "kind is 'c', expected one of 'a', 'b'"),
         ({"parts": "x"}, "parts is 'x', not a list"),

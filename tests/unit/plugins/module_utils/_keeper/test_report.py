@@ -42,11 +42,20 @@ def test_what_is_written_is_read() -> None:
         ({"available": True}, "available is True, expected integer"),
         ({"watchdog": None}, "watchdog is None, not a mapping"),
         ({"more": 1}, "unknown keys: more"),
+        ({"units": {UNIT: {"read": 10**400}}}, "read is no number of 64 bits"),
+        ({"units": {UNIT: {"written": -1}}}, "a number of bytes is below 0"),
+        ({"available": -1}, "a number of bytes is below 0"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_words(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(SparkError, match=says):
         r.parse(json.dumps(document(**changes)))
+
+
+def test_a_refusal_is_one_short_line() -> None:
+    with pytest.raises(SparkError) as refused:
+        r.parse(json.dumps(document(**{"a\nb" * 100_000: 1})))
+    assert len(str(refused.value)) < 400 and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '"' + "x" * r.MOST_CHARACTERS + '"'])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import machine as base_machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,6 +98,14 @@ def test_managed_sets(node):
     node.write("var/lib/sparkmatrix/managed/gateway.json", "{}")
     node.write("var/lib/sparkmatrix/managed/.lock", "")
     assert ni.managed(node) == ["gateway"]
+
+
+def test_managed_sets_that_only_root_may_see(node, monkeypatch):
+    def refuse(**_options):
+        raise SparkError("no permission", "/var/lib/sparkmatrix/managed")
+
+    monkeypatch.setattr(ni.managed_files, "names", refuse)
+    assert ni.managed(node) == []
 
 
 def test_this_machine_can_be_read():
