@@ -63,10 +63,10 @@ def test_every_step_has_a_name_of_its_own_and_ends_within_a_quarter_of_an_hour()
     assert max(one.budget_s for one in steps()) <= LONGEST_S
 
 
-def test_the_lab_steps_of_make_test_leave_room_in_25_minutes():
-    budgets = {lane: sum(s.budget_s for s in steps() if "test" in s.levels and s.lane == lane) for lane in (LAB, CODE)}
-    assert budgets[LAB] <= 22 * MINUTE
-    assert budgets[CODE] <= 22 * MINUTE
+def test_the_steps_of_make_test_fit_in_25_minutes():
+    everywhere = [one for one in steps() if "test" in one.levels and one.name != "lab"]  # which is built once
+    for lane in (LAB, CODE):
+        assert sum(one.budget_s for one in everywhere if one.lane == lane) <= 22 * MINUTE
 
 
 def test_make_test_fast_needs_no_lab_and_no_root():
