@@ -82,7 +82,7 @@ def put(current: NodePlan, previous: NodePlan | None, root: str = "/", check_mod
     different = [
         (name, wanted)
         for name, there, wanted in ((CURRENT, kept.current, current), (PREVIOUS, kept.previous, previous))
-        if there != wanted
+        if there != wanted or (wanted is None and _path(name, root).exists())  # a plan of another release reads as none
     ]
     if not check_mode:
         for name, wanted in different:

@@ -109,3 +109,14 @@ def test_what_cannot_be_read_is_said_and_replaced(tmp_path, text, refused):
     assert "/var/lib/sparkmatrix/plan/current.json" in found.refused and refused in found.refused
     assert kept.keep(plan("c"), root)
     assert kept.read(root) == Kept(plan("c"), plan("a"))
+
+
+def test_a_plan_of_another_release_does_not_stay_where_none_is_to_be_kept(tmp_path):
+    root = str(tmp_path)
+    kept.keep(plan("a"), root)
+    kept.keep(plan("b"), root)
+    path = next(tmp_path.rglob("previous.json"))
+    path.write_text('{"schema": 0}')
+    assert kept.put(plan("b"), None, root)
+    assert not path.exists()
+    assert not kept.put(plan("b"), None, root)
