@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 
 BEGIN, END = "<!-- begin: make docs -->\n", "<!-- end -->"
-ORDER = ("os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify")
+ORDER = ("access", "os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify")
 
 
 def layers(check: preflight_checks.Check) -> str:

@@ -148,7 +148,7 @@ def _contains(said: str, part: str) -> bool:
 def add(here: Cluster) -> None:
     before = {host: here.identity(host) for host in ("spark1", "spark2")}
     here.inventory({"spark1": 0, "spark2": 2, "spark3": 1})
-    here.play("renumbered", "playbooks/node_add.yml", fails="it was set up with spark_rank 1, and the inventory says 2")
+    here.play("renumbered", "site.yml", fails="it was set up with spark_rank 1, and the inventory says 2")
     here.inventory({"spark1": 0, "spark2": 1, "spark3": 2})
     if here.thorough and "add" not in here.seconds:
         for name, broken, repaired, says in BROKEN:

@@ -24,6 +24,7 @@ VARIABLES = {
         *SHARED,
         Variable("fabric_mtu", "fabric", "int", default=9000, description="Bytes."),
         Variable("fabric_subnets", "fabric", "list", "str", default=["10.100.0.0/24", "10.100.1.0/24"]),
+        Variable("fabric_host_offset", "fabric", "int", default=1),
         Variable("engine_tensor_parallel_size", "engine", "int", default=0),
         Variable("engine_pipeline_parallel_size", "engine", "int", default=0),
         Variable("engine_hang_seconds", "engine", "int", default=600),
@@ -127,6 +128,9 @@ def nodes(count=4):
     for n in range(count):
         node = copy.deepcopy(NODE)
         node.update(hostname=f"spark{n + 1}", machine_id=str(n + 1))
+        for number, interface in enumerate(node["network"]["interfaces"][-2:]):
+            interface["addresses"][0]["address"] = f"10.100.{number}.{n + 1}"
+        node["gids"] = [gid(number, f"10.100.{number}.{n + 1}") for number in (0, 1)]
         for interface in node["network"]["interfaces"]:
             if interface.get("mac"):
                 interface["mac"] = interface["mac"].replace(":01:c", f":0{n + 1}:c").replace("95:01", f"95:0{n + 1}")
@@ -152,7 +156,7 @@ def fact(host="spark1", rank=0, count=4, state="applied", topology="switch", **c
         management_address="198.51.100.11",
         cluster_address="10.100.0.1",
         cluster_interface="enp1s0f0np0",
-        rails=(rail(0, "10.100.0.1"), rail(1, "10.100.1.1")),
+        rails=tuple(rail(number, f"10.100.{number}.{rank + 1}") for number in (0, 1)),
         environment=changes.pop("environment", {"NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0"}),
         **changes,
     )

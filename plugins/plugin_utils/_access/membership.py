@@ -5,7 +5,8 @@
 """Who joins, leaves and was replaced: the inventory compared with what the nodes know of themselves and of each other.
 
 Members are the hosts of the group ``sparks``. A machine that leaves is listed in ``sparks_leaving`` instead, or not at
-all when it is dead. Ranks are sticky: nothing here gives a rank to anybody.
+all when it is dead. Ranks are sticky: nothing here gives a rank to anybody, and preflight holds every machine to
+its own (check ``readdressed``).
 """
 
 from __future__ import annotations
@@ -49,8 +50,6 @@ class Member:
 
     rank: int
     host_keys: frozenset[str]
-    fact_host: str = ""  # of the fabric fact; empty where there is none
-    fact_rank: int | None = None
     known: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
@@ -79,13 +78,9 @@ def parse_known_hosts(text: str) -> dict[str, frozenset[str]]:
 
 def member(rank: Any, look: Mapping[str, Any]) -> Member:
     """From the result of the module ``access_node``."""
-    fact = look.get("fact") if isinstance(look.get("fact"), Mapping) else {}
-    fact_rank = (fact or {}).get("rank")
     return Member(
         rank=int(rank),
         host_keys=frozenset(look.get("host_keys") or ()),
-        fact_host=str((fact or {}).get("host") or ""),
-        fact_rank=fact_rank if isinstance(fact_rank, int) else None,
         known=parse_known_hosts(str(look.get("known_hosts") or "")),
     )
 
@@ -139,9 +134,9 @@ def compare(change: str, members: Mapping[str, Member], leaving: Sequence[str] =
     joins = tuple(host for host in members if host not in known)
     replaced = tuple(host for host in members if _is_another(host, members))
     departed = tuple(sorted(known - set(members)))
-    findings = [finding for host, one in members.items() for finding in _sticky(host, one)]
+    findings = []
     if change != "replace":
-        findings += [
+        findings = [
             Finding(
                 host,
                 "its host keys are not those that its peers know",
@@ -167,28 +162,6 @@ def _is_another(host: str, members: Mapping[str, Member]) -> bool:
     """Its peers know keys of it, and none of them is one that it has now."""
     keys = {key for peer, one in members.items() if peer != host for key in one.known.get(host, ())}
     return bool(keys) and not keys & members[host].host_keys
-
-
-def _sticky(host: str, one: Member) -> list[Finding]:
-    if one.fact_host and one.fact_host != host:
-        return [
-            Finding(
-                host,
-                f"this machine was set up as {one.fact_host!r}",
-                "Correct names and addresses in the inventory; if it comes from another cluster, run reset.yml with "
-                "that inventory first",
-            )
-        ]
-    if one.fact_rank is not None and one.fact_rank != one.rank:
-        return [
-            Finding(
-                host,
-                f"it was set up with spark_rank {one.fact_rank}, and the inventory says {one.rank}",
-                "Give it its rank back: ranks stay with their machine, a removed one leaves a gap, and a new machine "
-                "takes a free rank",
-            )
-        ]
-    return []
 
 
 def _summary(

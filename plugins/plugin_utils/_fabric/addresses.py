@@ -115,6 +115,23 @@ def _at(listed: Sequence[Network], number: int, half: int) -> Network | None:
     return ipaddress.IPv4Network(str(network))
 
 
+def stays(wishes: Wishes, rail: Rail, rank: int, nodes: int, own: Mapping[str, str]) -> bool:
+    """Whether a rail of an earlier run would keep its address; ``own``: the ``fabric_addresses`` of its node.
+
+    Which pair of subnets a cable gets is for the whole plan to say, so any pair will do.
+    """
+    texts = [own[key] for key in (rail.netdev, str(rail.index)) if key in own]
+    if texts:
+        wanted = _with_address(rail, str(texts[0]), about("", []))
+        return (wanted.address, wanted.prefix) == (rail.address, rail.prefix)
+    listed = _listed(wishes, [])
+    if not listed or netaddr is None:  # refused by the plan
+        return True
+    networks = [_at(listed, number, rail.index % RAILS) for number in range(nodes)]
+    number = int(ipaddress.IPv4Address(rail.address)) - int(network_of(rail).network_address)
+    return network_of(rail) in networks and number == wishes.host_offset + rank
+
+
 def spanning(networks: Sequence[Network]) -> Network:
     """The smallest network that holds all of these."""
     ends = [str(address) for network in networks for address in (network[0], network[-1])]

@@ -15,6 +15,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     AFTER_FABRIC,
     FABRIC,
@@ -28,6 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     as_version,
     fabric_interfaces,
     nccl_version,
+    whole,
 )
 
 CABLE_GBPS = 200.0  # a Spark's QSFP cable
@@ -110,14 +113,57 @@ def check_fabric_fact(context: Context) -> Iterator[Finding]:
             yield Finding(host, exc.found, exc.remedy, fabric_fact.FACT_PATH)
             continue
         rank = context.hosts.get(host, {}).get("spark_rank")
-        if fact.nodes != len(context.hosts) or fact.rank != rank:
+        if (fact.host, fact.nodes, fact.rank) != (host, len(context.hosts), rank):
+            name = "" if fact.host == host else f" and the name {fact.host}"
             yield Finding(
                 host,
-                f"the fabric was made for rank {fact.rank} of {fact.nodes},"
+                f"the fabric was made for rank {fact.rank} of {fact.nodes}{name},"
                 f" the inventory says {rank} of {len(context.hosts)}",
                 fabric_fact.REMEDY,
                 fabric_fact.FACT_PATH,
             )
+
+
+def check_readdressed(context: Context) -> Iterator[Finding]:
+    for host in context.nodes:
+        fact, values = context.fact(host), context.hosts.get(host, {})
+        if fact is None or fact.state != "applied":
+            continue
+        rank = values.get("spark_rank")
+        if fact.host != host:
+            yield Finding(
+                host,
+                f"this machine was set up as {fact.host!r}",
+                "Correct names and addresses in the inventory; if it comes from another cluster, run reset.yml with "
+                "that inventory first",
+            )
+        elif fact.rank != rank:
+            yield Finding(
+                host,
+                f"it was set up with spark_rank {fact.rank}, and the inventory says {rank}",
+                "Give it its rank back: ranks stay with their machine, a removed one leaves a gap, and a new machine "
+                "takes a free rank",
+            )
+        else:
+            yield from _readdressed(context, host, fact)
+
+
+def _readdressed(context: Context, host: str, fact: fabric_fact.FabricFact) -> Iterator[Finding]:
+    listed = as_list(context.value(host, "fabric_subnets", []))
+    offset = whole(context.value(host, "fabric_host_offset", 10))
+    own = context.value(host, "fabric_addresses", {})
+    wishes = Wishes(subnets=[str(subnet) for subnet in listed], host_offset=offset)
+    given = {str(key): str(text) for key, text in own.items()} if isinstance(own, Mapping) else {}
+    moved = [rail for rail in fact.rails if not addresses.stays(wishes, rail, fact.rank, fact.nodes, given)]
+    if moved:
+        yield Finding(
+            host,
+            f"its fabric has {', '.join(f'{rail.address}/{rail.prefix}' for rail in moved)}, and the inventory gives it"
+            f" other addresses (fabric_subnets {', '.join(wishes.subnets)}, fabric_host_offset {offset}"
+            f"{', fabric_addresses' if given else ''})",
+            "Give these variables their former values back",
+            ", ".join(rail.netdev for rail in moved),
+        )
 
 
 def check_docker(context: Context) -> Iterator[Finding]:
@@ -363,8 +409,8 @@ def _severity(context: Context) -> str:
 
 def check_half_address(context: Context) -> Iterator[Finding]:
     for host in context.nodes:
-        for _fact, rail, addresses in _rails(context, host):
-            if rail.address not in addresses:
+        for _fact, rail, held in _rails(context, host):
+            if rail.address not in held:
                 twin = f"the half on PCIe path {rail.pcie_path} of cage {rail.cage}"
                 yield Finding(
                     host,
@@ -400,7 +446,7 @@ def check_gid_missing(context: Context) -> Iterator[Finding]:
 
 def check_gid_drift(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        for fact, rail, _addresses in _rails(context, host):
+        for fact, rail, _present in _rails(context, host):
             if rail.gid_index is None or node.get("gids") is None:
                 continue
             table = [Gid.of_dict(entry) for entry in node["gids"]]
@@ -448,6 +494,13 @@ CHECKS: tuple[Check, ...] = (
         "Ansible's own connection runs over a fabric interface",
         "This layer reconfigures the interface, and the machine would be cut off",
         fixed="the machine would be cut off",
+    ),
+    Check(
+        "readdressed",
+        FABRIC | {"access"},
+        check_readdressed,
+        "a machine that has a fabric would get another name, rank or fabric address",
+        "Whatever serves over these addresses ends, so a slip in the inventory must not do it",
     ),
     Check(
         "fabric_fact",

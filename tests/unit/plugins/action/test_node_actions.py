@@ -225,9 +225,9 @@ def test_membership_compares_what_was_read():
     result = membership(hosts, phase="compare", change="add")
     assert (result["joins"], result["departed"], result["replaced"]) == (["b"], ["c"], [])
     assert "c: the nodes still know it" in result["warnings"][0]
-    hosts["a"]["spark_peer"] = {**look, "fact": {"host": "a", "rank": 4}}
+    hosts["a"]["spark_peer"] = {**look, "known_hosts": f"{look['known_hosts']}b,b.local ssh-ed25519 OLD\n"}
     refused = membership(hosts, phase="compare", change="add")
-    assert refused["failed"] and "it was set up with spark_rank 4" in refused["msg"]
+    assert refused["failed"] and "its host keys are not those that its peers know" in refused["msg"]
 
 
 def test_os_update_refuses_or_plans():

@@ -96,9 +96,13 @@ def bonded(cluster):
 
 def new_fact(who="spark2", **changes):
     def inject(cluster):
-        cluster.facts[who] = fact(who, 1, **changes)
+        cluster.facts[who] = fact(**{"host": who, "rank": 1, **changes})
 
     return inject
+
+
+def no_facts(cluster):
+    cluster.facts.clear()
 
 
 def reached(cluster):
@@ -121,8 +125,8 @@ DISK = {"/opt/x": {"exists": False, "free": 2**30, "total": 2**40, "read_only": 
 FAULTS = {
     "severity": (rest(settings=pf.Settings(severity={"clok": "warn"})), "preflight_severity: there is no check", ALL),
     "names": (lambda c: c.hosts.update({"spark_5": {"spark_rank": 4}}), "spark_5: the inventory name is no valid", ALL),
-    "rank_gaps": (host("spark_rank", 7), "inventory: no machine has spark_rank 1", ALL),
-    "ranks": (host("spark_rank", 0), "spark1, spark2: spark_rank 0 is given 2 times", ALL),
+    "rank_gaps": (both(no_facts, host("spark_rank", 7)), "inventory: no machine has spark_rank 1", ALL),
+    "ranks": (both(no_facts, host("spark_rank", 0)), "spark1, spark2: spark_rank 0 is given 2 times", ALL),
     "addresses": (host("ansible_host", "198.51.100.11"), "spark1, spark2: ansible_host is 198.51.100.11", ALL),
     "unknown_variables": (host("fabric_mtuu", 1), "spark2: there is no variable fabric_mtuu", ALL),
     "types": (host("fabric_mtu", "x"), "spark2: fabric_mtu is the text 'x'", ALL),
@@ -183,23 +187,24 @@ FAULTS = {
         "spark2 enp1s0f0np0: Ansible reaches the machine over a fabric interface",
         ALL,
     ),
+    "readdressed": (new_fact(host="spark9"), "spark2: this machine was set up as 'spark9'", ALL),
     "fabric_fact": (lambda c: c.facts.update(spark2={}), "spark2 /etc/ansible/facts.d/sparkmatrix.fact: there", LATER),
     "nic_removed": (node("rdma", {"devices": [], "reason": "nic_removed"}), "spark2 ConnectX-7: all ConnectX", ALL),
     "pcie": (port(width=2), "spark2 rocep1s0f0 (enp1s0f0np0): its PCIe link runs at 32 GT/s x2", ALL),
     "link_speed": (port(speed_gbps=100.0), "spark2 rocep1s0f0 (enp1s0f0np0): the link runs at 100 Gb/s", ALL),
     "half_address": (
         interface("enP2p1s0f0np0", addresses=[]),
-        "spark2 roceP2p1s0f0 (enP2p1s0f0np0): the half on PCIe path 0002 of cage 0 has lost its address 10.100.1.1",
+        "spark2 roceP2p1s0f0 (enP2p1s0f0np0): the half on PCIe path 0002 of cage 0 has lost its address 10.100.1.2",
         LATER,
     ),
     "gid_missing": (
-        node("gids", [gid(0, "10.100.0.1")]),
-        "spark2 roceP2p1s0f0 (enP2p1s0f0np0): the interface has 10.100.1.1, and the RDMA device has no RoCE v2 GID",
+        node("gids", [gid(0, "10.100.0.2")]),
+        "spark2 roceP2p1s0f0 (enP2p1s0f0np0): the interface has 10.100.1.2, and the RDMA device has no RoCE v2 GID",
         ALL,
     ),
     "gid_drift": (
-        node("gids", [gid(0, "10.100.0.1", index=5), gid(1, "10.100.1.1")]),
-        "spark2 rocep1s0f0 (enp1s0f0np0): the GID of 10.100.0.1 moved from index 3 to 5",
+        node("gids", [gid(0, "10.100.0.2", index=5), gid(1, "10.100.1.2")]),
+        "spark2 rocep1s0f0 (enp1s0f0np0): the GID of 10.100.0.2 moved from index 3 to 5",
         LATER,
     ),
     "bond": (bonded, "spark2 bond0: the bond bond0 holds enp1s0f0np0", ALL),
@@ -454,20 +459,57 @@ def test_nccl_of_what_may_become_a_ring():
     assert texts(cluster, {"fabric"}, "nccl_ring") == []
 
 
+LIKE_AN_OLD_NETWORK = ["10.200.0.0/24", "10.200.1.0/24"]
+
+
+@pytest.mark.parametrize(
+    ("slip", "hosts", "says"),
+    [
+        (every("fabric_subnets", LIKE_AN_OLD_NETWORK), 4, "has 10.100.0.2/24, 10.100.1.2/24, and the inventory gives"),
+        (every("fabric_subnets", ["10.100.1.0/24", "10.100.0.0/24"]), 4, "(fabric_subnets 10.100.1.0/24, 10.100.0.0/"),
+        (every("fabric_subnets", ["10.100.0.0/25", "10.100.1.0/24"]), 4, "spark2 enp1s0f0np0: its fabric has 10.100."),
+        (every("fabric_host_offset", 10), 4, "fabric_host_offset 10)"),
+        (host("fabric_addresses", {"1": "10.100.1.77"}), 1, "spark2 enP2p1s0f0np0: its fabric has 10.100.1.2/24, and"),
+        (host("fabric_addresses", {"enp1s0f0np0": "10.100.0.2/24"}), 0, ""),
+        # Pairs that a third node brings into a ring, and a list that names more of them.
+        (every("fabric_subnets", ["10.100.0.0/24", "10.100.1.0/24", "10.3.0.0/24", "10.3.1.0/24"]), 0, ""),
+        (new_fact(state="applying", rank=3), 0, ""),
+        (host("spark_rank", 5), 1, "spark2: it was set up with spark_rank 1, and the inventory says 5"),
+        # Refused in words of their own.
+        (every("fabric_subnets", ["10.100.0.0/24"]), 0, ""),
+    ],
+)
+@pytest.mark.parametrize("layers", [{"fabric"}, {"access"}, ALL])
+def test_a_slip_in_the_inventory_readdresses_nobody(slip, hosts, says, layers):
+    cluster = Cluster()
+    slip(cluster)
+    made = texts(cluster, layers, "readdressed")
+    assert [severity for severity, _text in made] == ["error"] * hosts
+    assert not made or any(says in text for _severity, text in made)
+
+
+def test_a_rail_of_the_next_pair_of_subnets_keeps_its_address():
+    cluster = Cluster()
+    for document in cluster.facts.values():
+        for number, rail in enumerate(document["sparkmatrix"]["rails"]):
+            rail["address"] = rail["address"].replace(f"10.100.{number}.", f"10.100.{number + 2}.")
+    assert texts(cluster, {"fabric"}, "readdressed") == []
+
+
 def test_an_exported_index_that_drifted():
     cluster = Cluster()
     new_fact(environment={"NCCL_IB_GID_INDEX": "3"})(cluster)
-    cluster.nodes["spark2"]["gids"] = [gid(0, "10.100.0.1", index=5), gid(1, "10.100.1.1", index=7, version=1)]
+    cluster.nodes["spark2"]["gids"] = [gid(0, "10.100.0.2", index=5), gid(1, "10.100.1.2", index=7, version=1)]
     ((_severity, text),) = texts(cluster, LATER, "gid_drift")
     assert "to 5, and NCCL_IB_GID_INDEX=3 is exported" in text
 
 
 def test_a_second_address_hides_the_one_of_the_fact():
     cluster = Cluster()
-    table = [gid(0, "10.9.9.9", index=2), gid(0, "10.100.0.1"), gid(1, "10.100.1.1")]
+    table = [gid(0, "10.9.9.9", index=2), gid(0, "10.100.0.2"), gid(1, "10.100.1.2")]
     cluster.nodes["spark2"]["gids"] = table
     ((_severity, text),) = texts(cluster, LATER, "gid_drift")
-    assert "NCCL no longer finds the GID of 10.100.0.1" in text and "several GIDs fit" in text
+    assert "NCCL no longer finds the GID of 10.100.0.2" in text and "several GIDs fit" in text
     new_fact(environment={"NCCL_IB_ADDR_RANGE": "10.100.0.0/16"})(cluster)
     assert texts(cluster, LATER, "gid_drift") == []
 
