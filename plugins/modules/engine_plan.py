@@ -123,6 +123,11 @@ options:
     description: Environment of all ranks, over the recipe's.
     type: dict
     default: {}
+  allow:
+    description: What is refused unless it is named here, such as C(moving-image).
+    type: list
+    elements: str
+    default: []
   requirements:
     description: Pinned requirements of the engine's environment; they tell the version.
     type: list

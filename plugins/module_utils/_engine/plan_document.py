@@ -163,6 +163,17 @@ class Image:
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """An engine whose version has no option table, so it is asked on the node for version and options."""
+
+    name: str  # image, or path of a Python environment
+    contained: bool
+    distributions: tuple[str, ...]  # that may bring it
+    help_words: tuple[str, ...]
+    gpus: str = field(default="all", metadata=one_of(*GPUS))
+
+
+@dataclass(frozen=True)
 class EnginePlan:
     """The engine's process, and where it is asked. Under Ray a worker has the head's command, and does not run it."""
 
@@ -320,6 +331,7 @@ class NodePlan:
     mpi: MpiPlan = field(default_factory=MpiPlan)
     images: tuple[Image, ...] = ()
     environments: tuple[Environment, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
     model_cache: str = ""  # directory for what is downloaded
     open_to_peers: bool = False  # ranks of other nodes, or the gateway on the cluster's head, come in here
     cluster: Cluster = field(default_factory=Cluster)

@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import GPUS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    consent,
     memory_fit,
     option_tables,
     profiles,
@@ -310,6 +311,23 @@ def _environment(job: Job) -> Iterator[Finding]:
             )
 
 
+def _allowed_words(asked: Asked) -> Iterator[Finding]:
+    known = consent.words()
+    for word in asked.wishes.allow:
+        if word not in known:
+            hint = option_tables.close(word, sorted(known)) or f"Known: {', '.join(sorted(known))}"
+            yield Finding(asked.names["allow"], f"there is nothing called {word!r} to be allowed", hint)
+
+
+def _moving_image(job: Job) -> Iterator[Finding]:
+    if job.image and consent.MOVING_IMAGE not in job.wishes.allow and consent.moves(job.image):
+        yield Finding(
+            job.names["image"] if job.wishes.image else job.where,
+            f"{job.image} is another image tomorrow: its name has neither a digest nor a tag with a version",
+            f"Name a release or a digest (name@sha256:...), or set {job.names['allow']}: [{consent.MOVING_IMAGE}]",
+        )
+
+
 def _requirements_of_an_image(job: Job) -> Iterator[Finding]:
     if job.runtime == "container" and job.settings.requirements:
         names = job.names
@@ -493,6 +511,7 @@ CHECKS = (
     Check("asked", _no_rdma, "warning"),
     Check("asked", _words),
     Check("asked", _model_path),
+    Check("asked", _allowed_words),
     Check("numbers", _numbers),
     Check("job", _unsupported),
     Check("job", _silent_recipe, "warning"),
@@ -501,6 +520,7 @@ CHECKS = (
     Check("job", _context),
     Check("job", _options, ""),
     Check("job", _environment),
+    Check("job", _moving_image),
     Check("job", _requirements_of_an_image, "warning"),
     Check("job", _patches_without_an_image),
     Check("job", _no_engine),

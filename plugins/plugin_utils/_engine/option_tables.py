@@ -15,7 +15,7 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,36 @@ def check(
             complaint = _complaint(name, long_name, values, table, removed)
             if complaint:
                 yield complaint
+
+
+def check_removed(
+    words: Sequence[str], newest: Table | None, removed: Mapping[str, str], underscores: bool = False
+) -> Iterator[tuple[str, str]]:
+    """(found, remedy) for what is gone, where the version is not known. What the newest one has again is not."""
+    for position, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        name, value = _name(word, underscores), words[position + 1] if position + 1 < len(words) else ""
+        if name in removed and not (newest and newest.long_name(name)):
+            yield f"has no option {name} any more", removed[name]
+        elif f"{name}={value}" in removed:
+            yield f"knows no {name} {value} any more", removed[f"{name}={value}"]
+
+
+def check_names(
+    words: Sequence[str], known: Collection[str], removed: Mapping[str, str], label: str, underscores: bool = False
+) -> Iterator[tuple[str, str]]:
+    """(found, remedy) for options that an engine does not name when it is asked for all of its own."""
+    for word in words:
+        name = _name(word, underscores)
+        if word.startswith("--") and name not in known:
+            yield f"{label} has no option {name}", removed.get(name) or close(name, sorted(known)) or "Leave it out"
+
+
+def _name(word: str, underscores: bool) -> str:
+    """JSON options may be dotted: --limit-mm-per-prompt.video"""
+    name = word.partition("=")[0].partition(".")[0]
+    return name.replace("_", "-") if underscores else name
 
 
 def check_environment(

@@ -16,12 +16,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
     RefusedError,
     judged,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images, unknown_versions
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files as render_ray_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 
 REFUSED = "The container images were refused, and nothing was started:"
+REFUSED_OPTIONS = "The engine itself does not know what it was to be started with, and nothing was started:"
 COMMON: dict[str, dict[str, Any]] = {
     "plan": {"type": "dict", "required": True},  # the node's part of the plan, as engine_plan returns it
     "user": {"type": "str", "default": "sparkmatrix"},
@@ -36,6 +37,13 @@ def judge_images(options: Options) -> dict[str, Any]:
     ids = {host: seen.get("ids") or {} for host, seen in options["images"].items()}
     plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
     return judged(REFUSED, images.judge(plans, ids))
+
+
+def judge_versions(options: Options) -> dict[str, Any]:
+    # A node that was not asked said nothing.
+    told = {host: seen.get("engines") or {} for host, seen in options["told"].items()}
+    plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
+    return judged(REFUSED_OPTIONS, unknown_versions.judge(plans, told))
 
 
 def engine_files(options: Options) -> dict[str, Any]:
@@ -78,6 +86,7 @@ def _listed(files: Mapping[str, str]) -> list[dict[str, str]]:
 # A mark changes a file with what it stands for, so that a unit is restarted; it has no meaning of its own.
 PLANNERS = {
     "images": Planner(judge_images, {}, gathered=("plans", "images"), alive=True),
+    "engine_versions": Planner(judge_versions, {}, gathered=("plans", "told"), alive=True),
     "engine_files": Planner(
         engine_files,
         {

@@ -29,9 +29,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     Offer,
     RayPlan,
     ServicePlan,
+    Unknown,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
@@ -405,6 +407,7 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> N
         mpi=next((MpiPlan(plan.role, plan.head) for plan in plans if plan.backend == "mpi"), MpiPlan()),
         images=_images(plans),
         environments=documents.environments(plans),
+        unknown=_unknown(plans),
         model_cache=next((plan.model_cache for plan in plans if plan.model_cache), ""),
         open_to_peers=any(plan.backend != "single" for plan in plans)
         or any(plan.engine.host != loopback for _name, plan in heads),
@@ -420,6 +423,18 @@ def _images(plans: Sequence[ServicePlan]) -> tuple[Image, ...]:
     for plan in plans:
         if plan.from_image and (plan.over_ray or plan.image not in made):
             made[plan.image] = Image(plan.image, plan.over_ray, plan.patches if plan.over_ray else ())
+    return tuple(made.values())
+
+
+def _unknown(plans: Sequence[ServicePlan]) -> tuple[Unknown, ...]:
+    """Engines that have to tell themselves what they know, each once."""
+    made: dict[str, Unknown] = {}
+    for plan in plans:
+        kind, place = ENGINES[plan.engine.name], plan.image if plan.contained else plan.venv.path
+        if plan.engine.runs_here and option_tables.load(kind.name, plan.engine.version) is None:
+            made[place] = Unknown(
+                place, plan.contained, tuple(kind.distributions), tuple(kind.help_words), plan.container.gpus
+            )
     return tuple(made.values())
 
 

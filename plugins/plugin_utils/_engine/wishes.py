@@ -99,6 +99,7 @@ class Wishes:
     environment: Mapping[str, str] = _option(
         "dict", {}, read=lambda given: {name: str(value) for name, value in given.items()}
     )
+    allow: Sequence[str] = _option("list", [], elements="str", read=tuple)
     requirements: Sequence[str] = _option("list", [], entry="venv_requirements", elements="str", read=tuple)
     venv_path: str = _option("path", "/opt/sparkmatrix/engine")
     home: str = _option("path", paths.HOME, entry=False)

@@ -106,6 +106,7 @@ class Engine(ABC):
     runtime = "container"  # unless told otherwise
     prefix: str  # of its environment variables
     planned: Mapping[str, str]  # options that the plan sets itself, and what a user sets instead ({option})
+    help_words: Sequence[str]  # what prints all options of its command
     removed: Mapping[str, str] = {}  # spellings that are gone, with the remedy; --option=value for a value
     removed_environment: Mapping[str, str] = {}
     refused_environment: Mapping[str, str] = {}  # variables that nobody may set, and why
@@ -305,8 +306,8 @@ def examine(
         known = ", ".join(option_tables.versions(engine.name))
         yield Finding(
             where,
-            f"there is no option table for {label}, so its options are not checked",
-            f"A mistyped option shows only when the engine starts; there are tables for {known}",
+            f"there is no option table for {label}, so of its options only those that are long gone are found here",
+            f"It is asked itself, on the nodes, before it is started; there are tables for {known}",
             severity="warning",
         )
     written = in_file(engine, version, options)
@@ -361,6 +362,9 @@ def check_words(engine: Engine, version: str, words: Sequence[str], where: str) 
     """A rendered command line, without its program and positional arguments, against the table of the version."""
     table = option_tables.load(engine.name, version)
     if table is None:
+        newest = option_tables.load(engine.name, option_tables.versions(engine.name)[-1])
+        for found, remedy in option_tables.check_removed(words, newest, engine.removed, engine.underscores):
+            yield Finding(where, f"{engine.label} {found}", remedy)
         return
     label = f"{engine.label} {version}"
     for found, remedy in option_tables.check(words, table, engine.removed, label, engine.underscores):

@@ -67,6 +67,7 @@ class SGLang(Engine):
     distributions = ("sglang",)
     image = "lmsysorg/sglang:v0.5.23"
     prefix = "SGLANG_"
+    help_words = ("python3", "-m", "sglang.launch_server", "--help")
     planned = _PLANNED
     removed = _REMOVED
     batched_option = "chunked-prefill-size"

@@ -101,6 +101,7 @@ class TensorRTLLM(Engine):
     distributions = ("tensorrt-llm",)
     image = "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"
     prefix = "TRTLLM_"
+    help_words = ("trtllm-serve", "serve", "--help")
     planned = _PLANNED
     removed = _REMOVED
     file_options = frozenset(_FILE_FIELDS.split())

@@ -106,6 +106,7 @@ class VLLM(Engine):
     image = "nvcr.io/nvidia/vllm:26.10-py3"
     prefix = "VLLM_"
     underscores = True
+    help_words = ("vllm", "serve", "--help=all")
     planned = _PLANNED
     removed = _REMOVED
     removed_environment = _REMOVED_ENVIRONMENT

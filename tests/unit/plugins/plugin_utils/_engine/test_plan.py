@@ -395,9 +395,9 @@ def test_no_nodes():
     assert "no node" in refused(plan(recipe(), {}, Wishes(), {}))
 
 
-def test_an_unpinned_engine_is_not_checked_and_says_so():
+def test_an_unpinned_engine_is_asked_later_and_the_plan_says_so():
     result = made(wishes=Wishes(requirements=["vllm", "ray==2.60.0"]), options={"zzz": 1, "enforce-eager": False})
-    assert "not checked" in result.warnings[0]
+    assert "It is asked itself, on the nodes" in result.warnings[0]
     assert "--zzz 1" in " ".join(result.plans["spark1"].here[0].engine.command.words)
 
 

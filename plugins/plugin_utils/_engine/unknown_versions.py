@@ -1,0 +1,61 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Judges planned options by what the engines on the nodes say of themselves, where no table is right for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+
+
+def judge(plans: Mapping[str, NodePlan], told: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Finding]:
+    """``told``: per host, image or environment what ``engine_version`` has returned. Equal findings are told once."""
+    made: dict[Finding, list[str]] = {}
+    for host, document in plans.items():
+        asked = {unknown.name for unknown in document.unknown}
+        for service in document.here:
+            place = service.image if service.contained else service.venv.path
+            answer = told.get(host, {}).get(place)
+            if service.engine.runs_here and place in asked and answer is not None:
+                for finding in _judge(service, place, answer):
+                    made.setdefault(finding, []).append(host)
+    return [replace(finding, found=f"{finding.found} (asked on {', '.join(hosts)})") for finding, hosts in made.items()]
+
+
+def _judge(service: ServicePlan, place: str, answer: Mapping[str, Any]) -> Iterator[Finding]:
+    engine, version = ENGINES[service.engine.name], str(answer.get("version") or "")
+    words, known = service.engine.command.options, frozenset(map(str, answer.get("options") or ()))
+    if not version:
+        yield Finding(
+            place,
+            f"it has no {engine.label}: no Python package {' or '.join(engine.distributions)} is installed there",
+            "Name one that has it",
+        )
+        return
+    label = f"{engine.label} {version}"
+    table = option_tables.load(engine.name, version)
+    if table is not None:
+        for found, remedy in option_tables.check(words, table, engine.removed, label, engine.underscores):
+            yield Finding(place, found, remedy)
+        for found, remedy in option_tables.check_environment(
+            sorted(service.engine.env), engine.prefix, table, engine.removed_environment, label
+        ):
+            yield Finding(place, found, remedy)
+    elif known:
+        for found, remedy in option_tables.check_names(words, known, engine.removed, label, engine.underscores):
+            yield Finding(place, found, remedy)
+    else:
+        yield Finding(
+            place,
+            f"{label} has no option table here and did not list its options, so they are not checked",
+            "A mistyped option shows only when the engine starts",
+            severity="warning",
+        )
