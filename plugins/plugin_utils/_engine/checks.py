@@ -42,6 +42,10 @@ MIN_PORT, MAX_PORT = 1024, 65535
 MIN_OBJECT_STORE = 80 * 1024**2  # Ray takes no less
 MAX_FREE_GIB = 122  # all that a Spark has
 
+# Of the fabric's variables those that a service may set to another value.
+FREE = frozenset({"NCCL_DEBUG"})
+# Which transport serves is the fabric's, also where its fact does not say so.
+OF_THE_FABRIC = frozenset({"NCCL_NET", "NCCL_IB_DISABLE", "NCCL_NET_PLUGIN"})
 # Each node's own; a value for all nodes would be wrong on all but one.
 PER_NODE = frozenset(
     {
@@ -301,6 +305,16 @@ def _environment(job: Job) -> Iterator[Finding]:
             yield Finding(where, f"{name} holds a NUL character", "Take it out")
         elif name in per_node:
             yield Finding(where, f"{name} differs from node to node", "Leave it out: the plan sets it")
+        elif name in OF_THE_FABRIC and job.several:
+            for fact in job.ordered:
+                if fact.environment.get(name) != job.environment[name]:
+                    yield Finding(
+                        where,
+                        f"{name} decides how nodes reach each other, and {fact.host} has"
+                        f" {fact.environment.get(name) or 'none'}",
+                        "Set it in fabric_environment, and run the fabric layer",
+                    )
+                    break
         elif name in refused:
             yield Finding(where, f"{name} {refused[name]}", "Leave it out")
         elif looks_secret(name):

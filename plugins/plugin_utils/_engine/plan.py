@@ -10,7 +10,7 @@ Computed once per play on the controller. Roles put it on disk and start it; not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
@@ -89,6 +89,9 @@ def plan(
     if errors(findings):
         return Plans({}, engine_report.verdict(job), findings)
     parts = _Parts(job, launch, ranks)
+    findings += parts.overwritten()
+    if errors(findings):
+        return Plans({}, engine_report.verdict(job), findings)
     plans = {fact.host: parts.node(number) for number, fact in enumerate(job.ordered)}
     return Plans(plans, engine_report.summary(job, plans), findings)
 
@@ -109,7 +112,12 @@ def assumed_facts(hosts: Sequence[str], first: int = 0) -> dict[str, FabricFact]
             cluster_interface="enp1s0f0np0",
             environment={}
             if count == 1
-            else {"NCCL_SOCKET_IFNAME": "enp1s0f0np0", "GLOO_SOCKET_IFNAME": "enp1s0f0np0"},
+            else {
+                "NCCL_NET": "IB",
+                "NCCL_NET_PLUGIN": "none",
+                "NCCL_SOCKET_IFNAME": "enp1s0f0np0",
+                "GLOO_SOCKET_IFNAME": "enp1s0f0np0",
+            },
         )
         for rank, host in enumerate(hosts, start=first)
     }
@@ -246,18 +254,40 @@ class _Parts:
 
     def _environment(self, number: int) -> dict[str, str]:
         """Of a rank, and of the Ray that holds it."""
+        return {**_base_environment(self.job), **self._planned(number), **self.job.environment}
+
+    def _planned(self, number: int) -> dict[str, str]:
+        """What belongs to the node: :meth:`overwritten` refuses another value for it."""
         job, fact, ray = self.job, self.job.ordered[number], self._ray
         shared = ray.temp_dir if job.backend == "ray" and job.runtime == "container" else ""
         own = job.engine.own_environment(fact.cluster_address, shared)
         over_ray = job.engine.over_ray and job.backend != "native"
         return {
-            **_base_environment(job),
-            **job.environment,
             **fact.environment,
             **own,
             **self.ranks[number].environment,
             **(engine_ray.environment(ray, fact.cluster_address) if over_ray else {}),
         }
+
+    def overwritten(self) -> Iterator[Finding]:
+        """Variables of recipe and user that would take something from the plan, each once."""
+        job = self.job
+        for name in sorted(job.environment):
+            place = job.names["environment"] if name in job.wishes.environment else job.where
+            for number, fact in enumerate(job.ordered):
+                planned = self._planned(number).get(name)
+                if planned is None or planned == job.environment[name] or name in engine_checks.FREE:
+                    continue
+                of_fabric = name in fact.environment
+                yield Finding(
+                    place,
+                    f"{name} is {job.environment[name]!r}, and {'the fabric' if of_fabric else 'the plan'} of"
+                    f" {fact.host} sets it to {planned!r}",
+                    "Set it in fabric_environment, which is for all that runs there, and run the fabric layer"
+                    if of_fabric
+                    else "Leave it out",
+                )
+                break
 
     def _members(self) -> tuple[Member, ...]:
         return tuple(

@@ -10,6 +10,7 @@ Source: NCCL 2.30 (environment variables, net_ib), NVIDIA's playbooks for two, t
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
 
 # Priority 3 of the profile: DSCP 26, and ECN-capable.
 ROCE_TRAFFIC_CLASS = "106"
+RDMA = "IB"  # NCCL's name for it, also over Ethernet
+# Where a name without = is the beginning of one.
+PREFIXED = frozenset({"NCCL_IB_HCA", "NCCL_SOCKET_IFNAME"})
 NCCL_PREFIX = 24  # bits, what NCCL_IB_SUBNET_PREFIX_LEN is by default
 
 
@@ -65,6 +69,8 @@ def planned(
     devices = [rail.rdma_device if rail.rdma_port == 1 else f"{rail.rdma_device}:{rail.rdma_port}" for rail in rails]
     environment = {
         **common,
+        # Without a usable device NCCL would go on over sockets, at a fraction of the speed and without a word.
+        "NCCL_NET": RDMA,
         "NCCL_IB_HCA": "=" + ",".join(devices),
         "NCCL_SOCKET_IFNAME": bootstrap,
     }
@@ -155,7 +161,7 @@ def with_gid_index(environment: dict[str, str], rails: Sequence[Rail], found: Fo
     It is one number for all adapters of a process, so it has to be right for each of them.
     """
     indices = {rail.rdma_device: rail.gid_index for rail in rails}
-    if "NCCL_IB_GID_INDEX" in environment or None in indices.values():
+    if None in indices.values():
         return environment  # a half without GID is a finding of its own
     if len(set(indices.values())) == 1:
         return {**environment, "NCCL_IB_GID_INDEX": str(rails[0].gid_index)}
@@ -169,8 +175,14 @@ def with_gid_index(environment: dict[str, str], rails: Sequence[Rail], found: Fo
     return environment
 
 
-def override(planned_values: Mapping[str, str], wanted: Mapping[str, Any], found: Found) -> dict[str, str]:
-    """The user's word is last; a null takes a variable away."""
+def override(
+    planned_values: Mapping[str, str],
+    wanted: Mapping[str, Any],
+    found: Found,
+    node: NodeInput,
+    rails: Sequence[Rail] = (),
+) -> dict[str, str]:
+    """The user's word is last; a null takes a variable away. What names a device has to name one of this node's."""
     for name in sorted(map(str, wanted)):
         if looks_secret(name):
             found(
@@ -178,8 +190,56 @@ def override(planned_values: Mapping[str, str], wanted: Mapping[str, Any], found
                 f"fabric_environment: {name} looks like a secret, and every user of the node can read the fabric fact",
                 "Use a variable that names a file, or set it where only the process that needs it reads it",
             )
-    merged: dict[str, Any] = {**planned_values, **{str(name): value for name, value in wanted.items()}}
-    return {name: _text(value) for name, value in sorted(merged.items()) if value is not None}
+    given = {str(name): None if value is None else _text(value) for name, value in wanted.items()}
+    for name, value in sorted(given.items()):
+        complaint = value is not None and _not_of_this_node(name, value, node, rails, planned_values)
+        if complaint:
+            found("", f"fabric_environment: {name} is {value!r}: {complaint[0]}", complaint[1])
+    merged = {**planned_values, **given}
+    return {name: value for name, value in sorted(merged.items()) if value is not None}
+
+
+_INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "MN_IF_NAME"})
+_MPI_INTERFACES = re.compile(r"^OMPI_MCA_(btl|oob)_tcp_if_include$")
+
+
+def _not_of_this_node(
+    name: str, value: str, node: NodeInput, rails: Sequence[Rail], planned_values: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """What is wrong with a variable that names hardware, and what to do; nothing where it is right."""
+    devices = sorted({rail.rdma_device for rail in rails})
+    interfaces = sorted({rail.netdev for rail in rails} | {node.management_interface} - {""})
+    if name == "NCCL_IB_GID_INDEX":
+        return "one number for all adapters, whose indices differ and change", "Set fabric_export_gid_index: true"
+    # NCCL takes sockets without a word where it is told so, or finds no device.
+    over_rdma = planned_values.get("NCCL_NET") == RDMA
+    if over_rdma and (
+        (name == "NCCL_IB_DISABLE" and value != "0") or (name == "NCCL_NET" and value.casefold() == "socket")
+    ):
+        return "NCCL would leave the RDMA devices unused", "Set fabric_transport: socket, if that is wanted"
+    if name == "VLLM_HOST_IP":
+        known = [node.management_address, *(rail.address for rail in rails)]
+    elif name == "NCCL_IB_HCA" and rails:
+        known = devices
+    elif name in _INTERFACES:
+        known = interfaces
+    elif name == "UCX_NET_DEVICES":
+        known = [*devices, *interfaces]
+    elif _MPI_INTERFACES.match(name):
+        networks = [_management_network(node), *(str(network_of(rail)) for rail in rails)]
+        known = [*interfaces, *dict.fromkeys(networks)]
+    else:
+        return None
+    listed = ", ".join(known) or "nothing"
+    if value.startswith("^"):
+        return "it says what not to take, and leaves everything else", f"Name what to take: {listed}"
+    exact, words = value.startswith("=") or name not in PREFIXED, value.lstrip("=").split(",")
+    for word in words:
+        port = name in ("NCCL_IB_HCA", "UCX_NET_DEVICES")
+        wanted = word.strip().partition(":")[0] if port else word.strip()
+        if wanted not in known and (exact or not wanted or not any(item.startswith(wanted) for item in known)):
+            return f"{word.strip() or 'an empty name'} is not in use here", f"Use {listed}, or leave it to the plan"
+    return None
 
 
 def _text(value: Any) -> str:

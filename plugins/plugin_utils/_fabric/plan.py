@@ -172,7 +172,7 @@ def _single(host: str, node: NodeInput, findings: list[Finding]) -> FabricFact:
         cluster_address=node.management_address,
         cluster_interface=node.management_interface,
         environment=fabric_environment.override(
-            fabric_environment.single(node), node.environment, about(host, findings)
+            fabric_environment.single(node), node.environment, about(host, findings), node
         ),
     ).with_hash()
 
@@ -338,7 +338,7 @@ class _Fabric:
             cluster_address=node.management_address if ring else rails[0].address,
             cluster_interface=node.management_interface if ring else rails[0].netdev,
             rails=tuple(rails),
-            environment=fabric_environment.override(environment, node.environment, found),
+            environment=fabric_environment.override(environment, node.environment, found, node, rails),
             qos=qos,
         )
 

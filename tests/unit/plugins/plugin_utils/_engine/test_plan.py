@@ -114,8 +114,41 @@ def test_each_node_has_its_own_environment():
         assert environment["RAY_memory_monitor_refresh_ms"] == "0"
         assert environment["RAY_AUTH_MODE"] == "token"
         assert environment["NCCL_DEBUG"] == "INFO"
+        assert node.here[0].engine.env["NCCL_DEBUG"] == "INFO"
         assert "RAY_ADDRESS" not in environment
     assert plans["spark1"].here[0].engine.env["RAY_ADDRESS"] == "192.168.100.10:6379"
+
+
+def on_the_fabric(environment, count=2, **wishes):
+    """With facts of the fabric's own planner, which has a value for each of these."""
+    applied = {
+        host: replace(fact, state="applied") for host, fact in fabric_plan(ring(count), FabricWishes()).facts.items()
+    }
+    given = Wishes(requirements=GPU, pipeline_parallel_size=count, environment=environment, **wishes)
+    return plan(recipe(), applied, given, {})
+
+
+def test_what_helps_to_find_a_fault_is_the_users():
+    result = on_the_fabric({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "NET", "NCCL_NET": "IB"}, 3)
+    for node in result.plans.values():
+        assert (node.ray.env["NCCL_DEBUG"], node.ray.env["NCCL_NET"]) == ("INFO", "IB")
+        assert node.here[0].engine.env["NCCL_DEBUG"] == "INFO"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("NCCL_NET", "Socket", "spark1 has IB. Set it in fabric_environment"),
+        ("NCCL_NET_PLUGIN", "spark", "spark1 has none. Set it in fabric_environment"),
+        ("NCCL_IB_DISABLE", "1", "decides how nodes reach each other, and spark1 has none"),
+        ("NCCL_IB_MERGE_NICS", "1", "the fabric of spark1 sets it to '0'. Set it in fabric_environment"),
+        ("OMPI_MCA_oob_tcp_if_include", "eth0", "the fabric of spark1 sets it to"),
+        ("RAY_memory_monitor_refresh_ms", "250", "the plan of spark1 sets it to '0'. Leave it out"),
+        ("RAY_USAGE_STATS_ENABLED", "1", "the plan of spark1 sets it to '0'"),
+    ],
+)
+def test_what_is_the_nodes_is_refused_instead_of_overwritten(name, value, text):
+    assert text in refused(on_the_fabric({name: value}, 3))
 
 
 def test_roles_and_members():

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump, load
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Wishes, plan, verify
-from fabric_inputs import spark, spark_cages, sparks
+from fabric_inputs import ring, spark, spark_cages, sparks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sysfs_tree import gid_of, link_local_gid
@@ -57,6 +57,7 @@ def test_four_sparks_on_a_switch() -> None:
         "GLOO_SOCKET_IFNAME": "enp1s0f0np0",
         "NCCL_DEBUG": "WARN",
         "NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0",
+        "NCCL_NET": "IB",
         "NCCL_NET_PLUGIN": "none",
         "NCCL_SOCKET_IFNAME": "=enP7s7",
         "OMPI_MCA_btl_tcp_if_include": "192.168.100.0/24",
@@ -105,6 +106,58 @@ def test_the_users_environment_is_last() -> None:
     assert environment["NCCL_DEBUG"] == "INFO"
     assert "NCCL_NET_PLUGIN" not in environment
     assert (environment["NCCL_IB_MERGE_NICS"], environment["NCCL_IB_PCI_X"]) == ("0", "1")
+
+
+def test_rdma_is_demanded_where_it_is_planned_and_nowhere_else() -> None:
+    def demanded(nodes: Any, transport: str) -> set[str | None]:
+        facts = plan(nodes, Wishes(transport=transport)).facts.values()
+        return {fact.environment.get("NCCL_NET") for fact in facts}
+
+    assert demanded(sparks(4), "auto") == demanded(ring(3), "auto") == {"IB"}
+    assert demanded(sparks(1), "auto") == demanded(sparks(4), "socket") == {None}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ({"NCCL_IB_HCA": "rocep1s0f1"}, "rocep1s0f1 is not in use here. Use roceP2p1s0f0, rocep1s0f0"),
+        ({"NCCL_IB_HCA": "=rocep1s0f0,rocep1s0f1:1"}, "rocep1s0f1:1 is not in use here"),
+        ({"NCCL_IB_HCA": "=rocep1s0"}, "rocep1s0 is not in use here"),
+        ({"NCCL_IB_HCA": "^mlx5_0"}, "it says what not to take"),
+        ({"NCCL_IB_HCA": ""}, "an empty name is not in use here"),
+        (
+            {"NCCL_SOCKET_IFNAME": "enp1s0f1np1"},
+            "enp1s0f1np1 is not in use here. Use enP2p1s0f0np0, enP7s7, enp1s0f0np0",
+        ),
+        ({"GLOO_SOCKET_IFNAME": "wlP9s9"}, "wlP9s9 is not in use here"),
+        ({"TP_SOCKET_IFNAME": "en"}, "en is not in use here"),
+        ({"UCX_NET_DEVICES": "mlx5_0:1"}, "mlx5_0:1 is not in use here"),
+        ({"OMPI_MCA_btl_tcp_if_include": "10.9.0.0/24"}, "10.9.0.0/24 is not in use here"),
+        ({"VLLM_HOST_IP": "192.168.100.77"}, "192.168.100.77 is not in use here"),
+        ({"NCCL_IB_GID_INDEX": 3}, "Set fabric_export_gid_index: true"),
+        ({"NCCL_IB_DISABLE": True}, "NCCL would leave the RDMA devices unused. Set fabric_transport: socket"),
+        ({"NCCL_NET": "Socket"}, "NCCL would leave the RDMA devices unused"),
+    ],
+)
+def test_names_of_other_hardware_are_refused(wanted: dict[str, Any], text: str) -> None:
+    made = plan(sparks(2, environment=wanted), Wishes())
+    assert made.refused and f"fabric_environment: {next(iter(wanted))} is " in texts(made) and text in texts(made)
+
+
+def test_names_of_this_node_are_accepted() -> None:
+    wanted = {
+        "NCCL_IB_HCA": "rocep1s0f0,roceP2p1s0",
+        "NCCL_SOCKET_IFNAME": "enp1s0f0",
+        "GLOO_SOCKET_IFNAME": "enP7s7",
+        "UCX_NET_DEVICES": "enp1s0f0np0",
+        "OMPI_MCA_btl_tcp_if_include": "192.168.101.0/24",
+        "NCCL_IB_DISABLE": 0,
+        "NCCL_NET": None,
+        "NCCL_PROTO": "LL",
+    }
+    made = plan(sparks(2, environment=wanted), Wishes())
+    assert not made.refused, texts(made)
+    assert "NCCL_NET" not in made.facts["spark1"].environment
 
 
 def test_the_gid_index_is_never_exported() -> None:
