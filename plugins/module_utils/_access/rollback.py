@@ -17,14 +17,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import STATE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import put_state
 
 HELP = "take back a change of ssh and the firewall that nobody confirmed"
-LOCK = "/run/lock/sparkmatrix-access.lock"
+LOCK = f"{paths.RUN}/access.lock"
 WHAT = "ssh and the firewall"
 
 
@@ -39,7 +39,7 @@ GUARD = rollback.Guard(
     Pending,
     what=WHAT,
     role="access",
-    marker=f"{STATE}/pending/access.json",
+    marker=f"{paths.STATE}/pending/access.json",
     unit="sparkmatrix-access-restore",
     command="access-restore",
     before="network-pre.target ufw.service ssh.service ssh.socket",

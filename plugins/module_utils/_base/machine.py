@@ -105,11 +105,19 @@ class Machine:
         return systemd.unit(self.runner, name)
 
 
+def open_lock(path: str) -> int:
+    """A file that only root opens, in a directory where only root makes one: nobody else can hold it."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as exc:
+        raise SparkError(f"the lock cannot be opened ({exc.strerror})", path, "Run as root (become: true)") from exc
+
+
 @contextlib.contextmanager
 def alone(machine: Machine, what: str, lock: str) -> Iterator[None]:
     """One change of ``what`` at a time: a controller that was killed leaves its module running for a while."""
-    os.makedirs(os.path.dirname(machine.real(lock)), exist_ok=True)
-    handle = os.open(machine.real(lock), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    handle = open_lock(machine.real(lock))
     try:
         deadline = machine.clock() + LOCK_WAIT_S
         while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 ETC = "/etc/sparkmatrix"
 STATE = "/var/lib/sparkmatrix"
+RUN = "/run/sparkmatrix"  # locks and signs of life; only root writes there, unlike in /run/lock
 UNITS = "/etc/systemd/system"
 
 NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"

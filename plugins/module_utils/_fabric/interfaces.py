@@ -20,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 MEMORY = f"{paths.STATE}/fabric.json"
-LOCK = "/run/lock/sparkmatrix-fabric.lock"
+LOCK = f"{paths.RUN}/fabric.lock"
 SET = "fabric"  # of managed files
 WHAT = "the fabric"  # what is locked, for messages
 

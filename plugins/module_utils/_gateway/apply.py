@@ -40,7 +40,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.servi
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info
 
 WHAT = "the gateway"
-LOCK = "/run/lock/sparkmatrix-gateway.lock"
+LOCK = f"{paths.RUN}/gateway.lock"
 # The certificate that nginx reads: a copy, made at each start and reload.
 LOADED = f"{RUN}/tls.crt"
 # What nginx includes from the node itself: where it listens, and the hash of all that it reads.

@@ -21,14 +21,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 
 HASH_VARIABLE = "SPARKMATRIX_CONFIG_HASH"
-NOTE_DIR = "run/sparkmatrix/services"
+NOTE_DIR = f"{paths.RUN}/services".lstrip("/")
 POLL_S = 0.1
 # Between fork and exec a Type=simple process still shows the environment of systemd's own helper.
 SETTLE_S = 2.0
