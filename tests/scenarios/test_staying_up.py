@@ -57,6 +57,7 @@ OPTIONS = (
     # Every fault begins a new row of failures.
     *("-e", "engine_stable_s=5", "-e", "fabric_bandwidth_test=never"),
 )
+FROZEN_S = 60.0  # the unit's WatchdogSec, what systemd takes for it, and the first looks of the next keeper
 NOTICE_S, BACK_S = 240.0, 420.0  # how long anything is waited for
 # The goals of docs/performance.md: a dead rank is noticed within 20 s, and it serves again after a start and 20 s.
 DEAD_S = BESIDE_START_S = 20
@@ -374,6 +375,28 @@ def watcher(here: Cluster) -> dict[str, Any]:
     return {"seconds": seconds, "restarts": 0}
 
 
+def frozen(here: Cluster) -> dict[str, Any]:
+    """SIGSTOP to the keeper: status says so at once, a second one is refused, systemd heals it, the engine goes on."""
+    here.serving()
+    show = "systemctl show -P {} {}"
+    before, history = here.node(HEAD, show.format("InvocationID", "sparkmatrix-engine")), here.status()["history"]
+    pid = here.node(HEAD, show.format("MainPID", "sparkmatrix-keeper")).strip()
+    second = here.node(HEAD, f"sudo {TOOL} keep 2>&1; echo $?", 60)
+    if f"runs already (process {pid})" not in second or not second.endswith("\n1\n"):
+        raise LabError(f"a second keeper: {second}")
+    began = time.monotonic()
+    here.node(HEAD, f"sudo kill -STOP {pid}")
+    said = here.node(HEAD, f"sudo {TOOL} status; echo $?", 60)
+    noticed = time.monotonic() - began
+    if "no sign of life" not in said or "it answers" not in said or not said.endswith("\n3\n"):
+        raise LabError(f"status of a frozen keeper: {said}")
+    status = here.wait("healed", FROZEN_S, lambda found: found["serving"] and str(found["pid"]) != pid)
+    healed = time.monotonic() - began
+    if here.node(HEAD, show.format("InvocationID", "sparkmatrix-engine")) != before or status["history"] != history:
+        raise LabError(f"a frozen keeper restarted the engine: {json.dumps(status)[-1500:]}")
+    return {"noticed_s": round(noticed), "healed_s": round(healed), "restarts": 0}
+
+
 def hang(here: Cluster) -> dict[str, Any]:
     """SIGSTOP to the rank on the worker: everything runs, and nothing moves."""
     return broken(here, lambda: here.node(WORKER, f"sudo pkill -STOP -f '{here.rank}'"))
@@ -577,7 +600,7 @@ def image(here: Cluster) -> dict[str, Any]:
 
 
 # The last three need an engine of one kind: vLLM over Ray, vLLM with its key, and one in a container.
-EVERYWHERE = (rank, head, watcher, stopped, hang, power, headless, cable, disk, busy, cold, operators, upgrade)
+EVERYWHERE = (rank, head, watcher, frozen, stopped, hang, power, headless, cable, disk, busy, cold, operators, upgrade)
 FAULTS = {made.__name__: made for made in (*EVERYWHERE, unnoticed, prompt, image)}
 DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, unnoticed, prompt))
 

@@ -44,6 +44,7 @@ MAX_BODY = 4 * 1024 * 1024  # bytes
 JOURNAL_SEARCHED = 2000  # lines; vLLM prints the same traceback from every rank
 JOURNAL_SHOWN = 8
 POLL_S = 1.0
+LISTED_S = 5.0
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # `(EngineCore pid=67) ERROR 11-21 09:25:31 [core.py:1510] ` and its like; the rest repeats from rank to rank.
@@ -240,7 +241,7 @@ def ask(target: Target, question: Question, clock: Callable[[], float] = time.mo
 def _embed(target: Target, question: Question, clock: Callable[[], float]) -> Answer:
     """The vector of the prompt."""
     body = {"model": target.model, "input": question.prompt, "encoding_format": "float"}
-    document, seconds = _post(target, body, _Limit(question.timeout_s, clock), "embedding")
+    document, seconds = _exchanged(target, PATHS[target.task], body, _Limit(question.timeout_s, clock), "embedding")
     try:
         vector = document["data"][0]["embedding"]
     except (KeyError, IndexError, TypeError) as exc:
@@ -252,7 +253,7 @@ def _embed(target: Target, question: Question, clock: Callable[[], float]) -> An
 def _rank(target: Target, question: Question, clock: Callable[[], float]) -> Answer:
     """How well two short texts answer the prompt; what the scores are does not matter."""
     body = {"model": target.model, "query": question.prompt, "documents": list(RANKED)}
-    document, seconds = _post(target, body, _Limit(question.timeout_s, clock), "ranking")
+    document, seconds = _exchanged(target, PATHS[target.task], body, _Limit(question.timeout_s, clock), "ranking")
     try:
         scores = [result["relevance_score"] for result in document["results"]]
     except (KeyError, TypeError) as exc:
@@ -261,10 +262,12 @@ def _rank(target: Target, question: Question, clock: Callable[[], float]) -> Ans
     return Answer(target.model, "", 0, seconds, seconds, 0.0, scores=len(scores))
 
 
-def _post(target: Target, body: Mapping[str, Any], limit: _Limit, what: str) -> tuple[dict[str, Any], float]:
+def _exchanged(
+    target: Target, path: str, body: Mapping[str, Any] | None, limit: _Limit, what: str
+) -> tuple[dict[str, Any], float]:
     """(JSON object of the answer, seconds)"""
     started = limit.clock()
-    exchange = _Exchange(target, PATHS[target.task], body, limit)
+    exchange = _Exchange(target, path, body, limit)
     try:
         text = "\n".join(exchange.lines())
     finally:
@@ -297,6 +300,18 @@ def status_without_access(target: Target, timeout_s: float = 10.0) -> int:
             return exc.status
         raise
     return int(http.client.OK)
+
+
+def listed(target: Target, timeout_s: float = LISTED_S) -> None:
+    """Raise :class:`SparkError` unless the engine answers at once, with the model in its list.
+
+    No rank is asked, so a busy engine answers too, and so does one whose ranks are dead: that is what a keeper sees.
+    """
+    document, _seconds = _exchanged(target, "/v1/models", None, _Limit(timeout_s, time.monotonic), "list of models")
+    models = document.get("data")
+    names = [one.get("id") for one in models if isinstance(one, Mapping)] if isinstance(models, list) else []
+    if target.model not in names:
+        raise ProbeError("garbage", f"its models are {', '.join(map(str, names)) or 'none'}", target.where)
 
 
 class _Limit:

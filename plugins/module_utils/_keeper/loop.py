@@ -49,6 +49,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
     resume,
     short_of_memory,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, hold
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store, seconds, stamp
 
@@ -161,6 +162,7 @@ class Parts:
     shutting_down: Callable[[], bool]
     start_ray: Callable[[], str] | None = None  # starts the head's part of Ray; None without Ray
     sleep: Callable[[float], None] = time.sleep
+    step: Callable[[], None] = lambda: None  # told that the loop goes on
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     say: Callable[[str], object] = engine_rank.say
@@ -471,6 +473,7 @@ class Keeper:
     # -- keeping ----------------------------------------------------------------------------------------------------
 
     def enter(self, phase: str, detail: str) -> None:
+        self.parts.step()
         if (phase, detail) == (self.phase, self.detail):
             return
         if phase != self.phase or phase == "starting":
@@ -524,7 +527,7 @@ def metrics(host: str, port: int, key: str) -> str:
         connection.close()
 
 
-def make(config: Description, runner: Runner = run_command) -> Keeper:
+def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Keeper:
     """The real one, from the head's ``engine.json``."""
     settings, members = config.keeper, config.ordered
     node = engine_rank.Node(engine_rank.of(config), runner=runner)
@@ -556,11 +559,19 @@ def make(config: Description, runner: Runner = run_command) -> Keeper:
             store=store,
             unit=Names(config.instance).keeper.partition(".")[0],
             boot=engine_rank.boot_id("/"),
+            sleep=lambda seconds: _sleep(seconds, pulse),
+            step=pulse.step,
             shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
             budget=config.budget_bytes,
             weights=config.weights_bytes,
         ),
     )
+
+
+def _sleep(seconds: float, pulse: Pulse) -> None:
+    pulse.step()
+    time.sleep(seconds)
+    pulse.step()
 
 
 def _gateway_killed(store: Store, reason: str) -> None:
@@ -619,9 +630,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.check:
             keeper_peers.check([member.host for member in config.ordered[1:] if member.ranks])
             return 0
-        keeper = make(config)
+        pulse = Pulse(hold(config.instance))
+        keeper = make(config, pulse)
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
+    pulse.begin()
     signal.signal(signal.SIGTERM, stop)
     return keeper.run()

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""``sparkmatrix-node status``: whether the engine serves, and why it was restarted."""
+"""``sparkmatrix-node status``: whether the engine serves, and why it was restarted.
+
+The keeper's word alone is not believed: it has to live, and the engine has to answer now.
+"""
 
 from __future__ import annotations
 
@@ -13,40 +16,70 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import STATE, Store, seconds
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, seconds
 
 HELP = "say whether the engine serves, and why it was restarted"
 UNIT = "sparkmatrix-keeper.service"
 SHOWN = 10
 SERVING = ("serving", "proving")
+UNATTENDED = 3  # exit code
+
+
+def asked(instance: str) -> str:
+    """What is wrong with the engine's answer to a short question now, or nothing."""
+    try:
+        probe.listed(probe.target_of(probe.read_config(Names(instance).description)))
+    except SparkError as exc:
+        return str(exc)
+    return ""
 
 
 def collect(
-    store: Store, runner: Runner = run_command, unit: str = UNIT, wall: Callable[[], float] = time.time
+    store: Store,
+    runner: Runner = run_command,
+    *,
+    unit: str = UNIT,
+    wall: Callable[[], float] = time.time,
+    sign: Callable[[str], Sign | None] = pulse.last,
+    ask: Callable[[str], str] = asked,
 ) -> dict[str, Any]:
-    """``running``: the keeper; ``serving``: the engine, as the keeper saw it last. ``elapsed_s``: in this phase;
-    ``start_elapsed_s``: in this start. Both are None where nobody counts."""
-    state = store.read()
-    if not state:
-        raise SparkError(
-            "there is no keeper on this node, or you may not read what it keeps",
-            f"{store.directory}/{STATE}",
-            "Ask as root on the head (spark_rank 0)",
-        )
-    running = runner(["systemctl", "is-active", "--quiet", unit]).rc == 0
+    """What the keeper says, whether it lives, and whether the engine answers now.
+
+    ``serving``: all three. ``running``: the keeper; ``frozen``: it runs and gives no sign of life. ``answers``: the
+    engine, None where nobody asked because the keeper itself says that it does not serve. ``elapsed_s``: in this phase;
+    ``start_elapsed_s``: in this start. Both are None where nobody counts.
+    """
+    state, damage = store.look()
+    keeper = systemd.unit(runner, unit)
+    if not state and not keeper.exists:
+        raise SparkError("there is no keeper on this node", unit, "Ask on the head (spark_rank 0)")
+    instance = engine_names.instance_of(unit)
+    seen = sign(instance) if keeper.running else None
+    frozen = keeper.running and (seen is None or seen.frozen)
+    says = keeper.running and state.get("phase") in SERVING
+    problem = ask(instance) if says or damage or frozen or not keeper.running else None
     return {
         **state,
         "unit": unit,
-        "running": running,
-        "elapsed_s": elapsed(state.get("since"), wall()) if running else None,
-        "start_elapsed_s": elapsed(state.get("start_since"), wall()) if running else None,
-        "serving": running and state.get("phase") in SERVING,
+        "running": keeper.running,
+        "frozen": frozen,
+        "silent_s": round(seen.age_s) if frozen and seen else None,
+        "damage": damage,
+        "answers": None if problem is None else not problem,
+        "problem": problem or "",
+        "elapsed_s": elapsed(state.get("since"), wall()) if keeper.running else None,
+        "start_elapsed_s": elapsed(state.get("start_since"), wall()) if keeper.running else None,
+        "serving": says and not frozen and not problem,
         "history": store.history(),
     }
 
@@ -67,19 +100,26 @@ def _since(found: Mapping[str, Any]) -> str:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    phase, detail = found.get("phase") or "unknown", found.get("detail") or ""
+    said = f"{found.get('phase') or 'unknown'}: {found.get('detail') or ''}"
+    unit = found.get("unit", UNIT)
+    again = f"Begin anew: systemctl restart {unit}"
     if not found["running"] and found.get("end") == "gave_up":
-        first = f"The keeper gave up: {detail}"
+        first = f"The keeper gave up: {found.get('detail')}"
     elif not found["running"]:
         first = "The keeper does not run, so nobody starts the engine again"
+    elif found["frozen"]:
+        silent = "" if found["silent_s"] is None else f" for {found['silent_s']} s"
+        first = f"The keeper gives no sign of life{silent}, so nobody looks after the engine. It said last: {said}"
+        again = f"systemd starts it again after {pulse.WATCHDOG_S} s of that. Or: systemctl restart {unit}"
     else:
-        first = f"{phase}: {detail}"
-    lines = [
-        first,
-        f"{_since(found)}; failures in a row: {found.get('failures')} of {found.get('start_limit')}",
-    ]
-    if not found["running"]:
-        lines.append(f"Begin anew: systemctl restart {found.get('unit', UNIT)}")
+        first = f"The keeper runs; {found['damage']}" if found["damage"] else said
+    lines = [first]
+    if not found["damage"]:
+        lines.append(f"{_since(found)}; failures in a row: {found.get('failures')} of {found.get('start_limit')}")
+    if found["answers"] is not None:
+        lines.append(f"Asked just now: {'it answers' if found['answers'] else found['problem']}")
+    if not found["running"] or found["frozen"]:
+        lines.append(again)
     history: Sequence[Mapping[str, Any]] = found["history"][-SHOWN:]
     lines.append("Restarts and their reasons, the last first:" if history else "No restart so far")
     for entry in reversed(history):
@@ -97,8 +137,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def kept(root: str = "/") -> list[str]:
     """Services whose keeper has left something on this node; empty for the one that is alone."""
-    found = [instance for instance in engine_names.instances(root) if Store(root, instance).read()]
+    found = [instance for instance in engine_names.instances(root) if Store(root, instance).exists]
     return found or [""]
+
+
+def code(found: Mapping[str, Any]) -> int:
+    """For monitoring: 0 it serves, 1 it does not, 3 it answers and nobody looks after it. 2 is a wrong option."""
+    if found["serving"]:
+        return 0
+    return UNATTENDED if found["answers"] else 1
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -116,4 +163,5 @@ def run(arguments: argparse.Namespace) -> int:
         engine_rank.say(json.dumps({"serving": serving, "services": found}))
     else:
         engine_rank.say("\n".join(f"{name}: {text(one)}" for name, one in found.items()))
-    return 0 if serving else 1
+    codes = {code(one) for one in found.values()}
+    return 1 if 1 in codes else max(codes)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
@@ -55,6 +56,25 @@ class Store:
         found = self._load(STATE)
         return found if isinstance(found, dict) else {}
 
+    def look(self) -> tuple[dict[str, Any], str]:
+        """The state, and what is wrong with its file: for people, who are told. Raises where it may not be read."""
+        try:
+            found = json.loads(self._path(STATE).read_text(encoding="utf-8"))
+            if not isinstance(found, dict):
+                raise ValueError("no JSON object")
+        except FileNotFoundError:
+            return {}, "it has kept nothing yet"
+        except PermissionError as exc:
+            where = f"{self.directory}/{STATE}"
+            raise SparkError("you may not read what the keeper keeps", where, "Ask as root: sudo") from exc
+        except (OSError, ValueError) as exc:
+            return {}, f"{self.directory}/{STATE} is damaged ({exc}); the keeper writes it anew with its next change"
+        return found, ""
+
+    @property
+    def exists(self) -> bool:
+        return os.path.exists(self._path(STATE))
+
     def history(self) -> list[dict[str, Any]]:
         """Oldest first."""
         found = self._load(HISTORY)
@@ -86,10 +106,12 @@ class Store:
 
     def _load(self, name: str) -> Any:
         try:
-            path = Path(self.root) / self.directory.lstrip("/") / name
-            return json.loads(path.read_text(encoding="utf-8"))
+            return json.loads(self._path(name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
+
+    def _path(self, name: str) -> Path:
+        return Path(self.root) / self.directory.lstrip("/") / name
 
     def _put(self, name: str, value: Any, say: Say) -> None:
         try:

@@ -26,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     ServicePlan,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings as KeeperSettings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import WATCHDOG_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
@@ -287,16 +288,20 @@ def _keeper_unit(names: Names) -> str:
         "WantedBy=multi-user.target",
         "",
         "[Service]",
-        "Type=exec",
+        "Type=notify",
         f"ExecStart={paths.NODE_PROGRAM} keep{config}",
+        "# One that hangs gives no sign of life any more, and is started again.",
+        f"WatchdogSec={WATCHDOG_S}",
+        "WatchdogSignal=SIGKILL",
         "# The ranks are units of their own: stopping this one leaves them as they are.",
         "Restart=always",
         "RestartSec=5",
         "# It gave up, and has said why.",
         "RestartPreventExitStatus=3",
         "TimeoutStopSec=10",
-        "# It has to act when memory is short.",
+        "# It has to act when memory is short, and must not be what makes it so: what nodes print is read with limits.",
         "OOMScoreAdjust=-900",
+        "MemoryMax=1G",
     ]
     return _UNIT_TITLE + "\n".join(lines) + "\n"
 

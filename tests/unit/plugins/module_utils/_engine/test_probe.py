@@ -45,6 +45,20 @@ def test_a_good_answer_is_measured():
     assert body["messages"] == [{"role": "user", "content": "hello"}]
 
 
+def test_an_engine_is_asked_for_its_models():
+    with fake_engine() as engine:
+        engine_probe.listed(target(engine))
+        assert engine.requests == [("GET", "/v1/models", {})]
+        with pytest.raises(ProbeError, match="its models are tiny"):
+            engine_probe.listed(replace(target(engine), model="other"))
+        with pytest.raises(ProbeError, match="HTTP 401"):
+            engine_probe.listed(target(engine, "wrong"))
+    with fake_engine("hang") as engine, pytest.raises(ProbeError, match="no complete answer"):
+        engine_probe.listed(target(engine), 0.2)
+    with pytest.raises(ProbeError, match="nothing listens there"):
+        engine_probe.listed(Target("127.0.0.1", free_port(), MODEL))
+
+
 @pytest.mark.parametrize(("tokens", "words"), [(1, "1 token in "), (4, "4 tokens in ")])
 def test_what_was_measured_is_said(tokens, words):
     with fake_engine() as engine:

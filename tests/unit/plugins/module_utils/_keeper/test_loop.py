@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import threading
 from dataclasses import replace
 
@@ -23,9 +24,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import loop as keeper_loop
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse as keeper_pulse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, Stopped, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import KEPT, Store
 
@@ -149,6 +152,13 @@ def cluster(tmp_path):
 
 def set_to(target, name, value):
     return lambda: setattr(target, name, value)
+
+
+def test_the_loop_shows_that_it_goes_on(cluster):
+    steps = []
+    cluster.parts.step = lambda: steps.append(cluster.now)
+    cluster.keep(until=200)
+    assert max(later - earlier for earlier, later in zip(steps, steps[1:])) <= 3.0
 
 
 def test_a_cold_start_goes_in_order(cluster):
@@ -627,7 +637,8 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
             0, "LoadState=loaded\nActiveState=active\nSubState=running\n" if "show" in argv else "stopping"
         )
 
-    keeper = keeper_loop.make(config(tmp_path, keeper=Settings(hang_s=77), budget_bytes=5), systemctl)
+    pulse = Pulse(-1)
+    keeper = keeper_loop.make(config(tmp_path, keeper=Settings(hang_s=77), budget_bytes=5), pulse, systemctl)
     parts = keeper.parts
     assert keeper.settings.hang_s == 77
     assert parts.budget == 5
@@ -640,7 +651,9 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
     with pytest.raises(ProbeError):
         parts.prober.ask()
     assert keeper_loop._key(config(tmp_path, key_file=str(tmp_path / "none"))) == ""
-    assert keeper_loop.make(config(tmp_path, backend="native"), systemctl).parts.start_ray is None
+    assert keeper_loop.make(config(tmp_path, backend="native"), pulse, systemctl).parts.start_ray is None
+    parts.sleep(0)
+    assert pulse.stepped > 0
 
 
 def test_ray_is_asked_for_every_member(tmp_path, monkeypatch):
@@ -691,8 +704,17 @@ def test_the_command(tmp_path, monkeypatch, capsys):
                 handlers[0](15, None)
             return 3
 
-    monkeypatch.setattr(keeper_loop, "make", lambda _config: Made())
+    monkeypatch.setattr(keeper_loop, "make", lambda _config, _pulse: Made())
+    held = []
+    monkeypatch.setattr(keeper_loop, "hold", lambda instance: held.append(keeper_pulse.hold(instance, str(tmp_path))))
+    monkeypatch.setattr(keeper_loop, "Pulse", lambda _handle: Pulse(held.pop(0), tell=told.append))
+    told = []
     assert keeper_loop.run(parser.parse_args(["--config", str(path)])) == 3
+    assert told == ["WATCHDOG=1", "READY=1"]
+    capsys.readouterr()
+    # That one still has the lock.
+    assert keeper_loop.run(parser.parse_args(["--config", str(path)])) == 1
+    assert f"a keeper of this engine runs already (process {os.getpid()})" in capsys.readouterr().err
 
 
 def test_metrics_are_read_with_the_key():
@@ -723,61 +745,20 @@ def test_metrics_are_read_with_the_key():
 # -- status and waiting
 
 
-def runner(rc=0, pid=0):
-    return lambda argv: Completed(rc, f"ActiveState=active\nMainPID={pid}\n") if "show" in argv else Completed(rc)
+def runner(rc=0, pid=0, active="active"):
+    shown = f"LoadState=loaded\nActiveState={active}\nMainPID={pid}\n"
+    return lambda argv: Completed(0, shown) if "show" in argv else Completed(rc)
 
 
-def test_status(tmp_path, monkeypatch, capsys):
-    store = Store(str(tmp_path))
-    with pytest.raises(SparkError, match="no keeper"):
-        keeper_status.collect(store)
-    state = {"phase": "proving", "detail": "it serves", "since": "t", "failures": 1, "start_limit": 5, "end": ""}
-    store.write(state, print)
-    found = keeper_status.collect(store, runner())
-    assert found["serving"]
-    assert "No restart so far" in keeper_status.text(found)
-    store.add({"time": "t1", "event": "dead", "reason": "one\ntwo"}, print)
-    store.recovered(12.0)
-    text = keeper_status.text(keeper_status.collect(store, runner()))
-    assert "t1  dead: one (served again after 12 s)" in text
-    assert "nobody starts" in keeper_status.text(keeper_status.collect(store, runner(3)))
-    store.write({**state, "end": "gave_up"}, print)
-    assert "gave up" in keeper_status.text(keeper_status.collect(store, runner(3)))
-    parser = argparse.ArgumentParser()
-    keeper_status.configure(parser)
-    monkeypatch.setattr(keeper_status, "Store", lambda instance="": Store(str(tmp_path / "none")))
-    assert keeper_status.run(parser.parse_args([])) == 1
-    monkeypatch.setattr(keeper_status, "Store", lambda instance="": store)
-    assert keeper_status.run(parser.parse_args(["--json"])) == 1
-    assert json.loads(capsys.readouterr().out)["history"][0]["event"] == "dead"
-
-
-def test_status_of_several_services(tmp_path, monkeypatch, capsys):
-    state = {"phase": "serving", "detail": "it serves", "since": "t", "failures": 0, "start_limit": 5, "end": ""}
-    (tmp_path / "etc/sparkmatrix").mkdir(parents=True)
-    for name in ("chat", "small", "worker"):
-        (tmp_path / f"etc/sparkmatrix/engine-{name}.json").write_text("{}")
-    for name in ("chat", "small"):
-        Store(str(tmp_path), name).write(state, print)
-    assert keeper_status.kept(str(tmp_path)) == ["chat", "small"]
-    monkeypatch.setattr(keeper_status, "kept", lambda: ["chat", "small"])
-    monkeypatch.setattr(keeper_status, "Store", lambda instance="": Store(str(tmp_path), instance))
-    monkeypatch.setattr(keeper_status.collect, "__defaults__", (runner(), keeper_status.UNIT, lambda: 0.0))
-    parser = argparse.ArgumentParser()
-    keeper_status.configure(parser)
-    assert keeper_status.run(parser.parse_args([])) == 0
-    assert "small: serving: it serves" in capsys.readouterr().out
-    assert keeper_status.run(parser.parse_args(["--json"])) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["serving"]
-    assert found["services"]["chat"]["unit"] == "sparkmatrix-keeper-chat.service"
-    assert keeper_status.run(parser.parse_args(["--json", "--service", "chat"])) == 0
-    assert json.loads(capsys.readouterr().out)["phase"] == "serving"
+def alive(_instance):
+    return Sign(1, 1.0)
 
 
 def test_status_tells_how_long(tmp_path, cluster):
     def shown():
-        found = keeper_status.collect(cluster.store, runner(), wall=cluster.parts.wall)
+        found = keeper_status.collect(
+            cluster.store, runner(), wall=cluster.parts.wall, sign=alive, ask=lambda _name: ""
+        )
         return found["elapsed_s"], found["start_elapsed_s"], keeper_status.text(found).splitlines()[1]
 
     cluster.answers = False
@@ -795,7 +776,8 @@ def test_status_tells_how_long(tmp_path, cluster):
     elapsed, start_elapsed, _text = shown()
     assert start_elapsed is None and elapsed <= cluster.now - 60
     assert "this start" not in shown()[2]
-    assert keeper_status.collect(cluster.store, runner(3))["elapsed_s"] is None
+    stopped = keeper_status.collect(cluster.store, runner(active="inactive"), ask=lambda _name: "")
+    assert stopped["elapsed_s"] is None
 
 
 class Waiting:

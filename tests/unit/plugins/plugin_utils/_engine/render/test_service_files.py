@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container, NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import BEAT_S, STALE_S, WATCHDOG_S
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.service_files import Marks, Settings
 from engine_plans import PLAN, node_plans, with_service
@@ -118,6 +119,13 @@ LimitMEMLOCK=infinity
 LimitNOFILE=65536
 Environment=SPARKMATRIX_CONFIG_HASH="""
     assert text[:-13] == wanted
+
+
+def test_a_keeper_that_hangs_is_ended():
+    lines = make(plans()["spark1"]).files[KEEPER].splitlines()
+    assert {"Type=notify", "WatchdogSec=30", "WatchdogSignal=SIGKILL", "Restart=always", "MemoryMax=1G"} <= set(lines)
+    # It has lost several signs of life by then, and `status` has told of them.
+    assert 3 * BEAT_S < STALE_S < WATCHDOG_S
 
 
 def test_over_ray_the_engine_goes_with_ray():

@@ -1,0 +1,170 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
+
+STATE = {"phase": "proving", "detail": "it serves", "since": "t", "failures": 1, "start_limit": 5, "end": ""}
+LOADING = {**STATE, "phase": "loading", "detail": "the ranks run"}
+GAVE_UP = {**STATE, "phase": "gave_up", "detail": "no such model", "end": "gave_up"}
+ALIVE, SILENT, STOPPED = Sign(7, 1.0), Sign(7, 41.0), Sign(7, 1.0, stopped=True)
+GONE = Sign(6, 0.0)  # of a keeper that does not run any more
+REFUSED = "http://127.0.0.1:8000: nothing listens there."
+
+
+class Head:
+    """A head with its keeper. ``asked``: how often the engine was asked."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = Store(str(root))
+        self.unit = "LoadState=loaded\nActiveState=active\n"
+        self.sign: Sign | None = ALIVE
+        self.answer, self.asked = "", 0
+
+    def run(self, argv: Sequence[str]) -> Completed:
+        return Completed(0, self.unit)
+
+    def ask(self, _instance: str) -> str:
+        self.asked += 1
+        return self.answer
+
+    def found(self, store: Store | None = None, unit: str = status.UNIT) -> dict[str, Any]:
+        return status.collect(store or self.store, self.run, unit=unit, sign=lambda _name: self.sign, ask=self.ask)
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Head:
+    made = Head(tmp_path)
+    made.store.write(STATE, print)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("state", "sign", "answer", "told"),
+    [
+        (STATE, ALIVE, "", (0, "proving: it serves")),
+        (STATE, ALIVE, REFUSED, (1, f"Asked just now: {REFUSED}")),
+        (LOADING, ALIVE, "", (1, "loading: the ranks run")),
+        # A keeper that does not live says nothing about now.
+        (STATE, SILENT, "", (3, "for 41 s, so nobody looks after the engine. It said last: proving: it serves")),
+        (STATE, STOPPED, "", (3, "Asked just now: it answers")),
+        (STATE, None, "", (3, "no sign of life, so")),
+        (STATE, SILENT, REFUSED, (1, REFUSED)),
+        (STATE, GONE, "", (3, "nobody starts the engine again")),
+        (STATE, GONE, REFUSED, (1, "Begin anew: systemctl restart sparkmatrix-keeper.service")),
+        (GAVE_UP, GONE, REFUSED, (1, "The keeper gave up: no such model")),
+    ],
+)
+def test_what_monitoring_may_trust(
+    head: Head, state: Mapping[str, Any], sign: Sign | None, answer: str, told: tuple[int, str]
+) -> None:
+    head.store.write(state, print)
+    head.sign, head.answer = sign, answer
+    if sign is GONE:
+        head.unit = "LoadState=loaded\nActiveState=inactive\n"
+    found, (code, words) = head.found(), told
+    assert status.code(found) == code
+    assert found["serving"] == (code == 0)
+    assert words in status.text(found)
+
+
+def test_an_engine_that_loads_is_not_asked(head: Head) -> None:
+    head.store.write(LOADING, print)
+    assert head.found()["answers"] is None
+    assert head.asked == 0
+
+
+def test_restarts_and_their_reasons(head: Head) -> None:
+    assert "No restart so far" in status.text(head.found())
+    head.store.add({"time": "t1", "event": "dead", "reason": "one\ntwo"}, print)
+    head.store.recovered(12.0)
+    assert "t1  dead: one (served again after 12 s)" in status.text(head.found())
+
+
+@pytest.mark.parametrize(("content", "code"), [("{", 3), ("[]", 3), ("", 3)])
+def test_a_damaged_state_is_called_that(head: Head, tmp_path: Path, content: str, code: int) -> None:
+    place = tmp_path / "var/lib/sparkmatrix/keeper/state.json"
+    place.write_text(content)
+    found = head.found()
+    text = status.text(found)
+    assert status.code(found) == code  # who looks after it is not known
+    assert "The keeper runs; /var/lib/sparkmatrix/keeper/state.json is damaged (" in text
+    assert "it answers" in text
+    head.answer = REFUSED
+    assert status.code(head.found()) == 1
+
+
+def test_no_state(head: Head, tmp_path: Path) -> None:
+    head.store = Store(str(tmp_path / "none"))
+    assert "The keeper runs; it has kept nothing yet" in status.text(head.found())
+    head.unit = ""
+    with pytest.raises(SparkError, match=r"there is no keeper on this node.*spark_rank 0"):
+        head.found()
+
+
+def test_who_may_not_read_is_told_that(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_more: object) -> str:
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(SparkError, match=r"you may not read what the keeper keeps.*sudo"):
+        head.found()
+
+
+def test_the_command(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "etc/sparkmatrix").mkdir(parents=True)
+    for name in ("chat", "small", "worker"):
+        (tmp_path / f"etc/sparkmatrix/engine-{name}.json").write_text("{}")
+    for name in ("chat", "small"):
+        Store(str(tmp_path), name).write({**STATE, "phase": "serving"}, print)
+    assert status.kept(str(tmp_path)) == ["chat", "small"]
+    collect = status.collect
+    broken: list[str] = []
+
+    def found(store: Store, unit: str) -> dict[str, Any]:
+        sign = SILENT if unit in broken else ALIVE
+        return collect(store, head.run, unit=unit, sign=lambda _name: sign, ask=head.ask)
+
+    monkeypatch.setattr(status, "collect", found)
+    monkeypatch.setattr(status, "kept", lambda: ["chat", "small"])
+    monkeypatch.setattr(status, "Store", lambda instance="": Store(str(tmp_path), instance))
+    parser = argparse.ArgumentParser()
+    status.configure(parser)
+
+    def run(*words: str) -> tuple[int, str]:
+        code = status.run(parser.parse_args(words))
+        return code, capsys.readouterr().out
+
+    code, said = run()
+    assert (code, "small: serving: it serves" in said) == (0, True)
+    code, said = run("--json")
+    told = json.loads(said)
+    assert (code, told["serving"]) == (0, True)
+    assert told["services"]["chat"]["unit"] == "sparkmatrix-keeper-chat.service"
+    code, said = run("--json", "--service", "chat")
+    assert (code, json.loads(said)["phase"]) == (0, "serving")
+    broken.append(Names("small").keeper)
+    assert run()[0] == status.UNATTENDED
+    head.answer = REFUSED
+    assert run()[0] == 1
+
+
+def test_asked_without_a_description(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Names, "description", property(lambda _self: str(tmp_path / "none")))
+    assert "no engine serves on this node" in status.asked("")
