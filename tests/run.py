@@ -15,12 +15,13 @@ Usage: tests/run.py fast|test|full [STEP …]     run the steps of a level, or o
 
 Each step writes its output to ``.cache/logs/<step>.log``. On a machine that is calm when the run begins, a step that
 takes half as long again as its budget fails the run. A step that cannot run on this machine is named with the reason;
-with ``CI=true`` that is a failure. The steps stand in tests/suite/steps.py.
+with ``CI=true`` that is a failure. A signal ends what runs, with its nodes. The steps stand in tests/suite/steps.py.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -81,6 +82,8 @@ def main(argv: list[str]) -> int:
         taken = narrowed(taken, run)
     print(f"Commit {commit()}, load {load:.1f}: {'budgets are kept' if calm else 'too busy to hold steps to budgets'}")
     started = time.monotonic()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: run.end())
     run.go(taken)
     print(f"\n{level} in {time.monotonic() - started:.0f} s. Logs: {LOGS.relative_to(ROOT)}\n")
     print(table(taken, ledger, keys) + "\n")
@@ -99,7 +102,7 @@ def main(argv: list[str]) -> int:
         failed += run.not_run
         run.not_run.clear()
     print(f"{len(passed)} passed, {len(failed)} failed, {len(run.not_run)} skipped")
-    return 1 if failed else 0
+    return 1 if failed or run.ended else 0
 
 
 def narrowed(taken: list[Step], run: Run) -> list[Step]:

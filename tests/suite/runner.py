@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -23,6 +24,7 @@ from suite.steps import LAB, LAB_ID, PYTHON, ROOT, Step
 LOGS = ROOT / ".cache" / "logs"
 HEARTBEAT_S = 30
 LIMIT = 4  # times the budget: then the step hangs, and is ended
+UNDO_S = 60
 TAIL_LINES = 80
 REASON = re.compile(r"^(FAILED |E  |fatal: |\[ERROR\])|: error: |Executed: Failed")
 REASON_LINES = 3
@@ -47,6 +49,14 @@ class Run:
     not_run: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)  # for which there was no time
     started: float = field(default_factory=time.monotonic)
+    running: set[int] = field(default_factory=set)  # processes
+    ended: bool = False
+
+    def end(self) -> None:
+        """End what runs, and begin nothing more. What was ended this way has come to nothing."""
+        self.ended = True
+        for pid in list(self.running):
+            end_tree(pid)
 
     def go(self, steps: Sequence[Step]) -> None:
         """The lab's steps in one lane, the others beside them in one; without the lab one lane of each kind."""
@@ -65,7 +75,7 @@ class Run:
 
     def _lane(self, steps: Sequence[Step], prefix: tuple[str, ...]) -> None:
         for step in steps:
-            if not self.in_time(step, time.monotonic() - self.started):
+            if self.ended or not self.in_time(step, time.monotonic() - self.started):
                 self.left.append(step.name)
                 continue
             try:
@@ -77,14 +87,20 @@ class Run:
             if reason:
                 self.not_run[step.name] = reason
                 print(f"== {step.name}\n   {step.name}: NOT RUN: {reason}", flush=True)
-            else:
+            elif outcome:
                 self.outcomes[step.name] = outcome
+            else:
+                self.left.append(step.name)
 
     def _step(self, step: Step, prefix: tuple[str, ...]) -> str:
+        """What it came to; nothing, if it was ended with the whole run."""
         key, load, started = self.keys.of(step), os.getloadavg()[0], time.monotonic()
         print(f"== {step.name}", flush=True)
-        failed, cpu_s = execute(step, prefix)
+        failed, cpu_s = self._execute(step, prefix)
         seconds = time.monotonic() - started
+        if failed and self.ended:
+            print(f"   {step.name}: ENDED after {seconds:.0f} s", flush=True)
+            return ""
         slow = self.calm and overdrawn(step, seconds)
         outcome = FAILED if failed else SLOW if slow else PASSED
         self.ledger.add(
@@ -106,48 +122,77 @@ class Run:
         print(f"   {step.name}: {said} in {seconds:.0f} s of {step.budget_s}, load {load:.1f}", flush=True)
         return outcome
 
+    def _execute(self, step: Step, prefix: tuple[str, ...]) -> tuple[str, float]:
+        """Run all commands of a step: what failed, and the processor time of it."""
+        log = log_of(step.name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        started, done = time.monotonic(), threading.Event()
+        deadline = started + LIMIT * step.budget_s
 
-def execute(step: Step, prefix: tuple[str, ...]) -> tuple[str, float]:
-    """Run all commands of a step: what failed, and the processor time of it."""
-    log = log_of(step.name)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    started, done = time.monotonic(), threading.Event()
-    deadline = started + LIMIT * step.budget_s
+        def heartbeat() -> None:
+            while not done.wait(HEARTBEAT_S):
+                last = tail(log, 1)
+                print(f"   {step.name}: {time.monotonic() - started:.0f} s  {''.join(last)[:110]}", flush=True)
 
-    def heartbeat() -> None:
-        while not done.wait(HEARTBEAT_S):
-            last = tail(log, 1)
-            print(f"   {step.name}: {time.monotonic() - started:.0f} s  {''.join(last)[:110]}", flush=True)
+        threading.Thread(target=heartbeat, daemon=True).start()
+        environment = surroundings()
+        failed, cpu_s = [], 0.0
+        with log.open("w") as output:
+            for command in step.commands:
+                output.write(f"$ {' '.join(command)}\n")
+                output.flush()
+                process = subprocess.Popen(
+                    (*prefix, *command),
+                    cwd=ROOT,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+                self.running.add(process.pid)
+                alarm = threading.Timer(max(deadline - time.monotonic(), 0), end_tree, [process.pid])
+                alarm.start()
+                if self.ended:  # between two commands
+                    end_tree(process.pid)
+                _pid, status, usage = os.wait4(process.pid, 0)
+                alarm.cancel()
+                self.running.discard(process.pid)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                cpu_s += usage.ru_utime + usage.ru_stime
+                if process.returncode:
+                    ended = f"ended after {LIMIT} times its budget" if time.monotonic() >= deadline else "exit code"
+                    failed.append(f"{ended} {process.returncode} of {' '.join(command)[:100]}")
+            if step.undo and (self.ended or time.monotonic() >= deadline):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    subprocess.run(
+                        step.undo, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False, timeout=UNDO_S
+                    )
+        done.set()
+        return "; ".join(failed), cpu_s
 
-    threading.Thread(target=heartbeat, daemon=True).start()
-    environment = {**os.environ, "PATH": f"{ROOT / PYTHON}/bin:{os.environ['PATH']}", "PY_COLORS": "0", "NO_COLOR": "1"}
-    environment.pop("ANSIBLE_CONFIG", None)
-    environment["SPARKMATRIX_LAB_ID"] = LAB_ID
-    failed, cpu_s = [], 0.0
-    with log.open("w") as output:
-        for command in step.commands:
-            output.write(f"$ {' '.join(command)}\n")
-            output.flush()
-            process = subprocess.Popen(
-                (*prefix, *command),
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-            alarm = threading.Timer(max(deadline - time.monotonic(), 0), os.killpg, (process.pid, signal.SIGKILL))
-            alarm.start()
-            _pid, status, usage = os.wait4(process.pid, 0)
-            alarm.cancel()
-            process.returncode = os.waitstatus_to_exitcode(status)
-            cpu_s += usage.ru_utime + usage.ru_stime
-            if process.returncode:
-                ended = f"ended after {LIMIT} times its budget" if time.monotonic() >= deadline else "exit code"
-                failed.append(f"{ended} {process.returncode} of {' '.join(command)[:100]}")
-    done.set()
-    return "; ".join(failed), cpu_s
+
+def surroundings() -> dict[str, str]:
+    """The environment of every command."""
+    made = {**os.environ, "PATH": f"{ROOT / PYTHON}/bin:{os.environ['PATH']}", "PY_COLORS": "0", "NO_COLOR": "1"}
+    made.pop("ANSIBLE_CONFIG", None)
+    made["SPARKMATRIX_LAB_ID"] = LAB_ID
+    return made
+
+
+def end_tree(pid: int) -> None:
+    """End a process and all that it has started, also what has a session of its own, as Ansible's workers have."""
+    listed = subprocess.run(("ps", "-e", "-o", "pid=,ppid="), capture_output=True, text=True, check=True).stdout
+    children: dict[int, list[int]] = {}
+    for line in listed.splitlines():
+        child, parent = map(int, line.split())
+        children.setdefault(parent, []).append(child)
+    tree = [pid]
+    for one in tree:
+        tree += children.get(one, ())
+    for one in tree:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
 
 
 def log_of(step: str) -> pathlib.Path:

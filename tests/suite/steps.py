@@ -39,6 +39,7 @@ class Step:
     inputs: tuple[str, ...]
     lane: str = LAB
     cannot_run: Callable[[], str] = nothing  # the reason, or nothing
+    undo: tuple[str, ...] = ()  # the command that removes its nodes when it was ended by force
 
 
 # --- what a step needs -----------------------------------------------------------------------------------------------
@@ -91,10 +92,13 @@ def program(words: str, environment: str = PYTHON) -> tuple[str, ...]:
     return (f"{environment}/bin/{name}", *arguments)
 
 
+NO_LAB = program(f"python tests/lab/lab.py down --id {LAB_ID}")
+
+
 def scenario(name: str, words: str, budget_s: int, levels: tuple[str, ...] = FULL) -> Step:
     """A program of tests/scenarios, which boots nodes of its own."""
     command = program(f"python tests/scenarios/test_{words}")
-    return Step(name, (command,), budget_s, levels, ON_NODES, cannot_run=needs_lab)
+    return Step(name, (command,), budget_s, levels, ON_NODES, cannot_run=needs_lab, undo=NO_LAB)
 
 
 def molecule(scenario: str, budget_s: int, levels: tuple[str, ...] = FULL, place: str = "molecule") -> Step:
@@ -106,14 +110,15 @@ def molecule(scenario: str, budget_s: int, levels: tuple[str, ...] = FULL, place
         (*glob, *program(f"molecule test --report --scenario-name {scenario}")),
     )
     inputs = (*ON_NODES, "molecule/**", ".config/**")
-    return Step(scenario, commands, budget_s, levels, inputs, cannot_run=needs_lab)
+    return Step(scenario, commands, budget_s, levels, inputs, cannot_run=needs_lab, undo=NO_LAB)
 
 
 def on_machines(name: str, command: tuple[str, ...], budget_s: int) -> Step:
     """Virtual machines. Emulated, two of them take under ten minutes, so these are in `test-full` only."""
     setup = program("python tests/lab/vm/vm.py setup")
     inputs = (*ON_NODES, "molecule/vm/**", ".config/**")
-    return Step(name, (setup, command), budget_s, FULL, inputs, cannot_run=needs_root)
+    undo = program("python tests/lab/vm/vm.py down")
+    return Step(name, (setup, command), budget_s, FULL, inputs, cannot_run=needs_root, undo=undo)
 
 
 def fabric_machines(name: str, budget_s: int) -> Step:

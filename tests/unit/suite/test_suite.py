@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import run as command_line
@@ -233,6 +236,52 @@ def test_half_as_much_again_is_within_the_budget():
 def test_a_step_that_hangs_is_ended(ledger, tree, logs):
     hangs = step(budget_s=0.2, program="import time; time.sleep(60)")
     assert run_steps(ledger, tree, hangs).outcomes == {"one": FAILED}
+
+
+def is_over(pid):
+    """A process that nobody has waited for yet is a zombie."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+# A child in a session of its own, as Ansible's workers are.
+BUSY = """
+import pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+pathlib.Path({mark!r}).write_text(str(child.pid))
+time.sleep(60)
+"""
+
+
+def test_a_run_that_is_ended_leaves_no_process_and_no_nodes_and_no_result(ledger, tree, logs, tmp_path):
+    mark, undone = tmp_path / "mark", tmp_path / "undone"
+    busy = step("busy", program=BUSY.format(mark=str(mark)), undo=(sys.executable, "-c", f"open({str(undone)!r}, 'w')"))
+    run = runner.Run(ledger, Keys(tree), calm=True)
+    going = threading.Thread(target=run.go, args=([busy, step("next")],))
+    going.start()
+    while not (mark.exists() and mark.read_text()):
+        time.sleep(0.05)
+    run.end()
+    going.join(30)
+    assert not going.is_alive()
+    assert is_over(int(mark.read_text()))
+    assert undone.exists()
+    assert (run.outcomes, run.left) == ({}, ["busy", "next"])
+    assert ledger.last("busy") is None
+
+
+def test_nodes_of_a_step_that_hangs_are_removed(ledger, tree, logs, tmp_path):
+    undone = tmp_path / "undone"
+    undo = (sys.executable, "-c", f"open({str(undone)!r}, 'w')")
+    run_steps(ledger, tree, step(budget_s=0.2, program="import time; time.sleep(60)", undo=undo))
+    run_steps(ledger, tree, step("two", undo=("false",)))
+    assert undone.exists()
+
+
+def test_everything_that_boots_nodes_says_how_to_remove_them():
+    assert [one.name for one in steps() if one.lane == LAB and not one.undo] == ["lab"]
 
 
 def test_what_there_is_no_time_for_is_named(ledger, tree, logs):
