@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
@@ -19,11 +17,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     errors,
     refusal,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
@@ -60,7 +55,7 @@ class ActionModule(ActionBase):
         services = []
         available = _available(hosts, task_vars["hostvars"])
         for entry in entries:
-            service, problems = _service(entry, args, available)
+            service, problems = engine_services.service(entry, args, available)
             findings += engine_services.said(entry, problems) if args["services"] else problems
             services += [service] if service else []
         plans = None
@@ -129,26 +124,3 @@ def _available(hosts: list[str], hostvars: Mapping[str, Any]) -> dict[str, int]:
     if any(node.get("engine_units") != [] for node in nodes.values()):
         return {}
     return {host: int((node.get("memory") or {}).get("available") or 0) for host, node in nodes.items()}
-
-
-def _service(
-    entry: engine_services.Entry, args: Mapping[str, Any], available: Mapping[str, int]
-) -> tuple[engine_services.Service | None, list[Finding]]:
-    """Recipe, wishes and shape of one service, or what is wrong with them."""
-    given = engine_services.over(args, entry)
-    checked = ArgumentSpecValidator(wishes.SPEC).validate({name: given[name] for name in wishes.SPEC})
-    if checked.error_messages:
-        return None, [Finding("", message, "Correct it in the inventory") for message in checked.error_messages]
-    given = {**given, **checked.validated_parameters}
-    recipe, findings = engine_recipe.find(
-        given["recipe"], args["recipe_paths"], OptionNames(in_entry=bool(args["services"]))
-    )
-    shape = None
-    if given["model_files"]:
-        try:
-            shape = engine_model.read(Path(given["model_files"]).expanduser())
-        except SparkError as exc:
-            findings.append(Finding(exc.where, exc.found, exc.remedy))
-    if recipe is None:
-        return None, findings
-    return engine_services.Service(entry, recipe, replace(wishes.read(given), available=available), shape), findings

@@ -13,10 +13,12 @@ import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
@@ -33,12 +35,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import ENTRY, Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import ENTRY, SPEC, Wishes
 
 WHERE = "engine_services"
 ALONE = "engine"  # what the only service is called
@@ -138,6 +142,29 @@ def over(common: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
         if isinstance(entry.values.get(name), Mapping):
             merged[name] = {**(common.get(name) or {}), **entry.values[name]}
     return merged
+
+
+def service(
+    entry: Entry, args: Mapping[str, Any], available: Mapping[str, int]
+) -> tuple[Service | None, list[Finding]]:
+    """Recipe, wishes and shape of one service from the options of engine_plan, or what is wrong with them."""
+    given = over(args, entry)
+    checked = ArgumentSpecValidator(SPEC).validate({name: given[name] for name in SPEC})
+    if checked.error_messages:
+        return None, [Finding("", message, "Correct it in the inventory") for message in checked.error_messages]
+    given = {**given, **checked.validated_parameters}
+    recipe, findings = engine_recipe.find(
+        given["recipe"], args["recipe_paths"], OptionNames(in_entry=bool(args["services"]))
+    )
+    shape = None
+    if given["model_files"]:
+        try:
+            shape = engine_model.read(Path(given["model_files"]).expanduser())
+        except SparkError as exc:
+            findings.append(Finding(exc.where, exc.found, exc.remedy))
+    if recipe is None:
+        return None, findings
+    return Service(entry, recipe, replace(wishes.read(given), available=available), shape), findings
 
 
 def said(entry: Entry, findings: Sequence[Finding]) -> list[Finding]:

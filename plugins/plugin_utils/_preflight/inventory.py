@@ -12,11 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early as engine_early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import DASHBOARD_PORT, GCS_PORT
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
@@ -145,25 +147,16 @@ def check_types(context: Context) -> Iterator[Finding]:
         yield Finding(context.who(hosts), complaint, f"It says: {text}" if text else f"Correct {name} in the inventory")
 
 
-def check_parallel(context: Context) -> Iterator[Finding]:
-    names = ("engine_tensor_parallel_size", "engine_pipeline_parallel_size", "engine_data_parallel_size")
-    head = context.head
-    # With several services the plan judges each by its own nodes.
-    if head is None or context.value(head, "engine_services", []):
+def check_engine_plan(context: Context) -> Iterator[Finding]:
+    """Upgrades and rollbacks that take what a node keeps plan nothing."""
+    hosts = sorted(context.hosts, key=lambda host: whole(context.hosts[host].get("spark_rank")))
+    first = hosts[0] if hosts else ""
+    if "plan" not in context.layers or context.value(first, "engine_recipe") is None:
         return
-    sizes = {name: context.hosts[head].get(name) for name in names}
-    tensor, pipeline = (whole(sizes[name]) for name in names[:2])
-    if not tensor or not pipeline:
-        return
-    data = whole(sizes[names[2]]) or 1
-    nodes = len(context.hosts)
-    if tensor * pipeline * data != nodes:
-        product = " x ".join(f"{name} {value}" for name, value in zip(names, (tensor, pipeline, data)) if sizes[name])
-        yield Finding(
-            "inventory",
-            f"{product} = {tensor * pipeline * data} ranks, and there are {nodes} machines with one GPU each",
-            f"Make the product {nodes}, or leave one of them out to have it computed",
-        )
+    if any(name.startswith(("engine_", "ray_")) for name in context.broken.get(first, {})):
+        return  # said by the check of types
+    gb10 = boolean(context.value(first, "preflight_require_gb10", True), strict=False)
+    yield from engine_early.findings(lambda name: context.value(first, name), hosts, gb10=gb10)
 
 
 def check_keeper(context: Context) -> Iterator[Finding]:
@@ -325,11 +318,11 @@ CHECKS: tuple[Check, ...] = (
         fixed="a role would stop half way",
     ),
     Check(
-        "parallel_sizes",
-        frozenset({"plan", "engine"}),
-        check_parallel,
-        "tensor x pipeline x data parallel size is not the number of machines",
-        "Every machine has one GPU and is one rank",
+        "engine_plan",
+        frozenset({"ray", "engine", "gateway", "verify"}),
+        check_engine_plan,
+        "the recipe, an option or a size cannot be served on that many Sparks, whatever the machines turn out to be",
+        "Else it would be refused when machines have been changed",
     ),
     Check(
         "keeper",

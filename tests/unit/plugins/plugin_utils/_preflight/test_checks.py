@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import inventory as inventory_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine_checks
 from hypothesis import given
 from hypothesis import strategies as st
-from preflight_inputs import NODE, context, fact, inventory, nodes
+from preflight_inputs import ALL, NODE, context, fact, inventory, nodes
 
 
 def found(checks, ctx):
@@ -116,35 +118,70 @@ def test_types_and_templates():
     assert any(t.startswith("spark2: there is no variable engine_zzz") for t in texts)
 
 
+def planned(layers=ALL, count=2, **values):
+    """What the check of the engine says, with the documented defaults of all variables."""
+    ctx = replace(context(hosts=inventory(count, **values), layers=layers), variables=variables.load())
+    return [str(finding) for finding in inventory_checks.check_engine_plan(ctx)]
+
+
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("values", "message"),
     [
-        ({"tensor": 4, "pipeline": 1}, ""),
-        ({"tensor": 2, "pipeline": 2}, ""),
-        ({"tensor": 2, "pipeline": 1, "data": 2}, ""),
-        ({"tensor": "4", "pipeline": "1"}, ""),
-        ({"tensor": 2}, ""),
-        ({"tensor": "x", "pipeline": 1}, ""),
-        ({"tensor": 2, "pipeline": 1}, "engine_tensor_parallel_size 2 x engine_pipeline_parallel_size 1 = 2 ranks"),
-        ({"tensor": 4, "pipeline": 2}, "= 8 ranks, and there are 4 machines"),
-        ({"tensor": 4, "pipeline": 1, "data": 2}, "x engine_data_parallel_size 2 = 8 ranks"),
+        ({"engine_recipe": "qwen3-235b-a22b"}, "engine_recipe: there is no recipe 'qwen3-235b-a22b'"),
+        ({"engine_options": {"max-num-seq": 2}}, "Write --max-num-seqs in full"),
+        ({"engine_options": {"foo_bar": 2}}, "has no option --foo-bar"),
+        ({"engine_tensor_parallel_size": 3}, "Tensor parallel sizes that work on 2 nodes: 1, 2"),
+        ({"engine_context": "32768", "engine_concurrency": 900}, "does not fit"),
+        ({"engine_port": "6379"}, "6379 is ray_port, too"),
+        ({"engine_services": [{"name": "a", "recipe": "qwen3-8b", "nodes": ["spark9"]}]}, "spark9 is no host of the"),
+        (
+            {"engine_services": [{"name": "a", "recipe": "qwen3-9b", "nodes": ["spark1"]}]},
+            "no recipe 'qwen3-9b'",
+        ),
+        ({"engine_image": "x/y:latest", "engine_runtime": "container"}, "engine_allow: [moving-image]"),
+        ({"engine_environment": {"HF_TOKEN": "x"}}, "looks like a secret"),
+        ({"engine_recipe_paths": ["/nowhere"]}, "there is no directory /nowhere"),
+        ({"engine_model_files": "/nowhere"}, "/nowhere"),
     ],
 )
-def test_parallel_sizes(sizes, message):
-    hosts = inventory(4, **{f"engine_{name}_parallel_size": value for name, value in sizes.items()})
-    texts = [str(finding) for finding in inventory_checks.check_parallel(context(hosts=hosts))]
-    assert (message in texts[0]) if message else texts == []
+def test_the_engine_is_judged_before_any_machine_is_read(values, message):
+    assert message in "\n".join(planned(**values))
 
 
-def test_parallel_sizes_of_services_are_for_the_plan():
-    hosts = inventory(
-        4, engine_tensor_parallel_size=2, engine_pipeline_parallel_size=1, engine_services=[{"name": "a"}]
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"engine_expert_parallel": False},
+        {"engine_free_memory_gib": 117, "engine_gpu_memory_utilization": "0.8"},
+        {"engine_services": [{"name": "a", "recipe": "qwen3-8b", "nodes": ["spark2"]}]},
+        # A wrong type is said by the check of types.
+        {"engine_context": "long"},
+        {"engine_options": 7},
+        {"preflight_require_gb10": False, "engine_context": "32768", "engine_concurrency": 900},
+    ],
+)
+def test_what_only_machines_can_tell_is_for_the_plan(values):
+    assert planned(**values) == []
+
+
+@pytest.mark.parametrize("layers", [{"fabric"}, {"ray", "engine", "gateway"}, {"os_stabilization", "fabric"}])
+def test_runs_that_plan_no_engine_judge_none(layers):
+    assert planned(frozenset(layers), engine_recipe="none") == []
+
+
+def test_the_order_of_ranks_is_the_order_of_the_plan():
+    ctx = context(
+        hosts={"b": {"spark_rank": 1, "engine_recipe": "x"}, "a": {"spark_rank": 0, "engine_recipe": "qwen3-8b"}}
     )
-    assert not list(inventory_checks.check_parallel(context(hosts=hosts)))
+    assert [str(found) for found in inventory_checks.check_engine_plan(ctx) if "no recipe" in str(found)] == []
 
 
-def test_parallel_sizes_without_head():
-    assert not list(inventory_checks.check_parallel(context(hosts={"a": {}})))
+def test_templates_that_fail_are_told_once():
+    ctx = context(hosts=inventory(2, engine_recipe="x"))
+    assert list(inventory_checks.check_engine_plan(ctx))
+    assert not list(inventory_checks.check_engine_plan(replace(ctx, broken={"spark1": {"engine_port": "undefined"}})))
+    assert not list(inventory_checks.check_engine_plan(context(hosts={})))
 
 
 def test_limit():
