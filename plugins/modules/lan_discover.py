@@ -11,7 +11,7 @@ short_description: List machines on the local network that answer ssh
 version_added: 0.1.0
 description:
   - Asks mDNS (C(avahi-browse)) for machines that announce ssh, or reads the ssh banner of every address of a network.
-  - Logs in nowhere and changes nothing.
+  - Logs in nowhere and changes nothing; host keys are read (C(ssh-keyscan)) and trusted by nobody.
 options:
   cidr:
     description: A private IPv4 network of up to 1024 addresses. Empty, mDNS is asked.
@@ -33,15 +33,32 @@ EXAMPLES = r"""
 
 RETURN = r"""
 candidates:
-  description: Address, name (by mDNS), banner, and whether the name is like that of a Spark.
+  description:
+    - An entry per address; a machine with several addresses answers at each of them.
+    - C(name) and C(interface), where the asking machine heard it, are known by mDNS only, C(banner) without it.
+      C(likely) tells whether the name is like that of a Spark. C(fingerprint) and C(kind) are those of the host key
+      that it shows, C(known_hosts) a line for each of its keys.
   returned: success
   type: list
   elements: dict
-  sample: [{address: 192.168.1.20, name: spark-1a2b, banner: '', likely: true}]
+  sample:
+    - address: 192.168.1.20
+      name: spark-1a2b
+      banner: ''
+      interface: enP7s7
+      likely: true
+      fingerprint: SHA256:uNiVztksCsDhcc0u9e8BrqhF5Cnj0eTWIC1U2q3BM1M
+      kind: ED25519
+      known_hosts: [192.168.1.20 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI...]
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import addresses, parse_avahi, scan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import (
+    addresses,
+    parse_avahi,
+    scan,
+    with_host_keys,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
@@ -59,6 +76,7 @@ def main() -> None:
                     "avahi-browse is not on this machine", "", "Install avahi-utils, or name the network: cidr"
                 )
             found = parse_avahi(done.out)
+        found = with_host_keys(found, run)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=False, candidates=[candidate.as_dict() for candidate in found])

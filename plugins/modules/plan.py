@@ -18,7 +18,8 @@ description:
 options:
   planner:
     description:
-      - V(peers) makes keys, names and firewall rules of ssh between the machines.
+      - V(peers) makes keys, names and firewall rules of ssh between the machines; V(discovered) finds the machines
+        behind addresses that answer ssh.
       - V(fabric) makes addresses, ranks and the environment of NCCL from devices and cables; V(fabric_verify) judges
         what was measured after the change, V(fabric_publish) says which fact counts.
       - V(fabric_discovery) says which machines can hear each other over the cables.
@@ -32,6 +33,7 @@ options:
     required: true
     choices:
       - peers
+      - discovered
       - fabric_discovery
       - fabric
       - fabric_verify

@@ -24,8 +24,6 @@ from collections.abc import Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
-
 import cluster
 from cluster import LabError
 from test_lifecycle import Cluster
@@ -33,7 +31,8 @@ from test_lifecycle import Cluster
 HOSTS = ("spark1", "spark2")
 ACCOUNT = "setup"
 TOOL = "/usr/bin/nvidia-smi"
-PROOF = "bootstrap | Prove that the key logs in"
+HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
+PROOF = "bootstrap | Test that the key logs in"
 NEXT = "bootstrap | Name the machine"
 ANNOUNCE = """<service-group><name>%h</name><service><type>_ssh._tcp</type><port>22</port></service></service-group>"""
 # An account as the first start of a Spark makes it: a password, sudo with it, no key.
@@ -60,9 +59,7 @@ class FirstLogin(Cluster):
         for host in HOSTS:
             self.inside(host, AVAHI)
         # A GB10 by what its driver's tool says; spark2 stays what it is.
-        self.inside(
-            "spark1", "printf '#!/bin/sh\\necho NVIDIA GB10\\n' > {0} && chmod 755 {0}".format("/usr/bin/nvidia-smi")
-        )
+        self.inside("spark1", f"printf '#!/bin/sh\\necho NVIDIA GB10\\n' > {TOOL} && chmod 755 {TOOL}")
         program = self.place / "bin/avahi-browse"
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nexec ssh -F {self.state}/ssh_config spark1 avahi-browse "$@"\n')
@@ -87,6 +84,13 @@ class FirstLogin(Cluster):
             check=False,
         )
 
+    def password_logins(self, host: str) -> int:
+        """How often sshd was shown a password, right or wrong."""
+        self.inside(host, "journalctl --sync")
+        return int(
+            self.inside(host, "journalctl -q -t sshd -t sshd-session | grep -cE '(Accepted|Failed) password' || true")
+        )
+
     def run_local(self, name: str, playbook: str, *options: str, fails: str = "") -> str:
         """A playbook that needs no inventory of the nodes, or only reads it."""
         path = str(self.place)
@@ -103,7 +107,9 @@ class FirstLogin(Cluster):
 def discover(here: FirstLogin) -> None:
     address = {host: str(here.logins[host]["ansible_host"]) for host in HOSTS}
     network = f"{address['spark1']}/28"
-    key = f"-i {here.state}/ssh/id_ed25519 -F none -o UserKnownHostsFile={here.place}/discovered"
+    mine = pathlib.Path.home() / ".ssh/known_hosts"
+    before = mine.read_bytes() if mine.exists() else None
+    key = f"-i {here.state}/ssh/id_ed25519 -F none"
     login = ("-u", "dgx", "-e", json.dumps({"discover_ssh_args": key}))
     for name, more in (("mdns", ()), ("cidr", ("-e", f"discover_cidr={network}"))):
         file = here.place / f"found-{name}/hosts.yml"
@@ -116,7 +122,10 @@ def discover(here: FirstLogin) -> None:
         here.run_local(f"discover-{name}-again", "discover.yml", *words, fails="is there already")
         here.expect("itself on loopback", "127.0.0.1" in text, False)
         if name == "mdns":
-            here.expect("the name that it announces", "spark1: # spark1, GB10 confirmed" in text, True)
+            here.expect("the name that it announces", "spark1: # spark1, GB10 by its own word" in text, True)
+        shown = here.inside("spark1", f"ssh-keygen -lf {HOST_KEY}").split()[1]
+        here.expect("the fingerprint of its host key", f"# shows the host key {shown} (ED25519)" in text, True)
+    here.expect("known hosts", mine.read_bytes() if mine.exists() else None, before)
 
 
 def bootstrap(here: FirstLogin) -> None:
@@ -129,7 +138,8 @@ def bootstrap(here: FirstLogin) -> None:
         }
         (here.place / "hosts.yml").write_text(json.dumps({"all": {"children": {"sparks": {"hosts": hosts}}}}))
 
-    known = f"-F none -o UserKnownHostsFile={here.state}/ssh/known_hosts"
+    # A computer that has never seen these machines: they might be anybody's.
+    known = f"-F none -o UserKnownHostsFile={here.place}/known_hosts"
     secret = str(here.place / "password")
     passwords = ("--connection-password-file", secret, "--become-password-file", secret)
     key = (here.place / "key.pub").read_text().strip()
@@ -139,7 +149,14 @@ def bootstrap(here: FirstLogin) -> None:
         here.expect(f"only the password lets {ACCOUNT} in", here.ssh(host, "true").returncode, 255)
         here.expect("the password lets in", here.ssh(host, "true", password=True).returncode, 0)
     group()
-    here.play("bootstrap-no-sudo-password", "playbooks/bootstrap.yml", *passwords[:2], *wanted, fails="sudo password")
+    attempts = {host: here.password_logins(host) for host in HOSTS}
+    said = here.play("bootstrap-stranger", "playbooks/bootstrap.yml", *passwords, *wanted, fails="knows none of it yet")
+    here.expect("passwords sent to strangers", {host: here.password_logins(host) for host in HOSTS}, attempts)
+    shown = [here.inside(host, f"ssh-keygen -lf {HOST_KEY}").split()[1] for host in HOSTS]
+    here.expect("all fingerprints at once", [one in said for one in shown], [True, True])
+    confirmed = ("-e", f"node_fingerprint={','.join(shown)}")
+    no_sudo = (*passwords[:2], *wanted, *confirmed)
+    here.play("bootstrap-no-sudo-password", "playbooks/bootstrap.yml", *no_sudo, fails="sudo password")
     # The key is not one that this computer has: the proof fails, and passwords stay.
     here.play("bootstrap-wrong-key", "playbooks/bootstrap.yml", *passwords, *wanted, fails="UNREACHABLE")
     said = (cluster.STATE / "lifecycle-bootstrap-wrong-key.log").read_text()

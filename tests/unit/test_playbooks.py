@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -26,8 +28,8 @@ PLAYBOOKS = [
 ]
 
 
-def play(*arguments: str, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "False"}
+def play(*arguments: str, cwd: pathlib.Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "False", **variables}
     return subprocess.run(
         [str(ANSIBLE), *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
@@ -148,3 +150,81 @@ def test_the_ssh_configuration_goes_by_the_inventory(tmp_path):
         "    LocalForward 127.0.0.1:9000 127.0.0.1:8000\n"
         "Host spark2\n    HostName 192.0.2.2\n    User me\n    Port 2222\n"
     )
+
+
+# Two machines, one of them with two addresses; whoever asks ssh is written down and let in nowhere.
+STRANGERS = {
+    "avahi-browse": """cat <<'END'
+=;eno1;IPv4;spark-1a2b;_ssh._tcp;local;spark-1a2b.local;192.0.2.1;22;
+=;eno2;IPv4;spark-1a2b;_ssh._tcp;local;spark-1a2b.local;192.0.2.9;22;
+=;eno1;IPv4;spark-3c4d;_ssh._tcp;local;spark-3c4d.local;192.0.2.2;22;
+END""",
+    "ssh-keyscan": """cat <<'END'
+192.0.2.1 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7
+192.0.2.9 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7
+192.0.2.2 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPLpMqCUnXKc3nQYg7Q8s1BZQyxL9v8p8u0nYk0wJcWm
+END""",
+    "ssh": """for word; do
+  case "$word" in
+    UserKnownHostsFile=*) file=${file:-${word#*=}} ;; # the first one counts
+    StrictHostKeyChecking=*) check=${check:-${word#*=}} ;;
+  esac
+done
+echo "ssh $*" >> "$ASKED"
+if [ "$check" = accept-new ]; then
+  echo "192.0.2.1 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7" > "$file"
+fi
+echo "No ED25519 host key is known for 192.0.2.1 and you have requested strict checking." >&2
+exit 255""",
+    "sshpass": 'echo "sshpass $*" >> "$ASKED"; exit 255',
+}
+FINGERPRINT = "SHA256:6TdwafL52qVd8XH32caUAGBHFo7TCZUA/BRK5DytPlg"
+
+
+@pytest.fixture
+def strangers(tmp_path):
+    """What runs instead of the real programs, and the file with what they were asked."""
+    for name, text in STRANGERS.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    return {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ASKED": str(tmp_path / "asked"), "ANSIBLE_SSH_RETRIES": "0"}
+
+
+def test_discovery_lists_machines_once_and_leaves_known_hosts_alone(tmp_path, strangers):
+    file = tmp_path / "found/hosts.yml"
+    known = tmp_path / "known_hosts"
+    mine = f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=accept-new -o ForwardAgent=yes"
+    done = play(
+        "playbooks/discover.yml", "-e", f"discover_inventory={file}", "-e", json.dumps({"discover_ssh_args": mine}),
+        **strangers,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    listed = [line for line in file.read_text().splitlines() if "no login with a key" in line]
+    assert [line.split(":")[0] for line in listed] == ["# 192.0.2.1, 192.0.2.9 spark-1a2b", "# 192.0.2.2 spark-3c4d"]
+    assert listed[0].endswith(FINGERPRINT)
+    asked = pathlib.Path(strangers["ASKED"]).read_text().splitlines()
+    assert len(asked) == 3 and not known.exists()
+    for line in asked:
+        scratch = re.search("UserKnownHostsFile=([^ ]*)", line)[1]
+        assert scratch != str(known) and not pathlib.Path(scratch).exists()
+        for option, value in (("StrictHostKeyChecking", "yes"), ("BatchMode", "yes"), ("ForwardAgent", "no")):
+            assert re.search(f"{option}=([a-z-]*)", line)[1] == value, line
+
+
+def test_a_network_without_machines_gives_an_empty_inventory(tmp_path):
+    file = tmp_path / "hosts.yml"
+    done = play("playbooks/discover.yml", "-e", f"discover_inventory={file}", "-e", "discover_cidr=192.0.2.0/31")
+    assert done.returncode == 0, done.stdout
+    assert "hosts: {}" in file.read_text()
+
+
+def test_the_first_login_sends_no_password_to_a_stranger(tmp_path, strangers):
+    (tmp_path / "password").write_text("secret")
+    words = ["--connection-password-file", str(tmp_path / "password")]
+    hosts = inventory(tmp_path, TWO.splitlines(keepends=True)[0])
+    done = play("playbooks/bootstrap.yml", "-i", hosts, *words, ANSIBLE_HOST_KEY_CHECKING="false", **strangers)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode != 0
+    assert f"shows the host key {FINGERPRINT}" in said and f"-e node_fingerprint={FINGERPRINT}" in said
+    asked = pathlib.Path(strangers["ASKED"]).read_text().splitlines()
+    assert asked and all("PreferredAuthentications=none" in line and line.startswith("ssh ") for line in asked)

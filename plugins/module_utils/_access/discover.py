@@ -2,22 +2,27 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines on the local network that answer ssh: by mDNS, or by asking every address of a network.
+"""Addresses on the local network that answer ssh: by mDNS, or by asking every address of a network.
 
 Names are only a hint (``spark-1a2b``, ``gx10-1a2b``, ``promaxgb10-1a2b`` are seen in the wild); whether a machine is a
-GB10 is for a login to find out.
+GB10 is for a login to find out. Host keys are read for that login and for the operator to compare, and are trusted by
+nobody.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import ipaddress
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 MOST_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped prefix
@@ -27,15 +32,23 @@ _WORKERS = 64
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _ESCAPE = re.compile(r"\\(\d{3}|.)")
 _LIKELY = re.compile(r"^(spark|gx10|promaxgb10|dgx)", re.IGNORECASE)
+_INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
+# As ssh names them, best first; the operator compares the first one that there is.
+_KINDS = {"ssh-ed25519": "ED25519", "ecdsa-sha2-nistp256": "ECDSA", "ssh-rsa": "RSA"}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A machine that answers ssh. ``likely``: its name is like those that Sparks are delivered with."""
+    """An address that answers ssh. ``interface``: where mDNS heard it, on the machine that asks; ``known_hosts``: its
+    host keys, a line each. ``likely``: its name is like those that Sparks are delivered with."""
 
     address: str
     name: str = ""
     banner: str = ""
+    interface: str = ""
+    fingerprint: str = ""  # SHA256:…, of the best key
+    kind: str = ""  # of that key: ED25519, ECDSA or RSA
+    known_hosts: tuple[str, ...] = ()
 
     @property
     def likely(self) -> bool:
@@ -48,15 +61,18 @@ class Candidate:
 def parse_avahi(text: str) -> list[Candidate]:
     """The output of ``avahi-browse --parsable --resolve``: ``=;interface;IPv4;name;type;domain;host;address;port;…``.
 
-    IPv4 only, once per address, by name. Lines that are something else are left out, and so are names that are no host
-    names, and loopback: a machine that announces itself hears itself there.
+    IPv4 only, once per address, by name: a machine is there as often as it has addresses. Lines that are something else
+    are left out, and so are names that are no host names, and loopback: a machine that announces itself hears itself
+    there.
     """
     found: dict[str, Candidate] = {}
     for line in text.splitlines():
         fields = line.split(";")
         if len(fields) > 8 and fields[0] == "=" and fields[2] == "IPv4" and _is_address(fields[7]):
             name = _ESCAPE.sub(_unescape, fields[6]).removesuffix(".local").rstrip(".")
-            found.setdefault(fields[7], Candidate(fields[7], name if _NAME.fullmatch(name) else ""))
+            interface = fields[1] if _INTERFACE.fullmatch(fields[1]) else ""
+            one = Candidate(fields[7], name if _NAME.fullmatch(name) else "", interface=interface)
+            found.setdefault(fields[7], one)
     return sorted(found.values(), key=lambda item: (item.name, item.address))
 
 
@@ -104,3 +120,34 @@ def scan(asked: Iterable[str], ask: Callable[[str], str] = banner) -> list[Candi
     with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
         said = list(pool.map(ask, wanted))
     return [Candidate(address, "", text) for address, text in zip(wanted, said) if text]
+
+
+def with_host_keys(candidates: Sequence[Candidate], runner: Runner = run) -> list[Candidate]:
+    """Each with the keys that it shows, read into no file. One that shows none is left without."""
+    if not candidates:
+        return []
+    done = runner(("ssh-keyscan", "-T", "5", "-t", "ed25519,ecdsa,rsa", *(item.address for item in candidates)))
+    if done.rc == NOT_FOUND:
+        raise SparkError("ssh-keyscan is not on this machine", "", "Install the ssh client (openssh-client)")
+    keys: dict[str, dict[str, str]] = {}
+    for line in done.out.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[1] in _KINDS and _blob(words[2]):
+            keys.setdefault(words[0], {}).setdefault(words[1], words[2])
+    return [_with_keys(item, keys.get(item.address, {})) for item in candidates]
+
+
+def _blob(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _with_keys(item: Candidate, keys: Mapping[str, str]) -> Candidate:
+    best = next((kind for kind in _KINDS if kind in keys), None)
+    if best is None:
+        return item
+    digest = base64.b64encode(hashlib.sha256(_blob(keys[best])).digest()).decode("ascii").rstrip("=")
+    lines = tuple(f"{item.address} {kind} {key}" for kind, key in keys.items())
+    return replace(item, fingerprint=f"SHA256:{digest}", kind=_KINDS[best], known_hosts=lines)

@@ -2,12 +2,13 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The planner of ssh between the nodes: files of each node, names, and who is never banned."""
+"""The planners of ssh between the nodes (files of each node, names, who is never banned) and of what was discovered."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import discovered
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 
@@ -21,5 +22,20 @@ def plan(options: Options) -> dict[str, Any]:
     return {"files": made.files, "hosts_lines": made.hosts_lines, "rules": made.rules, "ignore": made.ignore}
 
 
-# nodes: rank, address (fabric_management_address), login (ansible_host), look (the result of access_node), fact.
-PLANNERS = {"peers": Planner(plan, {"user": {"type": "str", "default": "sparkmatrix-peer"}}, gathered=("nodes",))}
+def machines(options: Options) -> dict[str, Any]:
+    read = {address: look["node"] for address, look in options["looks"].items() if look.get("node")}
+    return {"machines": discovered.machines(options["candidates"], read)}
+
+
+PLANNERS = {
+    # nodes: rank, address (fabric_management_address), login (ansible_host), look (the result of access_node), fact.
+    "peers": Planner(plan, {"user": {"type": "str", "default": "sparkmatrix-peer"}}, gathered=("nodes",)),
+    # looks: the result of node_info by address.
+    "discovered": Planner(
+        machines,
+        {
+            "candidates": {"type": "list", "elements": "dict", "required": True},
+            "looks": {"type": "dict", "required": True},
+        },
+    ),
+}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Sequence
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
@@ -64,9 +65,8 @@ def test_networks_that_are_not_asked(cidr: str, says: str) -> None:
 def test_a_network_is_asked_address_by_address() -> None:
     said = {"192.168.1.2": "SSH-2.0-OpenSSH_9.6"}
     found = discover.scan(discover.addresses("192.168.1.0/29"), lambda address: said.get(address, ""))
-    assert [item.as_dict() for item in found] == [
-        {"address": "192.168.1.2", "name": "", "banner": "SSH-2.0-OpenSSH_9.6", "likely": False}
-    ]
+    assert found == [discover.Candidate("192.168.1.2", banner="SSH-2.0-OpenSSH_9.6")]
+    assert found[0].as_dict()["likely"] is False
 
 
 @pytest.mark.parametrize(("says", "heard"), [(b"SSH-2.0-X\r\n", "SSH-2.0-X"), (b"HTTP/1.1 400\r\n", ""), (b"", "")])
@@ -86,11 +86,49 @@ def test_the_banner(says: bytes, heard: str) -> None:
     assert discover.banner("127.0.0.1", port) == ""
 
 
+# The key of a test, and the fingerprint that ssh-keygen -lf prints for it.
+KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7"
+FINGERPRINT = "SHA256:6TdwafL52qVd8XH32caUAGBHFo7TCZUA/BRK5DytPlg"
+KEYS = f"""# 192.168.1.20:22 SSH-2.0-OpenSSH_9.6
+192.168.1.20 ssh-rsa AAAAB3NzaC1yc2E=
+192.168.1.20 ssh-ed25519 {KEY}
+192.168.1.20 ssh-ed25519 no/base64*
+192.168.1.20 ssh-dss AAAA
+192.168.1.99 ssh-ed25519 {KEY}
+torn
+"""
+
+
+def test_host_keys_are_read_and_the_best_one_is_shown() -> None:
+    asked: list[Sequence[str]] = []
+
+    def runner(argv: Sequence[str]) -> Completed:
+        asked.append(argv)
+        return Completed(0, KEYS)
+
+    plain = [discover.Candidate("192.168.1.20", interface="eno1"), discover.Candidate("192.168.1.21")]
+    seen, silent = discover.with_host_keys(plain, runner)
+    assert asked == [("ssh-keyscan", "-T", "5", "-t", "ed25519,ecdsa,rsa", "192.168.1.20", "192.168.1.21")]
+    assert (seen.fingerprint, seen.kind) == (FINGERPRINT, "ED25519")
+    assert seen.known_hosts == ("192.168.1.20 ssh-rsa AAAAB3NzaC1yc2E=", f"192.168.1.20 ssh-ed25519 {KEY}")
+    assert silent == discover.Candidate("192.168.1.21")
+    assert discover.with_host_keys([], runner) == []
+    with pytest.raises(SparkError, match="ssh-keyscan is not on this machine"):
+        discover.with_host_keys(plain, lambda argv: Completed(NOT_FOUND))
+
+
 def test_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lan_discover, "run", lambda argv, timeout_s: Completed(0, AVAHI))
+    asked: list[str] = []
+
+    def run(argv: Sequence[str], timeout_s: float = 0) -> Completed:
+        asked.append(argv[0])
+        return Completed(0, AVAHI if argv[0] == "avahi-browse" else KEYS)
+
+    monkeypatch.setattr(lan_discover, "run", run)
     result, failed = run_module(lan_discover)
-    assert not failed and len(result["candidates"]) == 3
-    monkeypatch.setattr(lan_discover, "run", lambda argv, timeout_s: Completed(NOT_FOUND))
+    assert not failed and asked == ["avahi-browse", "ssh-keyscan"]
+    assert [bool(item["fingerprint"]) for item in result["candidates"]] == [False, False, True]
+    monkeypatch.setattr(lan_discover, "run", lambda argv, timeout_s=0: Completed(NOT_FOUND))
     result, failed = run_module(lan_discover)
     assert failed and "avahi-utils" in result["msg"]
     monkeypatch.setattr(lan_discover, "scan", lambda asked: [])
