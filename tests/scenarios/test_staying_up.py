@@ -152,6 +152,22 @@ try:
 except urllib.error.HTTPError as exc:
     print(exc.code, exc.read().decode()[:200])
 """
+# Waits for the port, and prints what it hears there.
+THIEF = """
+import socket, time
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+while True:
+    try:
+        s.bind(("127.0.0.1", 8000))
+        break
+    except OSError:
+        time.sleep(0.01)
+s.listen(9)
+print("caught")
+while True:
+    print(s.accept()[0].recv(9999))
+"""
 # Another model: the same one with its weights moved along by a few rows, so that it says something else.
 MODELS = "/opt/sparkmatrix/models"
 OTHER = f"""
@@ -397,6 +413,35 @@ def frozen(here: Cluster) -> dict[str, Any]:
     return {"noticed_s": round(noticed), "healed_s": round(healed), "restarts": 0}
 
 
+def stranger(here: Cluster) -> dict[str, Any]:
+    """The engine is killed, and an account without rights takes its port: it is named, gets no key, burns no start."""
+    here.serving()
+    here.node(HEAD, "sudo userdel -rf mallory 2>/dev/null; sudo useradd -m mallory")
+    thief = f"sudo systemd-run --quiet --unit=mallory --uid=mallory python3 -u -c '{THIEF}'"
+    status = here.status()
+    history, failures = len(status["history"]), 0
+    here.node(HEAD, f"{thief}; sudo systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine")
+    began = time.monotonic()
+    words = "its port is taken by python3 (process "
+    status = here.wait("waiting", NOTICE_S, lambda found: found["detail"].startswith(words))
+    noticed, failures = round(time.monotonic() - began), status["failures"]
+    if "account mallory, mallory.service" not in status["detail"]:
+        raise LabError(f"a stranger: {status['detail']}")
+    probe = here.node(HEAD, f"sudo {TOOL} probe", check=False)
+    time.sleep(10)
+    status = here.status()
+    if "it gets no key" not in probe or status["phase"] != "waiting" or status["failures"] != failures:
+        raise LabError(f"beside a stranger: {probe} {json.dumps(status)[-1500:]}")
+    heard = here.node(HEAD, "sudo journalctl -o cat --no-pager -u mallory")
+    if "caught" not in heard or "Bearer" in heard:
+        raise LabError(f"the stranger heard {heard}")
+    here.node(HEAD, "sudo systemctl stop mallory; sudo userdel -rf mallory")
+    status = here.wait("serving again", BACK_S, lambda found: found["serving"])
+    if len(status["history"]) != history + 1:
+        raise LabError(f"a stranger cost starts: {json.dumps(status)[-1500:]}")
+    return {"named_s": noticed, "failures": failures}
+
+
 def hang(here: Cluster) -> dict[str, Any]:
     """SIGSTOP to the rank on the worker: everything runs, and nothing moves."""
     return broken(here, lambda: here.node(WORKER, f"sudo pkill -STOP -f '{here.rank}'"))
@@ -600,7 +645,23 @@ def image(here: Cluster) -> dict[str, Any]:
 
 
 # The last three need an engine of one kind: vLLM over Ray, vLLM with its key, and one in a container.
-EVERYWHERE = (rank, head, watcher, frozen, stopped, hang, power, headless, cable, disk, busy, cold, operators, upgrade)
+EVERYWHERE = (
+    rank,
+    head,
+    watcher,
+    frozen,
+    stranger,
+    stopped,
+    hang,
+    power,
+    headless,
+    cable,
+    disk,
+    busy,
+    cold,
+    operators,
+    upgrade,
+)
 FAULTS = {made.__name__: made for made in (*EVERYWHERE, unnoticed, prompt, image)}
 DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, unnoticed, prompt))
 

@@ -253,7 +253,7 @@ def on_nodes() -> list[Step]:
                     "hang,power,headless",
                     "cable,disk,busy,prompt",
                     "cold,operators",
-                    "upgrade",
+                    "frozen,stranger,upgrade",
                 ),
                 start=1,
             )

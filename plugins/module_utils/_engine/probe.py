@@ -24,10 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 
@@ -106,7 +107,8 @@ CAUSES: Sequence[tuple[str, str, str]] = (
 
 
 class ProbeError(SparkError):
-    """A request that did not give tokens. ``kind``: refused, timeout, status, garbage, empty; ``status``: HTTP's."""
+    """A request that did not give tokens. ``kind``: refused, timeout, status, garbage, empty, stranger; ``status``:
+    HTTP's."""
 
     def __init__(self, kind: str, found: str, where: str, status: int = 0) -> None:
         super().__init__(found, where)
@@ -328,18 +330,42 @@ class _Limit:
         return left
 
 
+def connect(connection: http.client.HTTPConnection, with_key: bool) -> None:
+    """Any account may listen on a port that is free: a key goes to the engine, or to the gateway, and to nobody else.
+
+    Looked at before and after connecting, since who listens may change in between.
+    """
+    if with_key:
+        _refuse_strangers(connection)
+    connection.connect()
+    if with_key:
+        _refuse_strangers(connection)
+        here = connection.sock.getsockname()[0] == connection.sock.getpeername()[0]
+        if here and not listening.holders(Machine(), connection.host, connection.port):
+            raise ConnectionRefusedError
+
+
+def _refuse_strangers(connection: http.client.HTTPConnection) -> None:
+    who = listening.stranger(Machine(), connection.host, connection.port)
+    if who:
+        where = f"http://{connection.host}:{connection.port}"
+        found = f"the port belongs to {who}, not to the engine: it gets no key. Stop it"
+        raise ProbeError("stranger", found, where)
+
+
 class _Exchange:
     """One request and its response. The socket is kept by hand, since http.client lets go of it early."""
 
     def __init__(self, target: Target, path: str, body: Mapping[str, Any] | None, limit: _Limit) -> None:
         self.target, self.limit = target, limit
-        self.connection = http.client.HTTPConnection(target.host, target.port, timeout=limit.left(target))
         headers = {"Accept": "text/event-stream"}
         if target.key:
             headers["Authorization"] = f"Bearer {target.key}"
         if body is not None:
             headers["Content-Type"] = "application/json"
+        self.connection = http.client.HTTPConnection(target.host, target.port, timeout=limit.left(target))
         try:
+            connect(self.connection, bool(target.key))
             payload = None if body is None else json.dumps(body).encode()
             self.connection.request("GET" if body is None else "POST", path, body=payload, headers=headers)
             self.socket = self.connection.sock

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening as base_listening
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -37,7 +38,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, Result
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info
 
 WHAT = "the gateway"
 LOCK = f"{paths.RUN}/gateway.lock"
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def listening(ports: Sequence[int]) -> Sequence[Mapping[str, Any]] | None:
-    return node_info.listening(Machine(), ports)
+    return base_listening.listening(Machine(), ports)
 
 
 @dataclass

@@ -130,7 +130,7 @@ class View:
 
     members: Sequence[Member]
     failing_since: float | None = None
-    failing_kind: str = ""  # of the last probe that failed: refused, timeout, status, ...
+    failing_kind: str = ""  # of the last probe that failed: refused, stranger, timeout, status, ...
     progress_at: float = 0.0  # when the engine's counters moved last, or a token came
     counters: bool = True  # the engine shows counters
     gone: Sequence[Gone] = ()
@@ -229,10 +229,16 @@ def _lost(settings: Settings, now: float, view: View) -> Verdict | None:
 
 
 def _closed(now: float, view: View) -> Verdict | None:
-    if view.failing_since is None or view.failing_kind != "refused" or now - view.failing_since < REFUSED_S:
+    if (
+        view.failing_since is None
+        or view.failing_kind not in ("refused", "stranger")
+        or now - view.failing_since < REFUSED_S
+    ):
         return None
     return Verdict(
-        "closed", f"the engine's process runs, and its port has been closed for {now - view.failing_since:.0f} s"
+        "closed",
+        f"the engine's process runs, and its port has been"
+        f" {'closed' if view.failing_kind == 'refused' else 'of somebody else'} for {now - view.failing_since:.0f} s",
     )
 
 

@@ -22,14 +22,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, probe, ray_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import gateway_probe, missing_ranks, progress
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import (
@@ -96,6 +98,7 @@ class Prober:
         self.failing_since: float | None = None
         self.kind = ""
         self.problem = ""
+        self.blind = ""  # why nobody could ask, which says nothing about the engine
         self.gateway = ""
         self.gateway_since = 0.0
         self.asking_since: float | None = None
@@ -110,7 +113,7 @@ class Prober:
         while True:
             if not self.paused:
                 self.once()
-            calm = self.failing_since is None and not self.gateway
+            calm = self.failing_since is None and not self.gateway and not self.blind
             wait = TICK_S if self.hasty or self.paused else self.interval_s if calm else RETRY_S
             self.wake.wait(wait)
             self.wake.clear()
@@ -120,12 +123,14 @@ class Prober:
         self.asking_since = began
         try:
             gateway = self.ask() or ""
-        except SparkError as exc:
-            self.kind = str(getattr(exc, "kind", "status"))
-            self.problem = str(exc)
+        except ProbeError as exc:
+            self.kind, self.problem, self.blind = exc.kind, str(exc), ""
             self.failing_since = began if self.failing_since is None else self.failing_since
+        except SparkError as exc:
+            self.problem = self.blind = str(exc)
         else:
-            self.ok_at, self.failing_since, self.kind, self.problem = self.clock(), None, "", ""
+            self.ok_at, self.failing_since, self.kind = self.clock(), None, ""
+            self.problem = self.blind = ""
             self.gateway_since = self.gateway_since if self.gateway else began
             self.gateway = gateway
         self.asking_since = None
@@ -133,7 +138,7 @@ class Prober:
     def reset(self, *, paused: bool, hasty: bool = False) -> None:
         self.paused, self.hasty = paused, hasty
         self.ok_at = self.failing_since = None
-        self.kind = self.problem = ""
+        self.kind = self.problem = self.blind = ""
 
     @property
     def gateway_problem(self) -> str:
@@ -156,6 +161,7 @@ class Parts:
     metrics: Callable[[], str]
     ping: Callable[[str], bool | None]
     ray: Callable[[], str]  # what is wrong with the Ray cluster, or nothing
+    taken: Callable[[], str]  # who listens where the engine is about to
     explain: Callable[[str, str], str]  # unit, invocation -> what its journal says
     store: Store
     boot: str
@@ -321,6 +327,7 @@ class Keeper:
         short = self.wait_for_memory()
         if short:
             return Verdict("memory", short)
+        self.wait_for_port()
         self.enter("starting", "starting the ranks")
         self.start_wall = parts.wall()
         problem = self.start_all()
@@ -374,6 +381,17 @@ class Keeper:
                     f" {self.settings.memory_wait_s:.0f} s. See what holds the memory there: ps aux --sort=-rss"
                 )
             self.parts.sleep(TICK_S)
+
+    def wait_for_port(self) -> None:
+        """For as long as it takes, like a node that is off: the engine could not listen, after minutes of loading."""
+        while True:
+            who = self.parts.taken()
+            if not who:
+                break
+            self.start_since = None
+            self.enter("waiting", f"its port is taken by {who}. Stop it, or choose another port for the engine")
+            self.parts.sleep(TICK_S)
+        self.start_since = self.start_since or self.parts.wall()
 
     def load(self) -> Verdict | None:
         """Until the first token."""
@@ -456,6 +474,8 @@ class Keeper:
             detail = f"it serves{took}"
             if parts.prober.gateway_problem:
                 detail = f"it serves, but not through the gateway: {parts.prober.gateway_problem}"
+            if parts.prober.blind:
+                detail = f"it runs, and cannot be asked for a token: {parts.prober.blind}"
             if slow:
                 detail = "busy: no answer to the probe"
                 if not self.progress:
@@ -518,10 +538,11 @@ def metrics(host: str, port: int, key: str) -> str:
     """The engine's ``/metrics``; empty where there is none."""
     connection = http.client.HTTPConnection(host, port, timeout=METRICS_TIMEOUT_S)
     try:
+        probe.connect(connection, bool(key))
         connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {key}"} if key else {})
         response = connection.getresponse()
         return response.read(probe.MAX_BODY).decode("utf-8", "replace") if response.status == http.client.OK else ""
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException, SparkError):
         return ""
     finally:
         connection.close()
@@ -554,6 +575,7 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
             metrics=lambda: metrics(config.host, config.port, _key(config)),
             ping=keeper_peers.pings,
             ray=lambda: _ray(config),
+            taken=lambda: listening.taken(Machine(), config.host, config.port),
             start_ray=(lambda: _start_ray(node)) if config.backend == "ray" else None,
             explain=lambda unit, invocation: probe.explain(unit, runner, invocation),
             store=store,

@@ -32,7 +32,7 @@ _REMEDY = f"sudo {paths.NODE_PROGRAM} status, on the head"
 # The keeper's own limit comes first, so that its reason is what is read.
 MARGIN_S = 60.0
 MISSING = "waiting"
-# A node that is missing burns no start, however long; who waits is told after this time.
+# A node that is missing, or a port that is taken, burns no start, however long; who waits is told after this time.
 MISSING_S = 600.0
 FINAL = (400, 401, 404)  # HTTP statuses that no waiting changes
 
@@ -91,7 +91,7 @@ def wait_ready(
         if last.status in FINAL:
             raise SparkError(last.found, last.where, refused(last.status, Names(instance).unit)) from last
         if clock() - complete_at >= MISSING_S:
-            found = f"the keeper has waited {MISSING_S:g} s for nodes, and goes on: {state.get('detail')}"
+            found = f"the keeper has waited for {MISSING_S:g} s, and goes on: {state.get('detail')}"
             raise SparkError(found, unit, _REMEDY) from last
         if clock() >= began + limit_s:
             raise SparkError(f"no token within {limit_s:g} s; last: {last.found}", last.where, _REMEDY) from last

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, meminfo, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, search_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -34,7 +33,6 @@ _GB10_DMI = re.compile(
     r"GB10|DGX[ _-]?Spark|\bGX10\b|ZGX[ _-]?Nano|ThinkStation[ _-]?PGX|EdgeXpert|AI[ _-]?TOP[ _-]?ATOM|\bGN100\b", re.I
 )
 _GB10_GPU = re.compile(r"\bGB10\b", re.I)
-_LISTEN = "0A"  # TCP_LISTEN in include/net/tcp_states.h
 _MAX_ANCESTORS = 24
 # What is read only when asked for: each costs time, or is nobody's business outside its layers.
 PARTS = ("rdma", "gids", "kernel_log", "gpu", "nccl")
@@ -95,7 +93,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         },
         "paths": {path: disk(machine, path) for path in request.paths},
         "network": net.result(),
-        "listening": listening(machine, request.ports),
+        "listening": listening.listening(machine, request.ports),
         "commands": {name: shutil.which(name, path=search_path()) for name in request.commands},
         "units": states.result(),
         "managed": managed(machine),
@@ -363,92 +361,6 @@ def environment(machine: Machine, pid: int) -> dict[str, str]:
         return {}
     pairs = (entry.decode("utf-8", "replace").partition("=") for entry in content.split(b"\0") if entry)
     return {name: value for name, _equals, value in pairs}
-
-
-# -- who listens
-
-
-def listening(machine: Machine, ports: Sequence[int]) -> list[dict[str, Any]] | None:
-    """``[{port, address, process, pid, unit}]``, once per port and address, by port.
-
-    Only the ports in ``ports`` are traced to a process and its unit: that means a walk over all of /proc/<pid>/fd.
-    """
-    sockets: dict[tuple[int, str], str] = {}
-    seen = False
-    for name, size in (("tcp", 8), ("tcp6", 32)):
-        text = machine.text(f"/proc/net/{name}")
-        if text is None:
-            continue
-        seen = True
-        sockets.update(parse_tcp(text, size))
-    if not seen:
-        return None
-    wanted = {inode for (port, _address), inode in sockets.items() if port in set(ports)}
-    owners = _owners(machine, wanted) if wanted else {}
-    found = []
-    for (port, address), inode in sorted(sockets.items()):
-        pid = owners.get(inode)
-        process = machine.text(f"/proc/{pid}/comm") if pid else None
-        found.append(
-            {
-                "port": port,
-                "address": address,
-                "pid": pid,
-                "process": process,
-                "unit": unit_of(machine, pid) if pid else None,
-            }
-        )
-    return found
-
-
-def parse_tcp(text: str, size: int) -> dict[tuple[int, str], str]:
-    """``{(port, address): inode}`` of the listening sockets in /proc/net/tcp or tcp6 (proc(5)).
-
-    ``size`` is the number of hex digits of an address, 8 or 32; each group of 8 is a word in host byte order.
-    """
-    found = {}
-    pattern = re.compile(
-        rf"^\s*\d+: ([0-9A-Fa-f]{{{size}}}):([0-9A-Fa-f]{{4}}) \S+ {_LISTEN} (?:\S+ +){{5}}(\d+)", re.M
-    )
-    for match in pattern.finditer(text):
-        raw = bytes.fromhex(match.group(1))
-        words = [raw[start : start + 4] for start in range(0, len(raw), 4)]
-        packed = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
-        address = canonical(ipaddress.ip_address(packed))
-        found[int(match.group(2), 16), address] = match.group(3)
-    return found
-
-
-def _owners(machine: Machine, inodes: set[str]) -> dict[str, int]:
-    """The process that holds each socket, the one with the lowest id where several do."""
-    links = {f"socket:[{inode}]": inode for inode in inodes}
-    found: dict[str, int] = {}
-    for pid in sorted(int(name) for name in machine.names("/proc") if name.isdigit()):
-        for handle in machine.names(f"/proc/{pid}/fd"):
-            try:
-                inode = links.get(os.readlink(machine.real(f"/proc/{pid}/fd/{handle}")))
-            except OSError:
-                continue
-            if inode is not None:
-                found.setdefault(inode, pid)
-        if len(found) == len(links):
-            break
-    return found
-
-
-def unit_of(machine: Machine, pid: int) -> str | None:
-    """The systemd unit of a process, from /proc/<pid>/cgroup (cgroups(7)): the deepest ``*.service`` or ``*.scope``.
-
-    A container's scope has Docker's number only; those of this collection are in a slice of their own with a name.
-    """
-    for line in reversed((machine.text(f"/proc/{pid}/cgroup") or "").splitlines()):
-        for part in reversed(line.split("/")):
-            if part.startswith("sparkmatrix-") and part.endswith(".slice"):
-                return part
-        for part in reversed(line.split("/")):
-            if part.endswith((".service", ".scope", ".socket")):
-                return part
-    return None
 
 
 # -- systemd, netplan

@@ -45,6 +45,32 @@ def test_a_good_answer_is_measured():
     assert body["messages"] == [{"role": "user", "content": "hello"}]
 
 
+def test_a_stranger_on_the_port_gets_no_key(monkeypatch):
+    who = ["python3 (process 7, account mallory)"]
+    monkeypatch.setattr(engine_probe.listening, "stranger", lambda *_args: who[0])
+    with fake_engine() as engine:
+        with pytest.raises(ProbeError, match=r"the port belongs to python3 .*it gets no key") as caught:
+            engine_probe.ask(target(engine), Question())
+        assert caught.value.kind == "stranger"
+        assert engine.requests == []
+        # Without a key there is nothing to keep from him.
+        with pytest.raises(ProbeError, match="HTTP 401"):
+            engine_probe.ask(target(engine, ""), Question())
+
+
+def test_who_takes_the_port_between_two_looks_gets_no_key(monkeypatch):
+    looks = ["", "python3 (process 7, account mallory)"]
+    monkeypatch.setattr(engine_probe.listening, "stranger", lambda *_args: looks.pop(0))
+    with fake_engine() as engine:
+        with pytest.raises(ProbeError, match="it gets no key"):
+            engine_probe.ask(target(engine), Question())
+        monkeypatch.setattr(engine_probe.listening, "stranger", lambda *_args: "")
+        monkeypatch.setattr(engine_probe.listening, "holders", lambda *_args: [])  # it closed the port meanwhile
+        with pytest.raises(ProbeError, match="nothing listens there"):
+            engine_probe.ask(target(engine), Question())
+        assert engine.requests == []
+
+
 def test_an_engine_is_asked_for_its_models():
     with fake_engine() as engine:
         engine_probe.listed(target(engine))

@@ -31,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, Stopped, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import KEPT, Store
+from fake_engine import KEY, fake_engine
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
 SETTINGS = Settings(ready_s=100, memory_wait_s=30, hang_s=120, start_limit=3)
@@ -85,8 +86,9 @@ class Cluster:
         self.head = Node(self, "spark1", [RAY, ENGINE] if ray else [ENGINE])
         self.worker = Node(self, "spark2", [RAY] if ray else [ENGINE])
         self.gateway = ""
+        self.unreadable = False
         self.pings, self.answers, self.counters = True, True, "vllm:generation_tokens_total 1"
-        self.ray_problem = ""
+        self.ray_problem = self.taken = ""
         self.store = Store(str(tmp_path))
         self.prober = keeper_loop.Prober(self.ask, 30.0, lambda: self.now)
         self.parts = keeper_loop.Parts(
@@ -97,6 +99,7 @@ class Cluster:
             ping=lambda _address: self.pings,
             ray=lambda: self.ray_problem,
             start_ray=(lambda: self.did.append("ray spark1") or "") if ray else None,
+            taken=lambda: self.taken,
             explain=lambda unit, _invocation: f"journal of {unit}",
             store=self.store,
             boot="boot",
@@ -112,6 +115,8 @@ class Cluster:
     def ask(self):
         if self.head.units[ENGINE] != "active":
             raise ProbeError("refused", "nothing listens there", "x")
+        if self.unreadable:
+            raise SparkError("the key file holds no key", "/key", "")
         if not self.answers:
             raise ProbeError("timeout", "no complete answer", "x")
         return self.gateway
@@ -214,6 +219,30 @@ def test_a_node_that_is_off_burns_no_start(cluster):
     cluster.keep(until=450)
     assert cluster.did == ["ray spark1", "start spark2", "start spark1"]
     assert cluster.store.read()["failures"] == 0
+
+
+def test_a_port_that_is_taken_burns_no_start(cluster):
+    who = cluster.taken = "python3 (process 7, account mallory)"
+    seen = []
+    cluster.plan[50.0] = lambda: seen.append((cluster.phase, cluster.store.read()["detail"], list(cluster.did)))
+    cluster.plan[100.0] = set_to(cluster, "taken", "")
+    cluster.keep(until=150)
+    told = f"its port is taken by {who}. Stop it, or choose another port for the engine"
+    assert seen == [("waiting", told, [])]
+    assert cluster.did == ["ray spark1", "start spark2", "start spark1"]
+    state = cluster.store.read()
+    assert (state["failures"], state["phase"], cluster.events) == (0, "proving", [])
+
+
+def test_a_key_that_cannot_be_read_is_said_and_no_hang(cluster):
+    cluster.plan[20.0] = set_to(cluster, "unreadable", True)
+    seen = []
+    cluster.plan[30.0] = lambda: seen.append(cluster.store.read()["detail"])
+    cluster.plan[400.0] = set_to(cluster, "unreadable", False)
+    cluster.keep(until=420)
+    assert seen == ["it runs, and cannot be asked for a token: /key: the key file holds no key."]
+    assert cluster.events == []
+    assert cluster.store.read()["detail"] == "it serves"
 
 
 def test_a_dead_rank_restarts_all_of_them(cluster):
@@ -717,29 +746,14 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert f"a keeper of this engine runs already (process {os.getpid()})" in capsys.readouterr().err
 
 
-def test_metrics_are_read_with_the_key():
-    class Response:
-        status = 200
-
-        def read(self, _size):
-            return b"vllm:x 1\n"
-
-    class Connection:
-        def __init__(self, *_args, **_kwargs):
-            pass
-
-        def request(self, _method, _path, headers):
-            assert headers == {"Authorization": "Bearer k"}
-
-        def getresponse(self):
-            return Response()
-
-        def close(self):
-            pass
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeper_loop.http.client, "HTTPConnection", Connection)
-        assert keeper_loop.metrics("h", 1, "k") == "vllm:x 1\n"
+def test_metrics_are_read_with_the_key(monkeypatch):
+    with fake_engine() as engine:
+        assert json.loads(keeper_loop.metrics("127.0.0.1", engine.port, KEY))
+        assert keeper_loop.metrics("127.0.0.1", engine.port, "wrong") == ""
+        asked = len(engine.requests)
+        monkeypatch.setattr(keeper_loop.probe.listening, "stranger", lambda *_args: "python3 (process 7)")
+        assert keeper_loop.metrics("127.0.0.1", engine.port, KEY) == ""
+        assert len(engine.requests) == asked
 
 
 # -- status and waiting
@@ -862,7 +876,7 @@ def test_the_keeper_has_more_time_than_whoever_waits_for_it(tmp_path, monkeypatc
 def test_whoever_waits_is_told_of_a_node_that_stays_away(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
     waiting.store.write({"phase": "waiting", "detail": "spark2 does not answer"}, print)
-    with pytest.raises(SparkError, match="waited 600 s for nodes, and goes on: spark2 does not answer"):
+    with pytest.raises(SparkError, match="waited for 600 s, and goes on: spark2 does not answer"):
         waiting.wait(timeout=7200)
     assert waiting.now == keeper_wait.MISSING_S
 

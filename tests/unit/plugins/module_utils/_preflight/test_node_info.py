@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -274,70 +272,6 @@ _JSON = st.recursive(
 def test_any_json_is_survived(value):
     ni.parse_addresses(json.dumps(value))
     ni.parse_routes(json.dumps(value))
-
-
-# -- who listens
-
-
-def encode(address, size):
-    packed = ipaddress.ip_address(address).packed
-    words = [packed[start : start + 4] for start in range(0, size // 2, 4)]
-    return b"".join(word[::-1] if sys.byteorder == "little" else word for word in words).hex().upper()
-
-
-def row(address, port, state, inode, size=8):
-    return (
-        f"   0: {encode(address, size)}:{port:04X} {'0' * size}:0000 {state} 00000000:00000000 00:00000000 00000000 "
-        f"    0        0 {inode} 1 0000000000000000 100 0 0 10 0\n"
-    )
-
-
-HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-
-
-def test_parse_tcp():
-    text = HEAD + row("127.0.0.1", 8000, "0A", 77) + row("10.0.0.1", 22, "01", 78)
-    assert ni.parse_tcp(text, 8) == {(8000, "127.0.0.1"): "77"}
-    text = HEAD + row("::", 6379, "0A", 5, 32) + row("::ffff:10.0.0.1", 80, "0A", 6, 32)
-    assert ni.parse_tcp(text, 32) == {(6379, "::"): "5", (80, "10.0.0.1"): "6"}
-
-
-@given(st.text())
-def test_parse_tcp_garbage(text):
-    assert ni.parse_tcp(text, 8) == {}
-
-
-@given(st.ip_addresses(v=4), st.integers(0, 65535), st.integers(0, 2**32))
-def test_parse_tcp_round_trip(address, port, inode):
-    assert ni.parse_tcp(row(str(address), port, "0A", inode), 8) == {(port, str(address)): str(inode)}
-
-
-def test_listeners_are_traced_to_their_unit(node):
-    node.write("proc/net/tcp", HEAD + row("0.0.0.0", 8000, "0A", 77) + row("0.0.0.0", 22, "0A", 78))
-    node.write("proc/net/tcp6", HEAD)
-    node.write("proc/300/comm", "ray\n")
-    node.write("proc/300/cgroup", "12:cpu:/x\n0::/system.slice/sparkmatrix-ray.service/inner\n")
-    (Path(node.root) / "proc/300/fd").mkdir()
-    (Path(node.root) / "proc/300/fd/3").symlink_to("socket:[77]")
-    (Path(node.root) / "proc/300/fd/4").write_text("no link")
-    (Path(node.root) / "proc/400/fd").mkdir(parents=True)
-    found = ni.listening(node, [8000])
-    assert found == [
-        {"port": 22, "address": "0.0.0.0", "pid": None, "process": None, "unit": None},
-        {"port": 8000, "address": "0.0.0.0", "pid": 300, "process": "ray", "unit": "sparkmatrix-ray.service"},
-    ]
-
-
-def test_a_container_of_ours_is_known_by_its_slice(node):
-    node.write("proc/301/cgroup", "0::/sparkmatrix.slice/sparkmatrix-engine.slice/docker-0f1e.scope\n")
-    node.write("proc/302/cgroup", "0::/system.slice/docker-0f1e.scope\n")
-    assert ni.unit_of(node, 301) == "sparkmatrix-engine.slice"
-    assert ni.unit_of(node, 302) == "docker-0f1e.scope"
-
-
-def test_process_outside_any_unit(node):
-    node.write("proc/300/cgroup", "0::/init\n")
-    assert ni.unit_of(node, 300) is None
 
 
 # -- systemd, netplan
