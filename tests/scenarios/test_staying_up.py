@@ -262,6 +262,10 @@ class Cluster:
             raise LabError(f"{host}: {command[:80]}: {said[-500:]}{complaint[-500:]}")
         return said
 
+    def kill(self, host: str, command: str) -> float:
+        """When, by the clock of the node: how long the login took is no part of what is promised."""
+        return float(self.node(host, f"date +%s.%N && sudo {command}"))
+
     def lab(self, *words: str) -> None:
         cluster.step(" ".join(words), lab(words[0], *self.options, *words[1:]), "power.log")
 
@@ -330,11 +334,11 @@ def in_time(here: Cluster, result: dict[str, Any]) -> None:
 def _broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], object] | None) -> dict[str, Any]:
     before = len(here.status()["history"])
     began = time.time()
-    inject()
+    killed = inject()
     injected = time.time()
     status = here.wait("noticed", NOTICE_S, lambda found: len(found["history"]) > before)
     event = status["history"][before]
-    noticed = datetime.fromisoformat(event["time"]).timestamp() - began
+    noticed = datetime.fromisoformat(event["time"]).timestamp() - (killed if isinstance(killed, float) else began)
     result: dict[str, Any] = {
         "event": event["event"],
         "noticed_s": round(max(noticed, 0.0)),
@@ -355,21 +359,21 @@ def _broken(here: Cluster, inject: Callable[[], object], repair: Callable[[], ob
 
 def rank(here: Cluster) -> dict[str, Any]:
     """SIGKILL to the rank on the worker."""
-    return broken(here, lambda: here.node(WORKER, f"sudo pkill -KILL -f '{here.rank}'"), dead=True)
+    return broken(here, lambda: here.kill(WORKER, f"pkill -KILL -f '{here.rank}'"), dead=True)
 
 
 def head(here: Cluster) -> dict[str, Any]:
     """SIGKILL to the engine's main process on the head."""
-    kill = "sudo systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine"
-    return broken(here, lambda: here.node(HEAD, kill), dead=True)
+    kill = "systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine"
+    return broken(here, lambda: here.kill(HEAD, kill), dead=True)
 
 
 def unnoticed(here: Cluster) -> dict[str, Any]:
     """SIGKILL to the rank on the worker, while the engine on the head is stopped and cannot notice."""
 
-    def inject() -> None:
+    def inject() -> float:
         here.node(HEAD, "sudo systemctl kill --signal=STOP sparkmatrix-engine")
-        here.node(WORKER, f"sudo pkill -KILL -f '{here.rank}'")
+        return here.kill(WORKER, f"pkill -KILL -f '{here.rank}'")
 
     result = broken(here, inject, dead=True)
     if not result["reason"].startswith("the process of a rank"):

@@ -296,13 +296,14 @@ class Keeper:
             members = self.members(ping=True)
             if silent is None:
                 prober.wake.set()
-        if now - self.metrics_at >= METRICS_S:
+        missed = self.watched.see(members, now)
+        # An engine that answers nothing makes whoever asks wait; a rank that is gone decides without its counters.
+        if not missed and now - self.metrics_at >= METRICS_S:
             self.metrics_at = now
             found = fingerprint(parts.metrics())
             if found and found != self.progress:
                 self.progress, self.progress_at = found, now
         self.progress_at = max(self.progress_at, prober.ok_at or 0.0)
-        missed = self.watched.see(members, now)
         return View(members, silent, prober.kind, self.progress_at, bool(self.progress), missed)
 
     # -- phases -----------------------------------------------------------------------------------------------------

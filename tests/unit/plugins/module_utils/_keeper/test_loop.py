@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
@@ -22,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
     Question,
     Target,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import loop as keeper_loop
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse as keeper_pulse
@@ -402,6 +404,31 @@ def test_a_rank_that_dies_under_an_engine_that_goes_on(cluster):
     # Once: the next start has other processes, and those of before are not missed.
     assert cluster.events == ["dead"]
     assert "ray::RayWorkerProc (sparkmatrix-ray.service) on spark2" in cluster.store.history()[0]["reason"]
+
+
+@pytest.mark.parametrize("moment", range(20, 30))
+def test_a_dead_rank_is_noticed_in_20_seconds_although_the_engine_answers_nothing(cluster, moment):
+    """The engine is stopped, so whoever asks it for its counters waits until time is up."""
+    stopped = []
+
+    def counters():
+        if stopped:
+            cluster.sleep(keeper_loop.METRICS_TIMEOUT_S)
+        return "" if stopped else f"vllm:generation_tokens_total {cluster.now}"
+
+    def stop():
+        stopped.append(True)
+        cluster.answers = False
+
+    cluster.parts.metrics = counters
+    cluster.worker.figures = {"looked": True, "ranks": {"10-5": "ray::RayWorkerProc"}}
+    cluster.plan[moment] = stop
+    cluster.plan[moment + 0.5] = lambda: cluster.worker.figures.update(ranks={})
+    cluster.keep(until=90)
+    assert cluster.events[0] == "dead"
+    noticed = datetime.fromisoformat(cluster.store.history()[0]["time"]).timestamp() - 1e9
+    reported = WATCH_S  # a node tells what it sees every other second
+    assert noticed - moment + reported <= 20
 
 
 def test_a_rank_that_dies_while_the_engine_loads(cluster):
