@@ -34,6 +34,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "play_hosts": {"type": "list", "elements": "str", "default": []},
     "result_variable": {"type": "str", "default": "spark_node_info"},
     "local_variable": {"type": "str", "default": "__preflight_local"},
+    "answer_variable": {"type": "str", "default": "__preflight_answer"},
     "require_gb10": {"type": "bool", "default": True},
     "min_memory_gib": {"type": "float", "default": 110},
     "min_disk_gib": {"type": "float", "default": 20},
@@ -113,7 +114,10 @@ class ActionModule(ActionBase):
             if args["phase"] == "hosts" and host in args["play_hosts"]:
                 read = variables.get(args["result_variable"]) or {}
                 local = variables.get(args["local_variable"]) or {}
-                if local.get("unreachable") or local.get("failed"):
+                answer = variables.get(args["answer_variable"]) or {}
+                if answer.get("unreachable"):
+                    read = answer
+                elif local.get("unreachable") or local.get("failed"):
                     read = local  # it went away between the two calls
                 if read.get("node"):
                     nodes[host] = read["node"]

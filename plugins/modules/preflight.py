@@ -63,6 +63,10 @@ options:
     description: Variable that holds the result of reading C(ansible_local) on every host.
     type: str
     default: __preflight_local
+  answer_variable:
+    description: Variable that holds the result of the first contact with every host.
+    type: str
+    default: __preflight_answer
   require_gb10:
     description: Whether a machine without GB10 is refused.
     type: bool

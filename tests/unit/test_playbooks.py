@@ -228,3 +228,17 @@ def test_the_first_login_sends_no_password_to_a_stranger(tmp_path, strangers):
     assert f"shows the host key {FINGERPRINT}" in said and f"-e node_fingerprint={FINGERPRINT}" in said
     asked = pathlib.Path(strangers["ASKED"]).read_text().splitlines()
     assert asked and all("PreferredAuthentications=none" in line and line.startswith("ssh ") for line in asked)
+
+
+def test_a_machine_that_is_off_is_told_in_seconds(tmp_path, strangers):
+    says = "ssh: connect to host 192.0.2.1 port 22: Connection timed out"
+    (tmp_path / "ssh").write_text(f'#!/bin/sh\necho "$*" >> "$ASKED"\necho "{says}" >&2\nexit 255\n')
+    del strangers["ANSIBLE_SSH_RETRIES"]
+    done = play("playbooks/preflight.yml", "-i", inventory(tmp_path, TWO), **strangers)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    for host in ("spark1", "spark2"):
+        assert f"{host}: the machine could not be read: Failed to connect to the host via ssh: {says}" in said
+    asked = pathlib.Path(strangers["ASKED"]).read_text().splitlines()
+    # Two attempts on each machine, of five seconds at most, and nothing after them.
+    assert len(asked) == 4 and all("ConnectTimeout=5 " in line for line in asked)

@@ -138,6 +138,8 @@ def test_the_machines():
     result = judge(hosts, phase="hosts", layers=["plan"])
     assert "spark1 /etc/ansible/facts.d/sparkmatrix.fact: there is no fabric fact" in result["msg"]
     assert "spark2: the machine could not be read: went away" in result["msg"]
+    hosts["spark2"] |= {"spark_node_info": {"skipped": True}, "__preflight_answer": {"unreachable": True, "msg": "off"}}
+    assert "spark2: the machine could not be read: off" in judge(hosts, phase="hosts", layers=["plan"])["msg"]
 
 
 def test_a_broken_checkout(monkeypatch):
