@@ -124,10 +124,20 @@ options:
     type: dict
     default: {}
   allow:
-    description: What is refused unless it is named here, such as C(moving-image).
+    description: What is refused unless it is named here, such as C(trust-remote-code) of a recipe, or C(moving-image).
     type: list
     elements: str
     default: []
+  media_domains:
+    description: Hosts from which images that a request names by URL may be fetched. Empty means none.
+    type: list
+    elements: str
+    default: []
+  mount_directories:
+    description: Directories of the nodes that a recipe may bring files from into its container.
+    type: list
+    elements: path
+    default: [/opt/sparkmatrix/models]
   requirements:
     description: Pinned requirements of the engine's environment; they tell the version.
     type: list

@@ -349,7 +349,7 @@ def judge(topology: str, nodes: int, machines: Cluster) -> set[Verdict]:
     for layers in RUNS:
         context = preflight_checks.Context(
             layers=layers,
-            hosts={name: {"spark_rank": rank} for rank, name in enumerate(names)},
+            hosts={name: {"spark_rank": rank, "engine_recipe": "qwen3-8b"} for rank, name in enumerate(names)},
             play_hosts=names,
             variables=variables(),
             nodes=known,

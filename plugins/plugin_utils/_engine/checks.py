@@ -333,6 +333,28 @@ def _allowed_words(asked: Asked) -> Iterator[Finding]:
             yield Finding(asked.names["allow"], f"there is nothing called {word!r} to be allowed", hint)
 
 
+def _dangers(job: Job) -> Iterator[Finding]:
+    for danger in consent.dangers(job):
+        if danger.word not in job.wishes.allow:
+            place = job.names["options" if danger.option else "environment"]
+            yield Finding(
+                job.where,
+                f"it sets {danger.word}, which {danger.why}",
+                f"If you trust whoever wrote it, set {job.names['allow']}: [{danger.word}]; {place} can take it away",
+            )
+
+
+def _host_files(job: Job) -> Iterator[Finding]:
+    for item in consent.host_files(job):
+        if not consent.within(item.path, job):
+            allowed = ", ".join((*job.wishes.mount_directories, job.wishes.hf_home))
+            yield Finding(
+                job.where,
+                f"it takes {item.path} of the nodes ({item.why}), which is not below {allowed}",
+                "If you trust whoever wrote it, add its directory to engine_mount_directories",
+            )
+
+
 def _moving_image(job: Job) -> Iterator[Finding]:
     if job.image and consent.MOVING_IMAGE not in job.wishes.allow and consent.moves(job.image):
         yield Finding(
@@ -534,6 +556,8 @@ CHECKS = (
     Check("job", _context),
     Check("job", _options, ""),
     Check("job", _environment),
+    Check("job", _dangers),
+    Check("job", _host_files),
     Check("job", _moving_image),
     Check("job", _requirements_of_an_image, "warning"),
     Check("job", _patches_without_an_image),

@@ -47,6 +47,7 @@ def _arguments(value: Callable[[str], Any]) -> dict[str, Any]:
     given: dict[str, Any] = {name: spec.get("default") for name, spec in SPEC.items()}
     named = {VARIABLES[key]: option for key, option in ENTRY.items()}
     named |= {"engine_free_memory_gib": "free_memory_gib", "engine_model_cache": "hf_home"}
+    named["engine_mount_directories"] = "mount_directories"
     given |= {option: value(name) for name, option in named.items() if value(name) is not None}
     given["expert_parallel"] = str(given["expert_parallel"]).lower()
     gpus = value("engine_container_gpus")

@@ -147,6 +147,7 @@ def _launch(job: Job, parallel: parallelism.Parallel) -> Launch:
         api_host=wishes.api_host,
         task=job.recipe.task,
         names=job.names,
+        media_domains=wishes.media_domains,
         shared=wishes.others > 0,
         # Two services on a node may both have files.
         file_directory=Names(wishes.instance).directory if wishes.instance else paths.ETC,

@@ -14,7 +14,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     NodePlan,
     Published,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import expected_speed, parallelism
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    consent,
+    expected_speed,
+    parallelism,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 
 
@@ -55,6 +59,22 @@ def expectation(job: Job, parallel: parallelism.Parallel) -> Expectation:
     return Expectation(round(low, 1), round(high, 1), published)
 
 
+def brings(job: Job) -> str:
+    """What of a recipe is code, or reaches into the nodes."""
+    settings = job.settings
+    own_image = job.image and job.image == settings.image
+    packages = job.runtime == "venv" and settings.requirements
+    files = [f"{item.path} ({item.why})" for item in consent.host_files(job)]
+    allowed = [f"{danger.word} ({danger.why})" for danger in consent.dangers(job)]
+    parts = [
+        f"image {job.image}, which runs as root of a container" if own_image else "no image",
+        f"packages {', '.join(settings.requirements)}" if packages else "no packages",
+        f"host files {', '.join(files)}" if files else "no host files",
+        f"with your consent {', '.join(allowed)}" if allowed else "no remote code",
+    ]
+    return f"This recipe brings: {'; '.join(parts)}"
+
+
 def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
     (head,) = plans[job.ordered[0].host].here
     engine, expected = head.engine, head.expectation
@@ -62,6 +82,7 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
     version = f" {job.version}" if job.version else ""
     lines = [
         f"Recipe {job.recipe.name}: {job.model} with {engine.name}{version} on {len(plans)} node(s): {nodes}",
+        brings(job),
         head.parallel.reason,
         *_lowered(job),
         f"Memory per node: {head.memory.sentence}",

@@ -100,6 +100,10 @@ class Wishes:
         "dict", {}, read=lambda given: {name: str(value) for name, value in given.items()}
     )
     allow: Sequence[str] = _option("list", [], elements="str", read=tuple)
+    media_domains: Sequence[str] = _option("list", [], elements="str", read=tuple)
+    mount_directories: Sequence[str] = _option(
+        "list", ["/opt/sparkmatrix/models"], entry=False, elements="path", read=tuple
+    )
     requirements: Sequence[str] = _option("list", [], entry="venv_requirements", elements="str", read=tuple)
     venv_path: str = _option("path", "/opt/sparkmatrix/engine")
     home: str = _option("path", paths.HOME, entry=False)

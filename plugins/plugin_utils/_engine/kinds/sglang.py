@@ -47,6 +47,7 @@ _PLANNED = {
     "max-running-requests": "{concurrency}",
     "revision": "the recipe's revision",
     "enable-metrics": "nothing: metrics are always on",
+    kinds_base.MEDIA_OPTION: "{media_domains}",
     # Arguments are visible to every user of the node.
     "api-key": "nothing: SGLang takes it as an argument only; the gateway asks for keys",
     "admin-api-key": "nothing: SGLang takes it as an argument only",
@@ -61,6 +62,29 @@ _REMOVED = {
 }
 
 
+_MODULE = "loads Python code that it names"
+_DANGEROUS = {
+    "trust-remote-code": "runs Python files from the model's repository",
+    **dict.fromkeys(("custom-weight-loader", "forward-hooks", "trace-modules", "hicache-storage-backend"), _MODULE),
+    "enable-custom-logit-processor": "runs code out of requests (pickle)",
+    **dict.fromkeys(
+        ("config", "decrypted-config-file", "decrypted-draft-config-file"),
+        "reads further options, which nobody has looked at, from a file of the node",
+    ),
+    "tool-server": "lets the model run tools, some of them code",
+    "trust-request-chat-template": "runs templates out of requests",
+    "trust-mm-content-hashes": "lets a request answer with what another one has sent",
+    **dict.fromkeys(
+        ("remote-instance-weight-loader-seed-instance-ip", "encoder-urls", "encoder-register-urls"),
+        "takes weights or vectors from another machine",
+    ),
+}
+_DANGEROUS_ENVIRONMENT = {
+    **dict.fromkeys(("SGLANG_EXTERNAL_MODEL_PACKAGE", "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE"), _MODULE),
+    "SGLANG_USE_MODELSCOPE": "takes models from somewhere else",
+}
+
+
 class SGLang(Engine):
     name = "sglang"
     label = "SGLang"
@@ -70,6 +94,8 @@ class SGLang(Engine):
     help_words = ("python3", "-m", "sglang.launch_server", "--help")
     planned = _PLANNED
     removed = _REMOVED
+    dangerous = _DANGEROUS
+    dangerous_environment = _DANGEROUS_ENVIRONMENT
     batched_option = "chunked-prefill-size"
     kv_dtype_option = "kv-cache-dtype"
     eager_option = "disable-cuda-graph"
@@ -130,6 +156,7 @@ def _common(launch: Launch) -> dict[str, Any]:
         "context-length": launch.context,
         "max-running-requests": launch.concurrency,
         "enable-metrics": True,
+        **kinds_base.media(ENGINE, launch),
     }
     if launch.revision:
         planned["revision"] = launch.revision

@@ -95,6 +95,19 @@ _FILE_PLANNED = {
 _PROFILE_OPTIONS = {"agentic": {"enable_chunked_prefill": True}}
 
 
+_MODULE = "loads Python code that it names"
+_DANGEROUS = {
+    "trust_remote_code": "runs Python files from the model's repository",
+    **dict.fromkeys(
+        ("custom_module_dirs", "custom_tokenizer", "middleware", "post_processor_hook", "kv_connector_config"), _MODULE
+    ),
+    "metadata_server_config_file": "lets another program say where its parts are",
+    "disagg_cluster_uri": "lets another program say where its parts are",
+    "allow_request_chat_template": "runs templates out of requests",
+    "otlp_traces_endpoint": "sends what it does somewhere else",
+}
+
+
 class TensorRTLLM(Engine):
     name = "tensorrt-llm"
     label = "TensorRT-LLM"
@@ -104,6 +117,7 @@ class TensorRTLLM(Engine):
     help_words = ("trtllm-serve", "serve", "--help")
     planned = _PLANNED
     removed = _REMOVED
+    dangerous = _DANGEROUS
     file_options = frozenset(_FILE_FIELDS.split())
     file_planned = _FILE_PLANNED
     batched_option = "max_num_tokens"

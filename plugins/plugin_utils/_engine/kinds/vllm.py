@@ -50,6 +50,7 @@ _PLANNED = {
     "max-model-len": "{context}",
     "max-num-seqs": "{concurrency}",
     "revision": "the recipe's revision",
+    kinds_base.MEDIA_OPTION: "{media_domains}",
     # Arguments are visible to every user of the node.
     "api-key": "nothing: the key is made on the head and travels in a file of mode 0600",
     "hf-token": "a file: HF_TOKEN_PATH in the environment",
@@ -99,6 +100,43 @@ _REFUSED_ENVIRONMENT = {
 }
 
 
+_MODULE = "loads Python code that it names"
+_DANGEROUS = {
+    "trust-remote-code": "runs Python files from the model's repository",
+    **dict.fromkeys(("middleware", "worker-cls", "worker-extension-cls", "scheduler-cls"), _MODULE),
+    **dict.fromkeys(("logits-processors", "model-class-overrides", "io-processor-plugin"), _MODULE),
+    **dict.fromkeys(("tool-parser-plugin", "reasoning-parser-plugin"), _MODULE),
+    **dict.fromkeys(("logging-config", "log-config-file"), "loads classes that a logging configuration names"),
+    "kv-transfer-config.kv_connector_module_path": _MODULE,
+    "ec-transfer-config.ec_connector_module_path": _MODULE,
+    "compilation-config.backend": _MODULE,
+    "config": "reads further options, which nobody has looked at, from a file of the node",
+    "allowed-local-media-path": "lets requests read files of the node",
+    "enable-prompt-embeds": "loads tensors out of requests, which can crash it or run code",
+    "enable-mm-embeds": "loads tensors out of requests, which can crash it or run code",
+    "tool-server": "lets the model run tools, some of them code",
+    "trust-request-chat-template": "runs templates out of requests",
+    "trust-request-mm-kwargs": "takes arguments of image processors out of requests",
+    "otlp-traces-endpoint": "sends what it does somewhere else",
+    "uds": "listens somewhere else",
+}
+_DANGEROUS_ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "opens endpoints that change and stop the engine",
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "runs code out of messages (pickle)",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "lets requests load adapters from paths of the node",
+    "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "lets fetched images lead it to any address",
+    "VLLM_MEDIA_CONNECTOR": _MODULE,
+    "VLLM_PLUGINS": _MODULE,
+    "VLLM_LOGGING_CONFIG_PATH": "loads classes that a logging configuration names",
+    "VLLM_RUST_FRONTEND_PATH": "runs another program",
+    **dict.fromkeys(("VLLM_NCCL_SO_PATH", "VLLM_CUDART_SO_PATH"), "loads another library"),
+    **dict.fromkeys(
+        ("VLLM_MODEL_REDIRECT_PATH", "VLLM_USE_MODELSCOPE", "S3_ENDPOINT_URL"), "takes models from somewhere else"
+    ),
+    "VLLM_USAGE_STATS_SERVER": "sends what it does somewhere else",
+}
+
+
 class VLLM(Engine):
     name = "vllm"
     label = "vLLM"
@@ -110,6 +148,8 @@ class VLLM(Engine):
     planned = _PLANNED
     removed = _REMOVED
     removed_environment = _REMOVED_ENVIRONMENT
+    dangerous = _DANGEROUS
+    dangerous_environment = _DANGEROUS_ENVIRONMENT
     per_node = frozenset({"VLLM_HOST_IP"})
     refused_environment = _REFUSED_ENVIRONMENT
     runtime = "venv"
@@ -161,7 +201,7 @@ class VLLM(Engine):
     def defaults(self, runtime: str, backend: str) -> dict[str, str]:
         # Its ray_non_carry_over_env_vars.json keeps the API key out of what vLLM copies to the ranks.
         root = {"VLLM_CONFIG_ROOT": self.config_root} if runtime == "venv" or backend == "ray" else {}
-        return {"VLLM_NO_USAGE_STATS": "1", **root}
+        return {"VLLM_NO_USAGE_STATS": "1", "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0", **root}
 
     def own_environment(self, address: str, ray_directory: str) -> dict[str, str]:
         # The engine and the rank on its node meet at sockets in a directory that both containers have.
@@ -236,7 +276,7 @@ def _common(launch: Launch) -> dict[str, Any]:
 
 
 def _api(launch: Launch) -> dict[str, Any]:
-    return {"host": launch.api_host, "port": launch.port}
+    return {"host": launch.api_host, "port": launch.port, **kinds_base.media(ENGINE, launch)}
 
 
 def _ray(launch: Launch) -> dict[str, Any]:

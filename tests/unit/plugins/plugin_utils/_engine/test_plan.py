@@ -87,7 +87,8 @@ RAY_WORKER = """
 --num-cpus 1 --object-store-memory 536870912 --disable-usage-stats --log-color false --block
 """
 SERVE = """
-/opt/sparkmatrix/engine/bin/vllm serve someone/big --distributed-executor-backend ray --gpu-memory-utilization 0.80
+/opt/sparkmatrix/engine/bin/vllm serve someone/big --allowed-media-domains nothing.invalid
+--distributed-executor-backend ray --gpu-memory-utilization 0.80
 --host 127.0.0.1 --max-model-len 32768 --max-num-seqs 8 --port 8000 --served-model-name big --tensor-parallel-size 4
 """
 
@@ -467,7 +468,7 @@ def test_an_environment_with_the_engine(engine, requirements):
 
 
 def test_what_a_recipe_names_for_the_other_runtime_is_not_left_out_silently():
-    patch = {"source": "/srv/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
+    patch = {"source": "/opt/sparkmatrix/models/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
     text = refused(made(4, patches=[patch]))
     assert "recipe big: its patches are for files of an image" in text
     assert "/usr/lib/fix.py (a broken kernel). Set engine_runtime: container" in text
@@ -560,7 +561,8 @@ def other(count, name, version="", **values):
 
 
 VLLM_NATIVE_HEAD = """
-/opt/sparkmatrix/engine/bin/vllm serve some/70b --gpu-memory-utilization 0.80 --host 127.0.0.1 --master-addr
+/opt/sparkmatrix/engine/bin/vllm serve some/70b --allowed-media-domains nothing.invalid
+--gpu-memory-utilization 0.80 --host 127.0.0.1 --master-addr
 192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 4 --nnodes 2 --node-rank 0 --port 8000
 --served-model-name llama --tensor-parallel-size 2
 """
@@ -570,7 +572,8 @@ VLLM_NATIVE_WORKER = """
 --served-model-name llama --tensor-parallel-size 2
 """
 SGLANG = """
-sglang serve --context-length 16384 --dist-init-addr 192.168.100.10:29501 --enable-metrics --host 127.0.0.1
+sglang serve --allowed-media-domains nothing.invalid
+--context-length 16384 --dist-init-addr 192.168.100.10:29501 --enable-metrics --host 127.0.0.1
 --max-running-requests 4 --mem-fraction-static 0.71 --model-path some/70b --nnodes 2 --node-rank {} --port 8000
 --served-model-name llama --tp-size 2
 """
@@ -869,7 +872,7 @@ def test_a_draft_takes_memory():
 
 
 def test_patches_and_images_of_containers():
-    patch = {"source": "/srv/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
+    patch = {"source": "/opt/sparkmatrix/models/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
     head = other(2, "vllm", runtime="container", patches=[patch], image="mine@sha256:00", version="0.33.0")[0]
     assert head.here[0].mounts[-1] == Mount(**patch, read_only=True)
     assert head.here[0].not_pinned == ("revision of some/70b",)
@@ -877,7 +880,9 @@ def test_patches_and_images_of_containers():
     assert (head.here[0].backend, head.ray.needed) == ("native", False)
     service = render_compose.document(head.here[0])["services"]["engine"]
     assert service["image"] == "mine@sha256:00"
-    assert {"source": "/srv/fix.py", "target": "/usr/lib/fix.py"}.items() <= service["volumes"][-1].items()
+    assert {"source": "/opt/sparkmatrix/models/fix.py", "target": "/usr/lib/fix.py"}.items() <= service["volumes"][
+        -1
+    ].items()
 
 
 def test_ray_in_containers_of_the_engines_image():

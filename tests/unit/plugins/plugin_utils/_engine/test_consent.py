@@ -1,0 +1,182 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+"""A recipe of somebody else is code: what it brings is printed, and what is dangerous needs a word."""
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from engine_plans import REQUIREMENTS, required
+
+SMALL = {
+    "model": "somebody/small",
+    "architecture": {"layers": 36, "attention_heads": 32, "kv_heads": 8, "head_dim": 128},
+    "weights_gb": 16,
+    "context": 4096,
+    "concurrency": 2,
+}
+HOSTILE = {
+    "options": {
+        "trust-remote-code": True,
+        "middleware": "evil.module.Thing",
+        "allowed-local-media-path": "/",
+        "enable-prompt-embeds": True,
+        "tool-server": "demo",
+        "kv-transfer-config": {"kv_connector": "X", "kv_connector_module_path": "evil"},
+        "compilation-config": '{"backend": "evil.compile"}',
+    },
+    "environment": {
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_ALLOW_INSECURE_SERIALIZATION": 1,
+        "LD_PRELOAD": "/tmp/evil.so",
+        "PYTHONPATH": "/tmp",
+        "HF_ENDPOINT": "https://evil.example",
+        "https_proxy": "http://evil.example",
+    },
+}
+WORDS = {
+    "trust-remote-code",
+    "middleware",
+    "allowed-local-media-path",
+    "enable-prompt-embeds",
+    "tool-server",
+    "kv-transfer-config.kv_connector_module_path",
+    "compilation-config.backend",
+    *HOSTILE["environment"],
+}
+
+
+def planned(values, count=1, **wishes):
+    made = required(*engine_recipe.parse({**SMALL, **values}, "foreign.yml", "foreign"))
+    facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
+    return engine_plan.plan(made, facts, Wishes(**{"requirements": REQUIREMENTS, **wishes}), {})
+
+
+def errors(result):
+    return [finding for finding in result.findings if finding.severity == "error"]
+
+
+def brought(result):
+    (line,) = [line for line in result.summary if line.startswith("This recipe brings: ")]
+    return line
+
+
+def test_every_danger_of_a_recipe_is_refused_by_its_name():
+    refused = errors(planned(HOSTILE))
+    assert {finding.remedy.partition("engine_allow: [")[2].partition("]")[0] for finding in refused} == WORDS
+    assert all(finding.host == "recipe foreign" for finding in refused)
+
+
+def test_a_word_allows_one_thing():
+    rest = errors(planned(HOSTILE, allow=("trust-remote-code", "LD_PRELOAD")))
+    assert len(rest) == len(WORDS) - 2
+    result = planned(HOSTILE, allow=tuple(WORDS))
+    assert result.plans, result.findings
+    line = brought(result)
+    assert "with your consent" in line and "trust-remote-code (runs Python files from the model's repository)" in line
+    assert all(word in line for word in WORDS)
+
+
+def test_what_is_off_is_no_danger():
+    off = {"options": {"trust-remote-code": False}, "environment": {"VLLM_SERVER_DEV_MODE": "0", "LD_PRELOAD": ""}}
+    assert planned(off).plans
+
+
+def test_what_the_user_writes_is_named_by_that():
+    own = {"options": {"trust_remote_code": True}, "environment": {"HF_ENDPOINT": "https://mirror.example"}}
+    assert planned({}, **own).plans
+    taken_away = {"options": {"trust-remote-code": None}}
+    assert planned({"options": {"trust-remote-code": True}}, **taken_away).plans
+
+
+@pytest.mark.parametrize(
+    ("engine", "values", "word"),
+    [
+        ("sglang", {"options": {"enable-custom-logit-processor": True}}, "enable-custom-logit-processor"),
+        ("sglang", {"environment": {"LD_PRELOAD": "/x.so"}}, "LD_PRELOAD"),
+        ("tensorrt-llm", {"options": {"trust_remote_code": True}}, "trust_remote_code"),
+        ("tensorrt-llm", {"options": {"kv_connector_config": {"connector_module": "evil"}}}, "kv_connector_config"),
+    ],
+)
+def test_each_engine_has_its_own(engine, values, word):
+    (finding,) = errors(planned({"engine": engine, **values}))
+    assert f"engine_allow: [{word}]" in finding.remedy
+
+
+def test_an_abbreviation_is_no_way_around_where_no_table_looks():
+    made = {"options": {"trust-remote": True}, "image": "x/y@sha256:" + 64 * "a", "runtime": "container"}
+    assert "engine_allow: [trust-remote-code]" in "".join(finding.remedy for finding in errors(planned(made)))
+
+
+def test_names_of_dangers_are_names_of_options():
+    """A word that no version knows protects from nothing."""
+    for engine in ENGINES.values():
+        tables = [option_tables.load(engine.name, version) for version in option_tables.versions(engine.name)]
+        known = {name[2:] for table in tables for name in table.options} | engine.file_options
+        assert {word.partition(".")[0] for word in engine.dangerous} <= known
+        variables = {name for table in tables for name in table.environment}
+        assert not variables or set(engine.dangerous_environment) <= variables
+
+
+PATCH = {"target": "/usr/lib/fix.py", "why": "a fix"}
+IMAGE = {"runtime": "container", "image": "x/y:v0.33.0"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model": "/etc"},
+        {"model": "/opt/sparkmatrix/models/../../../etc"},
+        {"model": "/opt/sparkmatrix/modelsandmore"},
+        {"patches": [{"source": "/root/.ssh/id_rsa", **PATCH}]},
+        {"patches": [{"source": "relative", **PATCH}]},
+        {"environment": {"HF_TOKEN_PATH": "/etc/shadow"}},
+    ],
+)
+def test_a_recipe_takes_files_from_its_directories_only(values):
+    (finding,) = errors(planned({**IMAGE, **values}))
+    assert "not below /opt/sparkmatrix/models" in finding.found and "engine_mount_directories" in finding.remedy
+
+
+def test_files_that_a_recipe_may_take():
+    values = {"model": "/srv/models/a", "patches": [{"source": "/opt/sparkmatrix/models/fix.py", **PATCH}]}
+    result = planned({**IMAGE, **values}, mount_directories=("/srv/models", "/opt/sparkmatrix/models/"))
+    assert result.plans, result.findings
+    assert "host files /srv/models/a (the model), /opt/sparkmatrix/models/fix.py (a fix); no remote" in brought(result)
+    assert "image x/y:v0.33.0, which runs as root of a container; no packages" in brought(result)
+    own = {"model": "/anywhere", "environment": {"HF_TOKEN_PATH": "/etc/hf"}}
+    assert planned(IMAGE, **own).plans
+
+
+def test_what_a_recipe_brings_is_always_printed():
+    assert brought(planned({})) == "This recipe brings: no image; no packages; no host files; no remote code"
+    result = planned({"requirements": ["evil-package==1.0"]})
+    assert "packages evil-package==1.0;" in brought(result)
+
+
+def domains(result):
+    words = list(next(iter(result.plans.values())).here[0].engine.command.options)
+    rest = words[words.index("--allowed-media-domains") + 1 :]
+    return rest[: next(number for number, word in enumerate(rest) if word.startswith("--"))]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_images_are_fetched_from_nowhere_unless_allowed(engine):
+    result = planned({"engine": engine})
+    assert domains(result) == ["nothing.invalid"]
+    assert domains(planned({"engine": engine}, media_domains=("a.example", "b.example"))) == ["a.example", "b.example"]
+    (finding,) = errors(planned({"engine": engine, "options": {"allowed-media-domains": ["evil.example"]}}))
+    assert "Set engine_media_domains" in finding.remedy
+
+
+def test_fetched_images_lead_nowhere_else():
+    environment = planned({}).plans["spark1"].here[0].engine.env
+    assert environment["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"
+    (finding,) = errors(planned({"environment": {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "1"}}))
+    assert "VLLM_MEDIA_URL_ALLOW_REDIRECTS" in finding.found
