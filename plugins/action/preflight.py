@@ -36,7 +36,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "local_variable": {"type": "str", "default": "__preflight_local"},
     "answer_variable": {"type": "str", "default": "__preflight_answer"},
     "require_gb10": {"type": "bool", "default": True},
-    "min_memory_gib": {"type": "float", "default": 110},
+    "min_memory_gib": {"type": "float", "default": 0},
     "min_disk_gib": {"type": "float", "default": 20},
     "max_clock_skew_s": {"type": "float", "default": 10},
     "ignored_variables": {"type": "list", "elements": "str", "default": []},

@@ -73,6 +73,7 @@ images:
   sample:
     nvcr.io/nvidia/vllm:26.10-py3:
       id: sha256:1f0c
+      content: content:9e41
       digests: [nvcr.io/nvidia/vllm@sha256:77aa]
       size: 21474836480
       platform: linux/arm64
@@ -83,6 +84,12 @@ ids:
   type: dict
   sample:
     nvcr.io/nvidia/vllm:26.10-py3: sha256:1f0c
+contents:
+  description: What is the same for the same image on every node, whichever store Docker keeps it in.
+  returned: success
+  type: dict
+  sample:
+    nvcr.io/nvidia/vllm:26.10-py3: content:9e41
 """
 
 from dataclasses import replace
@@ -127,7 +134,12 @@ def main() -> None:
             images[name] = image.as_dict()
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=changed, images=images, ids={name: image["id"] for name, image in images.items()})
+    module.exit_json(
+        changed=changed,
+        images=images,
+        ids={name: image["id"] for name, image in images.items()},
+        contents={name: image["content"] for name, image in images.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ options:
   min_memory_gib:
     description: Least memory of a machine, in GiB.
     type: float
-    default: 110
+    default: 0
   min_disk_gib:
     description: Least free space for the engine, in GiB.
     type: float

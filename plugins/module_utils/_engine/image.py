@@ -4,12 +4,13 @@
 
 """The engine's container image on this node: is Docker there, is the image there, which one is it; fetch it.
 
-What is compared between nodes is the image's id, the hash of its content and settings: the same name may mean another
-image tomorrow, or on another node.
+What is compared between nodes is the content: the same name may mean another image tomorrow, or on another node, and
+the id of the same image differs between Docker's two stores (a digest of its configuration, or of its manifest).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ class Image:
     """``id`` is empty where the image is not there. ``size`` in bytes."""
 
     id: str = ""
+    content: str = ""  # the same for the same image, whichever store it is in
     digests: tuple[str, ...] = ()
     size: int = 0
     platform: str = ""
@@ -77,6 +79,7 @@ def inspect(name: str, runner: Runner = run_program) -> Image:
         first = json.loads(done.out)[0]
         return Image(
             id=str(first["Id"]),
+            content=_content(first),
             digests=tuple(sorted(map(str, first.get("RepoDigests") or []))),
             size=int(first.get("Size") or 0),
             platform=f"{first.get('Os')}/{first.get('Architecture')}",
@@ -85,6 +88,17 @@ def inspect(name: str, runner: Runner = run_program) -> Image:
         raise SparkError(
             f"what Docker says about it is damaged ({exc})", f"image {name}", "Look at: docker info"
         ) from exc
+
+
+def _content(told: Mapping[str, Any]) -> str:
+    """Of layers, platform and what is started from them; of the id where Docker does not tell the layers."""
+    layers = (told.get("RootFS") or {}).get("Layers")
+    if not layers:
+        return str(told["Id"])
+    settings = told.get("Config") or {}
+    started = [settings.get(name) or "" for name in ("Env", "Entrypoint", "Cmd", "User", "WorkingDir")]
+    parts = [layers, told.get("Os"), told.get("Architecture"), started]
+    return "content:" + hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def pull(name: str, runner: Runner) -> Image:

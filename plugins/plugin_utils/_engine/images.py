@@ -14,25 +14,27 @@ from collections.abc import Mapping
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 
+Seen = Mapping[str, Mapping[str, str]]  # per host by name of the image, empty where it is not there
 
-def judge(plans: Mapping[str, NodePlan], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:
-    """``plans``: each host's part of the engine plan. ``ids``: per host image name: id, empty where it is not there.
+
+def judge(plans: Mapping[str, NodePlan], ids: Seen, contents: Seen) -> list[Finding]:
+    """``plans``: each host's part of the engine plan. ``contents``: what has to be the same; ids differ between stores.
 
     Services that share no rank may have different images under one name: only their own ranks have to fit together.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     for host, document in plans.items():
         for service in document.here:
-            image_id = ids.get(host, {}).get(service.image, "")
-            if image_id and service.from_image:
-                found.setdefault((service.instance, service.image), {})[host] = image_id
+            content = contents.get(host, {}).get(service.image, "")
+            if content and service.from_image:
+                found.setdefault((service.instance, service.image), {})[host] = content
     differing = [
         Finding(
             f"engine_services {instance}" if instance else "engine",
             f"{image} is not the same image on all of its nodes, so its ranks would not fit together: "
-            + ", ".join(f"{host} {image_id}" for host, image_id in sorted(by_host.items())),
+            + ", ".join(f"{host} {ids[host][image]}" for host in sorted(by_host)),
             f"Name it with its digest ({'image' if instance else 'engine_image'}: name@sha256:...), or remove it where"
-            f" it is old: docker image rm {image}",
+            f" it is old: docker image rm {image}. Without a registry load one file on every node: docker load -i FILE",
         )
         for (instance, image), by_host in found.items()
         if len(set(by_host.values())) > 1
@@ -40,7 +42,7 @@ def judge(plans: Mapping[str, NodePlan], ids: Mapping[str, Mapping[str, str]]) -
     return differing + _moved(plans, ids)
 
 
-def _moved(plans: Mapping[str, NodePlan], ids: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+def _moved(plans: Mapping[str, NodePlan], ids: Seen) -> list[Finding]:
     """A kept plan holds the ids of the time when it served; an image that is gone cannot come back."""
     return [
         Finding(

@@ -36,7 +36,8 @@ def judge_images(options: Options) -> dict[str, Any]:
     # A node that was not asked for images has no ids.
     ids = {host: seen.get("ids") or {} for host, seen in options["images"].items()}
     plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
-    return judged(REFUSED, images.judge(plans, ids))
+    contents = {host: seen.get("contents") or {} for host, seen in options["images"].items()}
+    return judged(REFUSED, images.judge(plans, ids, contents))
 
 
 def judge_versions(options: Options) -> dict[str, Any]:

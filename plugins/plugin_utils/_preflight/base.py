@@ -47,7 +47,7 @@ class Settings:
     """The role's own variables, see roles/preflight/defaults/main.yml."""
 
     require_gb10: bool = True
-    min_memory_gib: float = 110
+    min_memory_gib: float = 0  # that of a Spark
     min_disk_gib: float = 20
     max_clock_skew_s: float = 10
     ignored_variables: tuple[str, ...] = ()

@@ -127,17 +127,46 @@ def check_gb10(context: Context) -> Iterator[Finding]:
             )
 
 
+# What Linux shows of the memory of a Spark, GiB, by what it is sold with, GB.
+SPARKS = {64: (52.0, 64.0), 128: (110.0, 128.0)}
+SIZES_DIFFER = 0.1  # of the larger one; kernels and firmware keep a few GiB, one more than the other
+
+
+def _totals(context: Context) -> dict[str, float]:
+    """GiB by host, where it was read."""
+    totals = {host: (node.get("memory") or {}).get("total") for host, node in context.nodes.items()}
+    return {host: total / GIB for host, total in totals.items() if total is not None}
+
+
 def check_memory(context: Context) -> Iterator[Finding]:
-    for host, node in context.nodes.items():
-        total = (node.get("memory") or {}).get("total")
-        if total is not None and total < context.settings.min_memory_gib * GIB:
+    settings = context.settings
+    for host, total in _totals(context).items():
+        if settings.min_memory_gib:
+            good, expected = total >= settings.min_memory_gib, f"at least {settings.min_memory_gib:g} GiB"
+        else:
+            good = not settings.require_gb10 or any(least <= total <= most for least, most in SPARKS.values())
+            expected = " or ".join(
+                f"{least:g} to {most:g} GiB (a Spark of {size} GB)" for size, (least, most) in SPARKS.items()
+            )
+        if not good:
             yield Finding(
                 host,
-                f"the machine has {total / GIB:.1f} GiB of memory,"
-                f" at least {context.settings.min_memory_gib:g} GiB expected",
-                "Look for memory that the firmware or kernel parameters keep (a Spark shows about 119 GiB),"
-                " or lower preflight_min_memory_gib",
+                f"the machine has {total:.1f} GiB of memory, expected {expected}",
+                "Look for memory that the firmware or kernel parameters keep, or set preflight_min_memory_gib",
             )
+
+
+def check_memory_differs(context: Context) -> Iterator[Finding]:
+    told = {finding.host for finding in check_memory(context)}
+    totals = {host: total for host, total in _totals(context).items() if host not in told}
+    if totals and min(totals.values()) < (1 - SIZES_DIFFER) * max(totals.values()):
+        shown = ", ".join(f"{host} {total:.1f} GiB" for host, total in totals.items())
+        yield Finding(
+            context.who(totals),
+            f"the machines have different memory: {shown}",
+            "Every rank of a service gets what fits the smallest of its nodes. Put machines of one size into a service"
+            " (engine_services)",
+        )
 
 
 def check_disk(context: Context) -> Iterator[Finding]:
@@ -448,8 +477,16 @@ CHECKS: tuple[Check, ...] = (
         "memory",
         frozenset({"plan", "engine"}),
         check_memory,
-        "there is less memory than `preflight_min_memory_gib`",
+        "the memory is neither that of a Spark of 64 GB nor of one of 128 GB, or less than `preflight_min_memory_gib`",
         "The model would not fit as planned",
+    ),
+    Check(
+        "memory_differs",
+        frozenset({"plan", "engine"}),
+        check_memory_differs,
+        "the machines do not have the same memory",
+        "A part of the larger ones stays unused",
+        level=WARN,
     ),
     Check(
         "disk",

@@ -53,6 +53,31 @@ def test_an_image_that_is_there():
     assert engine_image_module.inspect(NAME, Docker()).id == ""
 
 
+LAYERS = {"RootFS": {"Type": "layers", "Layers": ["sha256:l1", "sha256:l2"]}}
+
+
+def content(**values):
+    told = {**json.loads(INSPECTED)[0], **LAYERS, **values}
+    return engine_image_module.inspect(NAME, Docker(image=Completed(0, json.dumps([told])))).content
+
+
+def test_the_content_is_the_same_in_both_of_dockers_stores():
+    # overlay2 names an image by its configuration, containerd's store by its manifest; after `docker load` one of them
+    # has no digest. One leaves empty settings out.
+    config = {"Env": ["PATH=/usr/bin"], "Entrypoint": ["/x"], "Cmd": None, "User": ""}
+    ours = content(Config=config)
+    short = {"Env": ["PATH=/usr/bin"], "Entrypoint": ["/x"], "Labels": {"a": "b"}}
+    assert ours == content(Id="sha256:ffff", RepoDigests=[], Size=7, Config=short)
+    others = [
+        content(Config={**config, "Env": ["PATH=/evil"]}),
+        content(Config={**config, "Cmd": ["x"]}),
+        content(Config=config, Architecture="amd64"),
+        content(Config=config, RootFS={"Layers": ["sha256:l2", "sha256:l1"]}),
+    ]
+    assert len({ours, *others}) == 5
+    assert engine_image_module.inspect(NAME, Docker(image=Completed(0, INSPECTED))).content == "sha256:7b32"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[{}]", "[null]", "no json"])
 def test_a_damaged_answer(text):
     with pytest.raises(SparkError, match="damaged"):

@@ -20,10 +20,10 @@ def judge(plans, images):
     return plan("images", {"plans": plans, "images": images})
 
 
-def seen(first, second):
+def seen(first, second, contents=None):
     return {
-        "spark1": {"ids": {IMAGE: first}},
-        "spark2": {"ids": {IMAGE: second}},
+        "spark1": {"ids": {IMAGE: first}, "contents": {IMAGE: (contents or [first])[0]}},
+        "spark2": {"ids": {IMAGE: second}, "contents": {IMAGE: (contents or [second])[-1]}},
         "spark3": {"skipped": True},
     }
 
@@ -37,6 +37,12 @@ def test_all_images_that_differ_are_named():
     result = judge(PLANS, seen("sha256:1", "sha256:2"))
     assert result["failed"]
     assert "nothing was started" in result["msg"] and "spark1 sha256:1, spark2 sha256:2" in result["msg"]
+
+
+def test_the_same_image_in_another_store_has_another_id():
+    result = judge(PLANS, seen("sha256:1", "sha256:2", contents=["content:a"]))
+    assert not result.get("failed") and result["warnings"] == []
+    assert judge(PLANS, seen("sha256:1", "sha256:1", contents=["content:a", "content:b"]))["failed"]
 
 
 def test_an_image_that_is_gone_is_a_warning():

@@ -165,6 +165,21 @@ def test_what_only_machines_can_tell_is_for_the_plan(values):
     assert planned(**values) == []
 
 
+@pytest.mark.parametrize(
+    ("gib", "good"),
+    [(119, True), (121.7, True), (59.4, True), (54, True), (62, True), (100, False), (31, False), (70, False)],
+)
+def test_sparks_of_both_sizes_are_sparks(gib, good):
+    """Of 64 GB, too, which NVIDIA sells; what is between them has lost memory."""
+    machines = {"spark1": {**NODE, "memory": {"total": int(gib * 2**30)}}}
+    ctx = context(hosts=inventory(1), nodes=machines)
+    assert (not list(machine_checks.check_memory(ctx))) is good
+    own = replace(ctx, settings=pf.Settings(min_memory_gib=50))
+    assert (not list(machine_checks.check_memory(own))) is (gib >= 50)
+    other = replace(ctx, settings=pf.Settings(require_gb10=False))
+    assert not list(machine_checks.check_memory(other))
+
+
 @pytest.mark.parametrize("layers", [{"fabric"}, {"ray", "engine", "gateway"}, {"os_stabilization", "fabric"}])
 def test_runs_that_plan_no_engine_judge_none(layers):
     assert planned(frozenset(layers), engine_recipe="none") == []
@@ -267,7 +282,7 @@ CASES = [
     ),
     ("machine", None, "gb10", "no NVIDIA GPU found"),
     ("arch", "x86_64", "gb10", "the architecture is x86_64"),
-    ("memory", {"total": 15 * 2**30}, "memory", "has 15.0 GiB of memory, at least 110 GiB expected"),
+    ("memory", {"total": 15 * 2**30}, "memory", "has 15.0 GiB of memory, expected 52 to 64 GiB (a Spark of 64"),
     ("memory", {"total": 119 * 2**30, "cma_total": 0, "cma_free": 9 * 2**30}, "cma", "keeps 9.0 GiB as CMA"),
     (
         "paths",

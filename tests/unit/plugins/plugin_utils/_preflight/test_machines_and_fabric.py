@@ -143,7 +143,12 @@ FAULTS = {
     "systemd": (node("systemd", False), "spark2: systemd is not the init system", ALL),
     "python": (node("python", {"version": "3.8.1", "executable": "/p"}), "spark2 /p: Python is 3.8.1", ALL),
     "gb10": (node("machine", {"is_gb10": False}), "spark2: this is no GB10 machine", ALL),
-    "memory": (node("memory", {"total": 2**30}), "spark2: the machine has 1.0 GiB of memory", ALL),
+    "memory": (node("memory", {"total": 108 * base.GIB}), "spark2: the machine has 108.0 GiB of memory", ALL),
+    "memory_differs": (
+        node("memory", {"total": 60 * base.GIB}),
+        "all 4 sparks: the machines have different memory: spark1 119.0 GiB, spark2 60.0 GiB",
+        ALL,
+    ),
     "disk": (node("paths", DISK), "spark2 /opt/x: 1.0 GiB free, at least 20 GiB needed", ALL),
     "clock": (node("clock_offset", 60.0), "spark2: the clock is 60 s ahead", ALL),
     "commands": (node("commands", {}), "spark2: not installed: ", ALL),
