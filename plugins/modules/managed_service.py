@@ -38,6 +38,12 @@ options:
     description: How long to wait for the unit to be up, or to be stopped, in seconds.
     type: float
     default: 90
+  return_after:
+    description:
+      - With O(state=stopped), the unit comes back by itself after so many seconds, unless another call for it comes
+        before. So a run that dies in between leaves nothing stopped for good. V(0) leaves it stopped.
+    type: float
+    default: 0
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -88,6 +94,7 @@ def main() -> None:
             "enabled": {"type": "bool"},
             "config_hash": {"type": "str"},
             "start_timeout": {"type": "float", "default": 90},
+            "return_after": {"type": "float", "default": 0},
         },
         supports_check_mode=True,
     )
@@ -98,6 +105,7 @@ def main() -> None:
         enabled=params["enabled"],
         config_hash=params["config_hash"] or "",
         start_timeout_s=params["start_timeout"],
+        return_s=params["return_after"],
     )
     try:
         result = Service(wanted, check_mode=module.check_mode).run()

@@ -235,7 +235,7 @@ class Cluster:
     def down(self) -> None:
         cluster.step("Remove the lab", lab("down", *self.options), "down.log")
 
-    def play(self, name: str, playbook: str = "site.yml", *more: str) -> cluster.Run:
+    def play(self, name: str, playbook: str = "site.yml", *more: str, kill_at_change: int = 0) -> cluster.Run:
         return cluster.play(
             name,
             *OPTIONS,
@@ -245,6 +245,7 @@ class Cluster:
             inventory=f"inventories/{self.launch.nodes}spark",
             overlay=str((self.state / "overlay").relative_to(ROOT)),
             show=False,
+            kill_at_change=kill_at_change,
         )
 
     def site(self, name: str, playbook: str = "site.yml", *more: str, fails: str = "") -> cluster.Run:
@@ -415,6 +416,28 @@ def frozen(here: Cluster) -> dict[str, Any]:
     if here.node(HEAD, show.format("InvocationID", "sparkmatrix-engine")) != before or status["history"] != history:
         raise LabError(f"a frozen keeper restarted the engine: {json.dumps(status)[-1500:]}")
     return {"noticed_s": round(noticed), "healed_s": round(healed), "restarts": 0}
+
+
+def abandoned(here: Cluster) -> dict[str, Any]:
+    """A run that changes Ray is killed once it has stopped the keeper: it comes back alone, and with the next run."""
+    here.serving()
+    change = ("--tags", "ray", "-e", "ray_limit_nofile=65000")
+    run = here.play("staying-up-killed", "site.yml", *change, kill_at_change=2)
+    said = here.node(HEAD, f"sudo {TOOL} status; echo $?", 60)
+    if not run.killed or "a run has stopped it" not in said or not said.endswith(("\n1\n", "\n3\n")):
+        raise LabError(f"after a killed run ({run.stats}): {said}")
+    returns = "sparkmatrix-keeper-return"
+    here.node(
+        HEAD, f"systemctl is-active {returns}.timer && sudo systemctl start {returns}.service"
+    )  # its time is over
+    began = time.monotonic()
+    here.wait("serving again", BACK_S, lambda found: found["serving"])
+    serving = round(time.monotonic() - began)
+    here.site("staying-up-ray-again", "site.yml", *change)
+    if here.node(HEAD, f"systemctl is-active {returns}.timer", check=False).strip() == "active":
+        raise LabError("the timer is still there after a run that ended")
+    here.wait("serving", BACK_S, lambda found: found["serving"])
+    return {"serving_s": serving}
 
 
 def stranger(here: Cluster) -> dict[str, Any]:

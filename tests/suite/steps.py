@@ -253,7 +253,8 @@ def on_nodes() -> list[Step]:
                     "hang,power,headless",
                     "cable,disk,busy,prompt",
                     "cold,operators",
-                    "frozen,stranger,upgrade",
+                    "frozen,abandoned,stranger",
+                    "upgrade",
                 ),
                 start=1,
             )

@@ -27,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, seconds
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import returning
 
 HELP = "say whether the engine serves, and why it was restarted"
 UNIT = "sparkmatrix-keeper.service"
@@ -72,6 +73,7 @@ def collect(
         **state,
         "unit": unit,
         "running": keeper.running,
+        "returns": not keeper.running and returning(unit, store.root),
         "frozen": frozen,
         "silent_s": round(seen.age_s) if frozen and seen else None,
         "damage": damage,
@@ -105,6 +107,9 @@ def text(found: Mapping[str, Any]) -> str:
     again = f"Begin anew: systemctl restart {unit}"
     if not found["running"] and found.get("end") == "gave_up":
         first = f"The keeper gave up: {found.get('detail')}"
+    elif found["returns"]:
+        first = "The keeper does not run: a run has stopped it. It goes on with that run, or by itself after it"
+        again = f"When: systemctl list-timers. Or at once: systemctl restart {unit}"
     elif not found["running"]:
         first = "The keeper does not run, so nobody starts the engine again"
     elif found["frozen"]:

@@ -44,6 +44,9 @@ class Wanted:
     enabled: bool | None = None
     config_hash: str = ""
     start_timeout_s: float = 90.0
+    return_s: float = (
+        0.0  # stopped: systemd starts it again after this time, unless a call comes before; 0: it does not
+    )
 
 
 @dataclass
@@ -71,6 +74,15 @@ def parse_environ(content: bytes, name: str = HASH_VARIABLE) -> str | None:
         if entry.startswith(wanted):
             return entry[len(wanted) :].decode("utf-8", "replace")
     return None
+
+
+def _timer(name: str) -> str:
+    return f"{name.rpartition('.')[0]}-return.timer"
+
+
+def returning(name: str, root: str = "/") -> bool:
+    """Whether systemd starts this unit again soon, because a run has stopped it."""
+    return Path(root, "run/systemd/transient", _timer(name)).exists()
 
 
 class Service:
@@ -138,6 +150,8 @@ class Service:
         result = Result(before=_shown(before))
         if self.wanted.state == "started":
             self._start(before, result)
+            if not self.check_mode:
+                self._stay()
         else:
             self._stop(before, result)
         if not self.check_mode and result.changed:
@@ -273,6 +287,10 @@ class Service:
         }
         if self.check_mode:
             return
+        if self.wanted.return_s and (stop or returning(self.name, str(self.root))):
+            self._return()
+        else:
+            self._stay()
         # Disabled first: an interruption must not leave a unit that comes back at the next boot.
         if disable:
             self._check(self._systemctl("disable", "--", self.name), "systemctl disable failed")
@@ -293,6 +311,29 @@ class Service:
             if self.clock() > deadline:
                 self._fail(state, f"the unit has not stopped within {self.wanted.start_timeout_s:g} s")
             self.sleep(POLL_S)
+
+    # -- a stop that ends by itself
+
+    def _return(self) -> None:
+        """The run that stops it may die before it starts it again: then systemd does. Its clock begins anew here."""
+        self._stay()
+        seconds = f"{self.wanted.return_s:g}"
+        timer = [
+            "systemd-run",
+            "--quiet",
+            "--collect",
+            f"--unit={_timer(self.name)}",
+            f"--description=Start {self.name} again, which a run has stopped, unless that run does within {seconds} s",
+            f"--on-active={seconds}s",
+            "--timer-property=AccuracySec=1s",
+        ]
+        done = self.runner([*timer, "systemctl", "--no-block", "start", "--", self.name])
+        self._check(done, "the timer that starts it again cannot be armed; it was not stopped")
+
+    def _stay(self) -> None:
+        """In the state that it has now: whoever calls has taken it over."""
+        if returning(self.name, str(self.root)):
+            self._systemctl("stop", "--", _timer(self.name))
 
     # -- systemctl
 

@@ -82,6 +82,15 @@ def test_what_monitoring_may_trust(
     assert words in status.text(found)
 
 
+def test_a_keeper_that_a_run_has_stopped_comes_back(head: Head, tmp_path: Path) -> None:
+    timer = tmp_path / "run/systemd/transient/sparkmatrix-keeper-return.timer"
+    timer.parent.mkdir(parents=True)
+    timer.touch()
+    head.unit = "LoadState=loaded\nActiveState=inactive\n"
+    assert "goes on with that run, or by itself after it" in status.text(head.found())
+    assert status.code(head.found()) == status.UNATTENDED
+
+
 def test_an_engine_that_loads_is_not_asked(head: Head) -> None:
     head.store.write(LOADING, print)
     assert head.found()["answers"] is None

@@ -51,7 +51,20 @@ class Systemd:
         if argv[0] == "journalctl":
             self.journal_argv = argv
             return Completed(0, self.journal)
+        timer = self.root / f"run/systemd/transient/{UNIT[:-8]}-return.timer"
+        if argv[0] == "systemd-run":
+            assert f"--unit={timer.name}" in argv and argv[-5:] == ["systemctl", "--no-block", "start", "--", UNIT]
+            self.calls.append(next(word for word in argv if word.startswith("--on-active")))
+            if "systemd-run" in self.refuse:
+                return Completed(1, "", self.refuse["systemd-run"])
+            timer.parent.mkdir(parents=True, exist_ok=True)
+            timer.touch(exist_ok=False)
+            return Completed(0)
         assert argv[0] == "systemctl"
+        if argv[-1] == timer.name:
+            timer.unlink()
+            self.calls.append(f"{argv[1]} timer")
+            return Completed(0)
         if argv[1] == "show":
             if self.queue:
                 self.properties.update(self.queue.pop(0))
@@ -402,3 +415,47 @@ def test_unreadable_environment(systemd, monkeypatch):
     monkeypatch.setattr(ms.Path, "read_bytes", refuse)
     with pytest.raises(SparkError, match="become"):
         fake.run(config_hash="x")
+
+
+# -- a stop that ends by itself
+
+
+def test_a_run_that_dies_leaves_nothing_stopped_for_good(systemd):
+    fake = systemd(**RUNNING)
+    assert fake.run(state="stopped", return_s=480).changed
+    assert fake.calls == ["--on-active=480s", "stop"]  # armed first
+    assert ms.returning(UNIT, str(fake.root))
+    # The next run finds it stopped: it counts anew, and starting it ends that.
+    fake.calls.clear()
+    assert not fake.run(state="stopped", return_s=480).changed
+    assert fake.calls == ["stop timer", "--on-active=480s"]
+    fake.calls.clear()
+    fake.run(state="started")
+    assert fake.calls == ["start", "stop timer"]
+    assert not ms.returning(UNIT, str(fake.root))
+
+
+def test_what_somebody_stops_stays_stopped(systemd):
+    fake = systemd(**RUNNING)
+    fake.run(state="stopped", return_s=480)
+    fake.calls.clear()
+    assert not fake.run(state="stopped").changed
+    assert fake.calls == ["stop timer"]
+    fake.calls.clear()
+    fake.run(state="stopped", return_s=480)  # it was stopped already, and by nobody who wants it back
+    assert fake.calls == []
+
+
+def test_check_mode_arms_nothing(systemd):
+    fake = systemd(**RUNNING)
+    assert fake.run(check_mode=True, state="stopped", return_s=480).changed
+    fake.run(check_mode=True, state="started")
+    assert fake.calls == []
+
+
+def test_without_a_timer_it_is_not_stopped(systemd):
+    fake = systemd(**RUNNING)
+    fake.refuse["systemd-run"] = "no bus"
+    with pytest.raises(SparkError, match=r"cannot be armed; it was not stopped \(no bus\)"):
+        fake.run(state="stopped", return_s=480)
+    assert "stop" not in fake.calls
