@@ -26,7 +26,9 @@ options:
     description: Write C(<variable>="<secret>") for a service manager to read, instead of the bare secret.
     type: str
   value:
-    description: The secret. When it is not given, the one in the file stays, and one is made where there is none.
+    description:
+      - The secret. When it is not given, the one in the file stays, and one is made where there is no file.
+      - A file that is empty or damaged is refused then, since a new secret would lock out whoever has the old one.
     type: str
   required:
     description: Fail instead of making a secret.
@@ -88,6 +90,11 @@ secret:
   description: The secret, for the tasks of other nodes. Empty in check mode where one would be made.
   returned: success with O(state=present)
   type: str
+replaced:
+  description: Whether a new one was made in place of one that was here before, and whose file is gone.
+  returned: success with O(state=present)
+  type: bool
+  sample: false
 fingerprint:
   description: Changes with the secret and does not tell it, for hashes of configurations.
   returned: success with O(state=present)
@@ -133,7 +140,7 @@ def main() -> None:
         module.warn(warning)
     result = {"changed": outcome.result.changed, "diff": outcome.result.diff}
     if params["state"] == "present":
-        result.update(secret=outcome.secret, fingerprint=outcome.fingerprint)
+        result.update(secret=outcome.secret, fingerprint=outcome.fingerprint, replaced=outcome.replaced)
     module.exit_json(**result)
 
 

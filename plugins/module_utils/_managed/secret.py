@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
     File,
     Result,
     apply_set,
+    names,
     remove_set,
 )
 
@@ -49,6 +50,7 @@ class Outcome:
     result: Result
     secret: str
     generated: bool
+    replaced: bool = False  # another one was here before: whoever has that one has to get this
 
     @property
     def fingerprint(self) -> str:
@@ -79,11 +81,23 @@ def render(secret: str, variable: str = "") -> str:
 
 
 def ensure(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcome:
-    """Put the secret in place. In check mode a secret that would be made is empty in the outcome."""
+    """Put the secret in place. In check mode a secret that would be made is empty in the outcome.
+
+    A file with no secret in it is refused, unless one is given: a new one would lock everybody out who has the old one.
+    """
     _check(wanted)
-    present = parse(_read(wanted.path, root), wanted.variable)
+    text = _read(wanted.path, root)
+    present = "" if text is None else parse(text, wanted.variable)
+    if text is not None and not (present or wanted.value):
+        state = "damaged" if text.strip() else "empty"
+        raise SparkError(
+            f"the file is {state}, and whoever has the secret that was in it knows no other",
+            wanted.path,
+            "Put the old one back; or remove the file, and a new one is made",
+        )
     secret = wanted.value or present
     generated = not secret
+    replaced = generated and wanted.name in names(root=root)
     if generated and wanted.required:
         if not check_mode:
             raise SparkError(
@@ -101,7 +115,7 @@ def ensure(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outc
         secret=True,
     )
     result = apply_set(wanted.name, [item], check_mode=check_mode, root=root)
-    return Outcome(result, "" if generated and check_mode else secret, generated)
+    return Outcome(result, "" if generated and check_mode else secret, generated, replaced)
 
 
 def remove(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcome:
@@ -124,14 +138,13 @@ def _check(wanted: Wanted) -> None:
         )
 
 
-def _read(path: str, root: str) -> str:
+def _read(path: str, root: str) -> str | None:
+    """None where there is no file; bytes that are no text are no secret."""
     real = Path(root) / path.lstrip("/") if root != "/" else Path(path)
     try:
-        return real.read_text(encoding="utf-8")
+        return real.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return ""
-    except UnicodeDecodeError:
-        return ""
+        return None
     except OSError as exc:
         raise SparkError(
             f"the secret cannot be read ({exc.strerror})", path, "Look at the file; its mode is 0600"

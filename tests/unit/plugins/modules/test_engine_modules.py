@@ -149,6 +149,7 @@ def test_secret_present(monkeypatch):
     assert result["changed"]
     assert result["secret"] == "made-by-the-module-itself"
     assert result["fingerprint"] == outcome.fingerprint
+    assert not result["replaced"]
     assert (wanted.owner, wanted.required, wanted.value) == ("svc", True, "")
 
 

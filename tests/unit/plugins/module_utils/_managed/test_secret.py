@@ -57,18 +57,35 @@ def test_the_given_one_wins(wanted, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "short\n", "two\nlines-of-some-length\n", "with space in the middle\n", "\ufffd" * 20]
+    ("content", "what"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"short\n", "damaged"),
+        (b"two\nlines-of-some-length\n", "damaged"),
+        (b"with space in the middle\n", "damaged"),
+        (b"\xff\xfe" * 20, "damaged"),
+    ],
 )
-def test_a_torn_file_is_replaced(wanted, tmp_path, text):
+def test_a_damaged_file_is_refused_and_stays(wanted, tmp_path, content, what):
     (tmp_path / "etc/x").mkdir(parents=True)
-    (tmp_path / "etc/x/token").write_text(text)
-    assert cs.ensure(wanted(), root=str(tmp_path)).generated
+    (tmp_path / "etc/x/token").write_bytes(content)
+    for check_mode in (True, False):
+        with pytest.raises(SparkError, match=f"the file is {what}.*remove the file"):
+            cs.ensure(wanted(), check_mode=check_mode, root=str(tmp_path))
+    assert (tmp_path / "etc/x/token").read_bytes() == content
+    assert cs.ensure(wanted(value=GIVEN), root=str(tmp_path)).secret == GIVEN  # the head's is known
 
 
-def test_bytes_that_are_no_text(wanted, tmp_path):
-    (tmp_path / "etc/x").mkdir(parents=True)
-    (tmp_path / "etc/x/token").write_bytes(b"\xff\xfe" * 20)
-    assert cs.ensure(wanted(), root=str(tmp_path)).generated
+def test_another_one_than_before_is_told(wanted, tmp_path):
+    assert not cs.ensure(wanted(), root=str(tmp_path)).replaced
+    assert not cs.ensure(wanted(), root=str(tmp_path)).replaced
+    (tmp_path / "etc/x/token").unlink()
+    assert cs.ensure(wanted(), check_mode=True, root=str(tmp_path)).replaced
+    assert cs.ensure(wanted(), root=str(tmp_path)).replaced
+    # After a reset nobody has one.
+    cs.remove(wanted(), root=str(tmp_path))
+    assert not cs.ensure(wanted(), root=str(tmp_path)).replaced
 
 
 def test_a_directory_in_its_place(wanted, tmp_path):
@@ -102,7 +119,7 @@ def test_what_cannot_be_written_safely(wanted, tmp_path, values):
 def test_remove_brings_back(wanted, tmp_path):
     (tmp_path / "etc/x").mkdir(parents=True)
     (tmp_path / "etc/x/token").write_text("before\n")
-    cs.ensure(wanted(), root=str(tmp_path))
+    cs.ensure(wanted(value=GIVEN), root=str(tmp_path))
     assert cs.remove(wanted(), root=str(tmp_path)).result.changed
     assert (tmp_path / "etc/x/token").read_text() == "before\n"
     assert not cs.remove(wanted(), root=str(tmp_path)).result.changed
