@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,35 @@ def run(argv: Sequence[str], timeout_s: float = PATIENCE_S) -> Completed:
     except OSError as exc:
         return Completed(NOT_FOUND, "", f"{argv[0]}: {exc.strerror}")
     return Completed(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+
+def run_limited(argv: Sequence[str], timeout_s: float, most_bytes: int) -> Completed:
+    """Like :func:`run`, for what another machine prints: beyond its limit it is killed. ``out`` has both streams."""
+    try:
+        process = subprocess.Popen(  # pylint: disable=ansible-bad-function
+            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+    except OSError as exc:
+        return Completed(NOT_FOUND, "", f"{argv[0]}: {exc.strerror}")
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(timeout_s, end)
+    timer.start()
+    with process:
+        said = process.stdout.read(most_bytes + 1) if process.stdout else b""
+        if len(said) > most_bytes:
+            process.kill()
+        process.wait()
+    timer.cancel()
+    if late.is_set():
+        return Completed(TIMED_OUT, "", f"{argv[0]} gave no answer within {timeout_s:.0f} s")
+    if len(said) > most_bytes:
+        return Completed(1, "", f"it printed more than {most_bytes} bytes")
+    return Completed(process.returncode, said.decode("utf-8", "replace"))
 
 
 def run_or_leave(argv: Sequence[str], timeout_s: float) -> Completed:

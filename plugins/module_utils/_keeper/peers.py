@@ -17,7 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import (
+    TIMED_OUT,
+    Completed,
+    run,
+    run_limited,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S, Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import STOPPING_S
@@ -37,10 +42,21 @@ ACT_S = STOPPING_S  # stopping has to wait for a unit's own time limit
 REMEDY = "Let the layer access set up ssh between the nodes: ansible-playbook site.yml --tags access"
 # A connection that is cut off without a word is noticed after ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2")
+QUIET = ("-o", "LogLevel=ERROR")  # no banner of the other side between its reports
 
 
 def ssh(host: str, word: str) -> list[str]:
-    return ["ssh", "-F", SSH_CONFIG, *ALIVE, "-T", host, word]
+    return ["ssh", "-F", SSH_CONFIG, *ALIVE, *QUIET, "-T", host, word]
+
+
+def ask(argv: Sequence[str], timeout_s: float) -> Completed:
+    """What the other side prints is its own, and may have no end."""
+    return run_limited(argv, timeout_s, MOST_CHARACTERS)
+
+
+def words(text: str) -> str:
+    """For people, on one line."""
+    return " ".join(printable(text).split())[:SAID]
 
 
 class Here:
@@ -73,7 +89,7 @@ class There:
         host: str,
         *,
         popen: Callable[..., Any] = subprocess.Popen,
-        runner: Callable[[Sequence[str], float], Completed] = run,
+        runner: Callable[[Sequence[str], float], Completed] = ask,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -106,20 +122,28 @@ class There:
             except OSError as exc:
                 self.problem = f"ssh: {exc.strerror}"
             else:
-                self._read(process)
+                try:
+                    self._read(process)
+                except Exception as exc:  # whatever it sent: this thread is all that watches this node
+                    self.problem = f"what it says is not understood ({words(str(exc))})"
+                finally:
+                    process.kill()
+                    process.wait()
             self.sleep(RETRY_S)
 
     def _read(self, process: Any) -> None:
         said = ""
         for line in iter(lambda: process.stdout.readline(MOST_CHARACTERS + 1), ""):
+            if len(line) > MOST_CHARACTERS:
+                said = f"it printed a line of more than {MOST_CHARACTERS} characters"
+                break
             if line.startswith("{"):
                 try:
                     self.report, self.at, self.problem = parse(line), self.clock(), ""
                 except SparkError as exc:
                     said = self.problem = str(exc)
             else:
-                said = " ".join(printable(line).split())[:SAID] or said
-        process.wait()
+                said = words(line) or said
         self.problem = said or "the connection ended"
 
     def latest(self) -> tuple[bool, Report, str]:
@@ -132,17 +156,17 @@ class There:
             return ""
         if done.rc == TIMED_OUT:
             return f"{self.host}: no answer to rank-{action} within {ACT_S:.0f} s"
-        return f"{self.host}: {done.complaint}"
+        return f"{self.host}: {words(done.complaint)}"
 
 
-def check(hosts: Sequence[str], runner: Callable[[Sequence[str], float], Completed] = run) -> None:
+def check(hosts: Sequence[str], runner: Callable[[Sequence[str], float], Completed] = ask) -> None:
     """Raise :class:`SparkError` unless every other node lets this one ask for its ranks."""
     problems = []
     for host in hosts:
         done = runner(ssh(host, "rank-status"), 30.0)
         try:
             if done.rc != 0:
-                problems.append(f"{host} ({done.complaint})")
+                problems.append(f"{host} ({words(done.complaint)})")
             else:
                 parse(done.out)
         except SparkError as exc:

@@ -7,7 +7,12 @@ from __future__ import annotations
 import sys
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run, search_path
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import (
+    Completed,
+    run,
+    run_limited,
+    search_path,
+)
 
 
 def test_output_and_exit_code():
@@ -25,6 +30,28 @@ def test_time_limit():
     done = run([sys.executable, "-c", "import time; time.sleep(10)"], timeout_s=0.2)
     assert done.rc == 124
     assert "gave no answer" in done.complaint
+
+
+ENDLESS = "import sys\nwhile True: sys.stdout.write('x' * 4096)"
+
+
+@pytest.mark.parametrize(
+    ("program", "rc", "complaint"),
+    [
+        ("import sys; print('a'); sys.stdout.flush(); print('b', file=sys.stderr); sys.exit(3)", 3, "a b"),
+        ("import sys; sys.stdout.buffer.write(b'\\xfc')", 0, "\ufffd"),
+        (ENDLESS, 1, "it printed more than 5000 bytes"),
+        ("import time; time.sleep(20)", 124, "gave no answer within 2 s"),
+        ("import os, time; os.close(1); os.close(2); time.sleep(20)", 124, "gave no answer within 2 s"),
+    ],
+)
+def test_what_a_stranger_prints_has_limits(program, rc, complaint):
+    done = run_limited([sys.executable, "-c", program], 2.0, 5000)
+    assert (done.rc, complaint in done.complaint) == (rc, True)
+
+
+def test_missing_program_of_a_stranger():
+    assert run_limited(["/nonexistent/tool"], 1.0, 10).rc == 127
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import argparse
 import io
 import json
 import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from datetime import datetime
@@ -592,6 +594,9 @@ class Ssh:
     def __init__(self, lines):
         self.stdout = io.StringIO("".join(lines))
 
+    def kill(self):
+        pass
+
     def wait(self):
         return 0
 
@@ -624,6 +629,56 @@ def test_a_report_that_is_not_understood_counts_as_none():
     there.popen = lambda *_a, **_k: Ssh(lines)
     there.follow(1)
     assert there.problem == "?[1mbye"
+
+
+def printed(program):
+    """A connection whose other side is a real process."""
+    return lambda _argv, **how: subprocess.Popen([sys.executable, "-c", program], **how)
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "problem"),
+    [
+        (b"Gr\xfc\xdfe\n", "Gr\ufffd\ufffde"),  # a banner in Latin-1
+        (b"[" * 200_000 + b"\n", "[[["),
+        (b"{" * 200_000 + b"\n", "is not understood"),
+        (b"x" * 3_000_000, "a line of more than"),
+        (b"\x00\x1b]0;title\x07\n", "??]0;title?"),
+        (b"", "the connection ended"),
+    ],
+    ids=["latin1", "brackets", "braces", "no newline", "control", "nothing"],
+)
+def test_the_keeper_survives_whatever_a_node_prints(tmp_path, bytes_, problem):
+    said = tmp_path / "said"
+    said.write_bytes(bytes_)
+    program = f"import sys, shutil; shutil.copyfileobj(open({str(said)!r}, 'rb'), sys.stdout.buffer)"
+    there = keeper_peers.There("b", popen=printed(program), sleep=lambda _s: None)
+    there.follow(1)
+    assert problem in there.problem
+    assert len(there.problem) <= keeper_peers.SAID
+    good = f"print({Report({}, boot='x').text()!r})"
+    there.popen = printed(good)
+    there.follow(1)
+    assert there.latest()[:2] == (True, Report({}, boot="x"))
+
+
+def test_nothing_ends_the_thread_that_watches_a_node(monkeypatch):
+    def never_thought_of(_line):
+        raise MemoryError("x")
+
+    monkeypatch.setattr(keeper_peers, "parse", never_thought_of)
+    there = keeper_peers.There("b", popen=printed("print('{}'); input()"), sleep=lambda _s: None)
+    there.follow(2)
+    assert there.problem == "what it says is not understood (x)"
+
+
+def test_what_a_node_answers_is_short_and_printable():
+    there = keeper_peers.There("b", runner=lambda _argv, _t: Completed(1, "", "\x1b[2J" + "x" * 9000))
+    assert there.act("stop").startswith("b: ?[2Jxxx")
+    assert len(there.act("stop")) < 600
+    with pytest.raises(SparkError) as caught:
+        keeper_peers.check(["b"], lambda _argv, _t: Completed(1, "", "y" * 9000))
+    assert len(str(caught.value)) < 900
 
 
 def test_another_node_is_told_by_one_word():
