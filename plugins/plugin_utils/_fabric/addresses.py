@@ -45,18 +45,18 @@ def subnets(wishes: Wishes, strands: Sequence[Strand], findings: list[Finding]) 
             everywhere("the Python of Ansible has no netaddr", "Install it beside ansible: pip install netaddr")
         )
         return {}
-    listed = _listed(wishes, findings)
-    if not listed:
+    networks = listed(wishes, findings)
+    if not networks:
         return {}
     found: dict[tuple[int, int], Network] = {}
     for number, half in sorted({(strand.number, strand.half) for strand in strands}):
-        network = _at(listed, number, half)
+        network = _at(networks, number, half)
         if network is None:
-            last = listed[-RAILS:]
+            last, only = networks[-RAILS:], len(networks) == RAILS
             findings.append(
                 everywhere(
-                    f"fabric_subnets has no subnet for pair {number + 1}: it lists {len(listed)}"
-                    + (f", and what follows {last[0]} and {last[1]} is no private network" if len(listed) == 2 else ""),
+                    f"fabric_subnets has no subnet for pair {number + 1}: it lists {len(networks)}"
+                    + (f", and what follows {last[0]} and {last[1]} is no private network" if only else ""),
                     MORE,
                 )
             )
@@ -76,7 +76,8 @@ def _apart(networks: Sequence[Network], findings: list[Finding]) -> bool:
     return True
 
 
-def _listed(wishes: Wishes, findings: list[Finding]) -> list[Network]:
+def listed(wishes: Wishes, findings: list[Finding]) -> list[Network]:
+    """``fabric_subnets`` as networks; none when one of them was refused."""
     count = len(wishes.subnets)
     if count < RAILS or count % RAILS:
         findings.append(
@@ -87,15 +88,15 @@ def _listed(wishes: Wishes, findings: list[Finding]) -> list[Network]:
             )
         )
         return []
-    listed: list[Network] = []
+    networks: list[Network] = []
     for text in wishes.subnets:
         try:
-            listed.append(ipaddress.IPv4Network(text))
+            networks.append(ipaddress.IPv4Network(text))
         except ValueError as exc:
             findings.append(
                 everywhere(f"fabric_subnets: {text!r} is no IPv4 subnet ({exc})", "Write it as 192.168.100.0/24")
             )
-    return listed if len(listed) == count and _apart(listed, findings) else []
+    return networks if len(networks) == count and _apart(networks, findings) else []
 
 
 def _at(listed: Sequence[Network], number: int, half: int) -> Network | None:
@@ -124,10 +125,10 @@ def stays(wishes: Wishes, rail: Rail, rank: int, nodes: int, own: Mapping[str, s
     if texts:
         wanted = _with_address(rail, str(texts[0]), about("", []))
         return (wanted.address, wanted.prefix) == (rail.address, rail.prefix)
-    listed = _listed(wishes, [])
-    if not listed or netaddr is None:  # refused by the plan
+    given = listed(wishes, [])
+    if not given or netaddr is None:  # refused by the plan
         return True
-    networks = [_at(listed, number, rail.index % RAILS) for number in range(nodes)]
+    networks = [_at(given, number, rail.index % RAILS) for number in range(nodes)]
     number = int(ipaddress.IPv4Address(rail.address)) - int(network_of(rail).network_address)
     return network_of(rail) in networks and number == wishes.host_offset + rank
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS, FabricFact, Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses, cages
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import cable_map as fabric_cable_map
@@ -86,6 +86,15 @@ def plan(nodes: Mapping[str, NodeInput], wishes: Wishes) -> Plan:
     facts = _Fabric(nodes, wishes, found).facts(cabling, findings)
     used = {port for strand in found.strands for port in strand.members} if facts else None
     return _made(found.topology, nodes, facts, findings, fabric_cable_map.cable_map(nodes, cabling, used))
+
+
+def judge_wishes(count: int, wishes: Wishes) -> list[Finding]:
+    """What is wrong whatever the machines and cables of ``count`` nodes turn out to be."""
+    findings: list[Finding] = []
+    if count_fits(count, wishes.topology, findings) and count > 1:
+        _check_wishes(wishes, findings)
+        addresses.listed(wishes, findings)
+    return errors(findings)
 
 
 def _made(

@@ -10,8 +10,9 @@ import difflib
 import fnmatch
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
@@ -22,11 +23,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import DASHBOARD_PORT, GCS_PORT
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.planners import PLANNERS as FABRIC_PLANNERS
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes as FabricWishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks as gateway_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     ANY,
+    FABRIC,
     LABEL,
     WHOLE,
     Check,
@@ -35,6 +40,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     whole,
 )
 
+FABRIC_SPEC = FABRIC_PLANNERS["fabric"].spec
 FABRIC_BANDWIDTH_PORT = 18515  # perftest's own
 
 
@@ -157,6 +163,15 @@ def check_engine_plan(context: Context) -> Iterator[Finding]:
         return  # said by the check of types
     gb10 = boolean(context.value(first, "preflight_require_gb10", True), strict=False)
     yield from engine_early.findings(lambda name: context.value(first, name), hosts, gb10=gb10)
+
+
+def check_fabric_plan(context: Context) -> Iterator[Finding]:
+    first = next(iter(context.hosts), "")
+    spec = {wish.name: FABRIC_SPEC[wish.name] for wish in fields(FabricWishes)}
+    given = {name: context.value(first, f"fabric_{name}") for name in spec}
+    checked = ArgumentSpecValidator(spec).validate({name: value for name, value in given.items() if value is not None})
+    if not checked.error_messages:  # said by the check of types
+        yield from fabric_plan.judge_wishes(len(context.hosts), FabricWishes(**checked.validated_parameters))
 
 
 def check_keeper(context: Context) -> Iterator[Finding]:
@@ -316,6 +331,13 @@ CHECKS: tuple[Check, ...] = (
         "a value has the wrong type, or its template fails",
         "A role would stop half way, or take the value for something else",
         fixed="a role would stop half way",
+    ),
+    Check(
+        "fabric_plan",
+        FABRIC,
+        check_fabric_plan,
+        "topology, subnets, MTU or transport of the fabric cannot be, whatever the machines turn out to be",
+        "Else it would be refused when machines have been changed",
     ),
     Check(
         "engine_plan",

@@ -118,6 +118,27 @@ def test_types_and_templates():
     assert any(t.startswith("spark2: there is no variable engine_zzz") for t in texts)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, ""),
+        ({"fabric_mtu": "9000"}, ""),
+        ({"fabric_mtu": "large"}, ""),  # said by the check of types
+        ({"fabric_mtu": 12000}, "fabric_mtu is 12000"),
+        ({"fabric_mtu": 1500}, ""),  # a warning of the fabric's own
+        ({"fabric_topology": "ring"}, "it takes three nodes, and there are 2"),
+        ({"fabric_topology": "mesh"}, "fabric_topology is 'mesh'"),
+        ({"fabric_subnets": ["192.168.100.0/24"]}, "lists 1 subnet, and a cable has 2 halves"),
+        ({"fabric_subnets": ["192.168.100.0/24", "192.168.100.128/25"]}, "fabric_subnets overlap"),
+        ({"fabric_subnets": ["192.168.100.0/24", "192.168.101.1/24"]}, "is no IPv4 subnet"),
+        ({"fabric_qos": "roce", "fabric_transport": "socket"}, "which sends no RoCE"),
+    ],
+)
+def test_the_fabric_is_judged_before_any_machine_is_read(values, message):
+    texts = [str(finding) for finding in inventory_checks.check_fabric_plan(context(hosts=inventory(2, **values)))]
+    assert (message in texts[0]) if message else texts == []
+
+
 def planned(layers=ALL, count=2, **values):
     """What the check of the engine says, with the documented defaults of all variables."""
     ctx = replace(context(hosts=inventory(count, **values), layers=layers), variables=variables.load())

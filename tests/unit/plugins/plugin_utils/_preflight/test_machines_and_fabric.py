@@ -130,6 +130,7 @@ FAULTS = {
     "addresses": (host("ansible_host", "198.51.100.11"), "spark1, spark2: ansible_host is 198.51.100.11", ALL),
     "unknown_variables": (host("fabric_mtuu", 1), "spark2: there is no variable fabric_mtuu", ALL),
     "types": (host("fabric_mtu", "x"), "spark2: fabric_mtu is the text 'x'", ALL),
+    "fabric_plan": (every("fabric_topology", "direct"), "all nodes: fabric_topology is 'direct': a cable between", ALL),
     "engine_plan": (every("engine_recipe", "qwen"), "engine_recipe: there is no recipe 'qwen'", ALL),
     "keeper": (host("engine_hang_seconds", 6), "spark2: engine_hang_seconds is 6, allowed is 30 to 86400", ALL),
     "gateway": (
