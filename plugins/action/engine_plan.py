@@ -77,7 +77,12 @@ class ActionModule(ActionBase):
         # A batch job holds its machines alone.
         sbatch = "" if args["services"] else render_sbatch.script(plans.plans)
         documents = {host: plan.as_dict() for host, plan in plans.plans.items()}
-        result.update(plans=documents, summary=plans.summary, sbatch=sbatch)
+        result.update(
+            plans=documents,
+            facts={host: fact.as_dict() for host, fact in facts.items()},
+            summary=plans.summary,
+            sbatch=sbatch,
+        )
         return result
 
     def _nodes(

@@ -166,6 +166,7 @@ access:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
@@ -177,7 +178,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "host": {"type": "str", "default": "127.0.0.1"},
-            "port": {"type": "int", "default": 8000},
+            "port": {"type": "int", "default": ports.API},
             "model": {"type": "str"},
             "description": {"type": "path"},
             "key_file": {"type": "path", "no_log": False},

@@ -19,7 +19,7 @@ options:
   planner:
     description:
       - V(peers) makes keys, names and firewall rules of ssh between the machines; V(discovered) finds the machines
-        behind addresses that answer ssh.
+        behind addresses that answer ssh; V(port_filter) says who reaches Ray and the ranks.
       - V(fabric) makes addresses, ranks and the environment of NCCL from devices and cables; V(fabric_verify) judges
         what was measured after the change, V(fabric_publish) says which fact counts.
       - V(fabric_discovery) says which machines can hear each other over the cables.
@@ -34,6 +34,7 @@ options:
     choices:
       - peers
       - discovered
+      - port_filter
       - fabric_discovery
       - fabric
       - fabric_verify

@@ -5,18 +5,21 @@
 from __future__ import annotations
 
 import http.client
+import inspect
 import json
 import os
 import pathlib
 import re
 import socket
 import ssl
+import subprocess
 
 import pytest
 
 NODES = 2
 HEAD = "spark1"
 STRANGER = "spark2"
+SLICE = "/sparkmatrix.slice/sparkmatrix-engine.slice"
 # Module executions on one node in a run of site.yml that changes nothing, with firewall and gateway: each costs a second.
 MAX_EXECUTIONS = 40
 STATS = pathlib.Path(os.environ["MOLECULE_PROJECT_DIRECTORY"], ".lab/site.stats.json")
@@ -58,14 +61,38 @@ def test_the_keeper_knows_of_no_failure(host):
         assert status["failures"] == 0
 
 
+def listeners(host):
+    """(address, port, control group) of every TCP socket that listens, also on loopback."""
+    lines = host.check_output("ss -Hltn --cgroup").splitlines()
+    found = [(*line.split()[3].rsplit(":", 1), line.partition("cgroup:")[2].strip()) for line in lines]
+    return [(address.strip("[]"), int(port), group) for address, port, group in found]
+
+
+def known(host, address, port, group):
+    """What docs/access.md lists."""
+    head, own = name(host) == HEAD, fact(host)["cluster_address"]
+    loopback, anywhere = {"127.0.0.1", "::1"}, {"0.0.0.0", "*", "::"}  # noqa: S104 - to compare
+    if group.startswith(SLICE):
+        fixed = {6379: anywhere, 8000: loopback, 8265: loopback, **dict.fromkeys(range(21001, 22000), anywhere)}
+        # Chosen by torch, gloo and ZMQ.
+        return (port in fixed and head and address in fixed[port]) or (
+            address in {own, *anywhere, *loopback} and (21001 < port < 22000 or port >= 32768)
+        )
+    if port == 22:
+        return address in anywhere
+    if head and group == "/system.slice/sparkmatrix-gateway.service":
+        return port == 8443 or (port == 8081 and address in loopback)
+    return False
+
+
+def test_nothing_listens_that_nobody_knows_of(host):
+    assert [one for one in listeners(host) if not known(host, *one)] == []
+
+
 def test_the_api_and_the_dashboard_listen_on_loopback_only(host):
-    listening = host.check_output("ss -Hltn").splitlines()
-    addresses = {line.split()[3] for line in listening}
     for port in (8000, 8265):
-        found = {address for address in addresses if address.endswith(f":{port}")}
-        assert found <= {f"127.0.0.1:{port}", f"[::1]:{port}"}
-        if name(host) == HEAD:
-            assert found
+        assert {address for address, own, _group in listeners(host) if own == port} <= {"127.0.0.1", "::1"}
+        assert (name(host) == HEAD) == any(own == port for _address, own, _group in listeners(host))
 
 
 def test_secrets_are_readable_by_nobody_else(host):
@@ -139,15 +166,67 @@ def test_a_client_of_another_machine_gets_an_answer_through_the_gateway(host, ma
     assert answers["wrong"][0] == 401
 
 
-def test_the_firewall_keeps_another_machine_from_ray_and_the_engine(host, management):
-    open_ports = set()
-    for port in (22, 8443, 6379, 8000, 8265):
-        with socket.socket() as client:
-            client.settimeout(2)
-            if client.connect_ex((management, port)) == 0:
-                open_ports.add(port)
-    assert open_ports == {22, 8443}
+def answering(addresses, ports):
+    """Which of them let a connection in, from where this runs."""
+    found = set()
+    for address in addresses:
+        for port in ports:
+            with socket.socket() as client:
+                client.settimeout(1)
+                if client.connect_ex((address, port)) == 0:
+                    found.add(port)
+    return found
+
+
+@pytest.fixture
+def without_ufw(host):
     assert "Status: active" in host.check_output("ufw status")
+    host.check_output("ufw disable")
+    yield
+    host.check_output("ufw --force enable")
+
+
+def test_another_machine_of_the_lan_reaches_ssh_and_the_gateway_only(host, without_ufw):
+    """Not even by way of an address on the fabric, for which Linux answers on all interfaces."""
+    address = next(one for one in host.interface("enP7s7").addresses if "." in one)
+    rails = [rail["address"] for rail in fact(host)["rails"]]
+    ports = sorted({port for _address, port, _group in listeners(host)})
+    assert len(ports) > 5
+    assert answering([address], ports) == ({22, 8443} if name(host) == HEAD else {22})
+    for rail in rails:
+        subprocess.run(["ip", "route", "replace", f"{rail}/32", "via", address], check=True)
+    try:
+        assert answering(rails, ports) == {22}
+    finally:
+        for rail in rails:
+            subprocess.run(["ip", "route", "delete", f"{rail}/32"], check=True)
+
+
+ASK = f"""import json, socket, sys
+{inspect.getsource(answering)}
+print(json.dumps(sorted(answering(*json.load(sys.stdin)))))
+"""
+
+
+@pytest.mark.parametrize(("account", "reached"), [("nobody", False), ("root", True)])
+def test_an_account_of_a_node_reaches_the_api_and_nothing_else_of_ours(host, account, reached):
+    """The other node's ranks, where they listen, and those of its own node, where everybody listens: loopback."""
+    ports = sorted({port for _address, port, group in listeners(host) if group.startswith(SLICE)})
+    other = {HEAD: STRANGER, STRANGER: HEAD}[name(host)]
+    over = re.search(rf"^([\d.]+)\s+{other}-fabric\b", host.file("/etc/hosts").content_string, re.MULTILINE)[1]
+    own = fact(host)["cluster_address"]
+    # The head listens at a fixed one, the others at one of theirs.
+    for addresses, asked in ((["127.0.0.1", own], ports), ([over], [6379, 21002, 21003])):
+        text = json.dumps([addresses, asked])
+        found = json.loads(host.check_output("cd / && echo %s | runuser -u %s -- python3 -c %s", text, account, ASK))
+        assert bool(set(found) - {8000, 8265}) == reached, (account, addresses, found)
+        assert {8000, 8265} <= set(found) or name(host) != HEAD or addresses == [over]
+
+
+def test_the_tables_are_in_force_at_every_boot(host):
+    for table in ("services", "fabric"):
+        assert starts_at_boot(host, f"sparkmatrix-port-filter-{table}")
+        assert f"table inet sparkmatrix_{table}" in host.check_output("nft list tables")
 
 
 def test_ray_refuses_who_has_no_token(host):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC
 
@@ -41,7 +41,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
             "name": {"type": "str", "required": True},
             "model": {"type": "str", "required": True},
             "host": {"type": "str", "default": "127.0.0.1"},
-            "port": {"type": "int", "default": 8000},
+            "port": {"type": "int", "default": ports.API},
             "key": {"type": "bool", "default": True, "no_log": False},
             "key_file": {"type": "path", "default": paths.ENGINE_KEY, "no_log": False},
             "task": {"type": "str", "choices": ["generate", "embed", "rank"], "default": "generate"},
@@ -76,7 +76,7 @@ class Engine:
     name: str
     model: str
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: int = ports.API
     key_file: str = paths.ENGINE_KEY
     task: str = "generate"  # what the cluster's own probe asks for
 

@@ -2,14 +2,18 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The planners of ssh between the nodes (files of each node, names, who is never banned) and of what was discovered."""
+"""The planners of ssh between the nodes, of who reaches Ray and the ranks, and of what was discovered."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import discovered
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 
 REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed:"
@@ -27,6 +31,16 @@ def machines(options: Options) -> dict[str, Any]:
     return {"machines": discovered.machines(options["candidates"], read)}
 
 
+def filter_services(options: Options) -> dict[str, Any]:
+    facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
+    plans = {host: plan_document.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
+    # On any node: the head of the cluster asks the APIs of all heads.
+    answered = {head.port for plan in plans.values() for head in plan.heads}
+    answered |= {options["dashboard_port"]} if any(plan.ray.needed for plan in plans.values()) else set()
+    reach = {host: port_filter.reach(host, facts, options["also"], answered) for host in facts}
+    return {"rules": {host: port_filter.services(who) for host, who in reach.items()}}
+
+
 PLANNERS = {
     # nodes: rank, address (fabric_management_address), login (ansible_host), look (the result of access_node), fact.
     "peers": Planner(plan, {"user": {"type": "str", "default": "sparkmatrix-peer"}}, gathered=("nodes",)),
@@ -36,6 +50,16 @@ PLANNERS = {
         {
             "candidates": {"type": "list", "elements": "dict", "required": True},
             "looks": {"type": "dict", "required": True},
+        },
+    ),
+    "port_filter": Planner(
+        filter_services,
+        {
+            # What engine_plan returns.
+            "facts": {"type": "dict", "required": True},
+            "plans": {"type": "dict", "required": True},
+            "also": {"type": "list", "elements": "str", "default": []},
+            "dashboard_port": {"type": "int", "default": ports.RAY_DASHBOARD},
         },
     ),
 }

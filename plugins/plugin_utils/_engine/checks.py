@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports as fixed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
@@ -227,6 +228,10 @@ def _ports(job: Job) -> Iterator[Finding]:
     used = ports[2:] if job.backend == "ray" else ports[1:2] if job.several else []
     if job.parallel and job.parallel.data > 1:
         used.append((f"the port of {job.engine.label}'s data parallel ranks", job.engine.replica_port))
+    for where, port in ports:
+        if job.backend == "ray" and port in fixed.RAY_RANGE:
+            found = f"{port} is one of Ray's ports ({fixed.RAY_RANGE[0]} to {fixed.RAY_RANGE[-1]})"
+            yield Finding(where, found, "Choose another")
     taken = {wishes.port: names["port"]}
     for where, port in used:
         if port in taken:

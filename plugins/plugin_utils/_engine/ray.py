@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Command
 
-GCS_PORT = 6379
-DASHBOARD_PORT = 8265
 DASHBOARD_HOST = "127.0.0.1"  # its job API runs any code that it is sent
 
 
@@ -21,12 +19,25 @@ class RayWishes:
     """What a user may change; sizes in bytes."""
 
     executable: str = "/opt/sparkmatrix/engine/bin/ray"
-    port: int = GCS_PORT
-    dashboard_port: int = DASHBOARD_PORT
+    port: int = ports.RAY_GCS
+    dashboard_port: int = ports.RAY_DASHBOARD
     object_store_bytes: int = 512 * 1024**2
     num_cpus: int = 1
     temp_dir: str = paths.RAY_SESSIONS
     token_path: str = paths.RAY_TOKEN
+
+
+# Else Ray takes ports by chance. Options of ``ray start``, for head and workers.
+_FIXED = (
+    *("--node-manager-port", str(ports.RAY_NODE_MANAGER)),
+    *("--object-manager-port", str(ports.RAY_OBJECT_MANAGER)),
+    *("--metrics-export-port", str(ports.RAY_METRICS)),
+    *("--dashboard-agent-listen-port", str(ports.RAY_AGENT_HTTP)),
+    *("--dashboard-agent-grpc-port", str(ports.RAY_AGENT_GRPC)),
+    *("--runtime-env-agent-port", str(ports.RAY_RUNTIME_ENV_AGENT)),
+    *("--min-worker-port", str(ports.RAY_WORKERS[0])),
+    *("--max-worker-port", str(ports.RAY_WORKERS[1])),
+)
 
 
 def contained(wishes: RayWishes) -> RayWishes:
@@ -42,6 +53,7 @@ def command(wishes: RayWishes, own_address: str, head_address: str) -> Command:
         options += ["--head", "--port", str(wishes.port)]
         options += ["--include-dashboard", "true", "--dashboard-host", DASHBOARD_HOST]
         options += ["--dashboard-port", str(wishes.dashboard_port), "--temp-dir", wishes.temp_dir]
+        options += ["--ray-client-server-port", str(ports.RAY_CLIENT)]
     else:
         options += ["--address", f"{head_address}:{wishes.port}"]
     options += [
@@ -56,6 +68,7 @@ def command(wishes: RayWishes, own_address: str, head_address: str) -> Command:
         # Ray's default is 30 % of the node's memory, which on a Spark is the GPU's memory too.
         "--object-store-memory",
         str(wishes.object_store_bytes),
+        *_FIXED,
         "--disable-usage-stats",
         # The journal shows no line with colours in it.
         "--log-color",
@@ -77,4 +90,7 @@ def environment(wishes: RayWishes, own_address: str) -> dict[str, str]:
         # A worker whose head has gone ends after this many seconds and is started again, instead of after 60.
         "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Of the head; there is no option for them.
+        "DASHBOARD_METRIC_PORT": str(ports.RAY_DASHBOARD_METRICS),
+        "AUTOSCALER_METRIC_PORT": str(ports.RAY_AUTOSCALER_METRICS),
     }

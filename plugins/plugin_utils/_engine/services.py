@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports as fixed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
@@ -307,7 +308,9 @@ def _check_ports(services: Sequence[Service]) -> list[Finding]:
                     wishes.ray.dashboard_port: "of Ray's dashboard",
                     wishes.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
                 }
-        if port in others:
+        if port in fixed.RAY_RANGE and any(len(other.entry.hosts) > 1 for other in services):
+            findings.append(Finding(where, f"port {port} is one of Ray's", "Choose another"))
+        elif port in others:
             findings.append(Finding(where, f"port {port} is the one {others[port]}", "Choose another"))
         elif port in taken:
             findings.append(Finding(where, f"port {port} is that of {taken[port]} too", "Give it a port of its own"))
@@ -398,7 +401,7 @@ def _check_heads(made: _Made, facts: Mapping[str, FabricFact], head: str, firewa
                 f"its API listens on {fact.cluster_address} of {first.host}"
                 + (", the management network," if lan else " (fabric)")
                 + " without a firewall, where the key guards /v1 only",
-                f"Set access_firewall: true, or make {head} the first of its nodes",
+                f"Leave spark_port_filter: true, or make {head} the first of its nodes",
                 severity="error" if lan else "warning",
             )
         )
@@ -409,10 +412,10 @@ def _check_mpi(made: _Made) -> list[Finding]:
     """Open MPI's daemons and ranks listen on all interfaces, whatever they are told, and ask nobody for a proof."""
     return [
         Finding(
-            "access_firewall" if service.entry.name == ALONE else f"{WHERE} {service.entry.name}",
+            "spark_port_filter" if service.entry.name == ALONE else f"{WHERE} {service.entry.name}",
             "TensorRT-LLM over several nodes is a job of Open MPI, whose processes listen on all interfaces of every"
             " node and take orders from whoever connects",
-            "Set access_firewall: true; the nodes stay open to each other",
+            "Leave spark_port_filter: true; the nodes stay open to each other",
             severity="warning" if service.wishes.only_print else "error",
         )
         for service, result in made

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -93,8 +93,8 @@ class Wishes:
     )
     served_model_name: str = _option("str", "")
     model: str = _option("str", "", entry="model_path")
-    port: int = _option("int", 8000)
-    rendezvous_port: int = _option("int", 29501)
+    port: int = _option("int", ports.API)
+    rendezvous_port: int = _option("int", ports.RENDEZVOUS)
     options: Mapping[str, Any] = _option("dict", {})
     environment: Mapping[str, str] = _option(
         "dict", {}, read=lambda given: {name: str(value) for name, value in given.items()}

@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import refusal, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import parse_tests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS, FabricFact, dump, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, RefusedError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import bandwidth
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
@@ -79,6 +81,7 @@ def _shown(made: Plan) -> dict[str, Any]:
         "hosts_lines": common,
         "own_hosts_lines": own,
         "firewall": fabric_firewall.rules(made.facts),
+        "filters": {host: port_filter.fabric(fact) for host, fact in made.facts.items()},
         "summary": list(made.summary),
         "cable_map": list(made.cable_map),
     }
@@ -155,7 +158,7 @@ PLANNERS = {
             "paths": {"type": "dict", "required": True},
             "changed": {"type": "bool", "default": False},
             "forks": {"type": "int", "default": 5},
-            "first_port": {"type": "int", "default": 18515},
+            "first_port": {"type": "int", "default": ports.FABRIC_BANDWIDTH},
         },
         gathered=("looks",),
     ),

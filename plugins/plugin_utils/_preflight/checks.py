@@ -99,6 +99,8 @@ def changeable(made: Sequence[tuple[Check, Finding]]) -> list[str]:
 def request(context: Context) -> dict[str, Any]:
     """What ``node_info`` has to look for, so that one call per node is enough."""
     commands = {name for layer in context.layers for name in preflight_machines.COMMANDS.get(layer, {})}
+    # Installed where it is missing.
+    commands |= {"nft"} if context.layers & {"fabric", "ray", "engine"} else set()
     parts = {part for check in selected(HOST_CHECKS, context) for part in check.needs}
     places = {path for host in context.hosts if (path := environment_path(context, host))}
     serving = bool(context.layers & SERVING)

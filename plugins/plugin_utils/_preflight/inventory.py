@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
@@ -21,7 +22,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early as engine_early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import DASHBOARD_PORT, GCS_PORT
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.planners import PLANNERS as FABRIC_PLANNERS
@@ -41,8 +41,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 )
 
 FABRIC_SPEC = FABRIC_PLANNERS["fabric"].spec
-FABRIC_BANDWIDTH_PORT = 18515  # perftest's own
-
 
 def check_names(context: Context) -> Iterator[Finding]:
     for host in context.hosts:
@@ -229,7 +227,7 @@ def gateway_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
 def service_ports(context: Context) -> list[tuple[str, int, str]]:
     """(node that listens, port, what) of every service; a wrong entry is for the plan to refuse."""
     head = context.head or ""
-    port = whole(context.value(head, "engine_port", 8000))
+    port = whole(context.value(head, "engine_port", ports.API))
     entries = [one for one in as_list(context.value(head, "engine_services", [])) if isinstance(one, Mapping)]
     if not entries:
         return [(head, port, "engine_port")]
@@ -245,10 +243,10 @@ def cluster_ports(context: Context) -> dict[int, str]:
     """``{port: what}`` of everything on the head but the gateway and the engines' API."""
     head = context.head or ""
     variables = {
-        "ray_port": GCS_PORT,
-        "ray_dashboard_port": DASHBOARD_PORT,
+        "ray_port": ports.RAY_GCS,
+        "ray_dashboard_port": ports.RAY_DASHBOARD,
         "engine_rendezvous_port": Wishes.rendezvous_port,
-        "fabric_bandwidth_port": FABRIC_BANDWIDTH_PORT,
+        "fabric_bandwidth_port": ports.FABRIC_BANDWIDTH,
     }
     found = {whole(context.value(head, name, usual)): name for name, usual in variables.items()}
     replicas = {engine.replica_port: engine.label for engine in ENGINES.values() if engine.replica_port}

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
@@ -50,7 +50,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 # Ports that a layer opens on the head: variables that hold them, with what is assumed where none of them is documented.
 PORTS: Mapping[str, Mapping[str, int]] = {
-    "ray": {"ray_port": 6379, "ray_dashboard_port": 8265},
+    "ray": {"ray_port": ports.RAY_GCS, "ray_dashboard_port": ports.RAY_DASHBOARD},
 }
 OUR_UNITS = "sparkmatrix-"
 MIN_ENGINE_PYTHON = (3, 11)  # vLLM's wheels, see roles/engine/defaults/main.yml

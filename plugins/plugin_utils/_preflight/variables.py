@@ -72,6 +72,21 @@ SHARED: tuple[Variable, ...] = (
         description="User that Ray and the engine run as; made where it does not exist",
     ),
     Variable("spark_service_group", "spark", default="sparkmatrix", description="Primary group of spark_service_user"),
+    Variable(
+        "spark_port_filter",
+        "spark",
+        "bool",
+        default=True,
+        description="Let nobody but the nodes reach Ray, the ranks and the addresses on the fabric (docs/access.md)",
+    ),
+    Variable(
+        "spark_port_filter_from",
+        "spark",
+        "list",
+        "str",
+        default=[],
+        description="Addresses and networks that may reach Ray and the ranks as well",
+    ),
     Variable("spark_node_info", "spark", "dict", description="What the node is, read by the role preflight"),
     Variable(
         "spark_update", "spark", "dict", description="One set of packages for all nodes, set by the role os_update"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
@@ -69,7 +69,7 @@ class Launch:
     pin_kv_cache: bool = False
     shared: bool = False  # other services are on the same nodes
     bin: str = ""  # directory of the programs with a / at its end, or empty
-    rendezvous_port: int = 29501
+    rendezvous_port: int = ports.RENDEZVOUS
     file_directory: str = paths.ETC
     api_host: str = API_HOST
     task: str = "generate"

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
@@ -27,7 +28,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 
 SERVICE = "engine"
 RAY_SERVICE = "ray"
-SLICE = "sparkmatrix-engine.slice"  # what tells its processes from those of other containers
 STACK = 67108864  # bytes; what NVIDIA's images ask for
 INFINITY = -1
 # What these images do before the engine (CUDA's compatibility libraries) has to be done; others start something else.
@@ -70,7 +70,7 @@ def _service(wishes: Container, image: str, command: Command, mounts: Sequence[M
     service: dict[str, Any] = {
         "image": image,
         "container_name": name,
-        "cgroup_parent": SLICE,
+        "cgroup_parent": port_filter.SLICE,
         "network_mode": "host",
         "ipc": "host",
         "init": True,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -78,6 +79,8 @@ def _venv_service(ray: RayPlan, home: str, settings: Settings) -> Sequence[str]:
         "Type=exec",
         f"User={settings.user}",
         f"Group={settings.group}",
+        "# What it listens on is known, and closed to strangers, by this.",
+        f"Slice={port_filter.SLICE}",
         f"WorkingDirectory={home}",
         f"EnvironmentFile={engine_names.RAY_ENVIRONMENT}",
         "# Logs of earlier sessions; Ray keeps all of them.",

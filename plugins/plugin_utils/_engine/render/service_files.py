@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -226,6 +227,8 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
         "Type=exec",
         f"User={settings.user}",
         f"Group={settings.group}",
+        "# What it listens on is known, and closed to strangers, by this.",
+        f"Slice={port_filter.SLICE}",
         f"WorkingDirectory={service.home}",
         f"EnvironmentFile={names.environment}",
         *([f"EnvironmentFile={paths.ENGINE_KEY}"] if with_key else []),

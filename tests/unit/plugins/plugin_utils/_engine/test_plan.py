@@ -76,15 +76,19 @@ def options_of(argv):
     return {word[2:] for word in argv if word.startswith("--")}
 
 
+RAY_PORTS = """
+--node-manager-port 21002 --object-manager-port 21003 --metrics-export-port 21004 --dashboard-agent-listen-port 21005
+--dashboard-agent-grpc-port 21006 --runtime-env-agent-port 21007 --min-worker-port 21010 --max-worker-port 21999
+--disable-usage-stats --log-color false --block
+"""
 RAY_HEAD = """
 /opt/sparkmatrix/engine/bin/ray start --head --port 6379 --include-dashboard true --dashboard-host 127.0.0.1
---dashboard-port 8265 --temp-dir /var/lib/sparkmatrix/home/ray --node-ip-address 192.168.100.10 --num-gpus 1
---num-cpus 1
---object-store-memory 536870912 --disable-usage-stats --log-color false --block
+--dashboard-port 8265 --temp-dir /var/lib/sparkmatrix/home/ray --ray-client-server-port 21001
+--node-ip-address 192.168.100.10 --num-gpus 1 --num-cpus 1 --object-store-memory 536870912
 """
 RAY_WORKER = """
 /opt/sparkmatrix/engine/bin/ray start --address 192.168.100.10:6379 --node-ip-address 192.168.100.12 --num-gpus 1
---num-cpus 1 --object-store-memory 536870912 --disable-usage-stats --log-color false --block
+--num-cpus 1 --object-store-memory 536870912
 """
 SERVE = """
 /opt/sparkmatrix/engine/bin/vllm serve someone/big --allowed-media-domains nothing.invalid
@@ -95,8 +99,8 @@ SERVE = """
 
 def test_golden_command_lines_of_four_nodes():
     plans = made().plans
-    assert plans["spark1"].ray.command.words == RAY_HEAD.split()
-    assert plans["spark3"].ray.command.words == RAY_WORKER.split()
+    assert plans["spark1"].ray.command.words == (RAY_HEAD + RAY_PORTS).split()
+    assert plans["spark3"].ray.command.words == (RAY_WORKER + RAY_PORTS).split()
     assert plans["spark1"].here[0].engine.command.words == SERVE.split()
 
 

@@ -422,7 +422,7 @@ def test_open_mpi_needs_a_firewall():
     refused = over_mpi()
     assert not refused.plans
     (finding,) = errors(refused.findings)
-    assert "listen on all interfaces" in str(finding) and "access_firewall: true" in str(finding)
+    assert "listen on all interfaces" in str(finding) and "spark_port_filter: true" in str(finding)
     assert over_mpi(firewall=True).plans and over_mpi(only_print=True).plans
 
 

@@ -42,6 +42,8 @@ StartLimitIntervalSec=0
 Type=exec
 User=sparkmatrix
 Group=sparkmatrix
+# What it listens on is known, and closed to strangers, by this.
+Slice=sparkmatrix-engine.slice
 WorkingDirectory=/var/lib/sparkmatrix/home
 EnvironmentFile=/etc/sparkmatrix/ray.env
 # Logs of earlier sessions; Ray keeps all of them.

@@ -102,6 +102,8 @@ StartLimitIntervalSec=0
 Type=exec
 User=sparkmatrix
 Group=sparkmatrix
+# What it listens on is known, and closed to strangers, by this.
+Slice=sparkmatrix-engine.slice
 WorkingDirectory=/var/lib/sparkmatrix/home
 EnvironmentFile=/etc/sparkmatrix/engine.env
 EnvironmentFile=/etc/sparkmatrix/engine-key.env

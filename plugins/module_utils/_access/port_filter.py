@@ -1,0 +1,204 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A table of nftables of our own: in force now, at every boot, and gone without a trace.
+
+What is in force is compared, not what a file says: the table carries a mark of its content, and a table that somebody
+has flushed is loaded again by the next run. It is replaced in one step, so there is no moment without it.
+"""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File
+
+FABRIC, SERVICES = "fabric", "services"
+NAMES = (FABRIC, SERVICES)
+# Of all units and containers of Ray and the engine: what a service listens on is told by it.
+SLICE = "sparkmatrix-engine.slice"
+CGROUP = "sparkmatrix.slice"  # the control group above it
+ACCOUNTS = "accounts"  # what the rules call the accounts that may reach the ranks
+STATE = "@STATE@"  # in the rules: becomes the mark of their content
+LOCK = "/run/sparkmatrix/port-filter.lock"
+_TRIAL = "/run/sparkmatrix/port-filter.nft"
+_OFF = "or set spark_port_filter: false, which leaves Ray and the ranks open to the network"
+
+
+@dataclass
+class Outcome:
+    """What was done, or in check mode would be."""
+
+    changes: list[str] = field(default_factory=list)
+    diff: list[dict[str, Any]] = field(default_factory=list)
+
+
+def table(name: str) -> str:
+    return f"inet sparkmatrix_{name}"
+
+
+def path(name: str) -> str:
+    return f"{paths.ETC}/port-filter/{name}.nft"
+
+
+def unit(name: str) -> str:
+    return f"sparkmatrix-port-filter-{name}.service"
+
+
+def present(machine: Machine, name: str, rules: str, users: Sequence[str] = (), *, check_mode: bool = False) -> Outcome:
+    """``rules`` in force, now and at every boot. ``users``: accounts that they call ``$accounts``, beside root."""
+    text, mark = _text(name, rules, users, check_mode)
+    wanted = [
+        File(path(name), content=text.encode()),
+        File(f"{paths.UNITS}/{unit(name)}", content=_unit(name).encode()),
+    ]
+    outcome = Outcome()
+    if not check_mode:
+        _refuse_without_nft(machine)
+    with alone(machine, "the port filter", LOCK):
+        live = _live(machine, name, mark)
+        compared = managed.apply_set(_set(name), wanted, check_mode=True, root=machine.root)
+        if not check_mode and (compared.changed or not live):
+            _try(machine, name, text)
+        placed = managed.apply_set(_set(name), wanted, check_mode=check_mode, root=machine.root)
+        outcome.diff += placed.diff
+        outcome.changes += [f"place {one}" for one in placed.changed_paths]
+        state = machine.unit(unit(name))
+        if placed.changed and not check_mode:
+            machine.command("systemctl", "daemon-reload", step="reading the units")
+        if not state.is_enabled:
+            outcome.changes.append(f"enable {unit(name)}")
+        if not live or not state.running:
+            outcome.changes.append(f"load table {table(name)}")
+        if outcome.changes and not check_mode:
+            # Loaded first: whatever cuts this off, the next run sees that the unit is not as it has to be.
+            verb = "reload" if state.running else "start"
+            machine.command("systemctl", verb, unit(name), step="loading the port filter", remedy=_journal(name))
+            machine.command("systemctl", "enable", unit(name), step="enabling the port filter")
+            if not _live(machine, name, mark):
+                raise SparkError(
+                    f"table {table(name)} is not in force after it was loaded",
+                    "nftables",
+                    f"Does something else flush all tables? nft list ruleset; {_journal(name)}",
+                )
+    return outcome
+
+
+def absent(machine: Machine, name: str, *, check_mode: bool = False) -> Outcome:
+    outcome = Outcome()
+    with alone(machine, "the port filter", LOCK):
+        state = machine.unit(unit(name))
+        if state.running or state.is_enabled:
+            outcome.changes.append(f"stop {unit(name)}")
+            if not check_mode:
+                machine.command("systemctl", "disable", "--now", unit(name), step="removing the port filter")
+        if machine.works("nft", "list", "table", *table(name).split()):
+            if not state.running:
+                outcome.changes.append(f"delete table {table(name)}")
+            if not check_mode and machine.works("nft", "list", "table", *table(name).split()):
+                machine.command("nft", "delete", "table", *table(name).split(), step="removing the port filter")
+        removed = managed.remove_set(_set(name), check_mode=check_mode, root=machine.root)
+        outcome.diff += removed.diff
+        outcome.changes += [f"remove {one}" for one in removed.changed_paths]
+        if removed.changed and not check_mode:
+            machine.command("systemctl", "daemon-reload", step="reading the units")
+    return outcome
+
+
+def _set(name: str) -> str:
+    return f"port_filter_{name}"
+
+
+def _journal(name: str) -> str:
+    return f"journalctl -u {unit(name)}"
+
+
+def _text(name: str, rules: str, users: Sequence[str], check_mode: bool) -> tuple[str, str]:
+    """By number: a name may not be known yet when the node boots."""
+    numbers = [0]
+    for user in users:
+        try:
+            numbers.append(pwd.getpwnam(user).pw_uid)
+        except KeyError:
+            if not check_mode:
+                raise SparkError(
+                    f"there is no account {user!r}", "spark_service_user", "Run the whole layer, which makes it"
+                ) from None
+    made = f"# Managed by sparkmatrix.cluster. In force: nft list table {table(name)}\n"
+    if users:
+        made += f"define {ACCOUNTS} = {{ {', '.join(map(str, dict.fromkeys(numbers)))} }}\n"
+    mark = f"sparkmatrix {config_hash(made, rules)}"
+    return made + rules.replace(STATE, mark), mark
+
+
+def _refuse_without_nft(machine: Machine) -> None:
+    if not machine.works("nft", "--version"):
+        raise SparkError(
+            "the program nft is missing, so nothing keeps strangers from Ray and the ranks",
+            "nftables",
+            f"Install the package nftables (sudo apt-get install nftables), {_OFF}",
+        )
+
+
+def _live(machine: Machine, name: str, mark: str) -> bool:
+    listed = machine.output("nft", "list", "table", *table(name).split())
+    if listed is None or mark not in listed:
+        return False
+    # A control group that was made anew has another number, and nft then knows no path for the old one.
+    return name != SERVICES or f'"{CGROUP}"' in listed
+
+
+def _try(machine: Machine, name: str, text: str) -> None:
+    """By the kernel itself, without any effect."""
+    if name == SERVICES:
+        machine.command("systemctl", "start", SLICE, step="making the control group of the services")
+    managed.write_state(_TRIAL, text.encode(), root=machine.root)
+    done = machine.runner(["nft", "--check", "--file", machine.real(_TRIAL)])
+    managed.put_state(_TRIAL, managed.State(), root=machine.root)
+    if done.rc != 0:
+        raise SparkError(
+            f"the kernel or nft refuses the port filter: {done.complaint}",
+            f"table {table(name)}",
+            "It needs 'socket cgroupv2' of nftables (Linux 5.13, module nft_socket) and control groups of version 2 at"
+            f" /sys/fs/cgroup. Boot a kernel that has them, {_OFF}",
+        )
+
+
+def _unit(name: str) -> str:
+    load = f"/usr/sbin/nft -f {path(name)}"
+    lines = [
+        "# Managed by sparkmatrix.cluster",
+        "[Unit]",
+        "Description=Close what strangers must not reach"
+        f" ({'sockets of Ray and the engine' if name == SERVICES else 'addresses on the fabric'})",
+        "Documentation=man:nft(8)",
+        "# Before there is a network.",
+        "DefaultDependencies=no",
+        "Wants=network-pre.target",
+        "Before=network-pre.target",
+        "# When it starts or reloads it flushes all tables, ours too.",
+        "After=local-fs.target nftables.service",
+        "PartOf=nftables.service",
+        "ReloadPropagatedFrom=nftables.service",
+        "",
+        "[Install]",
+        "WantedBy=sysinit.target",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        "RemainAfterExit=yes",
+        *([f"Slice={SLICE}"] if name == SERVICES else []),
+        f"ExecStart={load}",
+        f"ExecReload={load}",
+        f"ExecStop=-/usr/sbin/nft delete table {table(name)}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,171 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who may open a connection to Ray and the ranks, and to the addresses on the fabric: as rules of nftables.
+
+Two tables of our own. They only drop first packets (SYN) of TCP connections; what is connected goes on, nothing is
+tracked, and whatever they let pass still has to pass ufw and every other table.
+
+``services``: the sockets of Ray and the engine, whatever their ports are: torch, gloo, NCCL and ZMQ let nobody choose
+theirs. The kernel tells them by the control group of the process that opened them, the slice of our units and
+containers. Other nodes come in, and nobody else. An account of a node that is neither root nor the service user has
+the first packet of its connections to the nodes marked (DSCP 1); there such a packet is dropped, too. The API and
+Ray's dashboard on loopback ask for a key or a token themselves, and answer every account.
+
+``fabric``: Linux answers for each of its addresses on all of its interfaces. Here the addresses on the fabric answer
+on the fabric only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import (
+    ACCOUNTS,
+    CGROUP,
+    FABRIC,
+    SERVICES,
+    STATE,
+    table,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_INTERFACE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")
+_MARK = 1
+_OPENING = "tcp flags & (fin | syn | rst | ack)"
+# In front of everybody's own rules, which are at 0.
+_HOOK = "type filter hook {0} priority filter - 10; policy accept;"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Who reaches Ray and the ranks of one node. Interfaces are those of its fabric."""
+
+    interfaces: tuple[str, ...] = ()
+    fabric: tuple[Network, ...] = ()  # other nodes, over these interfaces
+    management: tuple[Network, ...] = ()  # other nodes, over any other
+    also: tuple[Network, ...] = ()  # whom the user names
+    answered: tuple[int, ...] = ()  # ports that every account of the nodes may use
+
+
+def reach(host: str, facts: Mapping[str, FabricFact], also: Sequence[str], answered: Iterable[int]) -> Reach:
+    others = [fact for name, fact in sorted(facts.items()) if name != host]
+    return Reach(
+        interfaces=tuple(rail.netdev for rail in facts[host].rails),
+        fabric=_networks(rail.address for fact in others for rail in fact.rails),
+        management=_networks(fact.management_address for fact in others),
+        also=_networks(also, "spark_port_filter_from"),
+        answered=tuple(sorted(set(answered))),
+    )
+
+
+def services(who: Reach) -> str:
+    fabric = _interfaces(who.interfaces)
+    ours = [f"tcp dport {_set(map(str, who.answered))} iifname lo accept"] if who.answered else []
+    if who.answered:
+        # The gateway on the head asks the APIs of other heads, and is an account of its own.
+        ours += [f"tcp dport {_set(map(str, who.answered))} {rule}" for rule in _peers(who, fabric)]
+    ours += [f"{family} dscp {_MARK} counter drop" for family in ("ip", "ip6")]
+    ours += ["iifname lo accept", *_peers(who, fabric), f'counter drop comment "{STATE}"']
+    marked = [
+        f"{family} {match} {family} dscp set {_MARK}"
+        for family, addresses in _families((*who.fabric, *who.management))
+        for match in [f"daddr {_set(addresses)}"]
+    ]
+    return _table(
+        SERVICES,
+        [
+            ("input", [f"{_OPENING} != syn accept", f'socket cgroupv2 level 1 "{CGROUP}" jump ours']),
+            ("ours", ours),
+            (
+                "output",
+                [
+                    f"{_OPENING} != syn accept",
+                    f"meta skuid ${ACCOUNTS} accept",
+                    *(f"oifname lo {family} dscp set {_MARK}" for family in ("ip", "ip6")),
+                    *marked,
+                ],
+            ),
+        ],
+    )
+
+
+def fabric(fact: FabricFact) -> str:
+    """Empty where the node has no fabric. Ports below 1024, ssh among them, are left alone."""
+    if not fact.rails:
+        return ""
+    own = _interfaces(["lo", *(rail.netdev for rail in fact.rails)])
+    rules = [f"{_OPENING} != syn accept", f"iifname {own} accept"]
+    for family, addresses in _families(_networks(rail.address for rail in fact.rails)):
+        rules.append(f'{family} daddr {_set(addresses)} tcp dport >= 1024 counter drop comment "{STATE}"')
+    return _table(FABRIC, [("input", rules)])
+
+
+def _peers(who: Reach, interfaces: str) -> list[str]:
+    """Each address over the network that it belongs to: on another one it is somebody's who only says so."""
+    rules = []
+    for networks, where in (
+        (who.fabric, f"iifname {interfaces} "),
+        (who.management, f"iifname != {interfaces} " if who.interfaces else ""),
+        (who.also, ""),
+    ):
+        rules += [f"{where}{family} saddr {_set(addresses)} accept" for family, addresses in _families(networks)]
+    return rules
+
+
+def _table(name: str, chains: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """Replaces what is there in one step, whether there was any or not."""
+    full = table(name)
+    lines = [f"table {full}", f"delete table {full}", f"table {full} {{"]
+    for chain, rules in chains:
+        hook = [_HOOK.format(chain)] if chain != "ours" else []
+        lines += [f"    chain {chain} {{", *(f"        {rule}" for rule in (*hook, *rules)), "    }"]
+    # A chain has to be there before another one jumps to it; nft reads the whole table first.
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _networks(values: Iterable[str], where: str = "") -> tuple[Network, ...]:
+    made: dict[Network, None] = {}
+    for value in values:
+        try:
+            network = ipaddress.ip_network(str(value), strict=False)
+            if "%" in str(network):  # Python takes any text for the zone of an address
+                raise ValueError(value)
+        except ValueError as exc:
+            raise SparkError(f"{value!r} is no address and no network", where, "Write it like 192.168.1.0/24") from exc
+        made[network] = None
+    return tuple(made)
+
+
+def _families(networks: Iterable[Network]) -> list[tuple[str, list[str]]]:
+    own = list(networks)
+    made = []
+    for version, family in ((4, "ip"), (6, "ip6")):
+        # One inside another would be refused by nft.
+        outer = [
+            one
+            for one in dict.fromkeys(own)
+            if one.version == version
+            and not any(one != other and other.version == version and one.subnet_of(other) for other in own)  # type: ignore[arg-type]
+        ]
+        if outer:
+            made.append((family, [str(n.network_address) if n.num_addresses == 1 else str(n) for n in outer]))
+    return made
+
+
+def _interfaces(names: Iterable[str]) -> str:
+    for name in names:
+        if not _INTERFACE.match(name):
+            raise SparkError(f"{name!r} is no name of an interface", "", "Run the fabric layer again")
+    return _set(f'"{name}"' for name in names)
+
+
+def _set(items: Iterable[str]) -> str:
+    return f"{{ {', '.join(items)} }}"

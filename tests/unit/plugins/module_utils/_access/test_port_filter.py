@@ -1,0 +1,192 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A table in force: loaded, flushed by others, cut off half way, refused, and gone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter as pf
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.modules import port_filter as module
+from module_runner import run_module
+from root_or_not import root_or_not
+
+assert root_or_not  # a fixture
+
+RULES = 'table inet sparkmatrix_services {\n    socket cgroupv2 level 1 "sparkmatrix.slice" drop comment "@STATE@"\n}\n'
+
+
+class Killed(BaseException):
+    """The run ends here, as if the power had gone."""
+
+
+class Node:
+    """nft and systemd, as far as a table of ours meets them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tables: dict[str, str] = {}
+        self.active: set[str] = set()
+        self.enabled: set[str] = set()
+        self.installed = True
+        self.refuses = ""
+        self.kill_at = -1
+        self.changing = 0
+
+    def machine(self) -> Machine:
+        return Machine(str(self.root), self.run)
+
+    def run(self, argv: Sequence[str]) -> Completed:
+        words = list(argv)
+        if words[0] == "nft":
+            return self.nft(words[1:])
+        if words[1] == "show":
+            return Completed(0, "\n\n".join(self.shown(name) for name in words if name.endswith(".service")) + "\n")
+        self.changing += 1
+        if self.changing == self.kill_at:
+            raise Killed
+        name = words[-1]
+        if words[1] in ("start", "reload") and name.endswith(".service"):
+            self.active.add(name)
+            self.nft(["-f", self.exec_start(name)])
+        if words[1] == "enable":
+            self.enabled.add(name)
+        if words[1] == "disable":
+            self.enabled.discard(name)
+            self.active.discard(name)
+            self.tables.pop(name.split("-")[-1].split(".")[0], None)
+        return Completed(0)
+
+    def shown(self, name: str) -> str:
+        there = (self.root / f"etc/systemd/system/{name}").exists()
+        return "\n".join(
+            [
+                f"Id={name}",
+                f"LoadState={'loaded' if there else 'not-found'}",
+                f"ActiveState={'active' if name in self.active else 'inactive'}",
+                f"UnitFileState={'enabled' if name in self.enabled else 'disabled' if there else ''}",
+            ]
+        )
+
+    def exec_start(self, name: str) -> str:
+        text = (self.root / f"etc/systemd/system/{name}").read_text()
+        return str(self.root) + re.findall(r"ExecStart=\S+ -f (\S+)", text)[0]
+
+    def nft(self, words: Sequence[str]) -> Completed:
+        if not self.installed:
+            return Completed(127, "", "nft: No such file or directory")
+        if words[0] == "list":
+            text = self.tables.get(words[3].removeprefix("sparkmatrix_"))
+            return Completed(1, "", "No such file") if text is None else Completed(0, text)
+        if words[0] == "--check":
+            return Completed(1, "", self.refuses) if self.refuses else Completed(0)
+        if words[0] == "-f":
+            text = Path(words[1]).read_text()
+            self.tables[Path(words[1]).stem] = text
+        if words[0] == "delete":
+            self.tables.pop(words[3].removeprefix("sparkmatrix_"))
+        return Completed(0)
+
+    def bring(self, rules: str = RULES, check: bool = False) -> list[str]:
+        return pf.present(self.machine(), "services", rules, ["daemon"], check_mode=check).changes
+
+
+@pytest.fixture
+def node(tmp_path):
+    return Node(tmp_path)
+
+
+def test_it_is_in_force_now_and_at_every_boot(node):
+    told = node.bring(check=True)
+    assert not node.tables and not (node.root / "etc").exists()
+    assert node.bring() == told
+    name = "sparkmatrix-port-filter-services.service"
+    assert name in node.active and name in node.enabled
+    assert "define accounts = { 0, 1 }" in node.tables["services"] and "@STATE@" not in node.tables["services"]
+    assert node.bring() == []
+    assert node.bring(check=True) == []
+
+
+def test_what_others_flush_is_loaded_again(node):
+    node.bring()
+    node.tables.clear()
+    assert node.bring() == ["load table inet sparkmatrix_services"]
+    assert node.tables
+    # The slice was stopped and made anew: the rule has the number of the old one.
+    node.tables["services"] = node.tables["services"].replace('"sparkmatrix.slice"', "4711")
+    assert node.bring() == ["load table inet sparkmatrix_services"]
+
+
+def test_what_the_kernel_refuses_is_not_placed(node):
+    node.bring()
+    before = dict(node.tables), (node.root / pf.path("services")[1:]).read_text()
+    node.refuses = "Could not process rule: No such file or directory"
+    with pytest.raises(SparkError, match=r"socket cgroupv2.*spark_port_filter: false"):
+        node.bring(RULES + "# another\n")
+    assert (dict(node.tables), (node.root / pf.path("services")[1:]).read_text()) == before
+    assert not (node.root / "run/sparkmatrix/port-filter.nft").exists()
+
+
+def test_without_nft_it_says_so(node):
+    node.installed = False
+    with pytest.raises(SparkError, match="apt-get install nftables"):
+        node.bring()
+    assert node.bring(check=True)
+
+
+def test_an_account_that_is_not_there(node):
+    with pytest.raises(SparkError, match="no account 'nobody-knows'"):
+        pf.present(node.machine(), "services", RULES, ["nobody-knows"])
+
+
+def test_a_run_that_dies_anywhere_is_finished_by_the_next(node):
+    steps = 0
+    while True:
+        steps += 1
+        node.kill_at, node.changing = steps, 0
+        try:
+            node.bring(RULES + f"# {steps}\n")
+        except Killed:
+            node.kill_at = -1
+            node.bring(RULES + f"# {steps}\n")
+            assert node.bring(RULES + f"# {steps}\n") == []
+            assert f"# {steps}\n" in node.tables["services"]
+        else:
+            break
+    assert steps > 3
+
+
+def test_it_goes_without_a_trace(node):
+    node.bring()
+    told = pf.absent(node.machine(), "services", check_mode=True).changes
+    assert pf.absent(node.machine(), "services").changes == told != []
+    assert not node.tables and not node.enabled
+    assert not [path for path in node.root.rglob("*") if path.is_file() and "/run/" not in str(path)]
+    assert pf.absent(node.machine(), "services").changes == []
+    # Whoever took nft away took the table with it.
+    node.installed = False
+    assert pf.absent(node.machine(), "services").changes == []
+
+
+def test_the_module(node, monkeypatch):
+    monkeypatch.setattr(module, "Machine", node.machine)
+    asked = {"name": "services", "rules": RULES, "users": ["daemon"]}
+    done, failed = run_module(module, asked, diff=True)
+    assert done["changed"] and not failed
+    assert [part["after_header"] for part in done["diff"]]
+    assert not run_module(module, asked)[0]["changed"]
+    assert run_module(module, {"name": "services", "state": "absent"})[0]["changed"]
+    # No rules: a node without a fabric.
+    assert not run_module(module, {"name": "services"})[0]["changed"]
+    done, failed = run_module(module, {**asked, "users": ["nobody-knows"]})
+    assert failed and "no account" in done["msg"]
+    assert os.path.exists(node.root)

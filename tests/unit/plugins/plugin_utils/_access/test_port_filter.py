@@ -1,0 +1,151 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who reaches Ray and the ranks, as a table of nftables: the text, what nft says of it, and values that lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter as node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter as pf
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes
+from fabric_inputs import wired
+
+RAILS = '{ "enp1s0f0np0", "enP2p1s0f0np0" }'
+OTHERS = "{ 192.168.100.11, 192.168.101.11 }"
+SERVICES = f"""\
+table inet sparkmatrix_services
+delete table inet sparkmatrix_services
+table inet sparkmatrix_services {{
+    chain input {{
+        type filter hook input priority filter - 10; policy accept;
+        tcp flags & (fin | syn | rst | ack) != syn accept
+        socket cgroupv2 level 1 "sparkmatrix.slice" jump ours
+    }}
+    chain ours {{
+        tcp dport {{ 8000, 8265 }} iifname lo accept
+        tcp dport {{ 8000, 8265 }} iifname {RAILS} ip saddr {OTHERS} accept
+        tcp dport {{ 8000, 8265 }} iifname != {RAILS} ip saddr {{ 10.0.0.2 }} accept
+        ip dscp 1 counter drop
+        ip6 dscp 1 counter drop
+        iifname lo accept
+        iifname {RAILS} ip saddr {OTHERS} accept
+        iifname != {RAILS} ip saddr {{ 10.0.0.2 }} accept
+        counter drop comment "@STATE@"
+    }}
+    chain output {{
+        type filter hook output priority filter - 10; policy accept;
+        tcp flags & (fin | syn | rst | ack) != syn accept
+        meta skuid $accounts accept
+        oifname lo ip dscp set 1
+        oifname lo ip6 dscp set 1
+        ip daddr {{ 192.168.100.11, 192.168.101.11, 10.0.0.2 }} ip dscp set 1
+    }}
+}}
+"""
+FABRIC = f"""\
+table inet sparkmatrix_fabric
+delete table inet sparkmatrix_fabric
+table inet sparkmatrix_fabric {{
+    chain input {{
+        type filter hook input priority filter - 10; policy accept;
+        tcp flags & (fin | syn | rst | ack) != syn accept
+        iifname {{ "lo", {RAILS[2:]} accept
+        ip daddr {{ 192.168.100.10, 192.168.101.10 }} tcp dport >= 1024 counter drop comment "@STATE@"
+    }}
+}}
+"""
+
+
+def facts(*lines: str) -> dict[str, FabricFact]:
+    return dict(fabric_plan.plan(wired(*lines), Wishes(allow_large_ring=True)).facts)
+
+
+PAIR = facts("spark1.0 spark2.0")
+
+
+def services(also: tuple[str, ...] = (), **changes: object) -> str:
+    changed = {**PAIR, "spark2": replace(PAIR["spark2"], **changes)}
+    return pf.services(pf.reach("spark1", changed, also, (8265, 8000)))
+
+
+def test_the_tables_in_full() -> None:
+    assert services() == SERVICES
+    assert pf.fabric(PAIR["spark1"]) == FABRIC
+
+
+def test_a_node_without_a_fabric_lets_its_peers_in_by_any_interface() -> None:
+    assert pf.fabric(replace(PAIR["spark1"], rails=())) == ""
+    alone = {host: replace(fact, rails=()) for host, fact in PAIR.items()}
+    made = pf.services(pf.reach("spark1", alone, (), ()))
+    assert "        ip saddr { 10.0.0.2 } accept\n" in made and "dport" not in made
+
+
+def test_a_single_node_is_closed_to_everybody() -> None:
+    made = pf.services(pf.reach("spark1", {"spark1": PAIR["spark1"]}, (), (8000,)))
+    assert "saddr" not in made and "daddr" not in made
+
+
+def test_who_else_may_come_in_is_named_by_address_or_network() -> None:
+    made = services(("10.9.0.0/24", "10.9.0.7", "fd00::/8"))
+    assert "        ip saddr { 10.9.0.0/24 } accept\n        ip6 saddr { fd00::/8 } accept\n" in made
+    with pytest.raises(SparkError, match="spark_port_filter_from: 'office' is no address"):
+        services(("office",))
+
+
+@pytest.mark.parametrize(
+    "lie", ["10.0.0.1\n accept", "10.0.0.1 } accept #", "", "fe80::1%x } accept", "10.0.0.1; accept"]
+)
+def test_an_address_that_is_none_is_refused(lie: str) -> None:
+    rail = replace(PAIR["spark2"].rails[0], address=lie)
+    for changes in ({"management_address": lie}, {"rails": (rail,)}):
+        with pytest.raises(SparkError, match="is no address"):
+            services(**changes)
+
+
+@pytest.mark.parametrize("lie", ['lo", "eth0', "a b", "", "x" * 16, "x}\naccept"])
+def test_an_interface_that_is_none_is_refused(lie: str) -> None:
+    rails = (replace(PAIR["spark1"].rails[0], netdev=lie),)
+    with pytest.raises(SparkError, match="no name of an interface"):
+        pf.fabric(replace(PAIR["spark1"], rails=rails))
+    with pytest.raises(SparkError, match="no name of an interface"):
+        pf.services(pf.Reach(interfaces=(lie,)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="nft asks the kernel, as root")
+def test_nft_takes_both_tables(tmp_path) -> None:
+    """In a network of its own, and with a control group of its own where cgroup2 is not mounted."""
+    ring = facts("spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0")
+    texts = [
+        pf.services(pf.reach("spark1", ring, ("10.9.0.0/24", "fd00::/8"), (8000, 8001))),
+        services(),
+        pf.fabric(ring["spark1"]),
+    ]
+    files = []
+    for number, text in enumerate(texts):
+        path = tmp_path / f"{number}.nft"
+        path.write_text(f"define accounts = {{ 0, 995 }}\n{text}")
+        files += ["-f", str(path)]
+    script = (
+        "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup || exit 9;"
+        f" mkdir -p /sys/fs/cgroup/{node.CGROUP}; nft " + " ".join(files) + f"; rc=$?; nft {' '.join(files)} || rc=1;"
+        f" rmdir /sys/fs/cgroup/{node.CGROUP}; exit $rc"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 9 or "not permitted" in done.stderr or "not supported" in done.stderr:
+        pytest.skip(f"no network namespace or control groups here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
