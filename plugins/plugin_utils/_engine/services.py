@@ -308,7 +308,7 @@ def _check_ports(services: Sequence[Service]) -> list[Finding]:
                     wishes.ray.dashboard_port: "of Ray's dashboard",
                     wishes.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
                 }
-        if port in fixed.RAY_RANGE and any(len(other.entry.hosts) > 1 for other in services):
+        if others and port in fixed.RAY_RANGE:
             findings.append(Finding(where, f"port {port} is one of Ray's", "Choose another"))
         elif port in others:
             findings.append(Finding(where, f"port {port} is the one {others[port]}", "Choose another"))

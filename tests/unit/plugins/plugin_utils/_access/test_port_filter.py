@@ -11,14 +11,17 @@ import shutil
 import subprocess
 from dataclasses import replace
 
+import engine_plans
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter as node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter as pf
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes
 from fabric_inputs import wired
+from planning import plan
 
 RAILS = '{ "enp1s0f0np0", "enP2p1s0f0np0" }'
 OTHERS = "{ 192.168.100.11, 192.168.101.11 }"
@@ -149,3 +152,15 @@ def test_nft_takes_both_tables(tmp_path) -> None:
     if done.returncode == 9 or "not permitted" in done.stderr or "not supported" in done.stderr:
         pytest.skip(f"no network namespace or control groups here: {done.stderr}")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_planner_takes_what_the_engine_plan_returns() -> None:
+    facts = {host: fact.as_dict() for host, fact in engine_plan.assumed_facts(["spark1", "spark2"]).items()}
+    plans = {host: document.as_dict() for host, document in engine_plans.node_plans(2).items()}
+    made = plan("port_filter", facts=facts, plans=plans, dashboard_port=8266, also=["10.9.0.1"])
+    assert list(made["rules"]) == ["spark1", "spark2"]
+    # Ray's dashboard, where there is a Ray; the ports of services come with their heads.
+    assert "tcp dport { 8266 } iifname lo accept" in made["rules"]["spark1"]
+    assert "ip saddr { 192.0.2.2 } accept" in made["rules"]["spark1"] and "10.9.0.1" in made["rules"]["spark2"]
+    facts["spark2"]["management_address"] = "192.0.2.2 }"
+    assert plan("port_filter", facts=facts, plans=plans)["failed"]

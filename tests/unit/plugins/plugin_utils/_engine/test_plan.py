@@ -354,6 +354,7 @@ def test_all_numbers_at_once_with_what_else_is_wrong():
         (2, {"port": 8265}, "engine_port: 8265 is ray_dashboard_port, too"),
         (2, {"ray": RayWishes(port=8000)}, "engine_port: 8000 is ray_port, too"),
         (2, {"ray": RayWishes(dashboard_port=6379)}, "ray_port: 6379 is ray_dashboard_port, too"),
+        (2, {"port": 21500}, "engine_port: 21500 is one of Ray's ports (21001 to 21999)"),
         (2, {"launch": "native", "port": 29501}, "engine_port: 29501 is engine_rendezvous_port, too"),
         (
             2,

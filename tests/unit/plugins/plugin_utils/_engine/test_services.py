@@ -255,6 +255,13 @@ def test_where_ranks_meet_nobody_serves():
     ]
 
 
+def test_ports_of_ray_are_no_ports_of_a_service():
+    entries = ({**CHAT, "nodes": ["spark1", "spark2"]}, {**SMALL, "nodes": ["spark4"], "port": 21001})
+    assert [problem.split(". ")[0] for problem in problems(*entries)] == [
+        "engine_services small: port 21001 is one of Ray's"
+    ]
+
+
 def test_one_environment_has_one_list_of_packages():
     entries = (
         {**CHAT, "nodes": ["spark1"], "memory_share": 0.5},
