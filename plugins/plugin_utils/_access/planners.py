@@ -11,9 +11,8 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import discovered
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import discovered, port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 
 REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed:"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
@@ -35,9 +36,9 @@ def findings(value: Callable[[str], Any], hosts: Sequence[str], *, gb10: bool) -
         wanted += [service] if service else []
     if wanted:
         facts = engine_plan.assumed_facts(hosts)
-        found += services.plan(
-            wanted, facts, memory, firewall=bool(value("access_firewall")), given=len(args["services"])
-        ).findings
+        switches = [value(name) or False for name in ("access_firewall", "spark_port_filter")]
+        kept_out = any(boolean(switch, strict=False) for switch in switches)
+        found += services.plan(wanted, facts, memory, firewall=kept_out, given=len(args["services"])).findings
     # Without a place: a wrong type, which the checks of variables name.
     return [finding for finding in errors(found) if finding.host]
 
