@@ -42,6 +42,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 
 FABRIC_SPEC = FABRIC_PLANNERS["fabric"].spec
 
+
 def check_names(context: Context) -> Iterator[Finding]:
     for host in context.hosts:
         labels = host.rstrip(".").split(".")

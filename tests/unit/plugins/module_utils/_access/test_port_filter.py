@@ -38,6 +38,7 @@ class Node:
         self.active: set[str] = set()
         self.enabled: set[str] = set()
         self.installed = True
+        self.log: list[list[str]] = []
         self.refuses = ""
         self.kill_at = -1
         self.changing = 0
@@ -47,6 +48,7 @@ class Node:
 
     def run(self, argv: Sequence[str]) -> Completed:
         words = list(argv)
+        self.log.append(words)
         if words[0] == "nft":
             return self.nft(words[1:])
         if words[1] == "show":
@@ -175,6 +177,16 @@ def test_it_goes_without_a_trace(node):
     # Whoever took nft away took the table with it.
     node.installed = False
     assert pf.absent(node.machine(), "services").changes == []
+
+
+@pytest.mark.parametrize(("events", "stopped"), [("populated 0\nfrozen 0\n", True), ("populated 1\n", False)])
+def test_the_slice_goes_when_nothing_is_in_it(node, events, stopped):
+    node.bring()
+    group = node.root / "sys/fs/cgroup/sparkmatrix.slice"
+    group.mkdir(parents=True)
+    (group / "cgroup.events").write_text(events)
+    pf.absent(node.machine(), "services")
+    assert (["systemctl", "stop", "sparkmatrix.slice"] in node.log) == stopped
 
 
 def test_the_module(node, monkeypatch):
