@@ -103,15 +103,14 @@ def _owners(machine: Machine, inodes: set[str]) -> dict[str, int]:
 def unit_of(machine: Machine, pid: int) -> str | None:
     """The systemd unit of a process, from /proc/<pid>/cgroup (cgroups(7)): the deepest ``*.service`` or ``*.scope``.
 
-    A container's scope has Docker's number only; those of this collection are in a slice of their own with a name.
+    A container's scope has Docker's number only; those of this collection are in a slice with a name.
     """
     for line in reversed((machine.text(f"/proc/{pid}/cgroup") or "").splitlines()):
-        for part in reversed(line.split("/")):
-            if part.startswith("sparkmatrix-") and part.endswith(".slice"):
-                return part
-        for part in reversed(line.split("/")):
-            if part.endswith((".service", ".scope", ".socket")):
-                return part
+        parts = line.split("/")[::-1]
+        unit = next((part for part in parts if part.endswith((".service", ".scope", ".socket"))), None)
+        ours = [part for part in parts if part.startswith("sparkmatrix-") and part.endswith(".slice")]
+        if unit:
+            return ours[0] if ours and unit.endswith(".scope") else unit
     return None
 
 

@@ -52,6 +52,14 @@ def check_docker(runner: Runner = run_program) -> None:
         raise SparkError(
             f"Docker does not answer ({server.complaint})", "docker", "Look at: systemctl status docker containerd"
         )
+    driver = runner(["docker", "info", "--format", "{{.CgroupDriver}}"]).out.strip()
+    if driver != "systemd":
+        raise SparkError(
+            f"Docker makes control groups by {driver or 'nothing that it names'} and not by systemd, so containers"
+            " would not be in the slice by which strangers are kept from Ray and the ranks",
+            "docker",
+            "Take native.cgroupdriver out of /etc/docker/daemon.json, and restart Docker (control groups of version 2)",
+        )
     compose = runner(["docker", "compose", "version", "--short"])
     found = _VERSION.search(compose.out)
     if compose.rc != 0 or not found:

@@ -89,6 +89,8 @@ def test_a_container_of_ours_is_known_by_its_slice(node):
     node.write("proc/302/cgroup", "0::/system.slice/docker-0f1e.scope\n")
     assert listening.unit_of(node, 301) == "sparkmatrix-engine.slice"
     assert listening.unit_of(node, 302) == "docker-0f1e.scope"
+    node.write("proc/303/cgroup", "0::/sparkmatrix.slice/sparkmatrix-engine.slice/sparkmatrix-ray.service\n")
+    assert listening.unit_of(node, 303) == "sparkmatrix-ray.service"
 
 
 def test_process_outside_any_unit(node):
@@ -99,7 +101,7 @@ def test_process_outside_any_unit(node):
 # -- is it ours
 
 OTHER = os.geteuid() + 4711
-ENGINE = "/system.slice/sparkmatrix-engine.service"
+ENGINE = "/sparkmatrix.slice/sparkmatrix-engine.slice/sparkmatrix-engine.service"
 
 
 @pytest.mark.parametrize(

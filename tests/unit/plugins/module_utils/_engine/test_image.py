@@ -34,8 +34,15 @@ INSPECTED = json.dumps(
 class Docker:
     """docker with given answers by subcommand."""
 
-    def __init__(self, server=Completed(0, "26.1.5\n"), compose=Completed(0, "2.26.1-4\n"), image=ABSENT, pull=None):  # noqa: B008
-        self.answers = {"version": server, "compose": compose, "image": image, "pull": pull}
+    def __init__(
+        self,
+        server=Completed(0, "26.1.5\n"),  # noqa: B008
+        compose=Completed(0, "2.26.1-4\n"),  # noqa: B008
+        image=ABSENT,
+        pull=None,
+        info="systemd\n",
+    ):
+        self.answers = {"version": server, "compose": compose, "image": image, "pull": pull, "info": Completed(0, info)}
         self.pulled = False
 
     def __call__(self, argv, timeout_s=0):
@@ -94,6 +101,7 @@ def test_a_docker_that_does_not_answer():
     [
         ({"server": Completed(127, "", "docker: No such file or directory")}, "Docker is not installed"),
         ({"server": Completed(1, "", "permission denied")}, "Docker does not answer .permission denied"),
+        ({"info": "cgroupfs\n"}, "by cgroupfs and not by systemd"),
         ({"compose": Completed(1, "", "'compose' is not a docker command")}, "Compose plug-in is not there"),
         ({"compose": Completed(0, "v2.17.3\n")}, "is 2.17.3, and 2.20 is needed"),
     ],
@@ -129,8 +137,8 @@ class Store:
         self.names = names
 
     def __call__(self, argv, timeout_s=0):
-        if argv[1] in ("version", "compose"):
-            return Completed(0, "26.1.5\n")
+        if argv[1] in ("version", "compose", "info"):
+            return Completed(0, "systemd\n" if argv[1] == "info" else "26.1.5\n")
         if argv[1] == "tag":
             self.names[argv[3]] = argv[2]
             return Completed(0, "")
