@@ -194,7 +194,7 @@ def _unit(name: str) -> str:
         "ReloadPropagatedFrom=nftables.service",
         "",
         "[Install]",
-        "WantedBy=sysinit.target",
+        "WantedBy=multi-user.target",
         "",
         "[Service]",
         "Type=oneshot",
