@@ -59,9 +59,9 @@ def reach(host: str, facts: Mapping[str, FabricFact], also: Sequence[str], answe
     others = [fact for name, fact in sorted(facts.items()) if name != host]
     return Reach(
         interfaces=tuple(rail.netdev for rail in facts[host].rails),
-        fabric=_networks(rail.address for fact in others for rail in fact.rails),
-        management=_networks(fact.management_address for fact in others),
-        also=_networks(also, "spark_port_filter_from"),
+        fabric=networks(rail.address for fact in others for rail in fact.rails),
+        management=networks(fact.management_address for fact in others),
+        also=networks(also, "spark_port_filter_from"),
         answered=tuple(sorted(set(answered))),
     )
 
@@ -103,7 +103,7 @@ def fabric(fact: FabricFact) -> str:
         return ""
     own = _interfaces(["lo", *(rail.netdev for rail in fact.rails)])
     rules = [f"{_OPENING} != syn accept", f"iifname {own} accept"]
-    for family, addresses in _families(_networks(rail.address for rail in fact.rails)):
+    for family, addresses in _families(networks(rail.address for rail in fact.rails)):
         rules.append(f'{family} daddr {_set(addresses)} tcp dport >= 1024 counter drop comment "{STATE}"')
     return _table(FABRIC, [("input", rules)])
 
@@ -111,12 +111,12 @@ def fabric(fact: FabricFact) -> str:
 def _peers(who: Reach, interfaces: str) -> list[str]:
     """Each address over the network that it belongs to: on another one it is somebody's who only says so."""
     rules = []
-    for networks, where in (
+    for own, where in (
         (who.fabric, f"iifname {interfaces} "),
         (who.management, f"iifname != {interfaces} " if who.interfaces else ""),
         (who.also, ""),
     ):
-        rules += [f"{where}{family} saddr {_set(addresses)} accept" for family, addresses in _families(networks)]
+        rules += [f"{where}{family} saddr {_set(addresses)} accept" for family, addresses in _families(own)]
     return rules
 
 
@@ -131,7 +131,7 @@ def _table(name: str, chains: Sequence[tuple[str, Sequence[str]]]) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _networks(values: Iterable[str], where: str = "") -> tuple[Network, ...]:
+def networks(values: Iterable[str], where: str = "") -> tuple[Network, ...]:
     made: dict[Network, None] = {}
     for value in values:
         try:
@@ -144,8 +144,8 @@ def _networks(values: Iterable[str], where: str = "") -> tuple[Network, ...]:
     return tuple(made)
 
 
-def _families(networks: Iterable[Network]) -> list[tuple[str, list[str]]]:
-    own = list(networks)
+def _families(found: Iterable[Network]) -> list[tuple[str, list[str]]]:
+    own = list(found)
     made = []
     for version, family in ((4, "ip"), (6, "ip6")):
         # One inside another would be refused by nft.

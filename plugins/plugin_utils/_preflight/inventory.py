@@ -16,10 +16,11 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early as engine_early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
@@ -182,6 +183,20 @@ def check_keeper(context: Context) -> Iterator[Finding]:
                 where[found].append(host)
         for found, hosts in where.items():
             yield Finding(context.who(hosts), found, f"Choose {allowed.variable} in this range, or leave it out")
+
+
+def check_port_filter(context: Context) -> Iterator[Finding]:
+    where: dict[str, list[str]] = defaultdict(list)
+    for host in context.hosts:
+        for item in as_list(context.value(host, "spark_port_filter_from", [])):
+            try:
+                port_filter.networks([item])
+            except SparkError as exc:
+                where[exc.found].append(host)
+    for found, hosts in where.items():
+        yield Finding(
+            context.who(hosts), f"spark_port_filter_from: {found}", "Write it like 192.168.1.5, or 192.168.1.0/24"
+        )
 
 
 def check_limit(context: Context) -> Iterator[Finding]:
@@ -360,6 +375,14 @@ CHECKS: tuple[Check, ...] = (
         "the settings of the gateway contradict each other or would open what is not for clients",
         "The layer gateway would refuse them after everything else has run",
         fixed="the layer gateway refuses them",
+    ),
+    Check(
+        "port_filter",
+        frozenset({"ray", "engine"}),
+        check_port_filter,
+        "who else may reach Ray and the ranks is no address and no network",
+        "The layers would refuse it after everything else has run",
+        fixed="the layers refuse it",
     ),
     Check(
         "limit",

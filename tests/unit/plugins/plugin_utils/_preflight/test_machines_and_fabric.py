@@ -132,6 +132,11 @@ FAULTS = {
     "types": (host("fabric_mtu", "x"), "spark2: fabric_mtu is the text 'x'", ALL),
     "fabric_plan": (every("fabric_topology", "direct"), "all nodes: fabric_topology is 'direct': a cable between", ALL),
     "engine_plan": (every("engine_recipe", "qwen"), "engine_recipe: there is no recipe 'qwen'", ALL),
+    "port_filter": (
+        host("spark_port_filter_from", ["10.0.0.0/24", "office"]),
+        "spark2: spark_port_filter_from: 'office' is no address and no network",
+        ALL,
+    ),
     "keeper": (host("engine_hang_seconds", 6), "spark2: engine_hang_seconds is 6, allowed is 30 to 86400", ALL),
     "gateway": (
         both(every("gateway_listen", ["enP7s7"]), every("gateway_paths", ["/metrics"])),
