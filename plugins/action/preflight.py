@@ -24,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 
 SPEC: dict[str, dict[str, Any]] = {
-    "phase": {"type": "str", "required": True, "choices": ["request", "inventory", "hosts"]},
+    "phase": {"type": "str", "required": True, "choices": ["request", "inventory", "peers", "hosts"]},
     "layers": {"type": "list", "elements": "str"},
     "playbook_layers": {"type": "list", "elements": "str", "default": []},
     "followed_layers": {"type": "list", "elements": "str", "default": []},
@@ -35,6 +35,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "result_variable": {"type": "str", "default": "spark_node_info"},
     "local_variable": {"type": "str", "default": "__preflight_local"},
     "answer_variable": {"type": "str", "default": "__preflight_answer"},
+    "reach_variable": {"type": "str", "default": "__preflight_reach"},
     "require_gb10": {"type": "bool", "default": True},
     "min_memory_gib": {"type": "float", "default": 0},
     "min_disk_gib": {"type": "float", "default": 20},
@@ -43,8 +44,8 @@ SPEC: dict[str, dict[str, Any]] = {
     "severity": {"type": "dict", "default": {}},
     "inventory_sources": {"type": "list", "elements": "str", "default": []},
 }
-# Read for every host beside the variables with our prefixes.
-CONNECTION = ("ansible_host", "ansible_port")
+# Read for every host beside the variables with the prefixes of the run's layers.
+ALSO = ("ansible_host", "ansible_port", "fabric_management_address")
 
 
 class ActionModule(ActionBase):
@@ -69,6 +70,8 @@ class ActionModule(ActionBase):
             text = refusal("This run was refused before any machine was contacted:", findings)
             return {"changed": False, "layers": layers, **({"failed": True, "msg": text} if findings else {})}
         context = self._context(args, task_vars, frozenset(layers), sparks)
+        if args["phase"] == "peers":
+            return {"changed": False, "peers": preflight_checks.peers(context)}
         checks = preflight_checks.INVENTORY_CHECKS if args["phase"] == "inventory" else preflight_checks.HOST_CHECKS
         made = preflight_checks.run(checks, context)
         findings += [finding for _check, finding in made]
@@ -101,17 +104,18 @@ class ActionModule(ActionBase):
         nodes: dict[str, Any] = {}
         failures: dict[str, str] = {}
         local_facts: dict[str, Any] = {}
+        reach: dict[str, Any] = {}
         for host in sparks:
             variables = hostvars[host]
             hosts[host] = {}
             for name in variables:
-                if not name.startswith(prefixes) and name not in CONNECTION:
+                if not name.startswith(prefixes) and name not in ALSO:
                     continue
                 try:
                     hosts[host][name] = variables[name]
                 except Exception as exc:  # a template can fail in any way; the finding says which variable
                     broken.setdefault(host, {})[name] = " ".join(str(exc).split())
-            if args["phase"] == "hosts" and host in args["play_hosts"]:
+            if args["phase"] in ("peers", "hosts") and host in args["play_hosts"]:
                 read = variables.get(args["result_variable"]) or {}
                 local = variables.get(args["local_variable"]) or {}
                 answer = variables.get(args["answer_variable"]) or {}
@@ -123,6 +127,7 @@ class ActionModule(ActionBase):
                     nodes[host] = read["node"]
                 else:
                     failures[host] = _reason(read)
+                reach[host] = (variables.get(args["reach_variable"]) or {}).get("reached") or []
                 # Not asked at all where another machine's failure ended the block: then nothing is known.
                 if local.get("ansible_facts") is not None:
                     local_facts[host] = local["ansible_facts"].get("ansible_local") or {}
@@ -144,6 +149,7 @@ class ActionModule(ActionBase):
             nodes=nodes,
             failures=failures,
             local_facts=local_facts,
+            reach=reach,
             followed=frozenset(args["followed_layers"]),
         )
 

@@ -69,6 +69,10 @@ ssh_ports:
   type: list
   elements: int
   sample: [22]
+network:
+  description: Interfaces, routes and the kept management address, as M(sparkmatrix.cluster.node_info) returns them.
+  returned: O(state=present)
+  type: dict
 fact:
   description: The fabric fact on disk, not validated; null where there is none.
   returned: O(state=present)

@@ -105,6 +105,8 @@ node:
     network:
       description:
         - interfaces, routes, default_gateway.
+        - rdma_interfaces are those of the ConnectX-7, kept is the management address (address, interface) in the fabric
+          fact of an earlier run.
         - connection_address and connection_interface carry Ansible's own connection. connection_source tells how they
           were found, V(ssh), V(host) (from O(connection_host)) or V(default_route).
       type: dict

@@ -18,10 +18,12 @@ description:
   - Runs on the controller, once for all hosts.
 options:
   phase:
-    description: What to check. V(request) only looks at tags and group, so that a mistyped tag cannot end green.
+    description:
+      - What to check. V(request) only looks at tags and group, so that a mistyped tag cannot end green.
+      - V(peers) judges nothing; it says whom each machine has to reach.
     type: str
     required: true
-    choices: [request, inventory, hosts]
+    choices: [request, inventory, peers, hosts]
   layers:
     description: Layers that the run touches. Computed from the playbook's layers and the tags when not given.
     type: list
@@ -67,6 +69,10 @@ options:
     description: Variable that holds the result of the first contact with every host.
     type: str
     default: __preflight_answer
+  reach_variable:
+    description: Variable that holds the result of M(sparkmatrix.cluster.management_reach) on every host.
+    type: str
+    default: __preflight_reach
   require_gb10:
     description: Whether a machine without GB10 is refused.
     type: bool
@@ -128,6 +134,10 @@ infos:
   returned: success
   type: list
   elements: str
+peers:
+  description: By machine, name and management address of the others. Empty where the run does not check it.
+  returned: O(phase=peers)
+  type: dict
 request:
   description: Options for M(sparkmatrix.cluster.node_info), so that one call per machine answers the other phase.
   returned: success

@@ -10,6 +10,7 @@ writes them, and sshd goes by what it read when it was reloaded.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -174,6 +175,10 @@ class FakeAccess:
             if name and not name.startswith("#"):
                 found.setdefault(name.lower(), value)
         return found
+
+    def _ip(self, argv: list[str]) -> Completed:
+        shown = [{"ifname": "enP7s7", "operstate": "UP", "addr_info": [{"local": "192.0.2.1", "scope": "global"}]}]
+        return Completed(0, json.dumps(shown if "addr" in argv else []))
 
     def _sshd(self, argv: list[str]) -> Completed:
         found = self.settings()

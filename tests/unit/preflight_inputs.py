@@ -133,6 +133,8 @@ def nodes(count=4):
             interface["addresses"][0]["address"] = f"10.100.{number}.{n + 1}"
         node["gids"] = [gid(number, f"10.100.{number}.{n + 1}") for number in (0, 1)]
         for interface in node["network"]["interfaces"]:
+            if interface["name"] == "enP7s7":
+                interface["addresses"][0]["address"] = f"198.51.100.{n + 11}"
             if interface.get("mac"):
                 interface["mac"] = interface["mac"].replace(":01:c", f":0{n + 1}:c").replace("95:01", f"95:0{n + 1}")
         found[f"spark{n + 1}"] = node

@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as managed_settings
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import ssh_connection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import network, ssh_connection
 
 DIRECTORY = paths.SSH
 KEY = f"{DIRECTORY}/id_ed25519"
@@ -36,12 +36,14 @@ _REMEDY = "Install openssh-client"
 
 @dataclass
 class Look:
-    """``connection``: SSH_CONNECTION, or empty. ``public_key`` without comment; empty in check mode where none is."""
+    """``connection``: SSH_CONNECTION, or empty. ``public_key`` without comment; empty in check mode where none is.
+    ``network``: as ``node_info`` returns it."""
 
     public_key: str = ""
     host_keys: list[str] = field(default_factory=list)
     connection: list[str] = field(default_factory=list)
     ssh_ports: list[int] = field(default_factory=list)
+    network: dict[str, Any] = field(default_factory=dict)
     fact: Any = None  # the fabric fact as it is on disk, not validated
     account: bool = False
     known_hosts: str = ""  # of the last run: who was a node then, with which host keys
@@ -58,6 +60,7 @@ def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool 
         host_keys=host_keys(machine),
         connection=list(ssh_connection(machine) or ()),
         ssh_ports=sorted(sshd.ports(machine)),
+        network=network(machine),
         fact=_fact(machine),
         account=_exists(user),
         known_hosts=machine.read(KNOWN_HOSTS) or "",

@@ -18,5 +18,11 @@ def canonical(text: object) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address).partition("%")[0]
 
 
+def ipv4(value: object) -> str:
+    """The address in its one spelling; empty where it is not IPv4."""
+    found = canonical(value)
+    return "" if ":" in found else found
+
+
 def is_address(text: str) -> bool:
     return bool(canonical(text))

@@ -71,7 +71,7 @@ class FabricFact:
     transport: str
     rank: int
     nodes: int
-    management_address: str
+    management_address: str  # kept: later runs choose it again, for as long as the node has it
     cluster_address: str  # Ray, VLLM_HOST_IP and rendezvous
     cluster_interface: str
     rails: tuple[Rail, ...] = ()
@@ -80,6 +80,7 @@ class FabricFact:
     qos: str = "none"
     schema: int = SCHEMA_VERSION
     plan_hash: str = ""
+    management_interface: str = ""  # empty where an earlier release wrote the fact
 
     @property
     def address_range(self) -> str:
@@ -94,7 +95,8 @@ class FabricFact:
     def with_hash(self) -> FabricFact:
         """The same fact with ``plan_hash`` set: sha256 over everything that is planned, not over what is measured."""
         planned = self.as_dict()
-        for volatile in ("state", "plan_hash", "cables"):
+        # What depends on the interface, the environment, is in.
+        for volatile in ("state", "plan_hash", "cables", "management_interface"):
             del planned[volatile]
         planned["environment"].pop("NCCL_IB_GID_INDEX", None)  # added after the measurement, if at all
         for rail in planned["rails"]:

@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, netplan, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
@@ -222,7 +223,8 @@ def disk(machine: Machine, path: str) -> dict[str, Any]:
 
 
 def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
-    """Interfaces and routes from ``ip -j`` (iproute2), and the interface that carries Ansible's connection."""
+    """Interfaces and routes from ``ip -j`` (iproute2), the ports of RDMA devices, the management address that the
+    fabric fact keeps, and the interface that carries Ansible's connection."""
     interfaces = parse_addresses(machine.output("ip", "-j", "-d", "addr", "show"))
     routes = parse_routes(machine.output("ip", "-j", "route", "show", "table", "all"))
     address, source = connection_address(machine, connection_host, interfaces)
@@ -233,12 +235,30 @@ def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
         address = next((a["address"] for i in interfaces or [] if i["name"] == carrier for a in i["addresses"]), None)
     return {
         "interfaces": interfaces,
+        "rdma_interfaces": rdma_interfaces(machine),
+        "kept": kept_management(machine),
         "routes": routes,
         "default_gateway": gateway and {"address": gateway["gateway"], "interface": gateway["dev"]},
         "connection_address": address,
         "connection_interface": carrier,
         "connection_source": source,
     }
+
+
+def rdma_interfaces(machine: Machine) -> list[str]:
+    """Those of the ConnectX-7. Software devices (rxe, siw) stand on interfaces that are no fabric."""
+    with contextlib.suppress(SparkError):
+        ports = ibdev2netdev.read(machine.sysfs)
+        return sorted({port.netdev for port in ports if port.netdev and port.driver == "mlx5_core"})
+    return []
+
+
+def kept_management(machine: Machine) -> dict[str, str] | None:
+    """Of the fabric fact as it is on disk, whatever release wrote it; None without one."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        found = json.loads(machine.read(fabric_fact.FACT_PATH) or "")
+        return {"address": str(found["management_address"]), "interface": str(found.get("management_interface") or "")}
+    return None
 
 
 def _plain(interface: Mapping[str, Any]) -> set[str]:
@@ -257,9 +277,10 @@ def _json_list(text: str | None) -> list[dict[str, Any]] | None:
 
 
 def parse_addresses(text: str | None) -> list[dict[str, Any]] | None:
-    """``[{name, mac, mtu, state, kind, master, addresses: [{address, prefix, family, scope}]}]``.
+    """``[{name, mac, mtu, state, kind, master, link, addresses: [{address, prefix, family, scope}]}]``.
 
-    ``kind`` is that of a virtual device (bond, bridge, veth …), ``master`` the bond or bridge that an interface is in.
+    ``kind`` is that of a virtual device (bond, bridge, veth …), ``master`` the bond or bridge that an interface is in,
+    ``link`` the one that a VLAN stands on.
     """
     entries = _json_list(text)
     if entries is None:
@@ -285,6 +306,7 @@ def parse_addresses(text: str | None) -> list[dict[str, Any]] | None:
                 "state": entry.get("operstate"),
                 "kind": info.get("info_kind") if isinstance(info := entry.get("linkinfo"), dict) else None,
                 "master": entry.get("master"),
+                "link": entry.get("link"),
                 "addresses": addresses,
             }
         )

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
+
 Candidate = Mapping[str, Any]
 
 
@@ -34,7 +36,7 @@ def machines(candidates: Sequence[Candidate], read: Mapping[str, Mapping[str, An
 
 def _machine(at: Sequence[Candidate], read: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     node = next((read[one["address"]] for one in at if one["address"] in read), None)
-    managed = _of_default_route((node or {}).get("network") or {})
+    managed = _of_management((node or {}).get("network") or {})
     best = next((one for one in at if one["address"] in managed), at[0])
     is_gb10 = bool(((node or {}).get("machine") or {}).get("is_gb10"))
     why = "not a GB10" if node else "no login with a key, so not looked at"
@@ -46,7 +48,8 @@ def _machine(at: Sequence[Candidate], read: Mapping[str, Mapping[str, Any]]) -> 
     }
 
 
-def _of_default_route(network: Mapping[str, Any]) -> set[str]:
-    carrier = (network.get("default_gateway") or {}).get("interface")
+def _of_management(network: Mapping[str, Any]) -> set[str]:
+    """Every address of the interface, of which some may be IPv6."""
+    carrier = management.choose("", network).interface
     own = (item for item in network.get("interfaces") or () if item["name"] == carrier)
     return {str(entry["address"]) for item in own for entry in item.get("addresses") or ()}

@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.hosts_names import labels
 
 CONFIG = f"{DIRECTORY}/config"
@@ -67,28 +68,19 @@ def node_inputs(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Node], 
     for host, values in raw.items():
         look = values.get("look") or {}
         connection = look.get("connection") or []
-        client, server = (connection[0], connection[2]) if len(connection) == 4 else ("", "")
-        # The node's own end of the connection, before what the inventory says: that may be a name or a forwarded port.
-        fact = _fact(values.get("fact"), host)
-        known = (values.get("address"), server, values.get("login"), fact.management_address if fact else "")
-        address = next((found for found in map(canonical, known) if found), "")
-        if not address:
-            findings.append(
-                Finding(
-                    host,
-                    "the address at which the other nodes reach it is not known",
-                    "Set fabric_management_address for this host",
-                )
-            )
+        client = connection[0] if len(connection) == 4 else ""
+        chosen = management.choose(host, look.get("network") or {}, str(values.get("address") or ""))
+        if chosen.refusal:
+            findings.append(chosen.refusal)
             continue
         ports = [int(port) for port in look.get("ssh_ports") or (22,)]
         nodes[host] = Node(
             rank=int(values["rank"]),
-            address=address,
+            address=chosen.address,
             public_key=str(look.get("public_key") or ""),
             host_keys=tuple(look.get("host_keys") or ()),
             port=22 if 22 in ports else ports[0],
-            fact=fact,
+            fact=_fact(values.get("fact"), host),
             controller=canonical(client),
         )
     return nodes, findings

@@ -41,7 +41,7 @@ def filter_services(options: Options) -> dict[str, Any]:
 
 
 PLANNERS = {
-    # nodes: rank, address (fabric_management_address), login (ansible_host), look (the result of access_node), fact.
+    # nodes: rank, address (fabric_management_address), look (the result of access_node), fact.
     "peers": Planner(plan, {"user": {"type": "str", "default": "sparkmatrix-peer"}}, gathered=("nodes",)),
     # looks: the result of node_info by address.
     "discovered": Planner(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
     RAILS,
     Found,
@@ -186,8 +187,8 @@ def _check_half(node: NodeInput, half: Half, label: str, *, transport: str, far_
     if netdev == node.management_interface:
         found(
             where,
-            f"{path} carries Ansible's connection",
-            "Connect to this node over its management network (ansible_host), so that the fabric can be changed",
+            f"{path} has the management address {node.management_address}",
+            f"Set {management.VARIABLE} for this host to an address on its other network (10GbE or Wi-Fi)",
         )
         return False
     if half.get("link_layer") == "InfiniBand":

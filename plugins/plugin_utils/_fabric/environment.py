@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import topology as fabric_topology
@@ -23,7 +24,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
     Network,
     NodeInput,
     as_network,
-    ipv4,
 )
 
 # Priority 3 of the profile: DSCP 26, and ECN-capable.

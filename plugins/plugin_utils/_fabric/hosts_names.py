@@ -5,7 +5,8 @@
 """Names of the fabric addresses for ``/etc/hosts``.
 
 ``<host>-fabric`` is where a node is best reached over the fabric, ``<host>-fabric0``, ``-fabric1`` … are its addresses
-one by one. The plain name stays with management, so that a node whose cable is pulled can still be reached by it. In a
+one by one. The plain name stays with management, so that a node whose cable is pulled can still be reached by it, and
+``<host>.local`` is bound to it: mDNS announces every interface and would answer with an address of the fabric. In a
 ring each neighbour reaches a node at another address, so the same name means different addresses on different nodes.
 """
 
@@ -17,6 +18,8 @@ from collections.abc import Mapping
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+
+_MDNS_NAME = re.compile(r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.local$")
 
 
 def hosts_lines(facts: Mapping[str, FabricFact]) -> tuple[list[str], dict[str, list[str]]]:
@@ -32,6 +35,18 @@ def hosts_lines(facts: Mapping[str, FabricFact]) -> tuple[list[str], dict[str, l
     return [], {
         here.host: [line for fact in ordered for line in seen_from(here, fact, names[fact.host])] for here in ordered
     }
+
+
+def local_lines(facts: Mapping[str, FabricFact], logins: Mapping[str, str]) -> list[str]:
+    """The names of mDNS: those by which the nodes know each other, and those by which Ansible logs in (``logins``)."""
+    ordered = sorted((fact for fact in facts.values() if fact.rails), key=lambda fact: fact.rank)
+    names = labels([fact.host for fact in ordered])
+    lines = []
+    for fact in ordered:
+        login = logins.get(fact.host, "").lower().rstrip(".")
+        used = [f"{names[fact.host]}.local", *([login] if _MDNS_NAME.match(login) else [])]
+        lines.append(" ".join([fact.management_address, *dict.fromkeys(used)]))
+    return lines
 
 
 def seen_from(here: FabricFact, there: FabricFact, name: str) -> list[str]:

@@ -178,6 +178,7 @@ def _single(host: str, node: NodeInput, findings: list[Finding]) -> FabricFact:
         rank=node.rank,
         nodes=1,
         management_address=node.management_address,
+        management_interface=node.management_interface,
         cluster_address=node.management_address,
         cluster_interface=node.management_interface,
         environment=fabric_environment.override(
@@ -343,6 +344,7 @@ class _Fabric:
             rank=node.rank,
             nodes=len(self.nodes),
             management_address=node.management_address,
+            management_interface=node.management_interface,
             # In a ring no fabric address is reached by every node over its own cable.
             cluster_address=node.management_address if ring else rails[0].address,
             cluster_interface=node.management_interface if ring else rails[0].netdev,

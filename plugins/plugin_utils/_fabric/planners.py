@@ -51,7 +51,9 @@ def plan(options: Options) -> dict[str, Any]:
     if made.refused:
         found = ["", "The cables:", *(f"  {line}" for line in made.cable_map)] if made.cable_map else []
         raise RefusedError("\n".join([refusal(REFUSED, made.findings), *found]))
-    return _shown(made)
+    shown = _shown(made)
+    logins = {host: str(raw.get("login") or "") for host, raw in options["nodes"].items()}
+    return {**shown, "hosts_lines": [*fabric_names.local_lines(made.facts, logins), *shown["hosts_lines"]]}
 
 
 def verify(options: Options) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 
 RAILS = 2  # a cage has two halves, one per PCIe path
 CABLE_GBPS = 200.0
@@ -100,34 +101,19 @@ def node_input(host: str, raw: Mapping[str, Any], findings: list[Finding]) -> No
     ``ibdev2netdev``), ``neighbors`` (of ``fabric_neighbors``), ``management_address`` (the user's word, may be empty),
     ``cages``, ``addresses``, ``environment``.
 
-    Adds a finding when the management address cannot be told.
+    Adds a finding where no management address can be chosen.
     """
     network, rdma = raw.get("network") or {}, raw.get("rdma") or {}
-    interfaces = network.get("interfaces")
-    address = str(raw.get("management_address") or "") or ipv4(network.get("connection_address"))
-    carrier = str(network.get("connection_interface") or "")
-    for interface in interfaces or ():
-        addresses = [ipv4(entry.get("address")) for entry in interface.get("addresses") or ()]
-        if address and address in addresses:
-            carrier = str(interface["name"])
-        elif not address and interface.get("name") == carrier:
-            # Connected over IPv6: the interface is right, its IPv4 address is what the engines use.
-            address = next((found for found in addresses if found and not found.startswith("169.254.")), "")
-    if not ipv4(address) or not carrier:
-        findings.append(
-            Finding(
-                host,
-                f"the management address (IPv4) is not known: {address or 'none'} on {carrier or 'no interface'}",
-                "Set fabric_management_address for this host to the address at which the other nodes reach it",
-            )
-        )
+    chosen = management.choose(host, network, str(raw.get("management_address") or ""))
+    if chosen.refusal:
+        findings.append(chosen.refusal)
     return NodeInput(
         rank=int(raw.get("rank", -1)),
-        management_address=address or "0.0.0.0",  # noqa: S104 -- a placeholder in a plan that is refused
-        management_interface=carrier,
+        management_address=chosen.address or "0.0.0.0",  # noqa: S104 -- a placeholder in a plan that is refused
+        management_interface=chosen.interface,
         cages=rdma.get("cages") or (),
         absence=str(rdma.get("message") or ""),
-        interfaces=interfaces,
+        interfaces=network.get("interfaces"),
         routes=network.get("routes"),
         neighbors=raw.get("neighbors"),
         use_cages=_use_cages(raw.get("cages", "auto")),
@@ -152,14 +138,6 @@ def missing_nodes(sparks: Iterable[str], nodes: Iterable[str]) -> list[Finding]:
         for host in sparks
         if host not in have
     ]
-
-
-def ipv4(value: Any) -> str:
-    """The address in plain spelling; nothing when it is not IPv4."""
-    try:
-        return str(ipaddress.IPv4Address(str(value)))
-    except ValueError:
-        return ""
 
 
 def as_network(text: str) -> Network | None:

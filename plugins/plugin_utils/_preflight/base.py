@@ -17,6 +17,11 @@ from typing import Any, Union
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import (
+    Management,
+    choose,
+    fabric_ports,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import Variable
 
 GIB = 2**30
@@ -33,9 +38,6 @@ GPU = frozenset({"ray", "engine", "verify"})
 FAIL, WARN, INFO, SKIP = "fail", "warn", "info", "skip"
 SEVERITIES: Mapping[str, str] = {FAIL: "error", WARN: "warning", INFO: "info"}
 LEVELS = (*SEVERITIES, SKIP)
-
-# The ConnectX-7 functions of each cage, as systemd names them (net naming scheme: f<function>np<port>).
-_CONNECTX_NAME = re.compile(r"^en[pP]\d+[a-zA-Z0-9]*f\d+np\d+$")
 
 LABEL = re.compile(r"^(?!-)[A-Za-z0-9-]{1,63}(?<!-)$")  # RFC 1123
 
@@ -61,7 +63,8 @@ class Context:
     ``hosts`` maps every host of the group ``sparks`` to its variables, those outside ``--limit`` too; ``broken`` holds
     variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
     ``node_info``; ``failures`` to the message where there is none. ``local_facts`` maps hosts to ``ansible_local``,
-    where it was read. ``followed``: layers that the playbook leaves alone where no earlier run has set them up.
+    where it was read. ``reach``: what each host says of the others' management addresses (``management_reach``).
+    ``followed``: layers that the playbook leaves alone where no earlier run has set them up.
     """
 
     layers: frozenset[str]
@@ -74,6 +77,7 @@ class Context:
     failures: Mapping[str, str] = field(default_factory=dict)
     local_facts: Mapping[str, Any] = field(default_factory=dict)
     followed: frozenset[str] = frozenset()
+    reach: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def value(self, host: str, name: str, fallback: Any = None) -> Any:
         """A variable as the role will see it: what the inventory says, else the documented default."""
@@ -97,6 +101,11 @@ class Context:
 
     def interfaces(self, host: str) -> list[Mapping[str, Any]]:
         return as_list(((self.nodes.get(host) or {}).get("network") or {}).get("interfaces"))
+
+    def management(self, host: str) -> Management:
+        """The address at which the other nodes reach it, as access and fabric choose it."""
+        network = (self.nodes.get(host) or {}).get("network") or {}
+        return choose(host, network, str(self.value(host, "fabric_management_address", "") or ""))
 
     @property
     def head(self) -> str | None:
@@ -165,11 +174,11 @@ def nccl_version(context: Context, host: str) -> str | None:
 
 
 def fabric_interfaces(context: Context, host: str) -> set[str]:
-    """Interfaces of the fabric: those in the fact of an earlier run, and those named like a ConnectX-7's."""
+    """Interfaces of the fabric: those in the fact of an earlier run, and those of the ConnectX-7."""
     document = (context.local_facts.get(host) or {}).get("sparkmatrix")
     rails = document.get("rails") if isinstance(document, Mapping) else None
     named = {str(rail.get("netdev")) for rail in as_list(rails) if isinstance(rail, Mapping)}
-    return named | {item["name"] for item in context.interfaces(host) if _CONNECTX_NAME.match(item["name"])}
+    return named | fabric_ports((context.nodes.get(host) or {}).get("network") or {})
 
 
 def as_list(value: Any) -> list[Any]:

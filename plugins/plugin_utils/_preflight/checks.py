@@ -29,7 +29,18 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     environment_path,
 )
 
-__all__ = ["CHECKS", "HOST_CHECKS", "INVENTORY_CHECKS", "Check", "Context", "Settings", "changeable", "request", "run"]
+__all__ = [
+    "CHECKS",
+    "HOST_CHECKS",
+    "INVENTORY_CHECKS",
+    "Check",
+    "Context",
+    "Settings",
+    "changeable",
+    "peers",
+    "request",
+    "run",
+]
 
 
 def check_severity(context: Context) -> Iterator[Finding]:
@@ -89,6 +100,17 @@ def run(checks: Sequence[Check], context: Context) -> list[tuple[Check, Finding]
             told = finding.severity if finding.severity == "info" else severity
             made.append((check, replace(finding, severity=told, why=finding.why or check.why)))
     return made
+
+
+def peers(context: Context) -> dict[str, list[dict[str, str]]]:
+    """By host, whom it has to reach and where; empty where this run does not look."""
+    if not any(check.name == "management_reach" for check in selected(HOST_CHECKS, context)):
+        return {}
+    at = {host: context.management(host).address for host in context.nodes}
+    return {
+        host: [{"name": peer, "address": address} for peer, address in at.items() if peer != host and address]
+        for host in at
+    }
 
 
 def changeable(made: Sequence[tuple[Check, Finding]]) -> list[str]:

@@ -16,9 +16,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     AFTER_FABRIC,
+    ANY,
     FABRIC,
     WARN,
     WHOLE,
@@ -92,12 +94,60 @@ def check_management(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         interface = (node.get("network") or {}).get("connection_interface")
         if interface and interface in fabric_interfaces(context, host):
+            address = context.management(host).address or "the address of the machine's other network"
             yield Finding(
                 host,
                 "Ansible reaches the machine over a fabric interface",
-                "Use the machine's other network (10GbE or Wi-Fi) in ansible_host",
+                f"Write {address} into ansible_host. A name that ends in .local may have led there: mDNS announces the "
+                "fabric, too. On the nodes the layer fabric binds these names to the management addresses",
                 str(interface),
+                # Nothing but the layer fabric touches the interface.
+                severity="error" if "fabric" in context.layers else "info",
             )
+
+
+def check_management_address(context: Context) -> Iterator[Finding]:
+    owners: dict[str, list[str]] = defaultdict(list)
+    for host, node in context.nodes.items():
+        if (node.get("network") or {}).get("interfaces") is None:
+            continue  # not read: access and fabric refuse it
+        chosen = context.management(host)
+        if chosen.refusal:
+            yield chosen.refusal
+        else:
+            owners[chosen.address].append(host)
+    for address, hosts in owners.items():
+        if len(hosts) > 1:
+            yield Finding(
+                ", ".join(hosts),
+                f"{address} is the management address of {len(hosts)} machines",
+                f"Give each machine an address of its own, or set {VARIABLE} where another interface was meant",
+            )
+
+
+def check_management_kept(context: Context) -> Iterator[Finding]:
+    for host in context.nodes:
+        notice = context.management(host).notice
+        if notice:
+            yield notice
+
+
+def check_management_reach(context: Context) -> Iterator[Finding]:
+    failed: dict[tuple[str, str], list[str]] = defaultdict(list)
+    reasons: dict[tuple[str, str], str] = {}
+    for host, tries in context.reach.items():
+        for attempt in tries:
+            if not attempt.get("ok"):
+                place = (str(attempt.get("name")), str(attempt.get("address")))
+                failed[place].append(host)
+                reasons.setdefault(place, str(attempt.get("reason")))
+    for (peer, address), hosts in failed.items():
+        yield Finding(
+            peer,
+            f"its management address {address} is not reached from {context.who(hosts)} ({reasons[peer, address]})",
+            "Connect all machines to one network that lets them talk to each other (guest Wi-Fi often does not), or "
+            f"set {VARIABLE} for {peer} to an address that the others reach",
+        )
 
 
 def check_fabric_fact(context: Context) -> Iterator[Finding]:
@@ -167,15 +217,16 @@ def _readdressed(context: Context, host: str, fact: fabric_fact.FabricFact) -> I
 
 
 def check_docker(context: Context) -> Iterator[Finding]:
+    # The other machines' management addresses, too: answers to them would end in the bridge.
+    management = {}
+    for host in context.nodes:
+        carrier = context.management(host).interface
+        for interface in context.interfaces(host):
+            if interface["name"] == carrier:
+                management.update(dict.fromkeys(_networks(interface), "management"))
     for host in context.nodes:
         subnets = as_list(context.value(host, "fabric_subnets", [])) if wants_fabric(context, host) else []
-        wanted = {n: "fabric" for n in map(as_network, subnets) if n}
-        # The other machines' management addresses, too: answers to them would end in the bridge.
-        for other, node in context.nodes.items():
-            carrier = (node.get("network") or {}).get("connection_interface")
-            for interface in context.interfaces(other):
-                if interface["name"] == carrier:
-                    wanted.update(dict.fromkeys(_networks(interface), "management"))
+        wanted = {**{n: "fabric" for n in map(as_network, subnets) if n}, **management}
         for interface in context.interfaces(host):
             if not is_docker(interface["name"]):
                 continue
@@ -304,8 +355,8 @@ def check_bond(context: Context) -> Iterator[Finding]:
 
 def check_duplicate_mac(context: Context) -> Iterator[Finding]:
     owners: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for host, node in context.nodes.items():
-        wanted = fabric_interfaces(context, host) | {str((node.get("network") or {}).get("connection_interface"))}
+    for host in context.nodes:
+        wanted = fabric_interfaces(context, host) | {context.management(host).interface}
         for interface in context.interfaces(host):
             if interface["name"] in wanted and interface.get("mac"):
                 owners[str(interface["mac"]).lower()].append((host, interface["name"]))
@@ -489,10 +540,10 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "management",
-        FABRIC,
+        ANY,
         check_management,
-        "Ansible's own connection runs over a fabric interface",
-        "This layer reconfigures the interface, and the machine would be cut off",
+        "Ansible's own connection runs over a fabric interface (only told without the layer fabric)",
+        "The layer fabric reconfigures the interface, and the machine would be cut off",
         fixed="the machine would be cut off",
     ),
     Check(
@@ -501,6 +552,29 @@ CHECKS: tuple[Check, ...] = (
         check_readdressed,
         "a machine that has a fabric would get another name, rank or fabric address",
         "Whatever serves over these addresses ends, so a slip in the inventory must not do it",
+    ),
+    Check(
+        "management_address",
+        frozenset({"access", "fabric"}),
+        check_management_address,
+        "no address of a machine fits as management address, or two machines have the same",
+        "Names, keys, firewall rules and the start of NCCL use it",
+        fixed="the machines would not find each other",
+    ),
+    Check(
+        "management_kept",
+        WHOLE,
+        check_management_kept,
+        "a machine keeps a management address that would not be chosen today, or has lost it",
+        "Whoever looks at the machine today expects another one",
+        WARN,
+    ),
+    Check(
+        "management_reach",
+        WHOLE,
+        check_management_reach,
+        "a machine does not reach another one at its management address (ping, else ssh)",
+        "NCCL starts over it, and the head starts and watches the others there",
     ),
     Check(
         "fabric_fact",

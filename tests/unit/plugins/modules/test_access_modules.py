@@ -59,6 +59,9 @@ def test_the_key(node: FakeAccess) -> None:
     made = run(access_node)
     assert made["changed"] and made["public_key"] == "ssh-ed25519 AAAAk1"
     assert made["connection"] == ["192.0.2.9", "50000", "192.0.2.1", "22"]
+    assert (
+        made["network"]["interfaces"][0]["addresses"][0]["address"] == "192.0.2.1" and made["network"]["kept"] is None
+    )
     assert run(access_node, state="absent")["changed"]
     node.path("/etc/ssh/ssh_host_ed25519_key.pub").unlink()
     assert "no public host key" in run(access_node)["msg"]

@@ -76,6 +76,8 @@ def test_an_empty_machine_gives_nones(tmp_path):
     assert found["memory"]["total"] is None
     assert found["network"] == {
         "interfaces": None,
+        "rdma_interfaces": [],
+        "kept": None,
         "routes": None,
         "default_gateway": None,
         "connection_address": None,

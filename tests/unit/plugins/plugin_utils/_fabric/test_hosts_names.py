@@ -8,7 +8,11 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.hosts_names import hosts_lines, labels
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.hosts_names import (
+    hosts_lines,
+    labels,
+    local_lines,
+)
 
 
 def fact(rank: int, addresses: list[str], cluster: str = "") -> FabricFact:
@@ -58,6 +62,17 @@ def test_who_shares_no_subnet_has_no_name() -> None:
     assert not any("s1" in line for line in own["s3"])
     assert "s4" not in own
     assert hosts_lines({"s4": replace(facts["s4"])}) == ([], {})
+
+
+def test_names_of_mdns_lead_to_management() -> None:
+    facts = {f"s{n + 1}": fact(n, [f"192.168.100.{n}"]) for n in range(3)}
+    logins = {"s1": "spark-1a2b.local", "s2": "s2.local", "s3": "a b.local"}
+    assert local_lines(facts, logins) == [
+        "10.0.0.1 s1.local spark-1a2b.local",
+        "10.0.0.2 s2.local",
+        "10.0.0.3 s3.local",
+    ]
+    assert local_lines({"s4": fact(3, [])}, {}) == []
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ REFUSALS = [
     ("bond", sparks(2, change={(0, "0002"): BOND, (0, "0000"): BOND}), {}, "to this interface, a bond or bridge"),
     ("rdma down", sparks(2, change={(0, "0002"): {"rdma_state": "DOWN"}}), {}, "its RDMA port is DOWN"),
     ("infiniband", sparks(2, change={(0, "0000"): {"link_layer": "InfiniBand"}}), {}, "in InfiniBand mode"),
-    ("own line", sparks(2, management_interface="enp1s0f0np0"), {}, "carries Ansible's connection"),
+    ("own line", sparks(2, management_interface="enp1s0f0np0"), {}, "has the management address 10.0.0."),
     ("some have two", {"a": spark(0), "b": spark(1, (0, 1))}, {}, "b: both cages are cabled here, and one on a"),
     ("admin down", sparks(2, cabled=(), change={(c, d): {"admin_up": False} for c in (0, 1) for d in ("0000", "0002")}),
      {}, "cannot be seen. Bring one up and run again: ip link set enp1s0f0np0 up"),
@@ -443,7 +443,7 @@ def test_the_management_address_is_found(document: Any, address: str, interface:
     "document",
     [
         {"rank": 0},
-        raw(network={"connection_address": None, "connection_interface": None}),
+        raw(network={"interfaces": None}),
         raw(network={"connection_address": "fe80::7", "interfaces": with_address("enP7s7", "169.254.3.4", 16)}),
         raw(management_address="spark1.local"),
     ],

@@ -20,7 +20,7 @@ def node(rank: int, **changes: Any) -> dict[str, Any]:
     return {"rank": rank, "network": network, "rdma": rdma, "cages": "auto", "environment": {}}
 
 
-NODES = {"spark1": node(0), "spark2": node(1)}
+NODES = {"spark1": node(0), "spark2": {**node(1), "login": "Spark-1a2b.local"}}
 
 
 def measured(result: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +48,8 @@ def test_plan_and_seal() -> None:
     assert not planned.get("failed") and planned["changed"] is False
     assert planned["facts"]["spark2"]["cluster_address"] == "192.168.100.11"
     assert json.loads(planned["texts"]["spark1"])["state"] == "planned"
-    assert planned["hosts_lines"][::2] == [
+    assert planned["hosts_lines"][:2] == ["10.0.0.1 spark1.local", "10.0.0.2 spark2.local spark-1a2b.local"]
+    assert planned["hosts_lines"][2::2] == [
         "192.168.100.10 spark1-fabric spark1-fabric0",
         "192.168.100.11 spark2-fabric spark2-fabric0",
     ]

@@ -94,6 +94,12 @@ def bonded(cluster):
     interface("enp1s0f0np0", master="bond0")(cluster)
 
 
+def kept_on_wifi(cluster):
+    network = cluster.nodes["spark2"]["network"]
+    network["interfaces"].append({"name": "wlP9s9", "addresses": [{"address": "192.0.2.7", "prefix": 24}]})
+    network["kept"] = {"address": "192.0.2.7"}
+
+
 def new_fact(who="spark2", **changes):
     def inject(cluster):
         cluster.facts[who] = fact(**{"host": who, "rank": 1, **changes})
@@ -118,6 +124,7 @@ VENV = "/opt/sparkmatrix/engine/bin/python"
 PORT = {"port": 8000, "address": "::", "process": "nginx", "unit": "nginx.service"}
 AER = {"kind": "aer_fatal", "device": "0000:00:00.0", "line": "pcieport 0000:00:00.0: AER: ... (Fatal)", "count": 3}
 LOST = {"kind": "low_power", "device": "0002:01:00.0", "line": "mlx5_core 0002:01:00.0: Unable to ...", "count": 1}
+LOST_WAY = {"ok": False, "reason": "timed out"}
 DEAD = {"checked": True, "ok": False, "code": 999, "message": "CUDA_ERROR_UNKNOWN"}
 DISK = {"/opt/x": {"exists": False, "free": 2**30, "total": 2**40, "read_only": False}}
 
@@ -195,6 +202,21 @@ FAULTS = {
         ALL,
     ),
     "readdressed": (new_fact(host="spark9"), "spark2: this machine was set up as 'spark9'", ALL),
+    "management_address": (
+        interface("enP7s7", addresses=[]),
+        "spark2: no address of it fits as management address: 172.17.0.1 on docker0 (bridge), 10.100.0.2",
+        ALL,
+    ),
+    "management_kept": (
+        kept_on_wifi,
+        "spark2 wlP9s9: its management address stays 192.0.2.7, while 198.51.100.12 on enP7s7 would be chosen today",
+        ALL,
+    ),
+    "management_reach": (
+        rest(reach={f"spark{n}": [dict(name="spark2", address="198.51.100.12", **LOST_WAY)] for n in (1, 3)}),
+        "spark2: its management address 198.51.100.12 is not reached from spark1, spark3 (timed out)",
+        ALL,
+    ),
     "fabric_fact": (lambda c: c.facts.update(spark2={}), "spark2 /etc/ansible/facts.d/sparkmatrix.fact: there", LATER),
     "nic_removed": (node("rdma", {"devices": [], "reason": "nic_removed"}), "spark2 ConnectX-7: all ConnectX", ALL),
     "pcie": (port(width=2), "spark2 rocep1s0f0 (enp1s0f0np0): its PCIe link runs at 32 GT/s x2", ALL),
@@ -296,6 +318,32 @@ def test_of_two_clocks_the_one_that_agrees_with_the_controller_is_right():
     ctx = context({"fabric"}, cluster.hosts, nodes=cluster.nodes)
     made = [str(finding) for check, finding in pf.run(pf.CHECKS, ctx) if check.name == "clock"]
     assert [text[:40] for text in made] == ["spark1: the clock is 90 s behind the oth"]
+
+
+def test_two_machines_with_one_management_address():
+    cluster = Cluster()
+    cluster.hosts["spark2"]["fabric_management_address"] = "198.51.100.13"
+    ((_severity, text),) = texts(cluster, {"access"}, "management_address")
+    assert text.startswith("spark2, spark3: 198.51.100.13 is the management address of 2 machines")
+
+
+def test_who_has_to_reach_whom():
+    cluster = Cluster(inventory(2), nodes(2), {})
+    assert pf.peers(cluster.context({"access"})) == {
+        "spark1": [{"name": "spark2", "address": "198.51.100.12"}],
+        "spark2": [{"name": "spark1", "address": "198.51.100.11"}],
+    }
+    assert pf.peers(cluster.context({"os_stabilization"})) == {}
+    cluster.rest["settings"] = pf.Settings(severity={"management_reach": "skip"})
+    assert pf.peers(cluster.context({"access"})) == {}
+    assert pf.peers(Cluster(inventory(1), nodes(1), {}).context({"access"})) == {"spark1": []}
+
+
+def test_a_session_over_the_fabric_cuts_nothing_off_without_its_layer():
+    cluster = Cluster()
+    cluster.nodes["spark2"]["network"]["connection_interface"] = "enp1s0f0np0"
+    ((severity, text),) = texts(cluster, {"access"}, "management")
+    assert severity == "info" and "Write 198.51.100.12 into ansible_host" in text and "mDNS" in text
 
 
 def texts(cluster, layers, name):

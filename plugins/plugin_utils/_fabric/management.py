@@ -1,0 +1,170 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The management address of a node: the IPv4 address at which the other nodes reach it besides the fabric.
+
+It is chosen once, by what the machine has and not by how the operator logged in: his session may come over IPv6, over
+a VPN, or over the fabric itself. Afterwards it stays, for as long as the machine has it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+
+VARIABLE = "fabric_management_address"
+# The ConnectX-7 functions of each cage, as systemd names them (net naming scheme: f<function>np<port>).
+_CONNECTX_NAME = re.compile(r"^en[pP]\d+[a-zA-Z0-9]*f\d+np\d+$")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,14}$")
+_DOWN = ("DOWN", "LOWERLAYERDOWN", "NOTPRESENT")
+# Devices that stand on others: they are as physical as what is below them.
+_STACKED = ("bond", "bridge", "macvlan", "team", "vlan")
+_PHYSICAL, _CONTAINER = 0, 1
+
+Interface = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Management:
+    """``refusal``: why there is none; ``notice``: what the user should know of this one."""
+
+    address: str = ""
+    interface: str = ""
+    notice: Finding | None = None
+    refusal: Finding | None = None
+
+
+def choose(host: str, network: Mapping[str, Any], wish: str = "") -> Management:
+    """``network``: that of ``node_info``; ``wish``: ``fabric_management_address``, which wins.
+
+    Next is the address of the fabric fact, for as long as the node has it; then the rule of :func:`_ranked`.
+    """
+    ranked = list(_ranked(network))
+    by_rule = ranked[0] if ranked else Management()
+    here = {address: str(item["name"]) for item in _usable(network) for address in _addresses(item)}
+    if wish:
+        wanted = ipv4(wish)
+        carrier = here.get(wanted) or by_rule.interface  # behind NAT it is on no interface
+        if wanted and carrier:
+            return Management(wanted, carrier)
+        found = "is on no interface with a link" if wanted else "is no IPv4 address"
+        return _refused(host, f"{VARIABLE} is {wish!r}, which {found}")
+    old = ipv4((network.get("kept") or {}).get("address"))
+    if old in here:
+        return Management(old, here[old], _other(host, old, here[old], by_rule))
+    if not by_rule.address:
+        return _refused(host, f"no address of it fits as management address{_unfit(network)}")
+    gone = Finding(
+        host,
+        f"its management address was {old}, which it no longer has; now it is {by_rule.address}",
+        "Run site.yml, so that every node learns it. To keep an address, reserve it in the DHCP server",
+        by_rule.interface,
+        "warning",
+    )
+    return Management(by_rule.address, by_rule.interface, gone if old else None)
+
+
+def fabric_ports(network: Mapping[str, Any]) -> set[str]:
+    """Interfaces of the ConnectX-7, by its RDMA devices and by name."""
+    return {str(name) for name in network.get("rdma_interfaces") or ()} | {
+        str(item["name"]) for item in network.get("interfaces") or () if _CONNECTX_NAME.match(str(item["name"]))
+    }
+
+
+def _ranked(network: Mapping[str, Any]) -> Iterator[Management]:
+    """Physical interfaces first, of these the carrier of the default route (least metric). Where that leaves two, the
+    one that the session came over; then the order of the names, in which Ethernet comes before Wi-Fi."""
+    metrics: dict[str, int] = {}
+    for route in network.get("routes") or ():
+        if route.get("dst") == "default" and route.get("table", "main") == "main":
+            metric, device = route.get("metric"), str(route.get("dev"))
+            metric = metric if isinstance(metric, int) else 0
+            metrics[device] = min(metric, metrics.get(device, metric))
+    places = []
+    for item in _usable(network):
+        name, kind, addresses = str(item["name"]), _kind(network, item), list(_addresses(item))
+        if kind is None or not addresses:
+            continue
+        ours = name == network.get("connection_interface")
+        metric = metrics.get(name)
+        places.append((kind, metric is None, metric or 0, not ours, name, addresses[0]))
+    for *_rank, name, address in sorted(places):
+        yield Management(address, name)
+
+
+def _usable(network: Mapping[str, Any]) -> list[Interface]:
+    return [
+        item
+        for item in network.get("interfaces") or ()
+        if _NAME.match(str(item["name"])) and item.get("state") not in _DOWN and item["name"] != "lo"
+    ]
+
+
+def _addresses(interface: Interface) -> Iterator[str]:
+    """Global IPv4 addresses, the primary one first, as the kernel lists them."""
+    for entry in interface.get("addresses") or ():
+        address = ipv4(entry.get("address"))
+        if address and entry.get("scope", "global") == "global":
+            parsed = ipaddress.IPv4Address(address)
+            if not (parsed.is_link_local or parsed.is_loopback or parsed.is_multicast or parsed.is_unspecified):
+                yield address
+
+
+def _kind(network: Mapping[str, Any], interface: Interface) -> int | None:
+    """None for what leads to no other node by itself: tunnels, bridges of containers, ports of the fabric."""
+    interfaces: Sequence[Interface] = network.get("interfaces") or ()
+    if interface.get("master"):
+        return None
+    below = _below(str(interface["name"]), interfaces, set())
+    if below:
+        return None if below & fabric_ports(network) else _PHYSICAL
+    # A machine that is a container itself, whose line to the world is one end of a pair.
+    return _CONTAINER if interface.get("kind") == "veth" and interface["name"] not in fabric_ports(network) else None
+
+
+def _below(name: str, interfaces: Sequence[Interface], seen: set[str]) -> set[str]:
+    """The physical interfaces that this one stands on; itself when it is one."""
+    item = next((item for item in interfaces if item["name"] == name), None)
+    if item is None or name in seen or name == "lo":
+        return set()
+    if not item.get("kind"):
+        return {name}
+    if item["kind"] not in _STACKED:
+        return set()
+    lower = {str(other["name"]) for other in interfaces if other.get("master") == name} | {str(item.get("link"))}
+    return {found for one in lower for found in _below(one, interfaces, seen | {name})}
+
+
+def _other(host: str, old: str, carrier: str, by_rule: Management) -> Finding | None:
+    if by_rule.address in ("", old):
+        return None
+    return Finding(
+        host,
+        f"its management address stays {old}, while {by_rule.address} on {by_rule.interface} would be chosen today",
+        f"To change it, set {VARIABLE}: {by_rule.address} for this host and run site.yml, which restarts what serves; "
+        f"to keep it without this warning, set {VARIABLE}: {old}",
+        carrier,
+        "warning",
+    )
+
+
+def _unfit(network: Mapping[str, Any]) -> str:
+    shown = []
+    for item in network.get("interfaces") or ():
+        name, kind = str(item["name"]), str(item.get("kind") or "")
+        why = "of the fabric" if name in fabric_ports(network) else kind
+        why = "without a link" if item.get("state") in _DOWN else why
+        shown += [f"{address} on {name}{f' ({why})' if why else ''}" for address in _addresses(item)]
+    return f": {', '.join(shown)}" if shown else ": it has no IPv4 address"
+
+
+def _refused(host: str, found: str) -> Management:
+    remedy = f"Set {VARIABLE} for this host to the IPv4 address at which the other nodes reach it"
+    return Management(refusal=Finding(host, found, remedy))
