@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Mapping
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
@@ -50,8 +51,8 @@ LIMITS = {"fabric_apply_timeout_s": 10, "fabric_qos_link_timeout_s": 5, "fabric_
 STATUS = "sudo /usr/local/lib/sparkmatrix/sparkmatrix-node fabric-status"
 
 
-def carry() -> None:
-    """This checkout, Ansible and the key to log in with, to the head."""
+def carry(files: Mapping[str, str]) -> None:
+    """This checkout, Ansible, the key to log in with and ``files`` below .lab, to the head."""
     tree = io.BytesIO()
     site = next(pathlib.Path(path) for path in sys.path if path.endswith("site-packages"))
     with tarfile.open(fileobj=tree, mode="w", dereference=False) as tar:
@@ -65,7 +66,7 @@ def carry() -> None:
                 tar.add(found, f"sparks/.venv/{found.name}")
         tar.add(cluster.STATE / "ssh/id_ed25519", "sparks/.lab/ssh/id_ed25519")
         tar.add(cluster.STATE / "ssh/known_hosts", "sparks/.lab/ssh/known_hosts")
-        for name, text in overlay().items():
+        for name, text in files.items():
             entry = tarfile.TarInfo(f"sparks/.lab/{name}")
             entry.size = len(text.encode())
             tar.addfile(entry, io.BytesIO(text.encode()))
@@ -153,7 +154,7 @@ def main() -> int:
     try:
         cluster.build()
         cluster.boot("direct", 2)
-        carry()
+        carry(overlay())
         _output, first_s = play("site.yml from the head", "site.yml")
         output, second_s = play("site.yml again", "site.yml")
         if changes(output):
