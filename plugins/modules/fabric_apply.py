@@ -53,7 +53,7 @@ options:
     description: Seconds after which the node takes a change back that nobody has confirmed. At least 10 more than
       O(timeout).
     type: float
-    default: 120
+    default: 150
   transaction:
     description: The pending change, as O(state=present) returned it. Required for O(state=confirmed) and
       O(state=restored).
@@ -70,6 +70,8 @@ options:
       - What to do with netplan files and profiles of NetworkManager that configure the interfaces differently.
       - V(adopt) puts those out of force that are about interfaces of the NIC only. Their content comes back with
         O(state=absent). Bonds, files with other interfaces and files with routes are refused all the same.
+      - Netplan files that ask DHCP at most, for interfaces of O(fact) only, are put out of force in any case. A warning
+        names them.
     type: str
     choices: [refuse, adopt]
     default: refuse
@@ -154,7 +156,7 @@ OPTIONS = {
     "hosts_lines": {"type": "list", "elements": "str", "default": []},
     "connection_interface": {"type": "str", "default": ""},
     "timeout": {"type": "float", "default": 30},
-    "rollback_seconds": {"type": "float", "default": 120},
+    "rollback_seconds": {"type": "float", "default": 150},
     "transaction": {"type": "str"},
     "backend": {"type": "str", "choices": ["auto", "networkd", "networkmanager"], "default": "auto"},
     "foreign": {"type": "str", "choices": ["refuse", "adopt"], "default": "refuse"},
@@ -178,6 +180,8 @@ def main() -> None:
         result = act(machine, module.params, module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
+    for warning in result.pop("warnings", []):
+        module.warn(warning)
     module.exit_json(**result)
 
 
@@ -211,6 +215,7 @@ def configure(machine: Machine, options: dict[str, Any], check_mode: bool) -> di
         "changed": outcome.changed,
         "diff": outcome.diff,
         "changes": outcome.changes,
+        "warnings": outcome.warnings,
         "fact_applied": outcome.fact_applied,
         "fact": outcome.fact,
         "backend": outcome.backend,

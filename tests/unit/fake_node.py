@@ -41,6 +41,8 @@ class FakeNode:
         self.nm = True
         self.masked = False
         self.nm_managed = set(nics)
+        self.rules = ["from 10.99.0.0/16 lookup 99"]  # of a VPN
+        self.manages_rules = True  # networkd, by what it read when it started
         self.delay = 2
         self.pending: list[tuple[int, str]] = []
         self.now = 0.0
@@ -59,6 +61,7 @@ class FakeNode:
         self.path("/usr/local/lib/sparkmatrix/sparkmatrix-node").chmod(0o755)
         self.write("/etc/hosts", "127.0.0.1 localhost\n")
         self.write("/etc/netplan/01-nm.yaml", "network:\n  renderer: NetworkManager\n")
+        self.path("/etc/NetworkManager/conf.d").mkdir(parents=True)
 
     # --- files
 
@@ -150,11 +153,26 @@ class FakeNode:
                 if not line.startswith("#"):
                     key, _, value = line.partition(" = ")
                     self.write(f"/proc/sys/{key.replace('.', '/')}", f"{value}\n")
-        self.nm_managed = {name for name in self.nics if name != "enP7s7" and not self._file(name)}
+        self.nm_managed = {name for name in self.nics if name != "enP7s7" and self._nm_wants(name)}
         for name in self.nics:
             if self._file(name):
-                self.networkd = True
+                self._start_networkd()
                 self._configure(name)
+
+    def _nm_wants(self, name: str) -> bool:
+        """netplan's udev rule yields to its "managed=1" for a profile of any interface, both to a file in conf.d."""
+        anyone = self.path("/run/NetworkManager/conf.d/netplan.conf").exists()
+        return not self._nm_told(name) and (anyone or not self._file(name))
+
+    def _nm_told(self, name: str) -> bool:
+        texts = [path.read_text() for path in self.path("/etc/NetworkManager/conf.d").glob("*.conf")]
+        lines = [line for text in texts for line in text.splitlines() if line.startswith("unmanaged-devices+=")]
+        return any(f"interface-name:{name}" in line.partition("=")[2].split(";") for line in lines)
+
+    def _start_networkd(self) -> None:
+        texts = [path.read_text() for path in self.path("/etc/systemd/networkd.conf.d").glob("*.conf")]
+        self.manages_rules = not any("ManageForeignRoutingPolicyRules=no\n" in text for text in texts)
+        self.networkd = True
 
     def _file(self, name: str) -> dict[str, Any] | None:
         for path in sorted(self.path("/run/systemd/network").glob("*.network")):
@@ -168,6 +186,8 @@ class FakeNode:
         nic.up = True
         nic.mtu = wanted["mtu"] or nic.mtu
         nic.addresses = list(dict.fromkeys(wanted["addresses"])) if nic.carrier else []
+        if self.networkd and self.manages_rules:
+            self.rules = []
 
     def _configure(self, name: str) -> None:
         wanted = self._file(name)
@@ -197,11 +217,16 @@ class FakeNode:
         profiles = root / "run/NetworkManager/system-connections"
         for path in profiles.glob("netplan-*"):
             path.unlink()
+        anyone = root / "run/NetworkManager/conf.d/netplan.conf"
+        anyone.unlink(missing_ok=True)
         for key, values in merged.items():
             wanted = {"match": key, "mtu": values.get("mtu"), "addresses": values["addresses"]}
             if values["renderer"] == "networkd":
                 (out / f"10-netplan-{key}.network").write_text(json.dumps(wanted))
             else:
+                if values.get("match") == {}:
+                    anyone.parent.mkdir(parents=True, exist_ok=True)
+                    anyone.write_text("managed=1\n")
                 profiles.mkdir(parents=True, exist_ok=True)
                 (profiles / f"netplan-{key}.nmconnection").write_text(json.dumps(wanted))
         return Completed(0)
@@ -221,7 +246,10 @@ class FakeNode:
             return Completed(1, "masked\n") if self.masked else Completed(0, "enabled\n")
         if unit.endswith(".timer"):
             return Completed(0 if self.timers.pop(unit.removesuffix(".timer"), None) else 5)
-        self.networkd = argv[1] == "start"
+        if argv[1] == "start":
+            self._start_networkd()
+        else:
+            self.networkd = False
         return Completed(0)
 
     def _nmcli(self, argv: list[str]) -> Completed:
@@ -231,6 +259,9 @@ class FakeNode:
             return Completed(0, "100 (connected)\n" if argv[-1] in self.nm_managed else "10 (unmanaged)\n")
         if argv[1:3] == ["connection", "reload"]:
             return Completed(0)
+        if argv[1:3] == ["general", "reload"]:
+            self.nm_managed -= {name for name in self.nics if self._nm_told(name)}
+            return Completed(0)
         if "up" in argv:
             path = self.path(f"/run/NetworkManager/system-connections/{argv[argv.index('up') + 1]}.nmconnection")
             if not path.exists():
@@ -238,7 +269,8 @@ class FakeNode:
             self._apply_file(argv[-1], json.loads(path.read_text()))
             self.write(f"/proc/sys/net/ipv6/conf/{argv[-1]}/disable_ipv6", "0\n")  # as it does when it activates
             return Completed(0)
-        (self.nm_managed.add if argv[-1] == "yes" else self.nm_managed.discard)(argv[3])
+        managed = argv[-1] == "yes" and not self._nm_told(argv[3])
+        (self.nm_managed.add if managed else self.nm_managed.discard)(argv[3])
         return Completed(0)
 
     def _udevadm(self, argv: list[str]) -> Completed:

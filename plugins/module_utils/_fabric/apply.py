@@ -99,6 +99,7 @@ class Outcome:
     changed: bool = False
     diff: list[dict[str, Any]] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)  # one line each, for people
+    warnings: list[str] = field(default_factory=list)
     fact_applied: bool = False  # the fact on disk is this plan's, in state applied
     fact: dict[str, Any] | None = None  # the fact on disk
     transaction: str = ""  # waits for its confirmation; "" when nothing does
@@ -284,6 +285,12 @@ class _Apply:
         ]
         if needed:
             files.append(File(SYSCTL_FILE, content=_sysctl_text(needed).encode()))
+        if self.backend == fabric_renderer.NETWORKD:
+            if self.machine.exists(os.path.dirname(fabric_renderer.UNMANAGED)):
+                text = fabric_renderer.unmanaged_text(self.rails)
+                files.append(File(fabric_renderer.UNMANAGED, content=text.encode()))
+            if memory.networkd_started:
+                files.append(File(fabric_renderer.DAEMON, content=fabric_renderer.DAEMON_TEXT.encode()))
         return files
 
     def _apply_files(self, files: Sequence[File], *, check_mode: bool) -> Result:
@@ -341,6 +348,7 @@ class _Apply:
         if self.pending is not None:
             changes.append(f"{rollback.GUARD.marker}: {TAKEN_OVER if self.rails else FORGOTTEN}")
         out.changes, out.changed = changes, bool(changes)
+        out.warnings = self.foreign.unasked(self.adopted)
 
     # -- refuse
 
@@ -453,10 +461,10 @@ class _Apply:
         for (netdev, key), value in needed.items():
             write_sysctl(self.machine, netdev, key, value)
         wait_for_links.for_interfaces(self.machine, self.wanted.rails, self.wanted.timeout_s, self.backend)
-        # From here on the memory need not hold what has been given back.
-        apply_set(SET, files, root=self.machine.root)
         if not self.rails and self.memory.networkd_started:
             fabric_renderer.stop_networkd(self.machine)
+        # From here on the memory need not hold what has been given back, and networkd needs no settings.
+        apply_set(SET, files, root=self.machine.root)
         wait_for_links.for_gids(self.machine, self.wanted.fact)
 
     def _current(self, files: Sequence[File]) -> list[File]:
@@ -482,13 +490,15 @@ class _Apply:
         )
         if self.memory.interfaces and not known(SET, root=self.machine.root):
             # The manifest was lost, and what we wrote would now count as the original. These paths are nobody else's.
-            for path in (fabric_netplan.FILE, SYSCTL_FILE, MEMORY):
+            for path in (fabric_netplan.FILE, SYSCTL_FILE, MEMORY, fabric_renderer.UNMANAGED, fabric_renderer.DAEMON):
                 put_state(path, State(), root=self.machine.root)
         first = File(MEMORY, content=remembered.text().encode())
-        others = [item for item in self._current(files) if item.path != MEMORY]
-        apply_set(SET, [first, *others], root=self.machine.root)
-        wanted = [item for item in files if item.path != MEMORY]
-        apply_set(SET, [first, *wanted], root=self.machine.root)
+        current = {item.path: item for item in self._current(files) if item.path != MEMORY}
+        apply_set(SET, [first, *current.values()], root=self.machine.root)
+        # Its settings stay while networkd runs.
+        daemon = {path: item for path, item in current.items() if path == fabric_renderer.DAEMON}
+        wanted = {item.path: item for item in files if item.path != MEMORY}
+        apply_set(SET, [first, *{**daemon, **wanted}.values()], root=self.machine.root)
 
     def _roll_back(self, cause: SparkError) -> None:
         """Back to the last proven state, then report the failure. What gives everything back is run again instead."""

@@ -4,7 +4,8 @@
 
 """Netplan files and NetworkManager profiles of others: what is in the way of ours, and what is adopted.
 
-An adopted file is put out of force; its content comes back at a reset, as that of every file that we replace.
+An adopted file is put out of force; its content comes back at a reset, as that of every file that we replace. Nobody is
+asked about one that holds nothing to lose: it asks DHCP at most, for interfaces of the fabric only.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ class Foreign:
     def check(self, adopted: Iterable[File]) -> None:
         """Everything that still is in the way, and why it cannot be adopted where that was asked for."""
         gone = [item.path for item in adopted]
-        found = [item for item in self._conflicts(self.netplan_files(), self._keyfiles()) if item.file not in gone]
+        found = [
+            item
+            for item in self._conflicts(self.netplan_files(), self._keyfiles())
+            if item.file not in gone and not item.needless
+        ]
         if found:
             text = "; ".join(f"{item.file}: {item.found}" for item in found)
             remedies = dict.fromkeys(item.remedy for item in found)
@@ -81,8 +86,28 @@ class Foreign:
         return [
             File(path, content=encoded(netplan.out_of_force(path, contents[path])), mode=0o600)
             for path in paths
-            if path in kept or (self.foreign == "adopt" and not self._not_adoptable(path, held))
+            if path in kept or (self._may_go(path) and not self._not_adoptable(path, held))
         ]
+
+    def unasked(self, adopted: Iterable[File]) -> list[str]:
+        """Those of ``adopted`` that are put out of force now without having been asked for: one line each."""
+        if self.foreign == "adopt":
+            return []
+        held, names = self._held(), ", ".join(item.netdev for item in self.interfaces)
+        return [
+            f"{item.path}: asks DHCP on an interface of the fabric ({names}); it is put out of force until a reset"
+            for item in adopted
+            if item.path not in held
+        ]
+
+    def _may_go(self, path: str) -> bool:
+        if self.foreign == "adopt":
+            return True
+        if path.endswith(".nmconnection"):
+            return False
+        return netplan.nothing_to_lose(
+            path, self.machine.read(path) or "", [item.netdev for item in self.interfaces], self._nics()
+        )
 
     def netplan_files(self) -> dict[str, str]:
         return files_in(self.machine, netplan.DIRECTORIES, ".yaml")
@@ -113,9 +138,12 @@ class Foreign:
         text = self.machine.read(path) or ""
         if path.endswith(".nmconnection"):
             return netplan.keyfile_not_adoptable(path, text)
-        mine = self._nic_netdevs()
-        present = {*mine, *(sysfs.names(self.machine.sysfs / "class/net") or ())}
-        return netplan.not_adoptable(path, text, mine, [nic(self.machine, netdev) for netdev in sorted(present)])
+        return netplan.not_adoptable(path, text, self._nic_netdevs(), self._nics())
+
+    def _nics(self) -> list[Nic]:
+        """All interfaces of the machine."""
+        present = {*self._nic_netdevs(), *(sysfs.names(self.machine.sysfs / "class/net") or ())}
+        return [nic(self.machine, netdev) for netdev in sorted(present)]
 
     def _nic_netdevs(self) -> set[str]:
         """The interfaces of the RDMA NIC, cabled or not: a guide's file names all four."""

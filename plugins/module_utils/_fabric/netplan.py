@@ -30,6 +30,7 @@ FILE = "/etc/netplan/60-sparkmatrix-fabric.yaml"
 # The order in which netplan reads its directories; in each of them a file shadows one of the same name before.
 DIRECTORIES = ("/lib/netplan", "/etc/netplan", "/run/netplan")
 KEYFILES = "/etc/NetworkManager/system-connections"
+_NM_FILE = re.compile(r"/90-NM-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[^/]*\.yaml")
 _CIDR = re.compile(r"(?<![\w.])([0-9]{1,3}(?:\.[0-9]{1,3}){3}/[0-9]{1,2})(?![\w.])")
 
 _HEADER = """\
@@ -81,6 +82,7 @@ class Definition:
     mtu: int | None = None
     routes: bool = False
     match: bool = False  # found through match:, under another id
+    needless: bool = False  # NetworkManager, which is told to leave the interface alone, would ask DHCP at most
     other: str = ""  # no definition of this interface, but it changes what ours means: how
 
 
@@ -92,6 +94,7 @@ class Conflict:
     file: str
     found: str
     remedy: str
+    needless: bool = False  # it is without effect where NetworkManager leaves the interface alone
 
 
 def render(interfaces: Sequence[Interface], renderer: str = "networkd", ipv6: bool = False) -> str:
@@ -109,12 +112,24 @@ def render(interfaces: Sequence[Interface], renderer: str = "networkd", ipv6: bo
             f"      mtu: {item.mtu}",
             f"      addresses: [{item.address}]",
         ]
+        if renderer == "NetworkManager":
+            # Before every profile that fits the interface by its driver, by a pattern or as any other.
+            first = "connection.autoconnect-priority: '999'"
+            lines.append(f"      networkmanager: {{passthrough: {{{first}}}}}")
     return "\n".join(lines) + "\n"
 
 
 # --- other people's files --------------------------------------------------------------------------------------------
 
 _KINDS = ("ethernets", "bonds", "bridges", "vlans", "wifis", "modems", "tunnels", "dummy-devices", "vrfs", "nm-devices")
+# What a definition may say that asks DHCP or nothing, and what a profile of NetworkManager says beside it and is more.
+_DHCP = {
+    *("renderer", "match", "optional", "dhcp4", "dhcp6", "dhcp-identifier", "dhcp4-overrides", "dhcp6-overrides"),
+    *("accept-ra", "link-local", "ipv6-privacy", "ipv6-address-generation", "wakeonlan", "mtu", "networkmanager"),
+}
+_KEPT = re.compile(
+    r"ipv[46]\.(address|route|gateway|dns)|802-1x|connection\.(master|controller|slave|port)|bridge|bond|team"
+)
 _ROUTES = ("routes", "gateway4", "routing-policy")
 
 
@@ -127,26 +142,69 @@ def read(path: str, text: str) -> Mapping[str, Any]:
             "Install python3-yaml, which netplan needs as well, or set ansible_python_interpreter: /usr/bin/python3",
         )
     try:
-        # Text, lists and mappings only: an unquoted MAC address may be a number in YAML 1.1.
-        document = yaml.load(text, Loader=yaml.BaseLoader)
-        network = (document or {}).get("network") or {}
+        document = _first_document(text)
+        network = {} if document is None else document.get("network", {})
         return {str(key): value for key, value in network.items()}
     except (yaml.YAMLError, AttributeError, RecursionError) as exc:
         # Without the piece of the file that str(exc) has: a Wi-Fi password may stand there.
         mark, problem = getattr(exc, "problem_mark", None), getattr(exc, "problem", None)
-        why = f"{problem} in line {mark.line + 1}" if mark else "it is no mapping with the key network"
+        why = f"{problem} in line {mark.line + 1}" if mark else "network is no mapping"
+        if isinstance(exc, yaml.reader.ReaderError):
+            why = f"{exc.reason} (line {text.count(chr(10), 0, exc.position) + 1})"
         raise SparkError(
             f"netplan cannot read this file: {why}",
             path,
-            "Correct it or move it away: with it netplan configures no interface at the next boot. Then run again",
+            f"{remedy_of_broken(path)}: with it netplan configures no interface at the next boot. Then run again",
         ) from exc
+
+
+def remedy_of_broken(path: str) -> str:
+    """NetworkManager writes its files again, so they are corrected through it."""
+    connection = _NM_FILE.search(path)
+    if connection:
+        return (
+            f"NetworkManager wrote it: change that connection (nmcli connection modify {connection[1]} ...) or delete "
+            f"it (nmcli connection delete {connection[1]})"
+        )
+    return "Correct it or move it away"
+
+
+def _first_document(text: str) -> Any:
+    """As netplan reads it: what follows the first document does not count, and what comes twice is joined."""
+
+    class Loader(yaml.BaseLoader):
+        """Text, lists and mappings only: an unquoted MAC address may be a number in YAML 1.1."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            found: dict[Any, Any] = {}
+            for key_node, value_node in node.value:
+                key, value = (self.construct_object(item, deep=deep) for item in (key_node, value_node))
+                if not isinstance(key, str):
+                    raise yaml.constructor.ConstructorError(problem="a key is no text", problem_mark=node.start_mark)
+                found[key] = _joined(found[key], value) if key in found else value
+            return found
+
+    return next(yaml.load_all(text, Loader=Loader), None)
+
+
+def _joined(first: Any, second: Any) -> Any:
+    if isinstance(first, dict) and isinstance(second, dict):
+        both = {key: _joined(first[key], second[key]) for key in first.keys() & second.keys()}
+        return {**first, **second, **both}
+    return first + second if isinstance(first, list) and isinstance(second, list) else second
+
+
+def lasting(files: Mapping[str, str]) -> dict[str, str]:
+    """Without files of packages that are shadowed for good. One in /run shadows until the next boot only."""
+    return {p: text for p, text in files.items() if not (p.startswith("/lib/") and f"/etc{p[4:]}" in files)}
 
 
 def _definitions(network: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for kind in _KINDS:
         entries = network.get(kind)
         for name, settings in entries.items() if isinstance(entries, Mapping) else ():
-            yield str(name), settings if isinstance(settings, Mapping) else {}
+            own = settings if isinstance(settings, Mapping) else {}
+            yield str(name), {**({"renderer": network["renderer"]} if "renderer" in network else {}), **own}
 
 
 def _applies(name: str, settings: Mapping[str, Any], nic: Nic) -> bool:
@@ -188,7 +246,15 @@ def _definition(path: str, name: str, settings: Mapping[str, Any], match: bool) 
         mtu=int(mtu) if mtu.isdecimal() else None,
         routes=any(settings.get(key) for key in _ROUTES),
         match=match,
+        needless=match and settings.get("renderer") == "NetworkManager" and _dhcp_at_most(settings),
     )
+
+
+def _dhcp_at_most(settings: Mapping[str, Any]) -> bool:
+    """It holds nothing that would be missed."""
+    details = settings.get("networkmanager")
+    passed = details.get("passthrough") if isinstance(details, Mapping) else None
+    return set(settings) <= _DHCP and not any(_KEPT.match(str(key)) for key in passed or ())
 
 
 def _list(value: Any, keys: bool = False) -> list[Any]:
@@ -207,19 +273,23 @@ def words(value: Any) -> Iterator[str]:
 def conflicts(files: Mapping[str, str], interfaces: Iterable[Interface], own: str = FILE) -> list[Conflict]:
     """What keeps our file from meaning what it says. ``files``: text of every netplan file by path, ours is ignored."""
     found = []
-    networks = {path: read(path, files[path]) for path in sorted(files, key=_order) if path != own}
+    networks = {path: read(path, text) for path, text in sorted(lasting(files).items(), key=_in_order) if path != own}
     for interface in interfaces:
         for path, network in networks.items():
             for definition in definitions(path, network, interface.nic):
                 reason = _objection(definition, interface, _order(path) > _order(own))
                 if reason:
-                    found.append(Conflict(interface.netdev, path, reason, _remedy(definition)))
+                    found.append(Conflict(interface.netdev, path, reason, _remedy(definition), definition.needless))
     return found
 
 
 def _order(path: str) -> str:
     """netplan sorts by file name, whatever the directory."""
     return path.rpartition("/")[2]
+
+
+def _in_order(item: tuple[str, str]) -> str:
+    return _order(item[0])
 
 
 def _objection(definition: Definition, wanted: Interface, later: bool) -> str:
@@ -275,6 +345,13 @@ def not_adoptable(path: str, text: str, netdevs: Iterable[str], nics: Iterable[N
         if any(settings.get(key) for key in _ROUTES):
             return f"{path} has routes for {name}"
     return ""
+
+
+def nothing_to_lose(path: str, text: str, netdevs: Iterable[str], nics: Iterable[Nic]) -> bool:
+    """It is about ``netdevs`` only and asks DHCP at most, so that nobody need be asked whether it may be adopted."""
+    return not not_adoptable(path, text, netdevs, nics) and all(
+        _dhcp_at_most(settings) for _name, settings in _definitions(read(path, text))
+    )
 
 
 def out_of_force(path: str, text: str) -> str:

@@ -4,6 +4,10 @@
 
 """How a configuration of netplan becomes effective on single interfaces: systemd-networkd or NetworkManager.
 
+NetworkManager leaves an interface alone in two ways. ``nmcli device set … managed no`` lets go of it now, and leaves
+its addresses. A file in its ``conf.d`` keeps it so when NetworkManager or the interface comes anew; the udev rule of
+netplan is not enough, because it yields to what netplan writes for a profile of any interface (``managed=1``).
+
 ``netplan apply`` and ``netplan try`` are never called: both restart NetworkManager, and with it the management network.
 NetworkManager does not apply a changed profile (not even its MTU) before the connection is activated again.
 """
@@ -11,7 +15,7 @@ NetworkManager does not apply a changed profile (not even its MTU) before the co
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -28,6 +32,16 @@ RENDERERS = {NETWORKD: "networkd", NETWORKMANAGER: "NetworkManager"}
 NETWORKS = "/run/systemd/network"
 PROFILES = "/run/NetworkManager/system-connections"
 UP_WAIT_S = 20
+# Read last, so that no other file's "unmanaged-devices=" takes the place of what ours adds.
+UNMANAGED = "/etc/NetworkManager/conf.d/zz-sparkmatrix-fabric.conf"
+DAEMON = "/etc/systemd/networkd.conf.d/90-sparkmatrix-fabric.conf"
+DAEMON_TEXT = """\
+# Written by the role fabric of sparkmatrix.cluster, which started systemd-networkd: without this it removes the routing
+# rules and routes of VPNs.
+[Network]
+ManageForeignRoutingPolicyRules=no
+ManageForeignRoutes=no
+"""
 
 
 def networkd_runs(machine: Machine) -> bool:
@@ -56,10 +70,23 @@ def by_networkmanager(machine: Machine, netdev: str) -> bool:
     return f"netplan-{netdev}.nmconnection" in machine.names(PROFILES)
 
 
+def unmanaged_text(netdevs: Iterable[str]) -> str:
+    names = ";".join(f"interface-name:{netdev}" for netdev in netdevs)
+    return (
+        "# Written by the role fabric of sparkmatrix.cluster: systemd-networkd configures these interfaces.\n"
+        f"[keyfile]\nunmanaged-devices+={names}\n"
+    )
+
+
 def generate(machine: Machine, what: str = "the network configuration") -> None:
     machine.command("netplan", "generate", step=f"generating {what}")
     if os.path.exists(machine.real("/run/udev/control")):
         machine.works("udevadm", "control", "--reload")
+
+
+def reload_networkmanager(machine: Machine) -> None:
+    """What :data:`UNMANAGED` says now."""
+    machine.works("nmcli", "general", "reload", "conf")
 
 
 def activate(machine: Machine, backend: str, netdevs: Sequence[str]) -> None:
@@ -68,6 +95,7 @@ def activate(machine: Machine, backend: str, netdevs: Sequence[str]) -> None:
     if backend == NETWORKMANAGER:
         if running:
             machine.command("networkctl", "reload", step="reloading systemd-networkd")
+        reload_networkmanager(machine)
         for netdev in netdevs:
             # netplan's udev rule says the same, but is not read again before the device appears anew.
             machine.command("nmcli", "device", "set", netdev, "managed", "yes", step="telling NetworkManager")
@@ -84,6 +112,8 @@ def activate(machine: Machine, backend: str, netdevs: Sequence[str]) -> None:
         machine.works("nmcli", "connection", "reload")
         for netdev in netdevs:
             machine.command("nmcli", "device", "set", netdev, "managed", "no", step="telling NetworkManager")
+        if netdevs:
+            reload_networkmanager(machine)
     if not running and netdevs:
         machine.command(
             "systemctl",
@@ -118,6 +148,7 @@ def release(machine: Machine, netdev: str, before: Mapping[str, Any]) -> None:
             machine.command("ip", "link", "set", netdev, "mtu", str(before["mtu"]), step="restoring the MTU")
         if not before["up"]:
             machine.command("ip", "link", "set", netdev, "down", step="restoring the state")
+    reload_networkmanager(machine)
     machine.works("nmcli", "device", "set", netdev, "managed", "yes" if before["nm_managed"] else "no")
     if before["nm_managed"] and by_networkmanager(machine, netdev):
         # Without a cable it cannot come up; NetworkManager does it when there is one.

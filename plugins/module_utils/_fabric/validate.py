@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,10 +33,11 @@ def validate(
                 _put(scratch + item.path, (item.content or b"").decode("utf-8", "surrogateescape"))
         done = machine.runner(("netplan", "generate", "--root-dir", scratch))
         if done.rc != 0:
+            complaint = done.complaint.replace(scratch, "")
+            named = re.search(r"/(?:lib|etc|run)/netplan/[^/]+?\.yaml", complaint)
+            remedy = netplan.remedy_of_broken(named[0]) if named else "Install netplan.io, or correct what it names"
             raise SparkError(
-                f"validating the netplan configuration failed: {done.complaint.replace(scratch, '')}",
-                "",
-                "Install netplan.io, or correct the file that it names; nothing was changed",
+                f"validating the netplan configuration failed: {complaint}", "", f"{remedy}; nothing was changed"
             )
         made = Path(scratch + renderer.NETWORKS)
         by_nm = backend == renderer.NETWORKMANAGER

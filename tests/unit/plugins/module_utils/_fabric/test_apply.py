@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import interfaces, netplan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import interfaces, netplan, renderer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import (
     SYSCTL_FILE,
     Wanted,
@@ -348,9 +348,9 @@ def test_another_definition_that_matches_by_what_sysfs_has(node: FakeNode, tmp_p
     tree = SysfsTree(tmp_path / "sys").spark(cabled={0})
     mac = (tree.root / "class/net" / A / "address").read_text().strip()
     for match in (f"macaddress: {mac.upper()}", "driver: mlx5_core"):
-        text = f"network:\n  ethernets:\n    qsfp:\n      match: {{{match}}}\n      dhcp4: true\n"
+        text = f"network:\n  ethernets:\n    qsfp:\n      match: {{{match}}}\n      addresses: [10.77.0.1/24]\n"
         node.write("/etc/netplan/20-qsfp.yaml", text)
-        with pytest.raises(SparkError, match=r"/etc/netplan/20-qsfp\.yaml: its definition 'qsfp' also matches"):
+        with pytest.raises(SparkError, match=r"/etc/netplan/20-qsfp\.yaml: it gives enp1s0f0np0 the address 10\.77"):
             apply(node, wanted(), sysfs=tree.root)
         outcome = apply(node, replace(wanted(), foreign="adopt"), sysfs=tree.root)
         assert "/etc/netplan/20-qsfp.yaml" in outcome.changes
@@ -358,9 +358,21 @@ def test_another_definition_that_matches_by_what_sysfs_has(node: FakeNode, tmp_p
         assert node.read("/etc/netplan/20-qsfp.yaml") == text
 
 
+BROKEN = {"adresses: []": "unknown key 'adresses'", "addresses: [": "netplan cannot read this file"}
+
+
+@pytest.mark.parametrize(("text", "found"), BROKEN.items())
+def test_a_broken_file_of_networkmanager_is_corrected_through_it(node: FakeNode, text: str, found: str) -> None:
+    path = f"/etc/netplan/90-NM-{UUID}.yaml"
+    node.write(path, f"network:\n  ethernets:\n    NM-{UUID}: {{{text}}}\n")
+    untouched(node, wanted(), found)
+    untouched(node, wanted(), f"nmcli connection modify {UUID} ...) or delete it (nmcli connection delete {UUID})")
+    untouched(node, wanted(), path)
+
+
 def test_netplan_is_missing(node: FakeNode) -> None:
     node.fail = {"netplan": "netplan: No such file or directory"}
-    untouched(node, wanted(), "Install netplan.io, or correct the file that it names; nothing was changed")
+    untouched(node, wanted(), "Install netplan.io, or correct what it names; nothing was changed")
 
 
 def test_netplan_makes_something_else_of_it(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,6 +390,119 @@ def test_a_waiting_edit_of_the_management_network_is_not_made_effective(node: Fa
     node.write("/etc/netplan/10-management.yaml", edit.format("10.0.0.9"))
     untouched(node, wanted(), "enP7s7: its netplan configuration was edited and not applied yet")
     assert apply(node, replace(wanted(), connection_interface="")).changed
+
+
+# --- NetworkManager had the ports, as on every new Spark -----------------------------------------------------------
+
+UUID = "7e3b6cd2-1f0a-4f0e-9f0d-0a1b2c3d4e5f"
+MIRRORED = f"/etc/netplan/90-NM-{UUID}.yaml"
+
+
+def mirrored(match: str, more: str = "dhcp4: true") -> str:
+    """As NetworkManager's netplan plug-in writes a profile."""
+    inside = f"renderer: NetworkManager, match: {match}, {more}, networkmanager: {{uuid: {UUID}, name: Profile 1}}"
+    return f"network: {{version: 2, ethernets: {{NM-{UUID}: {{{inside}}}}}}}\n"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> SysfsTree:
+    return SysfsTree(tmp_path / "sys").spark(cabled={0})
+
+
+def test_what_asks_dhcp_on_the_cable_is_put_out_of_force_unasked(node: FakeNode, tree: SysfsTree) -> None:
+    mac = (tree.root / "class/net" / B / "address").read_text().strip()
+    for match in (f"{{name: {A}}}", f"{{macaddress: {mac}}}"):
+        node.write(MIRRORED, mirrored(match))
+        before = node.tree()
+        outcome = apply(node, wanted(), sysfs=tree.root)
+        assert outcome.warnings == [
+            f"{MIRRORED}: asks DHCP on an interface of the fabric ({A}, {B}); it is put out of force until a reset"
+        ]
+        assert "NM-" not in node.read(MIRRORED)
+        verify(node, wanted())
+        again = apply(node, wanted(), sysfs=tree.root)
+        assert not again.changed and not again.warnings
+        assert not apply(node, NOTHING, sysfs=tree.root).warnings
+        assert node.tree() == before
+
+
+@pytest.mark.parametrize("match", ["{}", "{name: 'en*'}"])
+def test_a_profile_of_other_ports_as_well_is_left_and_does_not_get_them_back(
+    node: FakeNode, tree: SysfsTree, match: str
+) -> None:
+    node.write(MIRRORED, mirrored(match))
+    before, managed = node.tree(), set(node.nm_managed)
+    assert not apply(node, wanted(), sysfs=tree.root).warnings
+    assert node.read(MIRRORED) == mirrored(match)
+    verify(node, wanted())
+    node.reboot()
+    node.start_network()
+    assert node.nm_managed == set(OTHER)
+    assert node.state()[A] == (9000, True, ["192.168.100.10/24"])
+    apply(node, NOTHING, sysfs=tree.root)
+    assert (node.tree(), node.nm_managed) == (before, managed)
+
+
+@pytest.mark.parametrize(
+    ("match", "more", "found"),
+    [
+        (f"{{name: {A}}}", "addresses: [10.77.0.1/24]", f"it gives {A} the address 10.77.0.1/24"),
+        (f"{{name: {A}}}", "dhcp4: true, nameservers: {addresses: [10.77.0.1]}", f"also matches {A}"),
+        (f"{{name: {A}}}", "dhcp4: true, routes: [{to: default, via: 10.77.0.1}]", "addresses or routes of its own"),
+        ("{driver: mlx5_core}", "addresses: [10.77.0.1/24]", "the address 10.77.0.1/24"),
+    ],
+)
+def test_what_holds_more_than_dhcp_is_refused(
+    node: FakeNode, tree: SysfsTree, match: str, more: str, found: str
+) -> None:
+    node.write(MIRRORED, mirrored(match, more))
+    with pytest.raises(SparkError) as raised:
+        apply(node, wanted(), sysfs=tree.root)
+    assert f"{MIRRORED}: " in str(raised.value) and found in str(raised.value)
+
+
+def test_what_networkmanager_says_beside_netplan_counts(node: FakeNode, tree: SysfsTree) -> None:
+    text = mirrored(f"{{name: {A}}}").replace("Profile 1}", "'', passthrough: {ipv4.address1: 10.77.0.1/24}}")
+    node.write(MIRRORED, text)
+    with pytest.raises(SparkError, match=f"also matches {A}"):
+        apply(node, wanted(), sysfs=tree.root)
+
+
+def test_without_networkmanager_it_gets_no_file(node: FakeNode) -> None:
+    node.path("/etc/NetworkManager/conf.d").rmdir()
+    apply(node, wanted())
+    assert not node.path(renderer.UNMANAGED).exists()
+
+
+def test_rules_of_a_vpn_survive_the_first_start_of_networkd(node: FakeNode) -> None:
+    apply(node, wanted())
+    verify(node, wanted())
+    assert node.networkd and node.rules
+    node.reboot()
+    node.start_network()
+    assert node.networkd and node.rules
+    apply(node, NOTHING)
+    assert not node.networkd and node.rules and not node.path(renderer.DAEMON).exists()
+
+
+def test_the_settings_of_a_networkd_that_ran_before_are_its_owners(node: FakeNode) -> None:
+    node.networkd = True
+    apply(node, wanted())
+    assert not node.path(renderer.DAEMON).exists()
+
+
+def test_networkd_keeps_its_settings_until_it_is_stopped(node: FakeNode) -> None:
+    apply(node, wanted())
+    run = node.run
+
+    def look(argv: Any) -> Any:
+        if argv[:2] in (("networkctl", "reload"), ("systemctl", "stop")):
+            assert node.path(renderer.DAEMON).exists()
+        return run(argv)
+
+    node.run = look  # type: ignore[method-assign]
+    apply(node, NOTHING)
+    assert "systemctl stop systemd-networkd.socket systemd-networkd.service" in node.log
 
 
 # --- failures --------------------------------------------------------------------------------------------------------
@@ -559,7 +684,7 @@ def test_hosts_that_is_a_mount_point_is_written_in_place(node: FakeNode, monkeyp
     apply(node, NOTHING)
     assert node.read("/etc/hosts") == "127.0.0.1 localhost\n"
     assert node.path("/etc/hosts").stat().st_mode & 0o777 == 0o664
-    assert sorted(path.name for path in node.path("/etc").iterdir()) == ["hosts", "netplan"]
+    assert sorted(path.name for path in node.path("/etc").iterdir()) == ["NetworkManager", "hosts", "netplan"]
 
 
 def test_hosts_that_cannot_be_written(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:

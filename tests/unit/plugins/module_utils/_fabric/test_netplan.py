@@ -38,6 +38,11 @@ def test_our_file_is_valid_yaml_and_says_what_we_mean() -> None:
     }
 
 
+def test_with_networkmanager_ours_comes_before_profiles_that_fit_as_well() -> None:
+    document = yaml.safe_load(netplan.render([OURS], "NetworkManager"))["network"]["ethernets"][IF]
+    assert document["networkmanager"] == {"passthrough": {"connection.autoconnect-priority": "999"}}
+
+
 NVIDIA = """\
 network:
   version: 2
@@ -166,6 +171,7 @@ def test_conflicts(path: str, text: str, found: str, remedy: str) -> None:
         ("/etc/netplan/7.yaml", ethernet("x", "{driver: r8127}")),
         ("/etc/netplan/7.yaml", ethernet("x", "{name: 'en*', driver: r8127}")),
         ("/etc/netplan/90-NM-any.yaml", ethernet("NM-x", "{}", "renderer: NetworkManager")),
+        ("/etc/netplan/1.yaml", "network: {renderer: NetworkManager, ethernets: {x: {match: {}, mtu: 9}}}"),
     ],
 )  # fmt: skip
 def test_no_conflict(path: str, text: str) -> None:
@@ -199,10 +205,47 @@ def test_an_address_of_another_definition_of_the_same_interface() -> None:
     assert "it gives enp1s0f0np0 the address 10.5.0.1/24" in found.found
 
 
-@pytest.mark.parametrize("text", ["network: [", "network: [a]\n", "- a\n", "network:\n\tx: {}\n", "a: \udcff\n"])
-def test_a_file_that_netplan_cannot_read_is_named(text: str) -> None:
-    with pytest.raises(SparkError, match=r"^/etc/netplan/10-x\.yaml: netplan cannot read this file: .*Correct it"):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("network: [", "expected the node content"),
+        ("network: [a]\n", "network is no mapping"),
+        ("network: ~\n", "network is no mapping"),
+        ("network:\n", "network is no mapping"),
+        ("- a\n", "network is no mapping"),
+        ("network:\n\tx: {}\n", "cannot start any token in line 2"),
+        ("network:\n  {[a]: b}\n", "a key is no text in line 2"),
+        ("a: 1\nb: \udcff\n", "special characters are not allowed (line 2)"),
+        ("a: 1\n\n# \x01\n", "special characters are not allowed (line 3)"),
+    ],
+)
+def test_a_file_that_netplan_cannot_read_is_named(text: str, why: str) -> None:
+    with pytest.raises(SparkError) as raised:
         netplan.conflicts({"/etc/netplan/10-x.yaml": text}, [OURS])
+    assert str(raised.value).startswith("/etc/netplan/10-x.yaml: netplan cannot read this file: ")
+    assert why in str(raised.value) and "Correct it" in str(raised.value)
+
+
+def test_what_comes_twice_is_joined_as_netplan_does() -> None:
+    text = f"network:\n  ethernets:\n    {IF}: {{mtu: 1, addresses: [10.1.1.1/24]}}\n"
+    text += f"    {IF}: {{mtu: 2, addresses: [10.1.1.2/24]}}\n  ethernets:\n    x: {{dhcp4: true}}\n"
+    assert netplan.read("x", text) == {
+        "ethernets": {IF: {"mtu": "2", "addresses": ["10.1.1.1/24", "10.1.1.2/24"]}, "x": {"dhcp4": "true"}}
+    }
+
+
+@pytest.mark.parametrize("rest", ["network: {ethernets: {x: {}}}", "{["])
+def test_what_follows_the_first_document_does_not_count(rest: str) -> None:
+    assert netplan.read("x", f"network: {{version: 2}}\n---\n{rest}\n") == {"version": "2"}
+
+
+def test_files_of_packages_are_shadowed_for_good_and_by_run_until_the_next_boot() -> None:
+    text = ethernet(IF, "", "addresses: [10.5.0.1/24]")
+    for shadow, in_the_way in (("/etc", []), ("/run", ["/lib/netplan/5.yaml"])):
+        found = netplan.conflicts({"/lib/netplan/5.yaml": text, f"{shadow}/netplan/5.yaml": ""}, [OURS])
+        assert [conflict.file for conflict in found] == in_the_way
+    found = netplan.conflicts({"/etc/netplan/5.yaml": text, "/run/netplan/5.yaml": ""}, [OURS])
+    assert [conflict.file for conflict in found] == ["/etc/netplan/5.yaml"]
 
 
 def test_a_broken_file_is_not_quoted() -> None:
