@@ -196,6 +196,8 @@ def test_another_machine_of_the_lan_reaches_ssh_and_the_gateway_only(host, witho
     ports = sorted({port for _address, port, _group in listeners(host)})
     assert len(ports) > 5
     assert answering([address], ports) == ({22, 8443} if name(host) == HEAD else {22})
+    here = subprocess.run(["ip", "-4", "-brief", "address"], check=True, capture_output=True, text=True).stdout
+    assert not [rail for rail in rails if f" {rail}/" in here], f"this machine has that address itself:\n{here}"
     for rail in rails:
         subprocess.run(["ip", "route", "replace", f"{rail}/32", "via", address], check=True)
     try:
