@@ -124,7 +124,9 @@ node:
     interpreters: {description: 'Per interpreter its version, or none.', type: dict}
     rdma: {description: 'With O(parts=rdma): devices, cages, reason, message.', type: dict}
     gids: {description: With O(parts=gids)., type: list}
-    kernel_log: {description: 'With O(parts=kernel_log): kind (aer_fatal, low_power), device, line, count.', type: list}
+    kernel_log:
+      description: 'With O(parts=kernel_log): kind (aer_fatal, low_power), device, line, count, missing (gone now).'
+      type: list
     gpu: {description: 'With O(parts=gpu): checked, ok, code (CUresult), message.', type: dict}
     nccl: {description: 'With O(parts=nccl): system (version of the package), settings per file.', type: dict}
     systemd: {description: Whether systemd is the init system., type: bool}

@@ -344,12 +344,21 @@ def judge(topology: str, nodes: int, machines: Cluster) -> set[Verdict]:
     """What preflight refuses or warns of, before the fabric layer and after it. Notes do not count."""
     known = {name: read(node) for name, node in machines.items() if not node.absent}
     lost = {name: "Connection timed out" for name, node in machines.items() if node.absent}
-    names = spark.node_names(nodes)
+    names, planned = spark.node_names(nodes), addresses(topology, nodes)
     found = set()
     for layers in RUNS:
         context = preflight_checks.Context(
             layers=layers,
-            hosts={name: {"spark_rank": rank, "engine_recipe": "qwen3-8b"} for rank, name in enumerate(names)},
+            hosts={
+                name: {
+                    "spark_rank": rank,
+                    "engine_recipe": "qwen3-8b",
+                    "fabric_addresses": {
+                        netdev: address for (node, netdev), address in planned.items() if node == name
+                    },
+                }
+                for rank, name in enumerate(names)
+            },
             play_hosts=names,
             variables=variables(),
             nodes=known,
@@ -429,7 +438,7 @@ class Case:
     everywhere: bool = False
 
 
-LOST = "mlx5_core 0000:01:00.0: Unable to change power state from D3cold to D0, device inaccessible"
+LOST = "mlx5_core 0009:01:00.0: Unable to change power state from D3cold to D0, device inaccessible"
 CASES = (
     Case("NIC removed by hot-plug", _several(("nic_removed", FAULTY, "ConnectX-7")), "nic_removed"),
     Case("half without address", _halves("half_address", 1), change=_lose_address),
@@ -458,7 +467,7 @@ CASES = (
     Case("GID drift", _halves("gid_drift"), "extra_ipv6"),
     Case("cuInit fails", _one("gpu", "NVIDIA GB10"), change=_set(cuda="answer 999 CUDA_ERROR_UNKNOWN")),
     Case("fatal AER in the journal", _aer, "aer_journal"),
-    Case("low-power state in the journal", _one("low_power", "0000:01:00.0"), change=_set(journal=LOST)),
+    Case("low-power state in the journal", _one("low_power", "0009:01:00.0"), change=_set(journal=LOST)),
     Case("NCCL too old for a ring", _ring, change=_set(nccl="2.28.9"), everywhere=True),
     Case("management cable pulled", _one("reached"), "management_lost"),
 )

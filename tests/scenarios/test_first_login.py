@@ -187,7 +187,7 @@ def ssh_config(here: FirstLogin) -> None:
         wanted = {f"hostname {here.logins[host]['ansible_host']}", f"user {ACCOUNT}"}
         here.expect(f"{host} as ssh reads it", wanted - set(read(host)), set())
     forwards = sorted(line for line in read("spark1-tunnel") if line.startswith("localforward "))
-    ports = (3000, 8000, 8080, 8265)
+    ports = (8000, 8265)
     here.expect("forwards", forwards, [f"localforward [127.0.0.1]:{port} [127.0.0.1]:{port}" for port in ports])
     here.expect("no forward without asking", [line for line in read("spark1") if line.startswith("localf")], [])
 

@@ -370,8 +370,8 @@ def explain_absence(sysfs_root: Path = Path("/sys")) -> Absence:
         return Absence(
             "nic_removed",
             "No NVIDIA network function is on the PCI bus. A DGX Spark removes all four of them 5 to 20 seconds after "
-            "boot when no QSFP cable is plugged: plug the cable at both ends, then reboot or wait for the hot-plug "
-            "event. If the cable is plugged, power-cycle the machine.",
+            "boot when no QSFP cable is plugged. Power off both machines, plug the cable at both ends, then switch "
+            "them on: a cable that is plugged while they run brings the functions back with a tenth of their speed.",
         )
     return Absence(
         "class_missing",

@@ -372,6 +372,7 @@ class Settings:
             names = sorted(name for name, wanted in values.items() if wanted == value)
             if names:
                 options = ["-y", "-q", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold"]
+                options += ["-o", "DPkg::Lock::Timeout=600"]  # a fresh machine updates itself for minutes
                 self._tool("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, verb, *names)
 
     def _swaps(self, names: set[str]) -> dict[str, str]:

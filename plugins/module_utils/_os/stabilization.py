@@ -48,7 +48,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.topics imp
 
 NAME = "os_stabilization"
 RUNNING_KINDS = tuple(kind for kind in KINDS if kind != "packages")
-TIMEOUT_S = 300.0  # installing a package, or bringing gigabytes back from swap
+TIMEOUT_S = 900.0  # installing a package behind another apt, or bringing gigabytes back from swap
 PROTECTION_WAIT_S = 3.0
 _RESTART = "restart"
 

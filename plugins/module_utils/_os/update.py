@@ -34,13 +34,17 @@ GRUB_WRITES = frozenset({"ext2", "ext3", "ext4", "xfs", "vfat"})
 MARGIN_MIB = 64
 APT_S = 3600.0  # a driver is built by DKMS
 LOOK_S = 300.0
+# A fresh machine updates itself for minutes. apt names who holds the lock when this is over.
+LOCK_S = 600
+LOCK = ("-o", f"DPkg::Lock::Timeout={LOCK_S}")
 IMAGE = re.compile(r"linux-image-(?:unsigned-)?(\d\S*)$")
+_URI = re.compile(r"\b[a-z+-]+://[^\s']+")
 _INST = re.compile(r"(Inst|Remv) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?")
 
 
 def patient(argv: Sequence[str]) -> Completed:
-    """A runner for what may take long, and must not ask. What only looks gets five minutes."""
-    limit = APT_S if "install" in argv and "--simulate" not in argv else LOOK_S
+    """A runner for what may take long or wait for another apt, and must not ask. What only looks gets five minutes."""
+    limit = APT_S if argv[0] == "apt-get" and "--simulate" not in argv else LOOK_S
     return run(("env", "DEBIAN_FRONTEND=noninteractive", *argv), limit)
 
 
@@ -58,6 +62,7 @@ class Look:
     boot_free_mib: int = 0
     kernel_mib: int = 0  # what one kernel takes in /boot
     firmware: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what is wrong, and does not concern these packages
     reboot_required: bool = False
     probation: bool = False  # an earlier update chose a kernel for one boot and did not come to its end
 
@@ -74,11 +79,6 @@ def look(machine: Machine, patterns: Sequence[str], versions: Mapping[str, str],
     audit = machine.runner(("dpkg", "--audit"))
     if audit.rc != 0 or audit.out.strip():
         found.problems.append(f"dpkg --audit: {audit.complaint}")
-    if refresh:
-        _refresh(machine, found)
-    check = machine.runner(("apt-get", "check"))
-    if check.rc != 0:
-        found.problems.append(f"apt-get check: {check.complaint}")
     installed = _installed(machine)
     found.kernels = sorted({match[1] for match in map(IMAGE.match, installed) if match}, key=version_key)
     found.packages = {
@@ -86,6 +86,11 @@ def look(machine: Machine, patterns: Sequence[str], versions: Mapping[str, str],
         for name, version in installed.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     }
+    if refresh:
+        _refresh(machine, found)
+    check = machine.runner(("apt-get", "check", *LOCK))
+    if check.rc != 0:
+        found.problems.append(f"apt-get check: {check.complaint}")
     found.held = machine.runner(("apt-mark", "showhold")).out.split()
     if not found.problems:
         done = machine.runner((*install_command(found.packages, versions), "--simulate"))
@@ -99,9 +104,26 @@ def look(machine: Machine, patterns: Sequence[str], versions: Mapping[str, str],
 
 
 def _refresh(machine: Machine, found: Look) -> None:
-    done = machine.runner(("apt-get", "update", "-o", "APT::Update::Error-Mode=any", "-o", "DPkg::Lock::Timeout=60"))
+    """A source that none of these packages comes from may be broken: keys of third parties expire."""
+    until = machine.clock() + LOCK_S
+    while True:
+        done = machine.runner(("apt-get", "update", "-o", "APT::Update::Error-Mode=any"))
+        # For the lists apt does not wait, whatever it is told.
+        if done.rc == 0 or "Could not get lock" not in done.err or machine.clock() >= until:
+            break
+        machine.sleep(5)
     if done.rc != 0:
-        found.problems.append(f"apt-get update: {done.complaint}")
+        policy = machine.runner(("apt-cache", "policy", *sorted(found.packages))).out if found.packages else ""
+        told = found.notes if is_foreign(done.err, policy) else found.problems
+        told.append(f"apt-get update: {done.complaint}")
+
+
+def is_foreign(complaints: str, policy: str) -> bool:
+    """Whether every error of ``apt-get update`` is about a source that has no package of ``apt-cache policy``."""
+    errors = [line for line in complaints.splitlines() if line.startswith("E: ") and "Some index files" not in line]
+    named = [_URI.search(line) for line in errors]
+    own = {match[0].rstrip("/") for match in map(_URI.search, policy.splitlines()) if match}
+    return bool(errors) and all(one and not any(f"{one[0]}/".startswith(f"{base}/") for base in own) for one in named)
 
 
 def _installed(machine: Machine) -> dict[str, str]:
@@ -123,8 +145,7 @@ def install_command(packages: Mapping[str, str], versions: Mapping[str, str]) ->
         "Dpkg::Options::=--force-confdef",
         "-o",
         "Dpkg::Options::=--force-confold",
-        "-o",
-        "DPkg::Lock::Timeout=60",
+        *LOCK,
         "install",
         *names,
     )

@@ -65,11 +65,26 @@ def cuda(runner: Runner | None = None) -> dict[str, Any]:
     return {"checked": done.rc < 0, "ok": False if done.rc < 0 else None, "code": None, "message": done.complaint}
 
 
-def kernel_log(runner: Runner) -> list[dict[str, Any]] | None:
-    """What :func:`parse_kernel_log` finds in the journal of this boot, None where it cannot be read."""
+def kernel_log(runner: Runner, sysfs_root: Path) -> list[dict[str, Any]] | None:
+    """What :func:`parse_kernel_log` finds in the journal of this boot, None where it cannot be read.
+
+    ``missing``: the device is not on the bus now, or reads as nothing. A NIC that was taken away for want of a cable
+    and came back has lines in the journal, too.
+    """
     argv = ["journalctl", "-b", "-t", "kernel", "-p", "err", "-n", str(KERNEL_LINES), "-o", "cat", "--no-pager", "-q"]
     done = runner(argv)
-    return parse_kernel_log(done.out) if done.rc == 0 else None
+    if done.rc != 0:
+        return None
+    return [{**entry, "missing": _is_missing(sysfs_root, entry["device"])} for entry in parse_kernel_log(done.out)]
+
+
+def _is_missing(sysfs_root: Path, device: str) -> bool:
+    place = sysfs_root / "bus/pci/devices" / device
+    try:
+        # Read from the device itself; one that does not answer is all ones.
+        return not device or (place / "config").read_bytes()[:2] == b"\xff\xff"
+    except OSError:
+        return not place.is_dir()
 
 
 def parse_kernel_log(text: str) -> list[dict[str, Any]]:

@@ -126,7 +126,7 @@ def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner 
         except SparkError:
             return None
     if name == "kernel_log":
-        return node_health.kernel_log(machine.runner)
+        return node_health.kernel_log(machine.runner, machine.sysfs)
     if name == "gpu":
         return node_health.cuda(gpu_runner)
     if name == "nccl":

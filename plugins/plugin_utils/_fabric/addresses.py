@@ -116,11 +116,9 @@ def _at(listed: Sequence[Network], number: int, half: int) -> Network | None:
     return ipaddress.IPv4Network(str(network))
 
 
-def stays(wishes: Wishes, rail: Rail, rank: int, nodes: int, own: Mapping[str, str]) -> bool:
-    """Whether a rail of an earlier run would keep its address; ``own``: the ``fabric_addresses`` of its node.
-
-    Which pair of subnets a cable gets is for the whole plan to say, so any pair will do.
-    """
+def stays(wishes: Wishes, rail: Rail, rank: int, pair: int, own: Mapping[str, str]) -> bool:
+    """Whether a rail of an earlier run would keep its address, as the cables were then. ``pair``: number of its pair of
+    subnets; ``own``: the ``fabric_addresses`` of its node."""
     texts = [own[key] for key in (rail.netdev, str(rail.index)) if key in own]
     if texts:
         wanted = _with_address(rail, str(texts[0]), about("", []))
@@ -128,9 +126,9 @@ def stays(wishes: Wishes, rail: Rail, rank: int, nodes: int, own: Mapping[str, s
     given = listed(wishes, [])
     if not given or netaddr is None:  # refused by the plan
         return True
-    networks = [_at(given, number, rail.index % RAILS) for number in range(nodes)]
-    number = int(ipaddress.IPv4Address(rail.address)) - int(network_of(rail).network_address)
-    return network_of(rail) in networks and number == wishes.host_offset + rank
+    network = network_of(rail)
+    number = int(ipaddress.IPv4Address(rail.address)) - int(network.network_address)
+    return network == _at(given, pair, rail.index % RAILS) and number == wishes.host_offset + rank
 
 
 def spanning(networks: Sequence[Network]) -> Network:

@@ -33,10 +33,12 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Schedule:
-    """``reason`` says why nothing is measured; it is empty when ``tests`` are to be made."""
+    """``reason`` says why nothing is measured; it is empty when ``tests`` are to be made. ``gap``: nobody knows whether
+    the fabric is as fast as it should be, and somebody could have measured it."""
 
     tests: Mapping[str, Sequence[Part]]
     reason: str = ""
+    gap: bool = False
 
 
 def schedule(
@@ -53,15 +55,18 @@ def schedule(
 
     ``paths`` are those of the pings, ``ready`` is what :func:`_fabric.bandwidth.look` found on each node.
     """
-    reason = _why_not(wish, facts, ready, changed, forks)
+    reason = _not_wanted(wish, facts, ready, changed)
     if reason:
         return Schedule({}, reason)
+    reason = _not_possible(facts, ready, forks)
+    if reason:
+        return Schedule({}, reason, gap=True)
     tests = _pair(facts, paths, ready, first_port)
     return Schedule(tests, "" if any(tests.values()) else "no two nodes share a subnet")
 
 
-def _why_not(
-    wish: str, facts: Mapping[str, FabricFact], ready: Mapping[str, Mapping[str, Any]], changed: bool, forks: int
+def _not_wanted(
+    wish: str, facts: Mapping[str, FabricFact], ready: Mapping[str, Mapping[str, Any]], changed: bool
 ) -> str:
     if wish == "never":
         return "fabric_bandwidth_test is never"
@@ -69,6 +74,12 @@ def _why_not(
         return "there is no fabric"
     if any(fact.transport != "rdma" for fact in facts.values()):
         return "the transport is socket"
+    if wish == "auto" and not changed and all(_is_recorded(fact, ready[host]) for host, fact in facts.items()):
+        return "nothing has changed since the last measurement (fabric_bandwidth_test: always repeats it)"
+    return ""
+
+
+def _not_possible(facts: Mapping[str, FabricFact], ready: Mapping[str, Mapping[str, Any]], forks: int) -> str:
     for found, text in (
         ([h for h in facts if not ready[h].get("tool")], f"{TOOL} is missing (install the package {PACKAGE})"),
         (
@@ -83,8 +94,6 @@ def _why_not(
         return (
             f"both ends must work at the same time, and Ansible runs {forks} nodes at once (set --forks {len(facts)})"
         )
-    if wish == "auto" and not changed and all(_is_recorded(fact, ready[host]) for host, fact in facts.items()):
-        return "nothing has changed since the last measurement (fabric_bandwidth_test: always repeats it)"
     return ""
 
 

@@ -99,7 +99,7 @@ def schedule(options: Options) -> dict[str, Any]:
         forks=options["forks"],
         first_port=options["first_port"],
     )
-    return {"tests": bandwidth.as_dicts(made.tests), "reason": made.reason}
+    return {"tests": bandwidth.as_dicts(made.tests), "reason": made.reason, "gap": made.gap}
 
 
 def judge(options: Options) -> dict[str, Any]:

@@ -47,6 +47,15 @@ def plan(looks: Mapping[str, Mapping[str, Any]]) -> Plan:
             Finding(host, problem, "Repair the package system of this machine, then run again")
             for problem in look["problems"]
         ]
+        findings += [
+            Finding(
+                host,
+                note,
+                "No package of this update comes from there. Repair it, or take it out of /etc/apt/sources.list.d",
+                severity="warning",
+            )
+            for note in look["notes"]
+        ]
         after[host] = _after(look)
         findings += _removals(host, look, after[host])
         nodes[host] = _node(look)

@@ -17,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import edge_number
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     AFTER_FABRIC,
@@ -204,7 +205,16 @@ def _readdressed(context: Context, host: str, fact: fabric_fact.FabricFact) -> I
     own = context.value(host, "fabric_addresses", {})
     wishes = Wishes(subnets=[str(subnet) for subnet in listed], host_offset=offset)
     given = {str(key): str(text) for key, text in own.items()} if isinstance(own, Mapping) else {}
-    moved = [rail for rail in fact.rails if not addresses.stays(wishes, rail, fact.rank, fact.nodes, given)]
+    moved = []
+    for rail in fact.rails:
+        far = context.hosts.get(rail.neighbor, {}).get("spark_rank")
+        pair = 0
+        if fact.topology == "ring":
+            if not isinstance(far, int):
+                continue  # the machine at the other end has left
+            pair = edge_number(fact.rank, far)
+        if not addresses.stays(wishes, rail, fact.rank, pair, given):
+            moved.append(rail)
     if moved:
         yield Finding(
             host,
@@ -254,7 +264,8 @@ def _networks(interface: Mapping[str, Any]) -> list[Network]:
 _ABSENT = {
     "nic_removed": (
         "all ConnectX functions are gone: the platform removes them when no QSFP cable is plugged at boot",
-        "Plug the cable at both ends and reboot; if it is plugged, power the machine off for a minute",
+        "Power off both machines, plug the cable at both ends, then switch them on (a cable that is plugged while they "
+        "run carries a tenth of its speed)",
     ),
     "class_missing": (
         "there is no RDMA device and no ConnectX function on the PCI bus",

@@ -381,12 +381,15 @@ def check_gpu(context: Context) -> Iterator[Finding]:
             )
 
 
-def _journal(context: Context, kind: str, found: str, remedy: str) -> Iterator[Finding]:
+def _journal(
+    context: Context, kind: str, found: str, remedy: str, *, missing: bool | None = None, severity: str = "error"
+) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         for entry in node.get("kernel_log") or []:
-            if entry["kind"] == kind:
+            if entry["kind"] == kind and missing in (None, entry.get("missing")):
                 times = f" ({entry['count']} lines)" if entry["count"] > 1 else ""
-                yield Finding(host, f"{found} in this boot: {entry['line']}{times}", remedy, entry["device"])
+                text = f"{found} in this boot: {entry['line']}{times}"
+                yield Finding(host, text, remedy, entry["device"], severity)
 
 
 def check_aer(context: Context) -> Iterator[Finding]:
@@ -408,12 +411,17 @@ def check_aer(context: Context) -> Iterator[Finding]:
 
 
 def check_low_power(context: Context) -> Iterator[Finding]:
-    yield from _journal(
-        context,
-        "low_power",
-        "a PCIe device did not come back from its low-power state",
-        "Shut the machine down, unplug its power supply for a minute, and start it with the QSFP cable attached",
-    )
+    for missing, after, remedy, severity in (
+        (
+            True,
+            ", and is gone",
+            "Shut the machine down, unplug its power supply for a minute, and start it with the QSFP cable attached",
+            "error",
+        ),
+        (False, " at first, and is there now", "Nothing to do while it works", "info"),
+    ):
+        found = f"a PCIe device did not come back from its low-power state{after}"
+        yield from _journal(context, "low_power", found, remedy, missing=missing, severity=severity)
 
 
 def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]]]:
@@ -569,7 +577,8 @@ CHECKS: tuple[Check, ...] = (
         "low_power",
         WHOLE,
         check_low_power,
-        "the kernel's journal of this boot says that a device stayed in its low-power state",
+        "the kernel's journal of this boot says that a device stayed in its low-power state, and it is missing (only "
+        "told where it is back)",
         "Only a machine without power resets it; until then the device is slow or missing",
         needs=frozenset({"kernel_log"}),
     ),

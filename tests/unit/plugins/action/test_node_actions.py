@@ -252,6 +252,7 @@ def test_membership_compares_what_was_read():
 def test_os_update_refuses_or_plans():
     look = {"kernel": "6.1-x", "kernels": ["6.1-x"], "packages": {}, "changes": [], "problems": [], "grub": []}
     look |= {
+        "notes": [],
         "boot_free_mib": 9,
         "kernel_mib": 1,
         "firmware": [],

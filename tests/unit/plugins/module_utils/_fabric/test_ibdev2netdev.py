@@ -490,7 +490,7 @@ def test_the_nic_was_removed(sysfs: SysfsTree, sign: str) -> None:
     absence = explain_absence(sysfs.root)
     assert absence.reason == "nic_removed"
     assert "no QSFP cable is plugged" in absence.message
-    assert "power-cycle" in absence.message
+    assert "Power off both machines" in absence.message
 
 
 def test_the_driver_is_not_loaded(sysfs: SysfsTree) -> None:

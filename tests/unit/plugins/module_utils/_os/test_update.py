@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -132,6 +133,53 @@ def test_a_look_changes_nothing_and_says_what_apt_would_do(node):
 def test_sources_are_read_when_asked_for(node):
     assert os_update.look(node.machine, ["nvidia-*"], {}, refresh=True).problems == []
     assert any(call[:2] == ["apt-get", "update"] for call in node.calls)
+
+
+POLICY = """nvidia-driver-580-open:
+  Installed: 580.82-0ubuntu1
+  Version table:
+     580.95-0ubuntu1 500
+        500 http://ports.ubuntu.com/ubuntu-ports noble-updates/restricted arm64 Packages
+ *** 580.82-0ubuntu1 100
+        100 /var/lib/dpkg/status
+"""
+EXPIRED = """W: GPG error: https://download.docker.com/linux/ubuntu noble InRelease: EXPKEYSIG 7EA0A9C3F273FCD8
+E: The repository 'https://download.docker.com/linux/ubuntu noble InRelease' is not signed.
+"""
+UNREACHABLE = (
+    "E: Failed to fetch http://ports.ubuntu.com/ubuntu-ports/dists/noble-updates/InRelease  Could not connect\n"
+)
+REST = "E: Some index files failed to download. They have been ignored, or old ones used instead.\n"
+
+
+@pytest.mark.parametrize(
+    ("complaints", "foreign"),
+    [
+        (EXPIRED + REST, True),
+        (UNREACHABLE + REST, False),
+        (EXPIRED + UNREACHABLE + REST, False),
+        ("E: Failed to fetch http://ports.ubuntu.com/ubuntu-ports-mirror/dists/x  404\n", True),
+        ("E: The list of sources could not be read.\n", False),
+        (REST, False),
+        ("", False),
+    ],
+)
+def test_a_broken_source_of_others_is_a_note(tmp_path, complaints, foreign):
+    assert os_update.is_foreign(complaints, POLICY) is foreign
+    answers = {"apt-get update": Completed(100, "", complaints), "apt-cache policy": POLICY}
+    found = os_update.look(Node(tmp_path, **answers).machine, ["nvidia-*"], {}, refresh=True)
+    assert (bool(found.notes), bool(found.problems)) == (foreign, not foreign)
+
+
+def test_another_apt_is_waited_for_and_named(tmp_path):
+    held = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 4711 (apt-get)\n"
+    node = Node(tmp_path, **{"apt-get update": Completed(100, "", held)})
+    passed = [0.0]
+    waiting = replace(node.machine, clock=lambda: passed[0], sleep=lambda s: passed.append(passed.pop() + s))
+    found = os_update.look(waiting, ["nvidia-*"], {}, refresh=True)
+    assert passed == [os_update.LOCK_S]
+    assert "held by process 4711 (apt-get)" in found.problems[0]
+    assert all("DPkg::Lock::Timeout=600" in call for call in node.calls if call[:2] == ["apt-get", "check"])
 
 
 @pytest.mark.parametrize(
@@ -263,4 +311,5 @@ def test_the_runner_gives_installing_more_time_than_looking(monkeypatch):
     monkeypatch.setattr(os_update, "run", lambda argv, limit: seen.append((argv[2], limit)) or Completed(0))
     os_update.patient(["apt-get", "install", "x"])
     os_update.patient(["apt-get", "install", "x", "--simulate"])
-    assert seen == [("apt-get", os_update.APT_S), ("apt-get", os_update.LOOK_S)]
+    os_update.patient(["dpkg", "--audit"])
+    assert seen == [("apt-get", os_update.APT_S), ("apt-get", os_update.LOOK_S), ("dpkg", os_update.LOOK_S)]

@@ -52,15 +52,24 @@ def test_kernel_log(text, expected):
     assert all(entry["line"] in text for entry in found)
 
 
+@pytest.mark.parametrize(("config", "missing"), [(b"\xb3\x15", False), (b"\xff\xff", True), (None, True), (b"", False)])
+def test_a_device_that_came_back_is_not_missing(tmp_path, config, missing):
+    place = tmp_path / "bus/pci/devices/0000:01:00.0"
+    if config is not None:
+        place.mkdir(parents=True)
+        (place / "config").write_bytes(config)
+    assert nh.kernel_log(lambda argv: Completed(0, LOST), tmp_path)[0]["missing"] is missing
+
+
 @given(st.text())
 def test_any_journal_is_survived(text):
     nh.parse_kernel_log(text)
 
 
-def test_a_journal_that_does_not_answer():
-    assert nh.kernel_log(lambda argv: Completed(1, "", "no")) is None
+def test_a_journal_that_does_not_answer(tmp_path):
+    assert nh.kernel_log(lambda argv: Completed(1, "", "no"), tmp_path) is None
     asked = []
-    assert nh.kernel_log(lambda argv: asked.append(argv) or Completed(0, LOST))[0]["kind"] == "low_power"
+    assert nh.kernel_log(lambda argv: asked.append(argv) or Completed(0, LOST), tmp_path)[0]["kind"] == "low_power"
     assert asked[0][asked[0].index("-n") + 1] == str(nh.KERNEL_LINES)
 
 

@@ -115,20 +115,21 @@ def other(**changes: Any) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changes", "reason", "gap"),
     [
-        ({"wish": "never"}, "never"),
-        ({"ready": other(tool=None)}, "ib_write_bw is missing (install the package perftest) on spark2"),
-        ({"ready": {"spark1": {}, "spark2": {}}}, "is missing (install the package perftest) on all nodes"),
-        ({"ready": other(verbs=False)}, "no /dev/infiniband"),
-        ({"ready": other(busy=["x"])}, "the engine is running and would be disturbed on spark2"),
-        ({"forks": 1}, "set --forks 2"),
-        ({"paths": {}}, "no two nodes share a subnet"),
+        ({"wish": "never"}, "never", False),
+        ({"ready": other(tool=None)}, "ib_write_bw is missing (install the package perftest) on spark2", True),
+        ({"ready": {"spark1": {}, "spark2": {}}}, "is missing (install the package perftest) on all nodes", True),
+        ({"ready": other(verbs=False)}, "no /dev/infiniband", True),
+        ({"ready": other(busy=["x"])}, "the engine is running and would be disturbed on spark2", True),
+        ({"forks": 1}, "set --forks 2", True),
+        ({"paths": {}}, "no two nodes share a subnet", False),
     ],
 )
-def test_reasons_for_not_measuring(changes: dict[str, Any], reason: str) -> None:
+def test_reasons_for_not_measuring(changes: dict[str, Any], reason: str, gap: bool) -> None:
     made = plan(fabric(2), **changes)
     assert reason in made.reason
+    assert made.gap is gap
     assert not any(made.tests.values())
 
 
@@ -142,6 +143,8 @@ def test_what_was_measured_is_not_measured_again() -> None:
     facts = fabric(2)
     ready = {host: {**READY, "record": {"plan_hash": fact.plan_hash}} for host, fact in facts.items()}
     assert "nothing has changed" in plan(facts, ready=ready).reason
+    serving = {host: {**own, "busy": ["sparkmatrix-engine.service"], "tool": None} for host, own in ready.items()}
+    assert not plan(facts, ready=serving).gap and plan(facts, ready=serving, changed=True).gap
     assert plan(facts, ready=ready, changed=True).reason == ""
     assert plan(facts, "always", ready=ready).reason == ""
     stale = {**ready, "spark1": {**READY, "record": {"plan_hash": "other"}}}

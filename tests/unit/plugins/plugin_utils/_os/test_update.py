@@ -20,6 +20,7 @@ def look(**changed):
         "held": [],
         "changes": [KERNEL, DRIVER],
         "problems": [],
+        "notes": [],
         "grub": [],
         "boot_free_mib": 500,
         "kernel_mib": 100,
@@ -32,6 +33,11 @@ def look(**changed):
 
 def texts(**looks):
     return [str(finding) for finding in plan(looks).findings]
+
+
+def test_a_note_is_a_warning():
+    (finding,) = plan({"a": look(notes=["apt-get update: no key"]), "b": look()}).findings
+    assert finding.severity == "warning" and str(finding).startswith("a: apt-get update: no key")
 
 
 def test_one_set():

@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
-from fabric_inputs import half
+from fabric_inputs import half, ring
 from preflight_inputs import ALL, context, fact, gid, inventory, nodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
@@ -124,6 +128,7 @@ VENV = "/opt/sparkmatrix/engine/bin/python"
 PORT = {"port": 8000, "address": "::", "process": "nginx", "unit": "nginx.service"}
 AER = {"kind": "aer_fatal", "device": "0000:00:00.0", "line": "pcieport 0000:00:00.0: AER: ... (Fatal)", "count": 3}
 LOST = {"kind": "low_power", "device": "0002:01:00.0", "line": "mlx5_core 0002:01:00.0: Unable to ...", "count": 1}
+LOST |= {"missing": True}
 LOST_WAY = {"ok": False, "reason": "timed out"}
 DEAD = {"checked": True, "ok": False, "code": 999, "message": "CUDA_ERROR_UNKNOWN"}
 DISK = {"/opt/x": {"exists": False, "free": 2**30, "total": 2**40, "read_only": False}}
@@ -310,6 +315,13 @@ def test_every_severity(name):
 
 
 # -- what the table does not say
+
+
+def test_a_device_that_is_back_is_a_note():
+    cluster = Cluster()
+    node("kernel_log", [{**LOST, "missing": False}])(cluster)
+    ((severity, text),) = texts(cluster, ALL, "low_power")
+    assert severity == "info" and "at first, and is there now in this boot: mlx5_core" in text
 
 
 def test_of_two_clocks_the_one_that_agrees_with_the_controller_is_right():
@@ -526,7 +538,7 @@ LIKE_AN_OLD_NETWORK = ["10.200.0.0/24", "10.200.1.0/24"]
         (every("fabric_host_offset", 10), 4, "fabric_host_offset 10)"),
         (host("fabric_addresses", {"1": "10.100.1.77"}), 1, "spark2 enP2p1s0f0np0: its fabric has 10.100.1.2/24, and"),
         (host("fabric_addresses", {"enp1s0f0np0": "10.100.0.2/24"}), 0, ""),
-        # Pairs that a third node brings into a ring, and a list that names more of them.
+        # More pairs than before, behind the same first one.
         (every("fabric_subnets", ["10.100.0.0/24", "10.100.1.0/24", "10.3.0.0/24", "10.3.1.0/24"]), 0, ""),
         (new_fact(state="applying", rank=3), 0, ""),
         (host("spark_rank", 5), 1, "spark2: it was set up with spark_rank 1, and the inventory says 5"),
@@ -543,11 +555,20 @@ def test_a_slip_in_the_inventory_readdresses_nobody(slip, hosts, says, layers):
     assert not made or any(says in text for _severity, text in made)
 
 
-def test_a_rail_of_the_next_pair_of_subnets_keeps_its_address():
-    cluster = Cluster()
-    for document in cluster.facts.values():
-        for number, rail in enumerate(document["sparkmatrix"]["rails"]):
-            rail["address"] = rail["address"].replace(f"10.100.{number}.", f"10.100.{number + 2}.")
+def test_rails_of_a_ring_as_they_are_planned_keep_their_addresses():
+    """What the planner gives, the check knows as unchanged: pairs of subnets follow from both ends of a cable."""
+    hosts = inventory(4, fabric_host_offset=10)
+    wishes = Wishes(topology="ring", subnets=["10.100.0.0/24", "10.100.1.0/24"], allow_large_ring=True)
+    planned = fabric_plan.plan(ring(4), wishes).facts
+    facts = {host: {"sparkmatrix": json.loads(dump(replace(one, state="applied")))} for host, one in planned.items()}
+    assert len({rail.address for one in planned.values() for rail in one.rails}) == 16
+    cluster = Cluster(hosts=hosts, facts=facts)
+    assert texts(cluster, {"fabric"}, "readdressed") == []
+    cluster.hosts["spark3"]["spark_rank"], cluster.hosts["spark4"]["spark_rank"] = 3, 2
+    told = [text.split(":")[0].split(" ")[0] for _severity, text in texts(cluster, {"fabric"}, "readdressed")]
+    assert {"spark3", "spark4"} <= set(told)
+    del cluster.hosts["spark4"], cluster.nodes["spark4"]
+    cluster.hosts["spark3"]["spark_rank"] = 2
     assert texts(cluster, {"fabric"}, "readdressed") == []
 
 
