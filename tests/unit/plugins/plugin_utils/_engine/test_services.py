@@ -379,7 +379,7 @@ def test_one_image_for_the_ranks_of_a_service(services, ids, named):
         services = [{**services[0], "memory_share": 0.6}, services[1]]
     plans = made(*({**service, **IMAGE} for service in services)).plans
     seen = {host: {"x/y:v0.33.0": "" if mark == "-" else f"sha256:{mark}"} for host, mark in zip(HOSTS, ids)}
-    findings = images.judge(plans, seen)
+    findings = images.judge(plans, seen, seen)
     assert [finding.host for finding in findings] == [f"engine_services {name}" for name in named]
     for finding in findings:
         assert "docker image rm x/y:v0.33.0" in finding.remedy and "sha256:" in finding.found
@@ -387,9 +387,10 @@ def test_one_image_for_the_ranks_of_a_service(services, ids, named):
 
 def test_images_of_a_service_alone():
     plans = made({**CHAT, **IMAGE}, count=2).plans
-    assert not images.judge(plans, {"spark1": {"x/y:v0.33.0": "sha256:1"}, "spark2": {}})
+    seen = {"spark1": {"x/y:v0.33.0": "sha256:1"}, "spark2": {}}
+    assert not images.judge(plans, seen, seen)
     seen = {"spark1": {"x/y:v0.33.0": "sha256:1"}, "spark2": {"x/y:v0.33.0": "sha256:2"}}
-    (finding,) = images.judge(plans, seen)
+    (finding,) = images.judge(plans, seen, seen)
     assert str(finding.host) == "engine"
     assert "spark1 sha256:1, spark2 sha256:2" in finding.found
 
@@ -398,16 +399,16 @@ def test_a_plan_is_served_again_from_the_images_that_it_had():
     name = "x/y:v0.33.0"
     fresh = made({**CHAT, **IMAGE}, count=2).plans
     seen = {"spark1": {name: "sha256:2"}, "spark2": {name: "sha256:2"}}
-    assert not images.judge(fresh, seen)
+    assert not images.judge(fresh, seen, seen)
     kept = {
         host: replace(plan, image_ids={name: f"sha256:{number}"})
         for number, (host, plan) in enumerate(fresh.items(), 1)
     }
-    (finding,) = images.judge(kept, seen)
+    (finding,) = images.judge(kept, seen, seen)
     assert (finding.host, finding.severity) == ("spark1", "warning")
     assert "that was sha256:1, which is gone, and this is sha256:2" in finding.found
     # Not there yet: it is fetched, and seen then.
-    assert not images.judge(kept, {"spark1": {name: ""}})
+    assert not images.judge(kept, {"spark1": {name: ""}}, {"spark1": {name: ""}})
 
 
 def test_without_a_firewall():
