@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import trusted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Runner, run_or_leave
 
 # CUDA_SUCCESS is 0; names by cuGetErrorName. A GPU whose firmware hangs answers NVML (nvidia-smi) and not this.
@@ -104,10 +105,11 @@ def parse_kernel_log(text: str) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def environments(root: Path, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Python environments (venv): ``{path: {exists, nccl}}``; ``nccl`` is the version of NVIDIA's wheel in it.
+def environments(root: Path, paths: Sequence[str], users: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Python environments (venv): ``{path: {exists, nccl, distrusted}}``.
 
-    ``exists`` is true as well for an environment whose ``bin/python`` leads nowhere any more.
+    ``nccl`` is the version of NVIDIA's wheel in it. ``exists`` is true as well for an environment whose ``bin/python``
+    leads nowhere any more. ``distrusted``: why root, or who of ``users`` serves, must not run what is in it.
     """
     found = {}
     for path in paths:
@@ -116,6 +118,7 @@ def environments(root: Path, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
         found[path] = {
             "exists": os.path.lexists(base / "bin/python"),
             "nccl": next((match.group(1) for match in wheels if match), None),
+            "distrusted": trusted.distrusted(f"{path}/bin/python", users, str(root)),
         }
     return found
 
@@ -127,10 +130,13 @@ def system_nccl(root: Path) -> str | None:
     return max(versions, key=lambda text: [int(part) for part in text.split(".")], default=None)
 
 
-def interpreters(runner: Runner, names: Sequence[str]) -> dict[str, str | None]:
-    """``{program: version}`` of Python interpreters, None where a program does not run."""
+def interpreters(runner: Runner, names: Sequence[str], users: Sequence[str] = ()) -> dict[str, str | None]:
+    """``{program: version}`` of Python interpreters, None where a program does not run, or root must not run it."""
     found: dict[str, str | None] = {}
     for name in names:
+        if name.startswith("/") and trusted.distrusted(name, users):
+            found[name] = None
+            continue
         done = runner([name, "-c", "import sys; print('.'.join(map(str, sys.version_info[:3])))"])
         text = done.out.strip()
         found[name] = text if done.rc == 0 and re.fullmatch(r"\d+(\.\d+)+", text) else None

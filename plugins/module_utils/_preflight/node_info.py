@@ -51,7 +51,7 @@ class Request:
     parts: Sequence[str] = ()  # of PARTS
     environments: Sequence[str] = ()
     interpreters: Sequence[str] = ()
-    users: Sequence[str] = ()  # whose NCCL settings count
+    users: Sequence[str] = ()  # who serve: their NCCL settings count, and environments may be theirs
     connection_host: str = ""
     controller_time: float | None = None
 
@@ -71,7 +71,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         net = pool.submit(network, machine, request.connection_host)
         kind = pool.submit(hardware, machine)
         states = pool.submit(units, machine, request.units)
-        pythons = pool.submit(node_health.interpreters, machine.runner, request.interpreters)
+        pythons = pool.submit(node_health.interpreters, machine.runner, request.interpreters, request.users)
         extra = {name: pool.submit(read_part, machine, request, name, gpu_runner) for name in request.parts}
     return {
         "hostname": machine.text("/proc/sys/kernel/hostname") or uname.nodename,
@@ -102,7 +102,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         "netplan_files": netplan_files(machine),
         "netplan_modes": {path: mode(machine, path) for path in netplan_files(machine)},
         "netplan_bonds": netplan_bonds(machine),
-        "environments": node_health.environments(root, request.environments),
+        "environments": node_health.environments(root, request.environments, request.users),
         "interpreters": pythons.result(),
         **{name: part.result() for name, part in extra.items()},
         "systemd": machine.text("/proc/1/comm") == "systemd",

@@ -136,5 +136,5 @@ def request(context: Context) -> dict[str, Any]:
         "units": ["lldpad.service"] if "fabric" in context.layers else [],
         "environments": sorted(places) if context.layers & WHOLE else [],
         "interpreters": sorted({*pythons, *(f"{path}/bin/python" for path in places)}) if serving else [],
-        "users": sorted(users) if "nccl" in parts else [],
+        "users": sorted(users) if context.layers & WHOLE else [],
     }

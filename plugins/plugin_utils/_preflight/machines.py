@@ -329,6 +329,14 @@ def check_engine_python(context: Context) -> Iterator[Finding]:
         state = (node.get("environments") or {}).get(path)
         if path is None or state is None:
             continue
+        if state.get("distrusted"):
+            yield Finding(
+                host,
+                f"{state['distrusted']}: who can change the engine's Python environment would be root at the next run",
+                "Give it to root (sudo chown -R root:root), or name the account as spark_service_user",
+                path,
+            )
+            continue
         made = bool(state.get("exists"))
         program = f"{path}/bin/python" if made else str(context.value(host, "engine_python", "python3"))
         if program not in versions:

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import sys
 import time
 import types
@@ -33,6 +35,8 @@ pcieport 0000:03:04.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=
 mlx5_core 0000:01:00.0: mlx5_pcie_event:310:(pid 412): Detected insufficient power on the PCIe slot (27W).
 """
 LOST = "mlx5_core 0000:01:00.0: Unable to change power state from D3cold to D0, device inaccessible\n"
+
+ME = pwd.getpwuid(os.getuid()).pw_name
 
 
 @pytest.mark.parametrize(
@@ -138,11 +142,14 @@ def test_environments(tmp_path):
     place(tmp_path, "opt/a/bin/python", "opt/a/lib/python3.12/site-packages/nvidia_nccl_cu13-2.30.7.dist-info/METADATA")
     (tmp_path / "opt/b/bin").mkdir(parents=True)
     (tmp_path / "opt/b/bin/python").symlink_to("/nowhere/python3.11")
-    assert nh.environments(tmp_path, ["/opt/a", "/opt/b", "/opt/c"]) == {
-        "/opt/a": {"exists": True, "nccl": "2.30.7"},
-        "/opt/b": {"exists": True, "nccl": None},
-        "/opt/c": {"exists": False, "nccl": None},
+    assert nh.environments(tmp_path, ["/opt/a", "/opt/b", "/opt/c"], [ME]) == {
+        "/opt/a": {"exists": True, "nccl": "2.30.7", "distrusted": ""},
+        "/opt/b": {"exists": True, "nccl": None, "distrusted": ""},
+        "/opt/c": {"exists": False, "nccl": None, "distrusted": ""},
     }
+    (tmp_path / "opt/a/bin").chmod(0o777)
+    found = nh.environments(tmp_path, ["/opt/a"], [ME])
+    assert found["/opt/a"]["distrusted"] == "everybody may write to /opt/a/bin"
 
 
 def test_system_nccl(tmp_path):
@@ -157,6 +164,17 @@ def test_interpreters():
         return {"good": Completed(0, "3.12.3\n"), "odd": Completed(0, "hello\n")}.get(argv[0], Completed(127, "", "no"))
 
     assert nh.interpreters(runner, ["good", "odd", "none"]) == {"good": "3.12.3", "odd": None, "none": None}
+
+
+def test_root_runs_no_python_of_somebody_else(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(nh.trusted, "distrusted", lambda path, users: f"of {path}, not {users}")
+    path = str(tmp_path / "bin/python")
+    assert nh.interpreters(lambda argv: ran.append(argv[0]) or Completed(0, "3.12.3"), [path, "python3"], ["me"]) == {
+        path: None,
+        "python3": "3.12.3",
+    }
+    assert ran == ["python3"]
 
 
 def test_nccl_settings(tmp_path):

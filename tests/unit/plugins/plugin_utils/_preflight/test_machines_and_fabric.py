@@ -404,6 +404,14 @@ def test_interpreters(versions, made, message):
     assert [text[: len(message)] for text in found] == ([message] if message else [])
 
 
+def test_an_environment_of_somebody_else():
+    cluster = Cluster()
+    cluster.nodes["spark2"]["interpreters"] = {VENV: None}
+    cluster.nodes["spark2"]["environments"]["/opt/sparkmatrix/engine"]["distrusted"] = "/opt belongs to the account bob"
+    ((_severity, text),) = texts(cluster, {"ray"}, "engine_python")
+    assert text.startswith("spark2 /opt/sparkmatrix/engine: /opt belongs to the account bob: who can change")
+
+
 @pytest.mark.parametrize(
     ("reason", "values", "message"),
     [
