@@ -81,8 +81,8 @@ services:
   elements: str
   sample: [chat]
 ray:
-  description: Whether ranks of O(service), or of any service, are in this node's Ray.
-  returned: success
+  description: Whether ranks of O(service) are in this node's Ray.
+  returned: with O(state=stopped) and O(service)
   type: bool
   sample: true
 """
@@ -105,7 +105,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
+    found = {}
     try:
+        if params["state"] == "stopped" and params["service"]:
+            found["ray"] = units.over_ray(params["service"])
         outcome = units.bring(
             params["kind"],
             params["state"],
@@ -118,11 +121,11 @@ def main() -> None:
         module.fail_json(msg=str(exc))
     module.exit_json(
         services=[name for name in engine_names.instances() if name],
-        ray=units.over_ray(params["service"]),
         changed=outcome.changed,
         units=outcome.units,
         descriptions=units.descriptions(outcome.units),
         diff={"before": outcome.before, "after": outcome.after},
+        **found,
     )
 
 

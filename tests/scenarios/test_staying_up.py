@@ -671,7 +671,7 @@ def image(here: Cluster) -> dict[str, Any]:
     return {"before": before[:19], "after": after[:19]}
 
 
-# The last three need an engine of one kind: vLLM over Ray, vLLM with its key, and one in a container.
+# The last four need an engine of one kind: vLLM over Ray (two), vLLM with its key, and one in a container.
 EVERYWHERE = (
     rank,
     head,
@@ -689,8 +689,8 @@ EVERYWHERE = (
     operators,
     upgrade,
 )
-FAULTS = {made.__name__: made for made in (*EVERYWHERE, unnoticed, prompt, image)}
-DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, unnoticed, prompt))
+FAULTS = {made.__name__: made for made in (*EVERYWHERE, abandoned, unnoticed, prompt, image)}
+DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, abandoned, unnoticed, prompt))
 
 
 def serve(here: Cluster, again: bool) -> None:

@@ -11,7 +11,6 @@ services: of the one that spans nodes); whoever asks can name none.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 import time
@@ -55,15 +54,19 @@ class Ranks:
 def config(root: str = "/") -> str:
     """The description of the ranks that peers ask for: of the service that is alone, or of the one that spans nodes.
 
-    There is one of these at most on a node.
+    There is one of these at most on a node. Where none is found, but one cannot be read, it is that: whoever reads it
+    then is told why.
     """
     found = engine_names.instances(root)
+    damaged = ""
     for instance in found if "" not in found else ():
         path = Names(instance).description
-        with contextlib.suppress(SparkError):
+        try:
             if engine_json.read(f"{root.rstrip('/')}{path}").nodes > 1:
                 return path
-    return paths.ENGINE
+        except SparkError:
+            damaged = damaged or path
+    return damaged or paths.ENGINE
 
 
 def of(told: Description) -> Ranks:

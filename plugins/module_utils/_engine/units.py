@@ -20,7 +20,6 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
@@ -59,14 +58,11 @@ def descriptions(units: Sequence[str]) -> list[str]:
     return [Names(engine_names.instance_of(unit)).description for unit in units]
 
 
-def over_ray(only: str = "", root: str = "/") -> bool:
-    """Whether a service of this node (or ``only`` this one) has ranks in Ray here, as its description says."""
-    for instance in engine_names.instances(root):
-        with contextlib.suppress(SparkError):
-            told = engine_json.read(f"{root.rstrip('/')}{Names(instance).description}")
-            if (not only or instance == only) and engine_names.RAY_UNIT in told.units:
-                return True
-    return False
+def over_ray(only: str, root: str = "/") -> bool:
+    """Whether the service ``only`` has ranks in this node's Ray. Raises where its description cannot be read."""
+    if only not in engine_names.instances(root):
+        return False
+    return engine_names.RAY_UNIT in engine_json.read(f"{root.rstrip('/')}{Names(only).description}").units
 
 
 def _kind(unit: str) -> str:

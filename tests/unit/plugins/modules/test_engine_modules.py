@@ -246,8 +246,21 @@ def test_engine_units(monkeypatch):
     result, failed = run_module(engine_units, {"kind": "keeper", "state": "absent", "keep": ["k"]})
     assert not failed
     assert result["descriptions"] == ["/etc/sparkmatrix/engine-chat.json"]
-    assert (result["services"], result["ray"]) == ([], False)
+    assert result["services"] == []
+    assert "ray" not in result
     assert calls == [("keeper", "absent", ["k"], False)]
+    monkeypatch.setattr(engine_units.units, "over_ray", lambda service: service == "chat")
+    result, failed = run_module(engine_units, {"kind": "keeper", "state": "stopped", "service": "chat"})
+    assert result["ray"]
+
+    def damaged(_service):
+        raise SparkError("the description of the engine is damaged", "engine-chat.json")
+
+    monkeypatch.setattr(engine_units.units, "over_ray", damaged)
+    stops = len(calls)
+    result, failed = run_module(engine_units, {"kind": "keeper", "state": "stopped", "service": "chat"})
+    assert failed and "damaged" in result["msg"]
+    assert len(calls) == stops  # nothing was stopped
     result, failed = run_module(engine_units, {"kind": "engine", "state": "stopped"})
     assert failed
     assert "does not stop" in result["msg"]

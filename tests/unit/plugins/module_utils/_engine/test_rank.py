@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
@@ -287,6 +288,19 @@ def test_watch_until_nobody_listens(tmp_path, systemd):
     said = []
     r.watch(systemd.node(tmp_path), rounds=2, tell=said.append)
     assert [set(json.loads(line)) for line in said] == [{"units", "boot", "available", "watchdog", "schema"}] * 2
+
+
+def test_what_peers_ask_for_is_named_where_it_is_damaged(tmp_path):
+    directory = tmp_path / "etc/sparkmatrix"
+    directory.mkdir(parents=True)
+    assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine.json"
+    members = (Member("spark1", 0, "a", True, True),)
+    one = Description("h", 1, "m", "/key", (), members)
+    (directory / "engine-small.json").write_text(json.dumps(one.as_dict()))
+    (directory / "engine-chat.json").write_text("{")
+    assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine-chat.json"
+    (directory / "engine-wide.json").write_text(json.dumps(replace(one, nodes=2).as_dict()))
+    assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine-wide.json"
 
 
 def test_the_command(tmp_path, monkeypatch, capsys, systemd):

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import units as engine_units
@@ -93,19 +94,15 @@ def test_one_of_several(node):
 
 
 def test_whose_ranks_are_in_ray(tmp_path):
-    assert not engine_units.over_ray(root=str(tmp_path))
+    assert not engine_units.over_ray("chat", str(tmp_path))
     directory = tmp_path / "etc/sparkmatrix"
     directory.mkdir(parents=True)
     for name, units in (("chat", [engine_names.RAY_UNIT]), ("small", ["sparkmatrix-engine-small.service"])):
         (directory / f"engine-{name}.json").write_text(described(units=tuple(units)))
     (directory / "engine-torn.json").write_text("{")
-    assert engine_units.over_ray(root=str(tmp_path))
-    assert [engine_units.over_ray(name, str(tmp_path)) for name in ("chat", "small", "torn", "none")] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+    assert [engine_units.over_ray(name, str(tmp_path)) for name in ("chat", "small", "none")] == [True, False, False]
+    with pytest.raises(SparkError, match=r"engine-torn\.json: the description of the engine is damaged"):
+        engine_units.over_ray("torn", str(tmp_path))
 
 
 def test_stop_ranks(node):
