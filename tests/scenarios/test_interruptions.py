@@ -32,8 +32,6 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
-
 import cluster
 
 NODES = 2

@@ -174,7 +174,7 @@ def checks() -> list[Step]:
                     " tests/run.py tools"
                 ),
             ),
-            40,
+            30,
             FAST,
             TESTED,
             CODE,
@@ -234,7 +234,7 @@ def on_nodes() -> list[Step]:
     build = (program("python tests/lab/demo.py build"),)
     return [
         Step("lab", build, 150, TEST, ("tests/lab/**",), cannot_run=needs_root),
-        molecule("layers", 600, TEST),
+        molecule("layers", 450, TEST),
         molecule("gateway", 150, TEST),
         molecule("site", 420, TEST),
         scenario("lifecycle", "lifecycle.py", 130, TEST),

@@ -75,6 +75,8 @@ def test_nodes_run_nothing_else_on_each_other(host, asked):
 
 
 def test_an_agent_with_six_other_keys_gets_in(host):
+    if name(host) != "spark2":
+        return  # sshd has the same settings everywhere
     done = host.run("ssh-agent sh -c %s", SIX_KEYS.format(config=CONFIG, peer=peer(host)))
     assert done.rc == 0, done.stderr
     assert done.stderr.count("Offering public key") == 7
@@ -125,6 +127,8 @@ def test_a_stranger_is_banned(host):
 
 
 def test_a_node_is_not_banned_whatever_it_tries(host):
+    if name(host) != "spark2":
+        return
     for _attempt in range(7):
         said = host.check_output(f"ssh {OPTIONS} nosuch@{peer(host)} true 2>&1 || true")
         assert "Permission denied" in said

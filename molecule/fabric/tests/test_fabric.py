@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-RANKS = {"spark1": 0, "spark2": 1, "spark3": 2, "spark4": 3}
+RANKS = {"spark1": 0, "spark2": 1, "spark3": 2}
 RAILS = {"enp1s0f0np0": "192.168.100", "enP2p1s0f0np0": "192.168.101"}
 UNCABLED = ("enp1s0f1np1", "enP2p1s0f1np1")
 FIRST_HOST = 10  # fabric_host_offset

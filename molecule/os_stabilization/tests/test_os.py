@@ -11,6 +11,11 @@ import pytest
 
 VICTIM = pathlib.Path(__file__).with_name("earlyoom_victim.sh")
 TOOL = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
+ONE = "spark1"  # where what the node tool does is tried; it is the same everywhere
+
+
+def name(host):
+    return host.backend.host.name
 
 
 def test_the_machine_boots_without_desktop(host):
@@ -78,6 +83,8 @@ def test_the_watchdog_runs(host):
 
 
 def test_the_watchdog_stops_what_it_was_told_and_nothing_else(host):
+    if name(host) != ONE:
+        return
     command = f"""
         for name in victim bystander; do systemd-run --quiet --collect --unit=spark-test-$name sleep 600; done
         timeout 20 {TOOL} watch-memory --unit spark-test-absent.service --unit spark-test-victim.service \\
@@ -91,6 +98,8 @@ def test_the_watchdog_stops_what_it_was_told_and_nothing_else(host):
 
 
 def test_files_are_evicted_without_root(host):
+    if name(host) != ONE:
+        return
     command = f"head -c 1000000 /dev/zero > /tmp/blob; {TOOL} evict /tmp/blob; code=$?; rm /tmp/blob; exit $code"
     done = host.run("su -s /bin/sh -c %s nobody", command)
     assert done.rc == 0, done.stderr
@@ -108,4 +117,5 @@ def test_earlyoom_runs_and_would_end_the_engine_first(host):
     pid = host.check_output("systemctl show --property=MainPID --value earlyoom")
     command = host.check_output("tr '\\0' ' ' < /proc/%s/cmdline", pid)
     assert " -m 3 -s 100,100 --avoid ^(systemd|" in command and " --prefer ^(VLLM::|" in command
-    assert host.check_output("sh -c %s", VICTIM.read_text()).endswith('"VLLM::EngineCor"')
+    if name(host) == ONE:
+        assert host.check_output("sh -c %s", VICTIM.read_text()).endswith('"VLLM::EngineCor"')
