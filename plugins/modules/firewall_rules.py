@@ -58,6 +58,12 @@ changes:
   type: list
   elements: str
   sample: ["+ ufw allow from 192.0.2.2 comment 'sparkmatrix:ray'"]
+previous:
+  description: The rules that the layer had before.
+  returned: success
+  type: list
+  elements: str
+  sample: ["allow from 192.0.2.3"]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -79,7 +85,7 @@ def main() -> None:
         outcome = layer_rules(Machine(), params["layer"], params["rules"], check_mode=module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=outcome.changed, changes=outcome.changes, diff=outcome.diff)
+    module.exit_json(changed=outcome.changed, changes=outcome.changes, previous=outcome.previous, diff=outcome.diff)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ import subprocess
 import sys
 
 import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSIBLE = pathlib.Path(sys.executable).parent / "ansible-playbook"
@@ -242,3 +245,46 @@ def test_a_machine_that_is_off_is_told_in_seconds(tmp_path, strangers):
     asked = pathlib.Path(strangers["ASKED"]).read_text().splitlines()
     # Two attempts on each machine, of five seconds at most, and nothing after them.
     assert len(asked) == 4 and all("ConnectTimeout=5 " in line for line in asked)
+
+
+@pytest.mark.parametrize(
+    ("layer", "tags", "skipped", "states", "wanted"),
+    [
+        ("plan", ["all"], [], {}, True),
+        ("plan", ["all"], ["ray"], {}, True),
+        ("plan", ["all"], ["engine", "gateway", "verify"], {}, True),
+        ("plan", ["all"], ["plan"], {}, False),
+        ("plan", ["all"], ["plan", "ray", "engine", "gateway", "verify"], {}, False),
+        ("plan", ["fabric"], [], {}, False),
+        ("plan", ["gateway"], [], {}, True),
+        ("plan", ["ray", "engine"], ["ray"], {}, True),
+        ("plan", ["ray"], ["ray"], {}, False),
+        ("environment", ["all"], [], {}, True),
+        ("environment", ["all"], ["ray"], {}, True),
+        ("environment", ["all"], ["ray", "engine"], {}, False),
+        ("environment", ["gateway"], [], {}, False),
+        ("environment", ["engine"], [], {}, True),
+        ("environment", ["engine"], [], {"engine_state": "absent"}, False),
+        ("environment", ["all"], [], {"engine_state": "absent"}, True),
+        ("environment", ["all"], [], {"engine_state": "absent", "ray_state": "absent"}, False),
+        ("environment", ["all"], [], {"engine_environment_state": "absent"}, False),
+        ("environment_removed", ["all"], [], {"engine_environment_state": "absent"}, True),
+        ("environment_removed", ["all"], [], {}, False),
+    ],
+)
+def test_what_several_layers_need_is_made_for_those_of_the_run(layer, tags, skipped, states, wanted):
+    (named,) = yaml.safe_load((ROOT / f"playbooks/layers/{layer}.yml").read_text())
+    (task,) = named["tasks"]
+    given = {"ansible_run_tags": tags, "ansible_skip_tags": skipped, **named.get("vars", {}), **states}
+    variables = {name: trust_as_template(value) if isinstance(value, str) else value for name, value in given.items()}
+    conditions = task["when"] if isinstance(task["when"], list) else [task["when"]]
+    templar = Templar(DataLoader(), variables)
+    assert all(templar.evaluate_conditional(trust_as_template(text)) for text in conditions) is wanted
+
+
+def test_what_both_ran_in_is_removed_after_both():
+    order = [
+        entry["ansible.builtin.import_playbook"] for entry in yaml.safe_load((ROOT / "playbooks/site.yml").read_text())
+    ]
+    places = [order.index(f"layers/{name}.yml") for name in ("environment", "ray", "engine", "environment_removed")]
+    assert places == sorted(places)

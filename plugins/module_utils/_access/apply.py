@@ -58,11 +58,13 @@ class Wanted:
 
 @dataclass
 class Outcome:
-    """What was done, or in check mode would be. ``transaction``: what has to be confirmed, or empty."""
+    """What was done, or in check mode would be. ``transaction``: what has to be confirmed, or empty. ``previous``: the
+    rules that a layer had before."""
 
     changes: list[str] = field(default_factory=list)
     diff: list[dict[str, Any]] = field(default_factory=list)
     transaction: str = ""
+    previous: list[str] = field(default_factory=list)
 
     @property
     def changed(self) -> bool:
@@ -346,6 +348,7 @@ def layer_rules(machine: Machine, layer: str, rules: Sequence[str], *, check_mod
                 "ufw",
                 "Run the layer access with access_firewall: true first",
             )
+        outcome.previous = [rule.text for rule in have.rules if rule.comment == ufw.PREFIX + layer]
         change = ufw.compare(have.rules, {layer: rules})
         if change:
             before, after = ufw.text_of(have.rules), ufw.text_of(ufw.after(have.rules, change))

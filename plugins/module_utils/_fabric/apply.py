@@ -207,13 +207,16 @@ class _Apply:
         hosts_before = self.machine.read(etc_hosts.PATH) or ""
         hosts_after = etc_hosts.with_block(hosts_before, self.wanted.hosts if self.rails else (), rollback.OWNER)
 
-        network = bool(planned.changed or leaving or off)
+        network = bool(set(planned.changed_paths) - {MEMORY} or leaving or off)
         if network and self.rails:
             self._check(off)
             validate(self.machine, self.interfaces, files, self.backend, self.wanted.connection_interface)
         self._describe(leaving, off, planned, wrong_sysctls, hosts=(hosts_before, hosts_after))
         self.outcome.backend = self.backend
         if self.check_mode or not self.outcome.changed:
+            return self.outcome
+        if self.rails and self.outcome.changes == [MEMORY]:
+            self._apply_files(files, check_mode=False)  # what is remembered is in force nowhere: nothing to take back
             return self.outcome
 
         if self.rails:
@@ -343,7 +346,7 @@ class _Apply:
         if self.wanted.fact is None:
             changes += remove_set(FACT_SET, check_mode=True, root=self.machine.root).changed_paths
             changes += remove_set(rollback.GUARD.name, check_mode=True, root=self.machine.root).changed_paths
-        elif changes or not self._fact_is_this_plan:
+        elif changes not in ([], [MEMORY]) or not self._fact_is_this_plan:
             changes.append(FACT_PATH)
         if self.pending is not None:
             changes.append(f"{rollback.GUARD.marker}: {TAKEN_OVER if self.rails else FORGOTTEN}")

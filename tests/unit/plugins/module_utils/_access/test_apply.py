@@ -289,7 +289,11 @@ def test_layer_rules(node: FakeAccess) -> None:
     assert told.changes == [
         "+ ufw allow from 192.0.2.3 comment 'sparkmatrix:ray'; - ufw allow from 192.0.2.2 comment 'sparkmatrix:ray'"
     ]
-    assert layer_rules(node.machine(), "ray", ["allow from 192.0.2.3"]).changes == told.changes
+    done = layer_rules(node.machine(), "ray", ["allow from 192.0.2.3"])
+    assert done.changes == told.changes and done.previous == list(RULES["ray"])
+    # What a fabric that is taken back needs again.
+    assert layer_rules(node.machine(), "ray", done.previous).previous == ["allow from 192.0.2.3"]
+    layer_rules(node.machine(), "ray", ["allow from 192.0.2.3"])
     assert node.lets_in("allow from 192.0.2.3") and not node.lets_in("allow from 192.0.2.2")
     layer_rules(node.machine(), "ray", [])
     assert not [rule for rule in node.rules() if "ray" in rule] and node.lets_in(RULES["fabric"][0])

@@ -83,6 +83,21 @@ def test_the_second_time_nothing_is_done(node: FakeNode) -> None:
     assert node.tree() == before
 
 
+def test_what_is_only_remembered_arms_no_way_back(node: FakeNode) -> None:
+    want = wanted()
+    apply(node, want)
+    verify(node, want)
+    remembered = json.loads(node.read(MEMORY))
+    for entry in remembered["interfaces"].values():
+        entry["addresses"] = []
+    node.write(MEMORY, json.dumps(remembered))
+    state, node.log = node.state(), []
+    outcome = apply(node, want)
+    assert (outcome.changes, outcome.transaction, node.log) == ([MEMORY], "", [])
+    assert node.state() == state
+    assert not apply(node, want).changes
+
+
 def test_check_mode_says_what_will_happen_and_does_nothing(node: FakeNode) -> None:
     before, state = node.tree(), node.state()
     outcome = apply(node, wanted(), check=True)
