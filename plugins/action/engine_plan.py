@@ -18,10 +18,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import ownership
 
 # Beside the options of a service.
 COMMON: dict[str, dict[str, Any]] = {
@@ -45,7 +47,9 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         hosts = list(task_vars["groups"].get(args["group"], []))
         self._only_print = bool(args["only_print"])
-        facts, memory, findings = self._nodes(hosts, task_vars["hostvars"])
+        facts, findings = self._facts(hosts, task_vars["hostvars"])
+        nodes = {host: _node(host, task_vars["hostvars"][host], findings) for host in hosts}
+        memory = {host: int((node.get("memory") or {}).get("total") or 0) for host, node in nodes.items()}
         assumed = [host for host in hosts if host not in facts] if args["only_print"] else []
         if assumed:
             # All or none: ranks and addresses of a mixture would not fit together.
@@ -53,7 +57,7 @@ class ActionModule(ActionBase):
         entries, problems = engine_services.read(args["services"], hosts)
         findings += problems
         services = []
-        available = _available(hosts, task_vars["hostvars"])
+        available = _available(nodes)
         for entry in entries:
             service, problems = engine_services.service(entry, args, available)
             findings += engine_services.said(entry, problems) if args["services"] else problems
@@ -85,22 +89,20 @@ class ActionModule(ActionBase):
         )
         return result
 
-    def _nodes(
+    def _facts(
         self, hosts: list[str], hostvars: Mapping[str, Any]
-    ) -> tuple[dict[str, fabric_fact.FabricFact], dict[str, int], list[Finding]]:
-        """Facts and measured memory of all hosts; a host whose fact cannot be used is a finding."""
+    ) -> tuple[dict[str, fabric_fact.FabricFact], list[Finding]]:
+        """Facts of all hosts; a host whose fact cannot be used is a finding."""
         facts: dict[str, fabric_fact.FabricFact] = {}
-        memory: dict[str, int] = {}
         findings: list[Finding] = []
         for host in hosts:
-            variables = hostvars[host]
             try:
-                facts[host] = self._fact(host, variables)
+                facts[host] = self._fact(host, hostvars[host])
             except SparkError as exc:
                 if not self._only_print:
                     findings.append(Finding(exc.where or host, exc.found, exc.remedy))
-            memory[host] = int((_node(variables).get("memory") or {}).get("total") or 0)
-        return facts, memory, findings
+        findings += ownership.conflicts({host: ownership.of_fact(fact) for host, fact in facts.items()})
+        return facts, findings
 
     def _fact(self, host: str, variables: Mapping[str, Any]) -> fabric_fact.FabricFact:
         """This run's fact, else the one that the node keeps. A planned one is good enough in check mode."""
@@ -114,18 +116,19 @@ class ActionModule(ActionBase):
         return fabric_fact.require_applied(fact)
 
 
-def _node(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+def _node(host: str, variables: Mapping[str, Any], findings: list[Finding]) -> Mapping[str, Any]:
     """What preflight has read on a host in this run."""
-    found: Mapping[str, Any] = (variables.get(NODE_VARIABLE) or {}).get("node") or {}
+    told = variables.get(NODE_VARIABLE)
+    read = border.read(answers.NODE_INFO, told, host, findings) if told else None
+    found: Mapping[str, Any] = (read or {}).get("node") or {}
     return found
 
 
-def _available(hosts: list[str], hostvars: Mapping[str, Any]) -> dict[str, int]:
+def _available(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Available memory in bytes, where it says what an engine may have: none of ours is installed on any node.
 
     Else it may run, also on a node without a unit of its own: as a worker of Ray.
     """
-    nodes = {host: _node(hostvars[host]) for host in hosts}
     if any(node.get("engine_units") != [] for node in nodes.values()):
         return {}
     return {host: int((node.get("memory") or {}).get("available") or 0) for host, node in nodes.items()}

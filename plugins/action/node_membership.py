@@ -9,8 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
+    Finding,
+    errors,
+    refusal,
+    warnings,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import membership
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 
@@ -36,7 +42,11 @@ class ActionModule(ActionBase):
         if args["phase"] == "request":
             return {**result, **_request(members, leaving, hostvars)}
         looks = {host: hostvars[host].get(args["look_variable"]) or {} for host in members}
-        read = {host: membership.member(hostvars[host]["spark_rank"], look) for host, look in looks.items()}
+        refused: list[Finding] = []
+        known = {host: border.read(answers.MEMBER, look, host, refused) for host, look in looks.items()}
+        if refused:
+            return {**result, "failed": True, "msg": refusal(border.REFUSED, refused)}
+        read = {host: membership.member(hostvars[host]["spark_rank"], look) for host, look in known.items()}
         found = membership.compare(args["change"], read, leaving)
         if errors(found.findings):
             return {**result, "failed": True, "msg": refusal(REFUSED, found.findings)}

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
     SparkError,
@@ -19,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
@@ -69,7 +71,10 @@ class ActionModule(ActionBase):
         if args["phase"] == "request":
             text = refusal("This run was refused before any machine was contacted:", findings)
             return {"changed": False, "layers": layers, **({"failed": True, "msg": text} if findings else {})}
-        context = self._context(args, task_vars, frozenset(layers), sparks)
+        refused: list[Finding] = []
+        context = self._context(args, task_vars, frozenset(layers), sparks, refused)
+        if refused:
+            return {"changed": False, "failed": True, "msg": refusal(border.REFUSED, refused)}
         if args["phase"] == "peers":
             return {"changed": False, "peers": preflight_checks.peers(context)}
         checks = preflight_checks.INVENTORY_CHECKS if args["phase"] == "inventory" else preflight_checks.HOST_CHECKS
@@ -95,7 +100,12 @@ class ActionModule(ActionBase):
         return {**result, "layers": layers, "findings": shown, "infos": told, "request": asked}
 
     def _context(
-        self, args: Mapping[str, Any], task_vars: Mapping[str, Any], layers: frozenset[str], sparks: list[str]
+        self,
+        args: Mapping[str, Any],
+        task_vars: Mapping[str, Any],
+        layers: frozenset[str],
+        sparks: list[str],
+        refused: list[Finding],
     ) -> preflight_checks.Context:
         hostvars = task_vars["hostvars"]
         prefixes = preflight_variables.prefixes(layers)
@@ -124,10 +134,11 @@ class ActionModule(ActionBase):
                 elif local.get("unreachable") or local.get("failed"):
                     read = local  # it went away between the two calls
                 if read.get("node"):
-                    nodes[host] = read["node"]
+                    nodes[host] = (border.read(answers.NODE_INFO, read, host, refused) or {}).get("node")
                 else:
                     failures[host] = _reason(read)
-                reach[host] = (variables.get(args["reach_variable"]) or {}).get("reached") or []
+                said = border.read(answers.REACH, variables.get(args["reach_variable"]) or {}, host, refused)
+                reach[host] = (said or {}).get("reached") or []
                 # Not asked at all where another machine's failure ended the block: then nothing is known.
                 if local.get("ansible_facts") is not None:
                     local_facts[host] = local["ansible_facts"].get("ansible_local") or {}
@@ -158,4 +169,4 @@ def _reason(result: Mapping[str, Any]) -> str:
     """Ansible's message, with the last line that the machine printed where it printed one."""
     message = str(result.get("msg") or "")
     printed = f"{result.get('module_stdout') or ''}\n{result.get('module_stderr') or ''}".strip().splitlines()
-    return f"{message} ({printed[-1].strip()})" if printed else message
+    return strict.words(f"{message} ({printed[-1]})" if printed else message)

@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import fail2ban, sshd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
@@ -58,7 +59,8 @@ def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool 
     """Read, and make the key where there is none that works, or where a new one is asked for."""
     found = Look(
         host_keys=host_keys(machine),
-        connection=list(ssh_connection(machine) or ()),
+        # A zone (fe80::1%eth0) means something here only.
+        connection=[end if end.isdigit() else canonical(end) for end in ssh_connection(machine) or ()],
         ssh_ports=sorted(sshd.ports(machine)),
         network=network(machine),
         fact=_fact(machine),
@@ -123,7 +125,7 @@ def host_keys(machine: Machine) -> list[str]:
     for path in sorted(glob.glob(machine.real("/etc/ssh/ssh_host_*_key.pub"))):
         with open(path, encoding="ascii", errors="replace") as stream:
             words = stream.read().split()
-        if len(words) >= 2:
+        if len(words) >= 2 and words[0] in strict.KEY_TYPES:
             found.append(" ".join(words[:2]))
     if not found:
         raise SparkError(
@@ -138,7 +140,7 @@ def _fact(machine: Machine) -> Any:
         return None
     with contextlib.suppress(ValueError):
         return json.loads(text)
-    return None
+    return text  # torn: who reads it says so
 
 
 def _exists(user: str) -> bool:

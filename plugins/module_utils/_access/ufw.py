@@ -17,6 +17,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -25,6 +26,7 @@ DEFAULTS, RULES = FILES[0], FILES[2:]
 PREFIX = "sparkmatrix:"
 _ADDED = re.compile(r"^ufw (?P<text>.*?)(?: comment '(?P<comment>[^']*)')?$")
 _POLICY = re.compile(r"""^DEFAULT_INPUT_POLICY=["']?(\w+)["']?\s*$""", re.MULTILINE)
+_WORDS = re.compile(r"[A-Za-z0-9_.:/+,-]+( [A-Za-z0-9_.:/+,-]+)*")
 _ACTIONS = ("allow", "deny", "reject", "limit")
 _CLOSED = ("DROP", "REJECT")
 
@@ -118,7 +120,7 @@ def peer_rule(address: str, netdev: str = "") -> str:
 def network(text: str) -> str:
     """As ufw prints it: a single address without prefix length. Raises :class:`SparkError` for anything else."""
     try:
-        found = ipaddress.ip_network(text, strict=False)
+        found = ipaddress.ip_network(strict.destination(text), strict=False)
     except ValueError as exc:
         raise SparkError(f"{text!r} is no address and no network", "", "Write it like 192.168.1.0/24") from exc
     return str(found.network_address) if found.num_addresses == 1 else str(found)
@@ -152,6 +154,8 @@ def compare(have: Sequence[Rule], wanted: Mapping[str, Sequence[str]]) -> Change
     add: dict[str, Rule] = {}
     for layer, texts in wanted.items():
         for text in texts:
+            if not _WORDS.fullmatch(text):
+                raise SparkError(f"{strict.quoted(text)} is no firewall rule", layer, "Correct the value in it")
             if text not in there and text not in add:
                 add[text] = Rule(text, PREFIX + layer)
     remove = [

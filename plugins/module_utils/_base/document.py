@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+
 _SCALARS: dict[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float), bool: (bool,)}
 _KINDS: dict[Any, dict[str, Any]] = {}  # types of the fields, by class
 _WORDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -96,6 +98,8 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return {str(key): _value(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if not isinstance(value, _SCALARS[kind]) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{where} is {value!r:.60}, expected {_WORDS[kind]}")
+    if isinstance(value, str) and strict.CONTROLS.search(value):
+        raise ValueError(f"{where} has control characters")
     if isinstance(value, (int, float)) and not -LARGEST <= value <= LARGEST:  # nor NaN, which JSON can bring
         raise ValueError(f"{where} is no number of 64 bits")
     return kind(value)  # also where Ansible hands over a type of its own

@@ -52,7 +52,14 @@ def sentence(found: str, where: str = "", remedy: str = "") -> str:
     text = _closed(found)
     if where:
         text = f"{where}: {text}"
-    return f"{text} {_closed(remedy)}" if remedy else text
+    return printable(f"{text} {_closed(remedy)}" if remedy else text)
+
+
+def printable(text: str) -> str:
+    """What a machine said, without what acts on a terminal or in a journal."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in text)
 
 
 def _closed(text: str) -> str:

@@ -11,12 +11,12 @@ One JSON document per node at ``/etc/ansible/facts.d/sparkmatrix.fact``, read ba
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 FACT_PATH = "/etc/ansible/facts.d/sparkmatrix.fact"
@@ -172,6 +172,10 @@ def _build(cls: type[Any], values: Any) -> Any:
     return cls(**values)
 
 
+def _or_empty(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: value if value == "" else kind(value)
+
+
 def _check(fact: FabricFact) -> None:
     for name, value, allowed in (
         ("state", fact.state, STATES),
@@ -182,18 +186,67 @@ def _check(fact: FabricFact) -> None:
     ):
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
-    # Ranks are sticky, so one that left leaves a gap: they may be higher than the count.
-    if fact.rank < 0 or fact.nodes < 1:
-        raise ValueError(f"rank {fact.rank} of {fact.nodes} nodes")
-    for address in (fact.management_address, fact.cluster_address, *(rail.address for rail in fact.rails)):
-        ipaddress.ip_address(address)
+    _check_words(fact)
     indices = [rail.index for rail in fact.rails]
     if len(set(indices)) != len(indices):
         raise ValueError(f"the rails have the indices {indices}, and each needs its own")
     for cable in fact.cables:
         if bool(cable.far_host) == bool(cable.switch):
             raise ValueError(f"the cable of cage {cable.cage} leads to {cable.far_host or 'neither node nor switch'}")
-    if not isinstance(fact.environment, Mapping) or not all(
-        isinstance(key, str) and isinstance(value, str) for key, value in fact.environment.items()
-    ):
+    if fact.rails and fact.cluster_address not in (fact.management_address, *(rail.address for rail in fact.rails)):
+        raise ValueError(f"cluster_address {fact.cluster_address} is neither management_address nor that of a rail")
+
+
+# What each field may hold, since it goes into files and commands of this node and of others.
+_KINDS: dict[type[Any], dict[str, Callable[[Any], Any]]] = {
+    FabricFact: {
+        "host": strict.host,
+        "management_address": strict.address,
+        "cluster_address": strict.address,
+        "management_interface": _or_empty(strict.interface),
+        "cluster_interface": strict.interface,
+        # Ranks are sticky, so one that left leaves a gap: they may be higher than the count.
+        "rank": strict.whole(0, 65535),
+        "nodes": strict.whole(1, 1024),
+        "plan_hash": strict.string,
+    },
+    Rail: {
+        "index": strict.whole(0, 255),
+        "cage": strict.whole(0, 255),
+        "pcie_path": _or_empty(strict.pci_domain),
+        "netdev": strict.interface,
+        "rdma_device": strict.rdma_device,
+        "rdma_port": strict.whole(0, 255),
+        "address": strict.ipv4,
+        "prefix": strict.whole(1, 32),
+        "mtu": strict.whole(68, 65535),
+        "link_gbps": strict.number,
+        "segment": strict.string,
+        "neighbor": _or_empty(strict.host),
+        "edge": strict.string,
+        "gid": _or_empty(strict.gid),
+    },
+    Cable: {
+        "cage": strict.whole(0, 255),
+        "far_host": _or_empty(strict.host),
+        "switch": strict.string,
+    },
+}
+
+
+def _check_words(fact: FabricFact) -> None:
+    for part in (fact, *fact.rails, *fact.cables):
+        for name, kind in _KINDS[type(part)].items():
+            _as(kind, getattr(part, name), f"{type(part).__name__}.{name}")
+    if not isinstance(fact.environment, Mapping):
         raise TypeError("environment is not a mapping of strings")
+    for key, value in fact.environment.items():
+        _as(strict.variable, key, "a name in environment")
+        _as(strict.string, value, f"environment.{key}")
+
+
+def _as(kind: Callable[[Any], Any], value: Any, where: str) -> None:
+    try:
+        kind(value)
+    except ValueError as exc:
+        raise ValueError(f"{where} {exc}") from exc

@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import lldp
 
 ETHERTYPE = 0x88B5
@@ -325,8 +326,8 @@ class Conversation:
                             peer.cage if peer else None,
                             mac or next(iter(said.macs), ""),
                             None,
-                            said.system,
-                            said.port,
+                            strict.as_switch(said.system),
+                            strict.as_switch(said.port),
                         )
                     )
         return found

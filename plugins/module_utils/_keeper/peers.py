@@ -23,7 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
     run,
     run_limited,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S, Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import STOPPING_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import (
@@ -31,7 +31,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report
     MOST_CHARACTERS,
     Report,
     parse,
-    printable,
 )
 
 SSH_CONFIG = f"{paths.SSH}/config"

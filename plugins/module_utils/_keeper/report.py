@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 
 SCHEMA_VERSION = 1
 MOST_CHARACTERS = 1024 * 1024  # of one line
@@ -64,7 +64,7 @@ def parse(text: str) -> Report:
     try:
         if len(text) > MOST_CHARACTERS:
             raise ValueError(f"it has more than {MOST_CHARACTERS} characters")
-        values = printable(json.loads(text))
+        values = _printable(json.loads(text))
         if not isinstance(values, dict) or values.get("schema") != SCHEMA_VERSION:
             found = values.get("schema") if isinstance(values, dict) else "none"
             raise ValueError(f"schema {found!r}, this release reads {SCHEMA_VERSION}")
@@ -80,10 +80,10 @@ def parse(text: str) -> Report:
     return report
 
 
-def printable(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     """The same without control characters: texts of another node end up in the journal and on terminals."""
     if isinstance(value, str):
-        return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in value)
+        return printable(value)
     if isinstance(value, dict):
-        return {printable(key): printable(item) for key, item in value.items()}
-    return [printable(item) for item in value] if isinstance(value, list) else value
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    return [_printable(item) for item in value] if isinstance(value, list) else value

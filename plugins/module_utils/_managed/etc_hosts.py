@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Sequence
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -29,7 +30,7 @@ def with_block(text: str, lines: Sequence[str], owner: str) -> str:
     begin, end = _marks(owner)
     have = text.splitlines(keepends=True)
     bare = [line.strip() for line in have]
-    block = [line + "\n" for line in (begin, *lines, end)] if lines else []
+    block = [strict.line(line, PATH) + "\n" for line in (begin, *lines, end)] if lines else []
     if begin in bare:
         start = bare.index(begin)
         if end not in bare[start:]:

@@ -37,7 +37,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 STORE = f"{paths.STATE}/managed"
@@ -123,6 +123,8 @@ class File:
             text = str(params[given[0]])
             if given[0] == "content" and text and not text.endswith("\n"):
                 text += "\n"  # Jinja drops the last newline of a template
+            if given[0] == "content" and strict.CONTROLS.search(text):
+                raise SparkError("its text has control characters", path, "Correct the value that has them")
             content = text.encode("utf-8", "surrogateescape")
         link_to = None if params.get("link_to") is None else str(params["link_to"])
         if link_to == "":

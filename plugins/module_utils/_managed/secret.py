@@ -27,8 +27,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
 
 MIN_LENGTH = 16
 # What survives every quoting between here and an HTTP header.
-_SECRET = re.compile(r"^[A-Za-z0-9._~+/=-]+$")
-_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_SECRET = re.compile(r"[A-Za-z0-9._~+/=-]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,11 @@ def remove(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outc
 
 def usable(value: str) -> bool:
     """Long enough, and of characters that need no quoting."""
-    return len(value) >= MIN_LENGTH and bool(_SECRET.match(value))
+    return len(value) >= MIN_LENGTH and bool(_SECRET.fullmatch(value))
 
 
 def _check(wanted: Wanted) -> None:
-    if wanted.variable and not _VARIABLE.match(wanted.variable):
+    if wanted.variable and not _VARIABLE.fullmatch(wanted.variable):
         raise SparkError(f"{wanted.variable!r} is no name of a variable", wanted.path)
     if wanted.value and not usable(wanted.value):
         raise SparkError(

@@ -12,24 +12,27 @@ file any more after the next run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import DIRECTORY, KEY, KNOWN_HOSTS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses, management, ownership
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.hosts_names import labels
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
 
 CONFIG = f"{DIRECTORY}/config"
 CLIENT = "/etc/ssh/ssh_config.d/60-sparkmatrix.conf"
 SUDOERS = "/etc/sudoers.d/sparkmatrix-peer"
+AS_DEFAULT = Wishes()
 _TITLE = "# Managed by sparkmatrix.cluster (role peers). Undo: peers_state: absent"
 
 
@@ -54,17 +57,22 @@ class Node:
 
 @dataclass(frozen=True)
 class Plan:
-    """By host: ``files`` for ``managed_files``, ``hosts_lines`` for /etc/hosts, ``rules`` by layer for ufw."""
+    """By host: ``files`` for ``managed_files``, ``hosts_lines`` for /etc/hosts, ``rules`` by layer for ufw, ``ignore``:
+    addresses that must never be locked out."""
 
     files: dict[str, list[dict[str, Any]]]
     hosts_lines: dict[str, list[str]]
     rules: dict[str, dict[str, list[str]]]
-    ignore: list[str]  # addresses that must never be locked out
+    ignore: dict[str, list[str]]
 
 
-def node_inputs(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Node], list[Finding]]:
-    """From what the role hands over, see ``planners``. Findings: nodes that cannot be planned for."""
-    nodes, findings = {}, []
+def node_inputs(
+    raw: Mapping[str, Mapping[str, Any]], wishes: Wishes = AS_DEFAULT
+) -> tuple[dict[str, Node], list[Finding]]:
+    """From what the role hands over, see ``planners``, as the border lets it in. Findings: nodes that cannot be planned
+    for, and addresses that are not theirs. ``wishes``: what the fabric was asked for."""
+    nodes: dict[str, Node] = {}
+    findings: list[Finding] = []
     for host, values in raw.items():
         look = values.get("look") or {}
         connection = look.get("connection") or []
@@ -80,18 +88,45 @@ def node_inputs(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Node], 
             public_key=str(look.get("public_key") or ""),
             host_keys=tuple(look.get("host_keys") or ()),
             port=22 if 22 in ports else ports[0],
-            fact=_fact(values.get("fact"), host),
+            fact=_planned(host, values, wishes, findings) if values.get("fact") else None,
             controller=canonical(client),
         )
-    return nodes, findings
+    claims = {host: {node.address: ownership.MANAGEMENT, **_claims(node)} for host, node in nodes.items()}
+    given = {
+        host: frozenset(filter(None, map(canonical, (raw[host].get("address"), raw[host].get("login")))))
+        for host in nodes
+    }
+    return nodes, [*findings, *ownership.conflicts(claims, given)]
 
 
-def _fact(document: Any, host: str) -> FabricFact | None:
-    """None where there is no fabric, or a damaged fact: the fabric layer says so, not this one."""
-    try:
-        return fabric_fact.load(document, host)
-    except SparkError:
-        return None
+def _claims(node: Node) -> dict[str, str]:
+    return ownership.of_fact(node.fact) if node.fact else {}
+
+
+def _planned(host: str, values: Mapping[str, Any], wishes: Wishes, findings: list[Finding]) -> FabricFact:
+    """The fact without the rails whose addresses the plan of the fabric would not give this node.
+
+    A run that readdresses the fabric by name comes here with the old ones, so they are left out and not refused.
+    """
+    fact, rank = fabric_fact.load(values["fact"], host), int(values["rank"])
+    own = {str(key): str(text) for key, text in (values.get("addresses") or {}).items()}
+    kept = tuple(rail for rail in fact.rails if addresses.stays(wishes, rail, rank, fact.nodes, own))
+    left = [rail for rail in fact.rails if rail not in kept]
+    if left:
+        findings.append(
+            Finding(
+                host,
+                f"its fabric fact says {', '.join(f'{rail.address}/{rail.prefix}' for rail in left)}, which the plan "
+                "of the fabric does not give it: no other node lets these addresses in, or knows them",
+                fabric_fact.REMEDY,
+                ", ".join(rail.netdev for rail in left),
+                "warning",
+            )
+        )
+    cluster = fact.cluster_address
+    if cluster in {rail.address for rail in left}:
+        cluster = fact.management_address
+    return replace(fact, rails=kept, cluster_address=cluster)
 
 
 def plan(nodes: Mapping[str, Node], user: str) -> Plan:
@@ -111,14 +146,14 @@ def plan(nodes: Mapping[str, Node], user: str) -> Plan:
         },
         hosts_lines={host: _hosts_lines(host, nodes, names) for host in nodes},
         rules=rules(nodes),
-        ignore=list(
-            dict.fromkeys(
-                address
-                for _host, node in _by_rank(nodes)
-                for address in (*node.addresses, *([node.controller] if node.controller else ()))
-            )
-        ),
+        ignore={host: _ignore(node, nodes) for host, node in nodes.items()},
     )
+
+
+def _ignore(here: Node, nodes: Mapping[str, Node]) -> list[str]:
+    """All nodes, and where Ansible logs in from, which each node says for itself alone."""
+    found = [address for _host, node in _by_rank(nodes) for address in node.addresses]
+    return list(dict.fromkeys([*found, *filter(None, [here.controller])]))
 
 
 def _by_rank(nodes: Mapping[str, Node]) -> list[tuple[str, Node]]:
@@ -135,19 +170,15 @@ def _known(label: str, host: str, node: Node) -> str:
     names = _names(label, host, node)
     if node.port != 22:
         names = [f"[{name}]:{node.port}" for name in names]
-    return "".join(f"{','.join(names)} {key}\n" for key in node.host_keys)
+    return strict.lines((f"{','.join(names)} {key}" for key in node.host_keys), KNOWN_HOSTS)
 
 
 def _client(reach: Mapping[str, Sequence[str]]) -> str:
     """For every user of the node: the nodes are known, without a question."""
-    lines = [
-        _TITLE,
-        *(
-            f"Host {' '.join(names)}\n    GlobalKnownHostsFile {KNOWN_HOSTS} /etc/ssh/ssh_known_hosts"
-            for names in reach.values()
-        ),
-    ]
-    return "\n".join(lines) + "\n"
+    lines = [_TITLE]
+    for names in reach.values():
+        lines += [f"Host {' '.join(names)}", f"    GlobalKnownHostsFile {KNOWN_HOSTS} /etc/ssh/ssh_known_hosts"]
+    return strict.lines(lines, CLIENT)
 
 
 def _config(nodes: Mapping[str, Node], reach: Mapping[str, Sequence[str]], user: str) -> str:
@@ -170,7 +201,7 @@ def _config(nodes: Mapping[str, Node], reach: Mapping[str, Sequence[str]], user:
         "    BatchMode yes",
         "    ConnectTimeout 10",
     ]
-    return "\n".join(lines) + "\n"
+    return strict.lines(lines, CONFIG)
 
 
 def _authorized(host: str, nodes: Mapping[str, Node]) -> str:
@@ -179,7 +210,7 @@ def _authorized(host: str, nodes: Mapping[str, Node]) -> str:
         if peer != host and node.public_key:
             sources = ",".join(node.addresses)
             lines.append(f'restrict,command="{TOOL} peer",from="{sources}" {node.public_key} {peer}')
-    return "\n".join(lines) + "\n"
+    return strict.lines(lines, "authorized_keys")
 
 
 def _hosts_lines(host: str, nodes: Mapping[str, Node], names: Mapping[str, str]) -> list[str]:

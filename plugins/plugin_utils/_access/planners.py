@@ -6,28 +6,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import discovered, port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
 
 REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed:"
 
 
 def plan(options: Options) -> dict[str, Any]:
-    nodes, findings = access_plan.node_inputs(options["nodes"])
-    judged(REFUSED, findings)
+    wishes = Wishes(subnets=options["subnets"], host_offset=options["host_offset"])
+    nodes, findings = access_plan.node_inputs(options["nodes"], wishes)
+    shown = judged(REFUSED, findings)
     made = access_plan.plan(nodes, options["user"])
-    return {"files": made.files, "hosts_lines": made.hosts_lines, "rules": made.rules, "ignore": made.ignore}
+    return {
+        **shown,
+        "files": made.files,
+        "hosts_lines": made.hosts_lines,
+        "rules": made.rules,
+        "ignore": made.ignore,
+    }
 
 
 def machines(options: Options) -> dict[str, Any]:
-    read = {address: look["node"] for address, look in options["looks"].items() if look.get("node")}
-    return {"machines": discovered.machines(options["candidates"], read)}
+    read: dict[str, Any] = {}
+    warned: list[Finding] = []
+    for address, look in options["looks"].items():
+        refused: list[Finding] = []
+        found = border.read(answers.NODE_INFO, look, address, refused) if look.get("node") else None
+        if found and not refused:
+            read[address] = found["node"]
+        # A stranger that says odd things is listed as one that was not looked at.
+        warned += [replace(finding, severity="warning") for finding in refused]
+    return {**judged(REFUSED, warned), "machines": discovered.machines(options["candidates"], read)}
 
 
 def filter_services(options: Options) -> dict[str, Any]:
@@ -40,9 +60,18 @@ def filter_services(options: Options) -> dict[str, Any]:
     return {"rules": {host: port_filter.services(who) for host, who in reach.items()}}
 
 
+# address: fabric_management_address; login: ansible_host; addresses: fabric_addresses; look: the result of access_node.
+NODE = {**dict.fromkeys(("rank", "address", "login", "addresses"), ours), "look": answers.LOOK, "fact": answers.FACT}
 PLANNERS = {
-    # nodes: rank, address (fabric_management_address), look (the result of access_node), fact.
-    "peers": Planner(plan, {"user": {"type": "str", "default": "sparkmatrix-peer"}}, gathered=("nodes",)),
+    "peers": Planner(
+        plan,
+        {
+            "user": {"type": "str", "default": "sparkmatrix-peer"},
+            "subnets": {"type": "list", "elements": "str", "default": list(Wishes.subnets)},
+            "host_offset": {"type": "int", "default": Wishes.host_offset},
+        },
+        gathered={"nodes": NODE},
+    ),
     # looks: the result of node_info by address.
     "discovered": Planner(
         machines,

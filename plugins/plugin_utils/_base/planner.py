@@ -10,7 +10,7 @@ Each room names its planners in ``PLANNERS`` of its ``planners.py``; the action 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 
 Options = Mapping[str, Any]
 Spec = Mapping[str, Mapping[str, Any]]
@@ -32,14 +33,15 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Planner:
-    """``gathered``: options that name a variable; the planner gets its value of every host of the play, by host.
+    """``gathered``: options that name a variable, with the shape of its value; the planner gets it of every host of the
+    play, by host, as :func:`border.read` lets it in.
 
     ``alive``: only of the hosts that have not failed so far. A way back must not wait for a machine that died.
     """
 
     make: Callable[[Options], dict[str, Any]]
     spec: Spec
-    gathered: tuple[str, ...] = ()
+    gathered: Mapping[str, border.Shape] = field(default_factory=dict)
     alive: bool = False
 
 
@@ -63,10 +65,18 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
             option: gather(task_vars, checked.validated_parameters[option], planner.alive)
             for option in planner.gathered
         }
-        return {"changed": False, **planner.make({**checked.validated_parameters, **read})}
+        findings: list[Finding] = []
+        known = {
+            option: {
+                host: border.read(planner.gathered[option], value, host, findings) for host, value in values.items()
+            }
+            for option, values in read.items()
+        }
+        judged(border.REFUSED, findings)
+        return {"changed": False, **planner.make({**checked.validated_parameters, **known})}
     except (RefusedError, SparkError) as exc:
         return failure(str(exc))
-    except (KeyError, TypeError, AttributeError, ValueError) as exc:
+    except (LookupError, TypeError, AttributeError, ValueError) as exc:
         # A result that is not what our modules return: named, not shown as a traceback.
         return failure(f"the planner {name} was given something unexpected: {exc!r}")
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,
     Planner,
@@ -86,8 +87,10 @@ def _listed(files: Mapping[str, str]) -> list[dict[str, str]]:
 
 # A mark changes a file with what it stands for, so that a unit is restarted; it has no meaning of its own.
 PLANNERS = {
-    "images": Planner(judge_images, {}, gathered=("plans", "images"), alive=True),
-    "engine_versions": Planner(judge_versions, {}, gathered=("plans", "told"), alive=True),
+    "images": Planner(judge_images, {}, gathered={"plans": answers.PLAN, "images": answers.IMAGES}, alive=True),
+    "engine_versions": Planner(
+        judge_versions, {}, gathered={"plans": answers.PLAN, "told": answers.VERSIONS}, alive=True
+    ),
     "engine_files": Planner(
         engine_files,
         {

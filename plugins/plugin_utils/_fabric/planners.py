@@ -12,12 +12,15 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import refusal, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import parse_tests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS, FabricFact, dump, load
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Maybe, ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, RefusedError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import bandwidth
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import bandwidth, ownership
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import hosts_names as fabric_names
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
@@ -28,6 +31,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
 REFUSED = "The fabric cannot be configured like this; nothing was changed:"
 NOT_WORKING = "The fabric does not work like this:"
 TOO_SLOW = "The fabric is configured, and RDMA over it is not as it should be:"
+NODE = {
+    **dict.fromkeys(("rank", "management_address", "login", "cages", "addresses", "environment"), ours),
+    "network": answers.NETWORK,
+    "rdma": answers.RDMA,
+    "neighbors": Maybe(answers.NEIGHBORS),
+}
+MEASURED = {"probes": answers.PROBES, "gids": answers.GIDS}
 FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the planner fabric returns it
 
 
@@ -46,6 +56,8 @@ def discover(options: Options) -> dict[str, Any]:
 def plan(options: Options) -> dict[str, Any]:
     findings = fabric_plan.missing_nodes(options["sparks"], options["nodes"])
     nodes = {host: fabric_plan.node_input(host, raw, findings) for host, raw in options["nodes"].items()}
+    managed = {host: {node.management_address: ownership.MANAGEMENT} for host, node in nodes.items()}
+    findings += [] if findings else ownership.conflicts(managed, _given(options["nodes"]))
     wishes = Wishes(**{wish.name: options[wish.name] for wish in fields(Wishes)})
     made = Plan("", {}, findings, ()) if findings else fabric_plan.plan(nodes, wishes)
     if made.refused:
@@ -54,6 +66,14 @@ def plan(options: Options) -> dict[str, Any]:
     shown = _shown(made)
     logins = {host: str(raw.get("login") or "") for host, raw in options["nodes"].items()}
     return {**shown, "hosts_lines": [*fabric_names.local_lines(made.facts, logins), *shown["hosts_lines"]]}
+
+
+def _given(nodes: Options) -> dict[str, frozenset[str]]:
+    """The addresses that the inventory has for each node."""
+    return {
+        host: frozenset(filter(None, map(ipv4, (raw.get("management_address"), raw.get("login")))))
+        for host, raw in nodes.items()
+    }
 
 
 def verify(options: Options) -> dict[str, Any]:
@@ -126,7 +146,7 @@ PLANNERS = {
             "forks": {"type": "int", "default": 5},
             "timeout": {"type": "float", "default": 10},
         },
-        gathered=("found", "addresses"),
+        gathered={"found": answers.RDMA, "addresses": ours},
     ),
     "fabric": Planner(
         plan,
@@ -142,15 +162,17 @@ PLANNERS = {
             "qos": {"type": "str", "choices": list(QOS), "default": "none"},
             "qos_force": {"type": "bool", "default": False},
         },
-        gathered=("nodes",),
+        gathered={"nodes": NODE},
     ),
     "fabric_verify": Planner(
-        verify, {"facts": FACTS, "export_gid_index": {"type": "bool", "default": False}}, gathered=("measured",)
+        verify,
+        {"facts": FACTS, "export_gid_index": {"type": "bool", "default": False}},
+        gathered={"measured": MEASURED},
     ),
     "fabric_publish": Planner(
         publish,
         {"plan": {"type": "dict", "required": True}, "verified": {"type": "dict"}},
-        gathered=("compared", "applied"),
+        gathered={"compared": answers.APPLIED, "applied": answers.APPLIED},
     ),
     "bandwidth": Planner(
         schedule,
@@ -162,7 +184,7 @@ PLANNERS = {
             "forks": {"type": "int", "default": 5},
             "first_port": {"type": "int", "default": ports.FABRIC_BANDWIDTH},
         },
-        gathered=("looks",),
+        gathered={"looks": answers.BANDWIDTH_LOOK},
     ),
     "bandwidth_verdict": Planner(
         judge,
@@ -172,6 +194,6 @@ PLANNERS = {
             "good_gbps": {"type": "float", "default": bandwidth.Thresholds.good_gbps},
             "least_gbps": {"type": "float", "default": bandwidth.Thresholds.least_gbps},
         },
-        gathered=("measured",),
+        gathered={"measured": answers.BANDWIDTH},
     ),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import update
 
@@ -25,4 +26,6 @@ def plan(options: Options) -> dict[str, Any]:
     }
 
 
-PLANNERS = {"os_update": Planner(plan, {"firmware": {"type": "bool", "default": False}}, gathered=("nodes",))}
+PLANNERS = {
+    "os_update": Planner(plan, {"firmware": {"type": "bool", "default": False}}, gathered={"nodes": answers.UPDATE})
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.planners import FACTS, load_facts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import verdict
@@ -30,7 +31,9 @@ def after(options: Options) -> dict[str, Any]:
 # nodes: the results of mlnx_qos in check mode.
 PLANNERS = {
     "qos_before": Planner(
-        before, {"facts": FACTS, "profile": PROFILE, "confirm": {"type": "bool", "default": False}}, gathered=("nodes",)
+        before,
+        {"facts": FACTS, "profile": PROFILE, "confirm": {"type": "bool", "default": False}},
+        gathered={"nodes": answers.QOS},
     ),
-    "qos_after": Planner(after, {"facts": FACTS, "profile": PROFILE}, gathered=("nodes",)),
+    "qos_after": Planner(after, {"facts": FACTS, "profile": PROFILE}, gathered={"nodes": answers.QOS}),
 }

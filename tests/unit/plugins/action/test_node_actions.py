@@ -25,6 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from planning import plan
+from ssh_keys import ssh_key
 
 
 class Lazy(dict):
@@ -119,7 +120,7 @@ def test_an_empty_group():
 def test_whom_to_reach_and_who_was_reached():
     def hosts(rank, address, **values):
         interfaces = [{"name": "enP7s7", "addresses": [{"address": address, "prefix": 24}]}]
-        read = {"node": {"network": {"interfaces": interfaces}}}
+        read = {"node": {"network": {"interfaces": interfaces}, "memory": {}}}
         return {"spark_rank": rank, "spark_node_info": read, **values}
 
     two = {"spark1": hosts(0, "10.0.0.1"), "spark2": hosts(1, "10.0.0.2", fabric_management_address="10.9.0.2")}
@@ -135,6 +136,7 @@ def test_whom_to_reach_and_who_was_reached():
 
 def test_the_machines():
     node = {"uid": 0, "systemd": True, "kernel": "a", "machine": {"is_gb10": True}, "arch": "aarch64"}
+    node["memory"] = {}
     hosts = {
         "spark1": {"spark_rank": 0, "spark_node_info": {"node": node}},
         "spark2": {"spark_rank": 1, "spark_node_info": {"node": {**node, "kernel": "b"}}},
@@ -236,15 +238,16 @@ def test_membership_hands_the_variables_of_the_group_to_who_leaves():
 
 
 def test_membership_compares_what_was_read():
-    look = {"host_keys": ["ssh-ed25519 A"], "known_hosts": "a,a.local ssh-ed25519 A\nc,c.local ssh-ed25519 C\n"}
+    known = f"a,a.local {ssh_key('A')}\nc,c.local {ssh_key('C')}\n"
+    look = {"host_keys": [ssh_key("A")], "known_hosts": known}
     hosts = {
         "a": {"spark_rank": 0, "spark_peer": look},
-        "b": {"spark_rank": 1, "spark_peer": {"host_keys": ["ssh-ed25519 B"]}},
+        "b": {"spark_rank": 1, "spark_peer": {"host_keys": [ssh_key("B")]}},
     }
     result = membership(hosts, phase="compare", change="add")
     assert (result["joins"], result["departed"], result["replaced"]) == (["b"], ["c"], [])
     assert "c: the nodes still know it" in result["warnings"][0]
-    hosts["a"]["spark_peer"] = {**look, "known_hosts": f"{look['known_hosts']}b,b.local ssh-ed25519 OLD\n"}
+    hosts["a"]["spark_peer"] = {**look, "known_hosts": f"{look['known_hosts']}b,b.local {ssh_key('OLD')}\n"}
     refused = membership(hosts, phase="compare", change="add")
     assert refused["failed"] and "its host keys are not those that its peers know" in refused["msg"]
 
@@ -273,7 +276,7 @@ def test_os_update_refuses_or_plans():
 
 
 def test_a_gateway_that_a_playbook_only_follows():
-    node = {"uid": 0, "systemd": True, "managed": [], "listening": [{"port": 443, "address": "::"}]}
+    node = {"uid": 0, "systemd": True, "managed": [], "listening": [{"port": 443, "address": "::"}], "memory": {}}
     head = {"spark_rank": 0, "gateway_listen": ["10.0.0.1"], "gateway_port": 443, "spark_node_info": {"node": node}}
     asked = {"phase": "hosts", "layers": ["gateway"], "require_gb10": False, "severity": {"commands": "skip"}}
     assert "port 443 (gateway_port) is taken" in judge({"spark1": head}, **asked)["msg"]

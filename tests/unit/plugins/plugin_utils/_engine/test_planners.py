@@ -53,7 +53,7 @@ def test_an_image_that_is_gone_is_a_warning():
 
 
 def test_images_of_no_plan():
-    assert "engine plan of spark1: there is no engine plan" in judge({"spark1": {}}, {"spark1": {}})["msg"]
+    assert "spark1: there is no engine plan" in judge({"spark1": {}}, {"spark1": {}})["msg"]
 
 
 def test_files_of_the_engine():

@@ -1,0 +1,269 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a value from another machine may look like: one parser per kind.
+
+A parser returns the value, or raises :class:`ValueError` with words that follow the name of the field. What ends up in
+a file, a command or an address of another machine has a kind of its own; ``words`` are for people, and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import re
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
+
+MOST_WORDS = 2000  # characters for people
+MOST_TEXT = 4096
+MOST_QUOTED = 60
+MOST_LINES = 1024 * 1024  # characters
+LARGEST = 2**63 - 1
+# What has no business in a text of several lines.
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+KEY_TYPES = (
+    "ssh-ed25519",
+    "ssh-rsa",
+    "ssh-dss",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+)
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # RFC 1123
+_PATTERNS = {
+    # The kernel allows nearly everything (dev_valid_name); nobody names an interface with more than this.
+    "name of a network interface": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,14}"),
+    "name of an RDMA device": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}"),
+    "host name": re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"),
+    "MAC address": re.compile(r"([0-9a-fA-F]{2}:){5,19}[0-9a-fA-F]{2}"),
+    "GUID": re.compile(r"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3}"),
+    "GID": re.compile(r"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){7}"),
+    "mode of a file": re.compile("[0-7]{4}"),
+    "PCI domain": re.compile(r"[0-9a-fA-F]{4,8}"),
+    "name of an environment variable": re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}"),
+    # Versions, states, packages, images: nothing that a shell, a unit or a configuration file takes for more.
+    "plain word": re.compile(r"[A-Za-z0-9_.:+~/@=-]{1,255}"),
+    "name of a switch": re.compile(r"[A-Za-z0-9_.:+/@()=, -]{1,255}"),
+}
+
+
+def quoted(value: Any) -> str:
+    """For a message: short, and without anything that acts on a terminal."""
+    text = ascii(value[:MOST_QUOTED] if isinstance(value, str) else value)
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
+
+
+def string(value: Any) -> str:
+    """Of one line, without control characters."""
+    if not isinstance(value, str):
+        raise ValueError(f"is {quoted(value)}, expected a text")
+    if len(value) > MOST_TEXT:
+        raise ValueError(f"has {len(value)} characters, expected {MOST_TEXT} at most")
+    if not value.isprintable():
+        raise ValueError(f"is {quoted(value)}, which has control characters")
+    return str(value)
+
+
+def _matching(kind: str, value: Any) -> str:
+    text = string(value)
+    if not _PATTERNS[kind].fullmatch(text):
+        raise ValueError(f"is {quoted(text)}, which is no {kind}")
+    return text
+
+
+def interface(value: Any) -> str:
+    return _matching("name of a network interface", value)
+
+
+def rdma_device(value: Any) -> str:
+    return _matching("name of an RDMA device", value)
+
+
+def host(value: Any) -> str:
+    """A name of the inventory: a host name, or an address."""
+    text = string(value)
+    return text if canonical(text) == text else _matching("host name", text)
+
+
+def mac(value: Any) -> str:
+    """Also the 20 octets of InfiniBand."""
+    return _matching("MAC address", value)
+
+
+def guid(value: Any) -> str:
+    return _matching("GUID", value)
+
+
+def gid(value: Any) -> str:
+    return _matching("GID", value)
+
+
+def pci_domain(value: Any) -> str:
+    return _matching("PCI domain", value)
+
+
+def mode(value: Any) -> str:
+    return _matching("mode of a file", value)
+
+
+def variable(value: Any) -> str:
+    return _matching("name of an environment variable", value)
+
+
+def word(value: Any) -> str:
+    return _matching("plain word", value)
+
+
+def switch(value: Any) -> str:
+    return _matching("name of a switch", value)
+
+
+def as_switch(text: str) -> str:
+    """A name that anything in the network may have announced, as :func:`switch` takes it."""
+    return re.sub(r"[^A-Za-z0-9_.:+/@()=, -]", "_", text)[:255].strip()
+
+
+def address(value: Any) -> str:
+    """IPv4 or IPv6 in its one spelling. A zone (``%eth0``) means something on one machine only, and may be any text."""
+    text = string(value)
+    if not canonical(text):
+        raise ValueError(f"is {quoted(text)}, which is no address")
+    if canonical(text) != text:
+        raise ValueError(f"is {quoted(text)}, expected {canonical(text)}: without zone, in its short form")
+    return text
+
+
+def ipv4(value: Any) -> str:
+    text = address(value)
+    if ":" in text:
+        raise ValueError(f"is {text}, expected an IPv4 address")
+    return text
+
+
+def destination(value: Any) -> str:
+    """Of a route: a network, an address or ``default``."""
+    text = string(value)
+    if text != "default":
+        try:
+            ipaddress.ip_network(text, strict=False)
+        except ValueError as exc:
+            raise ValueError(f"is {quoted(text)}, which is no network") from exc
+        if "%" in text:
+            raise ValueError(f"is {quoted(text)}, which has a zone")
+    return text
+
+
+def public_key(value: Any) -> str:
+    """``type base64``, of a known type, and the base64 says the same type: nothing before, between or behind."""
+    text = _one_line(value)
+    kind, _blank, blob = text.partition(" ")
+    if kind not in KEY_TYPES:
+        raise ValueError(f"is {quoted(text)}, which is no ssh key of a known kind")
+    try:
+        data = base64.b64decode(blob, validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise ValueError(f"is {quoted(text)}, which is no ssh key: it is not base64") from exc
+    parts = _parts(data)
+    if not parts or parts[0] != kind.encode() or base64.b64encode(data).decode() != blob:
+        raise ValueError(f"is {quoted(text)}, which is no {kind} key")
+    if kind == "ssh-ed25519" and [len(part) for part in parts] != [len(kind), 32]:
+        raise ValueError(f"is {quoted(text)}, which is no {kind} key")
+    return text
+
+
+def _one_line(value: Any) -> str:
+    if isinstance(value, str) and len(value) > 4 * MOST_TEXT:
+        raise ValueError(f"has {len(value)} characters, which is no ssh key")
+    if not isinstance(value, str) or not value.isprintable():
+        raise ValueError(f"is {quoted(value)}, which is no ssh key")
+    return str(value)
+
+
+def _parts(data: bytes) -> list[bytes]:
+    """The fields of a public key (RFC 4253, 4251: each with its length before it); none where they do not fit."""
+    parts, place = [], 0
+    while place < len(data):
+        if len(data) < place + 4:
+            return []
+        (length,) = struct.unpack_from(">I", data, place)
+        place += 4 + length
+        if place > len(data):
+            return []
+        parts.append(data[place - length : place])
+    return parts
+
+
+def known_hosts(value: Any) -> str:
+    """The text of ``/etc/sparkmatrix/ssh/known_hosts``: names and a key in each line, or a comment."""
+    if not isinstance(value, str) or len(value) > MOST_LINES:
+        raise ValueError(f"is {quoted(value)}, expected a text of {MOST_LINES} characters at most")
+    for line in value.split("\n"):
+        if not line or (line.startswith("#") and line.isprintable()):
+            continue
+        names, _blank, key = line.partition(" ")
+        try:
+            for name in names.split(","):
+                host(re.sub(r"^\[(.*)\]:[0-9]{1,5}$", r"\1", name))
+            public_key(key)
+        except ValueError as exc:
+            raise ValueError(f"has the line {quoted(line)}, in which a word {exc}") from exc
+    return str(value)
+
+
+def whole(least: int = -LARGEST, most: int = LARGEST) -> Any:
+    """The parser of whole numbers in these bounds."""
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"is {quoted(value)}, expected a whole number")
+        if not least <= value <= most:
+            raise ValueError(f"is {quoted(value)}, expected {least} to {most}")
+        return int(value)
+
+    return read
+
+
+def number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST <= value <= LARGEST:  # nor NaN
+        raise ValueError(f"is {quoted(value)}, expected a number")
+    return value  # type: ignore[no-any-return]
+
+
+def flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"is {quoted(value)}, expected true or false")
+    return value
+
+
+def words(value: Any) -> str:
+    """For people only: one line, what acts on a terminal replaced, and not endless."""
+    if not isinstance(value, str):
+        raise ValueError(f"is {quoted(value)}, expected a text")
+    text = printable(" ".join(value[: 2 * MOST_WORDS].split()))
+    return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}…"
+
+
+# --- the second line: where lines of files are put together ----------------------------------------------------------
+
+
+def line(text: str, where: str) -> str:
+    """A line of a file in which a newline or another control character would be a new line or a hidden one."""
+    if not text.isprintable():
+        raise SparkError(
+            f"the line {quoted(text)} has control characters, so it would not be one line", where, "Correct the value"
+        )
+    return text
+
+
+def lines(found: Iterable[str], where: str) -> str:
+    """The text of a file of single lines."""
+    return "".join(f"{line(text, where)}\n" for text in found)

@@ -1,0 +1,409 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What our modules answer, for :mod:`_base.border`: one shape per module whose result decides something here.
+
+A field that is compared, or goes to another machine, into a file or a command, has a kind; the others are for people.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import (
+    address,
+    destination,
+    flag,
+    gid,
+    guid,
+    host,
+    interface,
+    ipv4,
+    known_hosts,
+    mac,
+    mode,
+    number,
+    pci_domain,
+    public_key,
+    rdma_device,
+    switch,
+    whole,
+    word,
+    words,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import (
+    By,
+    Document,
+    Each,
+    Full,
+    Maybe,
+    Only,
+)
+
+PORT = whole(1, 65535)
+COUNT = whole(0)
+
+
+def or_empty(kind: Any) -> Any:
+    """A kind, or an empty text where the module says so for nothing."""
+    return lambda value: value if value == "" and isinstance(value, str) else kind(value)
+
+
+def _end(value: Any) -> str:
+    """Of a connection: an address or a port."""
+    text = word(value)
+    return text if re.fullmatch("[0-9]{1,5}", text) else address(text)
+
+
+def _fact(document: Any, name: str) -> dict[str, Any] | None:
+    """A fact of another release or a damaged one is refused: without its addresses a peer would lock its node out."""
+    return None if document in (None, "", {}) else fabric_fact.load(document, name).as_dict()
+
+
+FACT = Document(_fact)
+PLAN = Document(lambda value, name: plan_document.load(value, f"engine plan of {name}").as_dict())
+
+# --- ibdev2netdev
+_HALF: dict[str, Any] = {
+    "rdma_device": rdma_device,
+    "port": whole(0, 255),
+    "driver": Maybe(word),
+    "link_layer": Maybe(word),
+    "rdma_state": Maybe(word),
+    "phys_state": Maybe(word),
+    "rate_gbps": Maybe(number),
+    "netdev": Maybe(interface),
+    "netdev_source": Maybe(word),
+    "carrier": Maybe(flag),
+    "admin_up": Maybe(flag),
+    "operstate": Maybe(word),
+    "speed_gbps": Maybe(number),
+    "mtu": Maybe(COUNT),
+    "mac": Maybe(mac),
+    "phys_port_name": Maybe(word),
+    "phys_switch_id": Maybe(word),
+    "firmware": Maybe(word),
+    "board_id": Maybe(words),
+    "node_guid": Maybe(guid),
+    "sys_image_guid": Maybe(guid),
+    "pci": Maybe(
+        {
+            "address": word,
+            "vendor": Maybe(word),
+            "device": Maybe(word),
+            "numa_node": Maybe(whole()),
+            "link_speed_gts": Maybe(number),
+            "link_width": Maybe(COUNT),
+            "max_link_speed_gts": Maybe(number),
+            "max_link_width": Maybe(COUNT),
+            "bandwidth_gbps": Maybe(number),
+        }
+    ),
+    "pci_address": Maybe(word),
+    "pcie_path": Maybe(pci_domain),
+}
+RDMA = Only(
+    {
+        "devices": Each(Full(_HALF)),
+        "cages": Each(
+            Full(
+                {
+                    "cage": whole(0, 255),
+                    "port_name": word,
+                    "sys_image_guid": guid,
+                    "cabled": flag,
+                    "admin_down": flag,
+                    "halves": Each(Full(_HALF)),
+                }
+            )
+        ),
+        "source": Maybe(word),
+        "reason": Maybe(word),
+        "message": Maybe(words),
+    }
+)
+
+# --- show_gids
+GIDS = Each(
+    Full(
+        {
+            "device": rdma_device,
+            "port": whole(0, 255),
+            "index": whole(0, 65535),
+            "gid": gid,
+            "version": Maybe(whole(1, 2)),
+            "ipv4": Maybe(ipv4),
+            "netdev": Maybe(interface),
+        },
+        ("device", "port", "index", "gid", "version", "netdev"),
+    )
+)
+
+# --- node_info
+NETWORK = {
+    "rdma_interfaces": Each(interface),
+    "kept": Maybe({"address": words, "interface": words}),  # of whatever release; management.choose reads it
+    "interfaces": Maybe(
+        Each(
+            Full(
+                {
+                    "name": interface,
+                    "mac": Maybe(word),  # of a tunnel it is an IP address
+                    "mtu": Maybe(COUNT),
+                    "state": Maybe(word),
+                    "kind": Maybe(word),
+                    "master": Maybe(interface),
+                    "link": Maybe(interface),
+                    "addresses": Each(
+                        Full(
+                            {
+                                "address": address,
+                                "prefix": Maybe(whole(0, 128)),
+                                "family": Maybe(word),
+                                "scope": Maybe(word),
+                            },
+                            ("address",),
+                        )
+                    ),
+                },
+                ("name", "addresses"),
+            )
+        )
+    ),
+    "routes": Maybe(
+        Each(
+            Full(
+                {
+                    "dst": destination,
+                    "gateway": Maybe(address),
+                    "dev": Maybe(interface),
+                    "table": word,
+                    "metric": Maybe(COUNT),
+                    "type": Maybe(word),
+                },
+                ("dst",),
+            )
+        )
+    ),
+    "default_gateway": Maybe({"address": address, "interface": interface}),
+    "connection_address": Maybe(or_empty(address)),
+    "connection_interface": Maybe(or_empty(interface)),
+    "connection_source": Maybe(word),
+}
+_SIZES = By(words, Maybe(COUNT))
+NODE = {
+    "hostname": words,
+    "machine": {
+        "vendor": Maybe(words),
+        "product": Maybe(words),
+        "gpu": Maybe(words),
+        "is_gb10": flag,
+        "evidence": Maybe(words),
+    },
+    "machine_id": Maybe(words),
+    "boot_id": Maybe(words),
+    "kernel": words,
+    "arch": words,
+    "os": By(words, words),
+    "dgx": Maybe(By(words, words)),
+    "nvidia_driver": Maybe(word),
+    "python": {"version": word, "executable": words},
+    "memory": _SIZES,
+    "paths": By(
+        words,
+        {"exists": flag, "at": words, "total": Maybe(COUNT), "free": Maybe(COUNT), "read_only": Maybe(flag)},
+    ),
+    "network": NETWORK,
+    "listening": Maybe(
+        Each(
+            Full(
+                {
+                    "port": whole(0, 65535),
+                    "address": address,
+                    "pid": Maybe(COUNT),
+                    "process": Maybe(words),
+                    "unit": Maybe(words),
+                },
+                ("port",),
+            )
+        )
+    ),
+    "commands": By(words, Maybe(words)),
+    "units": By(words, Maybe(By(words, words))),
+    "managed": Each(word),
+    "engine_units": Maybe(Each(word)),
+    "netplan_files": Each(words),
+    "netplan_modes": By(words, Maybe(mode)),
+    "netplan_bonds": By(words, Each(words)),
+    "environments": By(words, {"exists": flag, "nccl": Maybe(word)}),
+    "interpreters": By(words, Maybe(word)),
+    "rdma": RDMA,
+    "gids": Maybe(GIDS),
+    "kernel_log": Maybe(Each(Full({"kind": word, "device": words, "line": words, "count": COUNT}))),
+    "gpu": Full({"checked": flag, "ok": Maybe(flag), "code": Maybe(whole()), "message": words}),
+    "nccl": {"system": Maybe(word), "settings": By(words, By(words, words))},
+    "systemd": flag,
+    "limits": {"memlock": Maybe(whole(-1)), "nofile": Maybe(whole(-1)), "can_raise": Maybe(flag)},
+    "uid": COUNT,
+    "sudo_user": Maybe(words),
+    "time": number,
+    "clock_offset": Maybe(number),
+}
+REACH = Only({"reached": Each(Full({"name": host, "address": ipv4, "ok": flag, "reason": Maybe(words)}))})
+NODE_INFO = Only({"node": Full(NODE, ("memory",))}, ("node",))
+
+# --- access_node
+LOOK = Only(
+    {
+        "public_key": or_empty(public_key),
+        "host_keys": Each(public_key),
+        "connection": Each(or_empty(_end)),
+        "ssh_ports": Each(PORT),
+        "network": NETWORK,
+        "account": flag,
+        "jail": flag,
+    },
+    ("host_keys",),
+)
+MEMBER = Only(
+    {
+        "host_keys": Each(public_key),
+        "known_hosts": known_hosts,
+        # Only who it was set up as: one of another release says that, too.
+        "fact": Maybe({"host": host, "rank": whole(0)}),
+    }
+)
+
+# --- fabric_neighbors, fabric_probe, fabric_apply, fabric_bandwidth
+NEIGHBORS = Only(
+    {
+        "heard": Each(
+            Full(
+                {
+                    "netdev": interface,
+                    "cage": Maybe(whole(0, 255)),
+                    "source": word,
+                    "node": or_empty(host),
+                    "peer_netdev": or_empty(interface),
+                    "peer_cage": Maybe(whole(0, 255)),
+                    "peer_mac": or_empty(mac),
+                    "both_ways": Maybe(flag),
+                    "system": or_empty(switch),
+                    "port": or_empty(switch),
+                }
+            )
+        ),
+        "interfaces": By(interface, {"carrier": Maybe(flag), "brought_up": flag, "module_serial": words}),
+        "notes": Each(words),
+    }
+)
+PROBES = Each(
+    Full(
+        {
+            "rail": whole(0, 255),
+            "peer": host,
+            "source": ipv4,
+            "address": ipv4,
+            "ok": flag,
+            "rtt_ms": Maybe(number),
+            "attempts": COUNT,
+            "cause": Maybe(word),
+            "reason": Maybe(words),
+            "remedy": Maybe(words),
+        },
+        ("rail", "peer", "ok"),
+    )
+)
+APPLIED = Only({"fact": FACT, "fact_applied": flag, "changes": Each(words), "transaction": or_empty(word)})
+BANDWIDTH_LOOK = Only(
+    {
+        "ready": Maybe(
+            Full(
+                {
+                    "tool": Maybe(words),
+                    "verbs": flag,
+                    "busy": Each(words),
+                    "software": Each(rdma_device),
+                    "record": Maybe(Only({"plan_hash": word})),
+                }
+            )
+        )
+    }
+)
+BANDWIDTH = Only(
+    {
+        "outcomes": Each(
+            Full(
+                {
+                    "slot": COUNT,
+                    "role": word,
+                    "rail": whole(0, 255),
+                    "peer": host,
+                    "device": rdma_device,
+                    "gbps": Maybe(number),
+                    "rdma_mtu": Maybe(COUNT),
+                    "reason": Maybe(words),
+                    "remedy": Maybe(words),
+                },
+                ("slot", "gbps"),
+            )
+        )
+    }
+)
+
+# --- mlnx_qos
+_PRIORITIES = Maybe(Each(whole(0, 7), 8))
+QOS = Only(
+    {
+        "interfaces": By(
+            interface,
+            Full(
+                {
+                    "applied": Each(word),
+                    "link_bounced": flag,
+                    "carrier": flag,
+                    "state": Full(
+                        {
+                            "trust": Maybe(word),
+                            "dscp2prio": By(word, COUNT),
+                            "pfc": _PRIORITIES,
+                            "prio_tc": _PRIORITIES,
+                            "tsa": Maybe(Each(word, 8)),
+                        }
+                    ),
+                }
+            ),
+        ),
+        "problems": Each(Full({"device": words, "found": words, "remedy": words})),
+        "engines": Each(words),
+        "differs": flag,
+    }
+)
+
+# --- os_update, engine_version, engine_image
+UPDATE = Only(
+    {
+        "look": Full(
+            {
+                "kernel": word,
+                "kernels": Each(word),
+                "packages": By(word, or_empty(word)),
+                "held": Each(word),
+                "changes": Each(Full({"name": word, "old": or_empty(word), "new": or_empty(word)})),
+                "problems": Each(words),
+                "grub": Each(words),
+                "boot_free_mib": COUNT,
+                "kernel_mib": COUNT,
+                "firmware": Each(words),
+                "reboot_required": flag,
+                "probation": flag,
+            }
+        )
+    }
+)
+VERSIONS = Only({"engines": By(words, {"version": or_empty(word), "options": Each(word)})})
+IMAGES = Only(dict.fromkeys(("ids", "contents"), By(word, or_empty(word))))
