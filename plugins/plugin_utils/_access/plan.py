@@ -110,7 +110,9 @@ def _planned(host: str, values: Mapping[str, Any], wishes: Wishes, findings: lis
     """
     fact, rank = fabric_fact.load(values["fact"], host), int(values["rank"])
     own = {str(key): str(text) for key, text in (values.get("addresses") or {}).items()}
-    kept = tuple(rail for rail in fact.rails if addresses.stays(wishes, rail, rank, fact.nodes, own))
+    # Which pair of subnets a cable has is for the whole plan of the fabric to say: here any will do.
+    pairs = range(fact.nodes)
+    kept = tuple(rail for rail in fact.rails if any(addresses.stays(wishes, rail, rank, pair, own) for pair in pairs))
     left = [rail for rail in fact.rails if rail not in kept]
     if left:
         findings.append(
