@@ -39,9 +39,10 @@ options:
         M(sparkmatrix.cluster.show_gids) does, both from sysfs.
       - V(kernel_log) are fatal PCIe errors and lost devices in the kernel's journal of this boot.
       - V(gpu) is whether CUDA can be initialized, V(nccl) the version and the settings files of NCCL.
+      - V(session) is whose profile of NetworkManager Ansible's connection has.
     type: list
     elements: str
-    choices: [rdma, gids, kernel_log, gpu, nccl]
+    choices: [rdma, gids, kernel_log, gpu, nccl, session]
     default: []
   environments:
     description: Python environments (venv) to look at.
@@ -128,6 +129,9 @@ node:
       description: 'With O(parts=kernel_log): kind (aer_fatal, low_power), device, line, count, missing (gone now).'
       type: list
     gpu: {description: 'With O(parts=gpu): checked, ok, code (CUresult), message.', type: dict}
+    session:
+      description: 'With O(parts=session): interface, uuid, users, secret of the connection in NetworkManager.'
+      type: dict
     nccl: {description: 'With O(parts=nccl): system (version of the package), settings per file.', type: dict}
     systemd: {description: Whether systemd is the init system., type: bool}
     limits:

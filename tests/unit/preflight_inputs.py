@@ -35,6 +35,7 @@ VARIABLES = {
         Variable("engine_python", "engine", default="python3"),
         Variable("engine_venv_path", "engine", "path", default="/opt/sparkmatrix/engine"),
         Variable("ray_port", "ray", "int", default=6379),
+        Variable("os_stabilization_headless", "os_stabilization", "bool", default=True),
         Variable("os_stabilization_limits", "os_stabilization", "bool", default=True),
         Variable("os_stabilization_memlock", "os_stabilization", default="unlimited"),
         Variable("os_stabilization_nofile", "os_stabilization", default="65536:524288"),

@@ -36,7 +36,7 @@ _GB10_DMI = re.compile(
 _GB10_GPU = re.compile(r"\bGB10\b", re.I)
 _MAX_ANCESTORS = 24
 # What is read only when asked for: each costs time, or is nobody's business outside its layers.
-PARTS = ("rdma", "gids", "kernel_log", "gpu", "nccl")
+PARTS = ("rdma", "gids", "kernel_log", "gpu", "nccl", "session")
 _CAP_SYS_RESOURCE = 24  # include/uapi/linux/capability.h
 
 
@@ -127,6 +127,8 @@ def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner 
             return None
     if name == "kernel_log":
         return node_health.kernel_log(machine.runner, machine.sysfs)
+    if name == "session":
+        return session(machine, str(network(machine, request.connection_host)["connection_interface"] or ""))
     if name == "gpu":
         return node_health.cuda(gpu_runner)
     if name == "nccl":
@@ -242,6 +244,23 @@ def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
         "connection_address": address,
         "connection_interface": carrier,
         "connection_source": source,
+    }
+
+
+def session(machine: Machine, interface: str) -> dict[str, Any] | None:
+    """The NetworkManager profile behind Ansible's connection: ``users`` it belongs to, ``secret``: its password is kept
+    by a user's session. None where there is none."""
+    uuid = (machine.output("nmcli", "-g", "GENERAL.CON-UUID", "device", "show", interface) or "").strip()
+    if not re.fullmatch(r"[0-9a-f-]{36}", uuid):
+        return None
+    show = ("connection", "show", uuid)
+    users = machine.output("nmcli", "-g", "connection.permissions", *show) or ""
+    flags = re.match(r"\d+", machine.output("nmcli", "-g", "802-11-wireless-security.psk-flags", *show) or "")
+    return {
+        "interface": interface,
+        "uuid": uuid,
+        "users": re.findall(r"user:([A-Za-z0-9._-]+)", users),
+        "secret": bool(flags and int(flags[0]) & 3),  # agent-owned, not saved
     }
 
 

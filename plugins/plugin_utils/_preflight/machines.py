@@ -22,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     WHOLE,
     Check,
     Context,
+    as_list,
     as_version,
     environment_path,
     nccl_version,
@@ -432,6 +433,23 @@ def check_low_power(context: Context) -> Iterator[Finding]:
         yield from _journal(context, "low_power", found, remedy, missing=missing, severity=severity)
 
 
+def check_session(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        profile = node.get("session") or {}
+        users, uuid = as_list(profile.get("users")), str(profile.get("uuid"))
+        if context.value(host, "os_stabilization_headless", True) is False or not (users or profile.get("secret")):
+            continue
+        whose = f"belongs to {', '.join(map(str, users))}" if users else "has its password from a user's session"
+        yield Finding(
+            host,
+            f"the connection that Ansible comes over {whose}, so it may not come up without the desktop",
+            f"sudo nmcli connection modify {uuid} connection.permissions '' 802-11-wireless-security.psk-flags 0, then "
+            f"give it the password: sudo nmcli --ask connection up {uuid}. Or keep the desktop: "
+            "os_stabilization_headless: false",
+            str(profile.get("interface")),
+        )
+
+
 def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]]]:
     """``{(node, port): (variable, addresses)}`` of the selected layers: those of the head, and each service's where it
     listens. Which address that will be is known of the gateway alone."""
@@ -589,5 +607,13 @@ CHECKS: tuple[Check, ...] = (
         "told where it is back)",
         "Only a machine without power resets it; until then the device is slow or missing",
         needs=frozenset({"kernel_log"}),
+    ),
+    Check(
+        "session",
+        frozenset({"os_stabilization"}),
+        check_session,
+        "the network connection that Ansible uses belongs to a desktop user, and the desktop is to go",
+        "A Wi-Fi profile that was made in the desktop may come up only while somebody is logged in there",
+        needs=frozenset({"session"}),
     ),
 )

@@ -322,3 +322,26 @@ def test_limits(node, memlock, capabilities, expected):
 
 def test_unknown_limits(node):
     assert ni.limits(node) == {"memlock": None, "nofile": None, "can_raise": None}
+
+
+UUID = "2b0c3f4e-6a1d-4f0e-9a57-0d6a4c1b2e3f"
+
+
+@pytest.mark.parametrize(
+    ("permissions", "flags", "users", "secret"),
+    [
+        ("user:ann,user:bob\n", "1\n", ["ann", "bob"], True),
+        ("\n", "0\n", [], False),
+        ("\n", "2 (not saved)\n", [], True),
+        ("user:$(reboot)\n", "", [], False),
+    ],
+)
+def test_the_profile_of_the_connection(tmp_path, permissions, flags, users, secret):
+    answers = {
+        "nmcli -g GENERAL.CON-UUID device show wlP9s9": f"{UUID}\n",
+        f"nmcli -g connection.permissions connection show {UUID}": permissions,
+        f"nmcli -g 802-11-wireless-security.psk-flags connection show {UUID}": flags,
+    }
+    found = ni.session(Machine(tmp_path, {tuple(words.split()): said for words, said in answers.items()}), "wlP9s9")
+    assert found == {"interface": "wlP9s9", "uuid": UUID, "users": users, "secret": secret}
+    assert ni.session(Machine(tmp_path), "enP7s7") is None

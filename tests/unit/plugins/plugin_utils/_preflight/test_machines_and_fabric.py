@@ -190,6 +190,11 @@ FAULTS = {
     ),
     "gpu": (node("gpu", DEAD), "spark2 NVIDIA GB10: cuInit fails, whatever nvidia-smi says: CUDA_ERROR_UNKNOWN", ALL),
     "aer": (node("kernel_log", [AER]), "spark2 0000:00:00.0: a fatal PCIe error in this boot: pcieport", ALL),
+    "session": (
+        node("session", {"interface": "wlP9s9", "uuid": "u", "users": ["ann"], "secret": False}),
+        "spark2 wlP9s9: the connection that Ansible comes over belongs to ann, so",
+        ALL,
+    ),
     "low_power": (node("kernel_log", [LOST]), "spark2 0002:01:00.0: a PCIe device did not come back", ALL),
     "subnets": (
         interface("enP7s7", addresses=[{"address": "10.100.0.9", "prefix": 24, "scope": "global"}]),
@@ -315,6 +320,22 @@ def test_every_severity(name):
 
 
 # -- what the table does not say
+
+
+@pytest.mark.parametrize(
+    ("profile", "headless", "says"),
+    [
+        ({"users": [], "secret": True}, True, "has its password from a user's session"),
+        ({"users": [], "secret": False}, True, ""),
+        ({"users": ["ann"], "secret": True}, False, ""),
+        (None, True, ""),
+    ],
+)
+def test_a_connection_of_a_desktop_user(profile, headless, says):
+    cluster = Cluster()
+    both(node("session", profile), every("os_stabilization_headless", headless))(cluster)
+    told = texts(cluster, {"os_stabilization"}, "session")
+    assert [says in text for _severity, text in told] == ([True] if says else [])
 
 
 def test_a_device_that_is_back_is_a_note():
