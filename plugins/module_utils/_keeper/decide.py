@@ -235,11 +235,9 @@ def _closed(now: float, view: View) -> Verdict | None:
         or now - view.failing_since < REFUSED_S
     ):
         return None
-    return Verdict(
-        "closed",
-        f"the engine's process runs, and its port has been"
-        f" {'closed' if view.failing_kind == 'refused' else 'of somebody else'} for {now - view.failing_since:.0f} s",
-    )
+    state = "closed" if view.failing_kind == "refused" else "somebody else's"
+    lasted = now - view.failing_since
+    return Verdict("closed", f"the engine's process runs, and its port has been {state} for {lasted:.0f} s")
 
 
 def _hangs(settings: Settings, now: float, view: View) -> Verdict | None:

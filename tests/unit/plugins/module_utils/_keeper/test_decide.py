@@ -107,6 +107,7 @@ def test_a_node_off_the_fabric_is_lost_only_where_no_token_comes(failing, progre
 def test_a_closed_port_of_a_running_process():
     assert judge(k.View(two(), 979.0, "refused", 0.0)).kind == "closed"
     assert judge(k.View(two(), 990.0, "refused", 0.0)) is None
+    assert "its port has been somebody else's for 21 s" in judge(k.View(two(), 979.0, "stranger", 0.0)).reason
 
 
 @given(
