@@ -466,11 +466,15 @@ def test_every_planner_that_reads_nodes_is_tried() -> None:
 
 
 def test_true_answers_come_in_unchanged() -> None:
+    """A field that the border does not know is dropped, and the check that needs it finds nothing."""
     findings: list[Any] = []
+    lost = {"kind": "low_power", "device": "0000:01:00.0", "line": "mlx5_core", "count": 1, "missing": True}
+    profile = {"interface": "wlP9s9", "uuid": "2b0c3f4e", "users": ["ann"], "secret": False}
     for shape, value in (
         (answers.LOOK, {k: v for k, v in look(0).items() if k in answers.LOOK.fields}),
         (answers.RDMA, rdma()),
-        (answers.NODE, node(0)),
+        (answers.NODE, {**node(0), "kernel_log": [lost], "session": profile}),
+        (answers.UPDATE, {"look": os_update.Look(kernel="6.14.0", notes=["apt-get update: no key"]).as_dict()}),
         (answers.NEIGHBORS, neighbors(0)),
         (answers.FACT, VERIFIED["facts"]["spark1"]),
     ):

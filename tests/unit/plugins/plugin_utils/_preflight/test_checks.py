@@ -628,7 +628,8 @@ def test_request():
     assert asked["interpreters"] == ["/data/venv/bin/python", "python3"]
     assert "gpu" in asked["parts"]
     asked = pf.request(context({"os_stabilization"}))
-    assert asked["parts"] == asked["environments"] == asked["users"] == []
+    assert asked["parts"] == ["session"]
+    assert asked["environments"] == asked["users"] == []
 
 
 def test_what_a_skipped_check_needs_is_not_read():
