@@ -29,8 +29,8 @@ SLICE = "sparkmatrix-engine.slice"
 CGROUP = "sparkmatrix.slice"  # the control group above it
 ACCOUNTS = "accounts"  # what the rules call the accounts that may reach the ranks
 STATE = "@STATE@"  # in the rules: becomes the mark of their content
-LOCK = "/run/sparkmatrix/port-filter.lock"
-_TRIAL = "/run/sparkmatrix/port-filter.nft"
+LOCK = f"{paths.RUN}/port-filter.lock"
+_TRIAL = f"{paths.RUN}/port-filter.nft"
 _OFF = "or set spark_port_filter: false, which leaves Ray and the ranks open to the network"
 
 
