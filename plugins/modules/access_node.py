@@ -74,9 +74,9 @@ network:
   returned: O(state=present)
   type: dict
 fact:
-  description: The fabric fact on disk, not validated; null where there is none.
+  description: The fabric fact on disk, not validated; null where there is none, and its text where it is no JSON.
   returned: O(state=present)
-  type: dict
+  type: raw
 account:
   description: The account O(user) is there.
   returned: O(state=present)
