@@ -351,7 +351,8 @@ class _Apply:
         if self.pending is not None:
             changes.append(f"{rollback.GUARD.marker}: {TAKEN_OVER if self.rails else FORGOTTEN}")
         out.changes, out.changed = changes, bool(changes)
-        out.warnings = self.foreign.unasked(self.adopted)
+        if self.wanted.fact:
+            out.warnings = [f"{self.wanted.fact.host}: {line}" for line in self.foreign.unasked(self.adopted)]
 
     # -- refuse
 

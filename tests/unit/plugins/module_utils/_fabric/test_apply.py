@@ -430,9 +430,8 @@ def test_what_asks_dhcp_on_the_cable_is_put_out_of_force_unasked(node: FakeNode,
         node.write(MIRRORED, mirrored(match))
         before = node.tree()
         outcome = apply(node, wanted(), sysfs=tree.root)
-        assert outcome.warnings == [
-            f"{MIRRORED}: asks DHCP on an interface of the fabric ({A}, {B}); it is put out of force until a reset"
-        ]
+        said = f"asks DHCP on an interface of the fabric ({A}, {B}); it is put out of force until a reset"
+        assert outcome.warnings == [f"spark1: {MIRRORED}: {said}"]
         assert "NM-" not in node.read(MIRRORED)
         verify(node, wanted())
         again = apply(node, wanted(), sysfs=tree.root)
