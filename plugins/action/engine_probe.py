@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM
 
 PART_S = 60
@@ -34,5 +35,5 @@ class ActionModule(ActionBase):
                 result.update(found)
                 return result
             # Beside what the callback prints, which programs may read.
-            self._display.display(f"[{host}] {waiting['words']}{hint}", stderr=True)
+            self._display.display(strict.words(f"[{host}] {waiting['words']}") + hint, stderr=True)
             options["before"], hint = waiting, ""

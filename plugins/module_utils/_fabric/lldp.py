@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ GROUPS = (bytes.fromhex("0180c200000e"), bytes.fromhex("0180c2000003"), bytes.fr
 _END, _CHASSIS, _PORT, _SYSTEM_NAME = 0, 1, 2, 5
 _CHASSIS_MAC, _PORT_MAC = 4, 3  # subtypes
 _ADDRESS = {_CHASSIS: 5, _PORT: 4}  # subtype of a network address: a family number, then the address
+_MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ def parse_lldpcli(text: str) -> list[tuple[str, Announcement]]:
         system, chassis = _chassis(entry.get("chassis"))
         chassis_id, port_id = _id(chassis), _id(entry.get("port"))
         if chassis_id[1] or port_id[1]:
-            macs = tuple(value.lower() for kind, value in (chassis_id, port_id) if kind == "mac")
+            macs = tuple(
+                value.lower() for kind, value in (chassis_id, port_id) if kind == "mac" and _MAC.fullmatch(value)
+            )
             found.append((netdev, Announcement(system or chassis_id[1], port_id[1], macs)))
     return found
 

@@ -87,8 +87,8 @@ def decode(payload: bytes) -> Beacon:
     _magic, version, token, index, cage, nonce = _HEAD.unpack(reader.take(_HEAD.size))
     if version != VERSION:
         raise ValueError(f"version {version} of the frame, this node knows {VERSION}")
-    node = reader.take(reader.byte()).decode("utf-8")
-    netdev = reader.take(reader.byte()).decode("utf-8")
+    node = strict.host(reader.take(reader.byte()).decode("utf-8"))
+    netdev = strict.interface(reader.take(reader.byte()).decode("utf-8"))
     width = reader.byte()
     taking_part = int.from_bytes(reader.take(width), "big")
     satisfied = int.from_bytes(reader.take(width), "big")

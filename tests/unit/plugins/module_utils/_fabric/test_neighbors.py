@@ -34,7 +34,7 @@ BEACON = Beacon(b"12345678", 3, "spark4", "enp1s0f0np0", 0, 77, 0b1011, 0b1, fro
 
 # -- frames
 
-names = st.text(max_size=60)
+names = st.from_regex(r"[a-z0-9]{1,15}", fullmatch=True)
 numbers = st.integers(0, 2**32 - 1)
 
 
@@ -56,6 +56,14 @@ def test_a_frame_says_what_was_put_in(beacon: Beacon) -> None:
     payload = encode(beacon, 8)
     assert len(payload) <= MAX_PAYLOAD
     assert decode(payload) == decode(payload + bytes(40)) == beacon
+
+
+def test_a_frame_names_nothing_that_is_no_name() -> None:
+    beacon = Beacon(b"12345678", 0, "spark1", "eth0", 0, 1, 1, 1)
+    assert decode(encode(beacon, 1)) == beacon
+    for odd in ("eth0\nx", "a" * 16, "\x1b[2J", ""):
+        with pytest.raises(ValueError, match=r"name of a network interface|control characters"):
+            decode(encode(dataclasses.replace(beacon, netdev=odd), 1))
 
 
 def test_many_nonces_take_turns() -> None:
