@@ -7,7 +7,7 @@
 
 Two nodes on one cable, the layers access and fabric. First Ansible runs on the head, which finds the other node by
 avahi, and again once avahi answers with the fabric; after a reset it runs elsewhere, over link-local IPv6, and then
-at the address of a tunnel.
+at the address of a tunnel, while one node has another network that would be chosen today.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ import yaml
 from cluster import LabError, lab, say
 
 HOSTS = ("spark1", "spark2")
-LAYERS = ("--tags", "access,fabric", "-e", "fabric_bandwidth_test=never")
+# A change of sshd is confirmed by the other node where Ansible runs on the node itself.
+WISHES = {"fabric_bandwidth_test": "never", "access_sshd_hardening": True}
+LAYERS = ("--tags", "access,fabric", "-e", json.dumps(WISHES))
 TUNNEL = "100.64.0.{number}"
 # What tailscaled does: an interface of kind tun, up for as long as somebody holds it.
 HOLD = """
@@ -45,6 +47,18 @@ systemd-run --quiet --unit=lab-tunnel python3 /run/tunnel.py
 until ip link show tailscale0 > /dev/null 2>&1; do sleep 0.1; done
 ip addr add {address}/32 dev tailscale0
 ip link set tailscale0 up
+"""
+# A network that would be chosen before the one that the fact keeps.
+SECOND_LAN = """
+set -eu
+ip link add wlP9s9 type veth peer name other
+ip addr add 10.99.0.2/24 dev wlP9s9
+ip link set other up
+ip link set wlP9s9 up
+gateway=$(ip route show default dev enP7s7 | cut -d' ' -f3)
+ip route del default dev enP7s7
+ip route add default via $gateway dev enP7s7 metric 100
+ip route add default via 10.99.0.1 dev wlP9s9 metric 50
 """
 # Everything that says where a node is; keys are made anew after a reset.
 WHERE = (
@@ -170,7 +184,12 @@ def check(address: dict[str, str]) -> None:
     from_here("reset", "reset.yml")
     from_here("ipv6", "site.yml", link_local())
     expect_same("A first run over IPv6", before)
-    from_here("tunnel", "site.yml", tunnel(), unchanged=True)
+    logins = tunnel()
+    inside("spark2", SECOND_LAN)
+    from_here("tunnel", "site.yml", logins, unchanged=True)
+    told = f"management address stays {address['spark2']}, while 10.99.0.2 on wlP9s9 would be chosen today"
+    if told not in " ".join((cluster.STATE / "management-tunnel.log").read_text().split()):
+        raise LabError(f"Nobody was told: {told}")
     expect_same("A run over the tunnel", before)
 
 

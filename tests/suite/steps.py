@@ -277,7 +277,7 @@ def on_nodes() -> list[Step]:
         ),
         scenario("services-containers", "services.py --containers", 400),
         scenario("head-controller", "head_controller.py", 400),
-        scenario("management", "management.py", 400),
+        scenario("management", "management.py", 200),
         scenario("lifecycle-all", "lifecycle.py --all", 600),
         scenario("os-update", "os_update.py", 600),
         scenario("reboots", "reboots.py", 600),

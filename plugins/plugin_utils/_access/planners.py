@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
 
 REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed:"
@@ -60,9 +61,24 @@ def filter_services(options: Options) -> dict[str, Any]:
     return {"rules": {host: port_filter.services(who) for host, who in reach.items()}}
 
 
+def managed_at(options: Options) -> dict[str, Any]:
+    findings: list[Finding] = []
+    network = border.read(answers.NETWORK, options["network"], options["host"], findings)
+    chosen = management.choose(options["host"], network or {}, options["wish"])
+    return {**judged(REFUSED, [*findings, *filter(None, [chosen.refusal])]), "address": chosen.address}
+
+
 # address: fabric_management_address; login: ansible_host; addresses: fabric_addresses; look: the result of access_node.
 NODE = {**dict.fromkeys(("rank", "address", "login", "addresses"), ours), "look": answers.LOOK, "fact": answers.FACT}
 PLANNERS = {
+    "management": Planner(
+        managed_at,
+        {
+            "host": {"type": "str", "required": True},
+            "network": {"type": "dict", "required": True},  # of node_info or access_node
+            "wish": {"type": "str", "default": ""},  # fabric_management_address
+        },
+    ),
     "peers": Planner(
         plan,
         {

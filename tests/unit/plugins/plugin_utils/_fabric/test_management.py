@@ -147,6 +147,9 @@ def planned(found: Mapping[str, Any]) -> tuple[Any, Any]:
     }
     files = access_plan.plan(nodes, "peer")
     assert not any("::" in str(entry["content"]) for entry in files.files["spark2"])
+    assert files.rules["spark2"]["ray"][0] == "allow from 10.0.1.60" and files.hosts_lines["spark2"] == [
+        "10.0.1.60 spark1"
+    ]
     return made.facts, (files.files, files.hosts_lines, files.rules)
 
 
