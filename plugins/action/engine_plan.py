@@ -83,7 +83,6 @@ class ActionModule(ActionBase):
         documents = {host: plan.as_dict() for host, plan in plans.plans.items()}
         result.update(
             plans=documents,
-            facts={host: fact.as_dict() for host, fact in facts.items()},
             summary=plans.summary,
             sbatch=sbatch,
         )

@@ -283,10 +283,6 @@ plans:
     services: {description: 'All services as the head of the cluster reaches them.', type: list, elements: dict}
     identity: {description: The same on all hosts; changes with every service of any of them., type: str}
     schema: {description: Version of this document., type: int}
-facts:
-  description: The fabric fact of every host that the plan was made from.
-  returned: success
-  type: dict
 summary:
   description: The plan in a few sentences.
   returned: success

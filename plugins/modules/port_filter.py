@@ -30,9 +30,11 @@ options:
     elements: str
     default: []
   state:
-    description: V(absent), and empty O(rules), take the table, its unit and its file away.
+    description:
+      - V(absent), and empty O(rules), take the table, its unit and its file away.
+      - V(in_force) changes nothing, and fails where the table that the node keeps is not what the kernel has.
     type: str
-    choices: [present, absent]
+    choices: [present, absent, in_force]
     default: present
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
@@ -81,13 +83,16 @@ def main() -> None:
             "name": {"type": "str", "choices": list(port_filter.NAMES), "required": True},
             "rules": {"type": "str", "default": ""},
             "users": {"type": "list", "elements": "str", "default": []},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "absent", "in_force"], "default": "present"},
         },
         supports_check_mode=True,
     )
     params, check_mode = module.params, module.check_mode
     try:
-        if params["state"] == "present" and params["rules"]:
+        if params["state"] == "in_force":
+            port_filter.require(Machine(), params["name"])
+            outcome = port_filter.Outcome()
+        elif params["state"] == "present" and params["rules"]:
             outcome = port_filter.present(
                 Machine(), params["name"], params["rules"], params["users"], check_mode=check_mode
             )

@@ -49,6 +49,12 @@ def test_no_role_playbook_or_plugin_reads_a_private_variable_of_another_role():
     assert found == {}
 
 
+def test_the_plans_that_a_run_computes_are_read_where_it_computes_them():
+    """A rollback, and the way back of an upgrade, serve by a plan of before: that is in spark_plan alone."""
+    users = {str(p.relative_to(ROOT)) for p in (ROOT / "roles").rglob("*.yml") if "spark_plans" in p.read_text()}
+    assert users == {"roles/engine/tasks/plan.yml"}
+
+
 def test_what_roles_share_is_documented():
     text = (ROOT / "docs/architecture.md").read_text()
     shared = {

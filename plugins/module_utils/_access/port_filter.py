@@ -11,6 +11,7 @@ has flushed is loaded again by the next run. It is replaced in one step, so ther
 from __future__ import annotations
 
 import pwd
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,6 +116,21 @@ def absent(machine: Machine, name: str, *, check_mode: bool = False) -> Outcome:
             if name == SERVICES and "populated 0" in (machine.text(f"/sys/fs/cgroup/{CGROUP}/cgroup.events") or ""):
                 machine.command("systemctl", "stop", CGROUP, step="removing the control group of the services")
     return outcome
+
+
+def require(machine: Machine, name: str) -> None:
+    """Refuse where the kernel has not the table that the node keeps. A node without a fabric keeps none for it."""
+    text = machine.text(path(name))
+    if text is None and name == FABRIC:
+        return
+    mark = re.search("sparkmatrix [0-9a-f]+", text or "")
+    if not mark or not _live(machine, name, mark[0]):
+        raise SparkError(
+            "Ray and the ranks may be open to the network: the table is not in force as the last run left it"
+            " (nft flush ruleset and stopping nftables.service take it away)",
+            f"table {table(name)}",
+            f"systemctl restart {unit(name)}; or run site.yml",
+        )
 
 
 def _set(name: str) -> str:

@@ -99,11 +99,9 @@ PLANNERS = {
     "port_filter": Planner(
         filter_services,
         {
-            # What engine_plan returns.
-            "facts": {"type": "dict", "required": True},
-            "plans": {"type": "dict", "required": True},
             "also": {"type": "list", "elements": "str", "default": []},
             "dashboard_port": {"type": "int", "default": ports.RAY_DASHBOARD},
         },
+        gathered={"facts": answers.FACT, "plans": answers.PLAN},
     ),
 }

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
@@ -70,7 +71,10 @@ def check_reached(context: Context) -> Iterator[Finding]:
         elif "resolve" in lower:
             remedy = "Write the machine's address in ansible_host"
         elif "timed out" in lower or "no route" in lower or "refused" in lower or "unreachable" in lower:
-            remedy = "Is the machine on, and is ansible_host its management address? Try ssh by hand"
+            remedy = (
+                "Is the machine on, and is ansible_host its management address? Try ssh by hand; where that takes long,"
+                " set preflight_contact_timeout_s"
+            )
         elif "interpreter" in lower or "python" in lower:
             remedy = "Install python3 (at least 3.9) on the machine"
         else:
@@ -437,7 +441,8 @@ def check_session(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         profile = node.get("session") or {}
         users, uuid = as_list(profile.get("users")), str(profile.get("uuid"))
-        if context.value(host, "os_stabilization_headless", True) is False or not (users or profile.get("secret")):
+        headless = boolean(context.value(host, "os_stabilization_headless", True), strict=False)
+        if not headless or not (users or profile.get("secret")):
             continue
         whose = f"belongs to {', '.join(map(str, users))}" if users else "has its password from a user's session"
         yield Finding(

@@ -128,6 +128,22 @@ def test_what_others_flush_is_loaded_again(node):
     assert node.bring() == ["load table inet sparkmatrix_services"]
 
 
+def test_verify_sees_what_is_gone(node):
+    pf.require(node.machine(), "fabric")  # a node without a fabric has no table for it
+    with pytest.raises(SparkError, match="not in force"):
+        pf.require(node.machine(), "services")
+    node.bring()
+    pf.require(node.machine(), "services")
+    full = node.tables["services"]
+    # The table without its rules is as open as none.
+    node.tables["services"] = "table inet sparkmatrix_services {\n}\n"
+    with pytest.raises(SparkError, match=r"not in force.*systemctl restart sparkmatrix-port-filter-services"):
+        pf.require(node.machine(), "services")
+    node.tables["services"] = full.replace('"sparkmatrix.slice"', "4711")
+    with pytest.raises(SparkError, match="not in force"):
+        pf.require(node.machine(), "services")
+
+
 def test_what_the_kernel_refuses_is_not_placed(node):
     node.bring()
     before = dict(node.tables), (node.root / pf.path("services")[1:]).read_text()

@@ -157,10 +157,11 @@ def test_nft_takes_both_tables(tmp_path) -> None:
 def test_the_planner_takes_what_the_engine_plan_returns() -> None:
     facts = {host: fact.as_dict() for host, fact in engine_plan.assumed_facts(["spark1", "spark2"]).items()}
     plans = {host: document.as_dict() for host, document in engine_plans.node_plans(2).items()}
-    made = plan("port_filter", facts=facts, plans=plans, dashboard_port=8266, also=["10.9.0.1"])
+    made = plan("port_filter", {"facts": facts, "plans": plans}, dashboard_port=8266, also=["10.9.0.1"])
     assert list(made["rules"]) == ["spark1", "spark2"]
     # Ray's dashboard, where there is a Ray; the ports of services come with their heads.
     assert "tcp dport { 8266 } iifname lo accept" in made["rules"]["spark1"]
     assert "ip saddr { 192.0.2.2 } accept" in made["rules"]["spark1"] and "10.9.0.1" in made["rules"]["spark2"]
     facts["spark2"]["management_address"] = "192.0.2.2 }"
-    assert plan("port_filter", facts=facts, plans=plans)["failed"]
+    assert plan("port_filter", {"facts": facts, "plans": plans})["failed"]
+    assert "no fabric fact" in plan("port_filter", {"facts": {**facts, "spark2": {}}, "plans": plans})["msg"]

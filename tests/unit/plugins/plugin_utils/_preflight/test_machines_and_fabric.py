@@ -328,6 +328,7 @@ def test_every_severity(name):
         ({"users": [], "secret": True}, True, "has its password from a user's session"),
         ({"users": [], "secret": False}, True, ""),
         ({"users": ["ann"], "secret": True}, False, ""),
+        ({"users": ["ann"], "secret": True}, "false", ""),  # as -e and an inventory in INI give it
         (None, True, ""),
     ],
 )
