@@ -73,6 +73,7 @@ def node_inputs(
     for, and addresses that are not theirs. ``wishes``: what the fabric was asked for."""
     nodes: dict[str, Node] = {}
     findings: list[Finding] = []
+    ranks = {host: int(values["rank"]) for host, values in raw.items()}
     for host, values in raw.items():
         look = values.get("look") or {}
         connection = look.get("connection") or []
@@ -83,12 +84,12 @@ def node_inputs(
             continue
         ports = [int(port) for port in look.get("ssh_ports") or (22,)]
         nodes[host] = Node(
-            rank=int(values["rank"]),
+            rank=ranks[host],
             address=chosen.address,
             public_key=str(look.get("public_key") or ""),
             host_keys=tuple(look.get("host_keys") or ()),
             port=22 if 22 in ports else ports[0],
-            fact=_planned(host, values, wishes, findings) if values.get("fact") else None,
+            fact=_planned(host, values, ranks, wishes, findings) if values.get("fact") else None,
             controller=canonical(client),
         )
     claims = {host: {node.address: ownership.MANAGEMENT, **_claims(node)} for host, node in nodes.items()}
@@ -103,16 +104,17 @@ def _claims(node: Node) -> dict[str, str]:
     return ownership.of_fact(node.fact) if node.fact else {}
 
 
-def _planned(host: str, values: Mapping[str, Any], wishes: Wishes, findings: list[Finding]) -> FabricFact:
+def _planned(
+    host: str, values: Mapping[str, Any], ranks: Mapping[str, int], wishes: Wishes, findings: list[Finding]
+) -> FabricFact:
     """The fact without the rails whose addresses the plan of the fabric would not give this node.
 
     A run that readdresses the fabric by name comes here with the old ones, so they are left out and not refused.
     """
-    fact, rank = fabric_fact.load(values["fact"], host), int(values["rank"])
+    fact, rank = fabric_fact.load(values["fact"], host), ranks[host]
     own = {str(key): str(text) for key, text in (values.get("addresses") or {}).items()}
-    # Which pair of subnets a cable has is for the whole plan of the fabric to say: here any will do.
-    pairs = range(fact.nodes)
-    kept = tuple(rail for rail in fact.rails if any(addresses.stays(wishes, rail, rank, pair, own) for pair in pairs))
+    pairs = [(rail, addresses.pair_of(fact, rail, rank, ranks)) for rail in fact.rails]
+    kept = tuple(rail for rail, pair in pairs if pair is not None and addresses.stays(wishes, rail, rank, pair, own))
     left = [rail for rail in fact.rails if rail not in kept]
     if left:
         findings.append(

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import Strand
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import Strand, edge_number
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
     RAILS,
     Found,
@@ -114,6 +114,14 @@ def _at(listed: Sequence[Network], number: int, half: int) -> Network | None:
     if base.network.is_ipv4_private_use() and not network.network.is_ipv4_private_use():
         return None
     return ipaddress.IPv4Network(str(network))
+
+
+def pair_of(fact: FabricFact, rail: Rail, rank: int, ranks: Mapping[str, Any]) -> int | None:
+    """The number of the pair of subnets of a cable that is there; None where the machine at its other end has left."""
+    if fact.topology != "ring":
+        return 0
+    far = ranks.get(rail.neighbor)
+    return edge_number(rank, far) if isinstance(far, int) else None
 
 
 def stays(wishes: Wishes, rail: Rail, rank: int, pair: int, own: Mapping[str, str]) -> bool:

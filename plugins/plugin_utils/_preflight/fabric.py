@@ -17,7 +17,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import edge_number
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     AFTER_FABRIC,
@@ -205,15 +204,11 @@ def _readdressed(context: Context, host: str, fact: fabric_fact.FabricFact) -> I
     own = context.value(host, "fabric_addresses", {})
     wishes = Wishes(subnets=[str(subnet) for subnet in listed], host_offset=offset)
     given = {str(key): str(text) for key, text in own.items()} if isinstance(own, Mapping) else {}
+    ranks = {name: values.get("spark_rank") for name, values in context.hosts.items()}
     moved = []
     for rail in fact.rails:
-        far = context.hosts.get(rail.neighbor, {}).get("spark_rank")
-        pair = 0
-        if fact.topology == "ring":
-            if not isinstance(far, int):
-                continue  # the machine at the other end has left
-            pair = edge_number(fact.rank, far)
-        if not addresses.stays(wishes, rail, fact.rank, pair, given):
+        pair = addresses.pair_of(fact, rail, fact.rank, ranks)
+        if pair is not None and not addresses.stays(wishes, rail, fact.rank, pair, given):
             moved.append(rail)
     if moved:
         yield Finding(

@@ -212,6 +212,25 @@ def test_the_address_of_a_node(changes: dict[str, Any], expected: str) -> None:
     assert not findings and nodes["spark1"].address == expected
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("spark1.0 spark2.0",),
+        ("spark1.0 spark4.0",),
+        SWITCH,
+        RING,
+        ("spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0"),
+        ("spark1.1 spark3.0", "spark3.1 spark4.0", "spark4.1 spark1.0"),
+        ("spark1.1 spark4.0", "spark4.1 spark6.0", "spark6.1 spark7.0", "spark7.1 spark1.0"),
+    ],
+)
+def test_no_fabric_loses_an_address_that_its_plan_gave(lines: tuple[str, ...]) -> None:
+    planned = facts(*lines)
+    looks = {host: raw(fact.rank, fact=fact.as_dict(), look=look(fact.rank)) for host, fact in planned.items()}
+    nodes, findings = ap.node_inputs(looks)
+    assert not findings and {host: node.fact for host, node in nodes.items()} == planned
+
+
 def run(nodes: dict[str, Any]) -> dict[str, Any]:
     return plan("peers", {"nodes": nodes})
 
