@@ -89,7 +89,9 @@ def node_inputs(
             public_key=str(look.get("public_key") or ""),
             host_keys=tuple(look.get("host_keys") or ()),
             port=22 if 22 in ports else ports[0],
-            fact=_planned(host, values, ranks, wishes, findings) if values.get("fact") else None,
+            fact=_planned(host, values, chosen.address, ranks, wishes=wishes, findings=findings)
+            if values.get("fact")
+            else None,
             controller=canonical(client),
         )
     claims = {host: {node.address: ownership.MANAGEMENT, **_claims(node)} for host, node in nodes.items()}
@@ -105,9 +107,16 @@ def _claims(node: Node) -> dict[str, str]:
 
 
 def _planned(
-    host: str, values: Mapping[str, Any], ranks: Mapping[str, int], wishes: Wishes, findings: list[Finding]
+    host: str,
+    values: Mapping[str, Any],
+    address: str,
+    ranks: Mapping[str, int],
+    *,
+    wishes: Wishes,
+    findings: list[Finding],
 ) -> FabricFact:
-    """The fact without the rails whose addresses the plan of the fabric would not give this node.
+    """The fact with the management address of today, which may have been another's when it was written, and without
+    the rails whose addresses the plan of the fabric would not give this node.
 
     A run that readdresses the fabric by name comes here with the old ones, so they are left out and not refused.
     """
@@ -127,10 +136,8 @@ def _planned(
                 "warning",
             )
         )
-    cluster = fact.cluster_address
-    if cluster in {rail.address for rail in left}:
-        cluster = fact.management_address
-    return replace(fact, rails=kept, cluster_address=cluster)
+    cluster = fact.cluster_address if fact.cluster_address in {rail.address for rail in kept} else address
+    return replace(fact, rails=kept, management_address=address, cluster_address=cluster)
 
 
 def plan(nodes: Mapping[str, Node], user: str) -> Plan:
