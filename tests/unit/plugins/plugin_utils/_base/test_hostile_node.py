@@ -346,6 +346,15 @@ CASES = {
     "qos_before": Case(qos, planned("qos_before", "nodes", facts=FACTS, profile="roce"), nothing),
     "qos_after": Case(qos, planned("qos_after", "nodes", facts=FACTS, profile="roce"), nothing),
     "os_update": Case(updates, planned("os_update", "nodes"), by_host("nodes")),
+    "port_filter": Case(
+        lambda rank: {"plan": PLANS[HOSTS[rank]], "fact": VERIFIED["facts"][HOSTS[rank]]},
+        lambda seen: plan(
+            "port_filter",
+            {"plans": {h: s["plan"] for h, s in seen.items()}, "facts": {h: s["fact"] for h, s in seen.items()}},
+        ),
+        by_host("rules"),
+        dear=True,
+    ),
     "images": Case(
         lambda rank: {
             "plan": PLANS[HOSTS[rank]],
