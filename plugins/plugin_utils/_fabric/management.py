@@ -52,12 +52,18 @@ def choose(host: str, network: Mapping[str, Any], wish: str = "") -> Management:
     if wish:
         wanted = ipv4(wish)
         carrier = here.get(wanted) or by_rule.interface  # behind NAT it is on no interface
+        sender = _sender(network, wanted) if wanted in here else ""
+        if sender not in ("", carrier):
+            return _hidden(host, wanted, carrier, sender)
         if wanted and carrier:
             return Management(wanted, carrier)
         found = "is on no interface with a link" if wanted else "is no IPv4 address"
         return _refused(host, f"{VARIABLE} is {wish!r}, which {found}")
     old = ipv4((network.get("kept") or {}).get("address"))
     if old in here:
+        sender = _sender(network, old)
+        if sender not in ("", here[old]):
+            return _hidden(host, old, here[old], sender)
         return Management(old, here[old], _other(host, old, here[old], by_rule))
     if not by_rule.address:
         return _refused(host, f"no address of it fits as management address{_unfit(network)}")
@@ -153,6 +159,25 @@ def _other(host: str, old: str, carrier: str, by_rule: Management) -> Finding | 
         carrier,
         "warning",
     )
+
+
+def _sender(network: Mapping[str, Any], address: str) -> str:
+    """The interface over which the kernel sends to the neighbours of an address; empty where no route says it."""
+    found = []
+    for route in network.get("routes") or ():
+        if route.get("dev") and "/" in str(route.get("dst")) and route.get("table", "main") == "main":
+            subnet, metric = ipaddress.ip_network(route["dst"], strict=False), route.get("metric")
+            if ipaddress.ip_address(address) in subnet:
+                found.append((-subnet.prefixlen, metric if isinstance(metric, int) else 0, str(route["dev"])))
+    # Of equal ones the first of the list is taken.
+    return min(found, key=lambda way: way[:2])[2] if found else ""
+
+
+def _hidden(host: str, address: str, carrier: str, sender: str) -> Management:
+    found = f"its management address {address} is on {carrier}, and it sends to that network over {sender}"
+    remedy = f"Set {VARIABLE} for this host to its address on {sender}, or take {sender} off this network"
+    why = "The other nodes let in its management address, and nothing that comes from another one"
+    return Management(refusal=Finding(host, found, remedy, carrier, why=why))
 
 
 def _unfit(network: Mapping[str, Any]) -> str:

@@ -563,7 +563,7 @@ CHECKS: tuple[Check, ...] = (
         "management_address",
         frozenset({"access", "fabric"}),
         check_management_address,
-        "no address of a machine fits as management address, or two machines have the same",
+        "no address of a machine fits as management address, it sends over another one, or two machines have the same",
         "Names, keys, firewall rules and the start of NCCL use it",
         fixed="the machines would not find each other",
     ),

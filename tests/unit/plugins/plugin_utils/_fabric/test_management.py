@@ -182,6 +182,24 @@ def test_the_address_of_the_fact_is_kept_and_the_user_is_told() -> None:
     assert choose("spark1", {**LAN, "kept": {"address": "10.0.1.60"}}).notice is None
 
 
+def test_an_address_from_which_the_kernel_does_not_send_is_refused() -> None:
+    """Wi-Fi first, and then a cable into the same network."""
+    found = network(HEAD.replace("wlP9s9           DOWN", "wlP9s9 UP 10.0.1.20/24"), ("enP7s7", 100), ("wlP9s9", 600))
+    found["routes"] += [
+        {"dst": "10.0.1.0/24", "gateway": None, "dev": dev, "metric": metric}
+        for dev, metric in (("wlP9s9", 600), ("enP7s7", 100))
+    ]
+    for wish in ("", "10.0.1.20"):
+        chosen = choose("spark1", {**found, "kept": {"address": "10.0.1.20"}}, wish)
+        assert not chosen.address and str(chosen.refusal).startswith(
+            "spark1 wlP9s9: its management address 10.0.1.20 is on wlP9s9, and it sends to that network over enP7s7. "
+        )
+        assert "Set fabric_management_address for this host to its address on enP7s7" in str(chosen.refusal)
+    assert choose("spark1", {**found, "kept": {"address": "10.0.1.20"}}, "10.0.1.60").address == "10.0.1.60"
+    found["routes"][-1]["metric"] = 700
+    assert choose("spark1", {**found, "kept": {"address": "10.0.1.20"}}).address == "10.0.1.20"
+
+
 @pytest.mark.parametrize("text", [HEAD, BOTH.replace("wlP9s9           UP", "wlP9s9           DOWN")])
 def test_an_address_that_is_gone_is_replaced_and_the_user_is_told(text: str) -> None:
     chosen = choose("spark1", network(text, ("enP7s7", 100), kept={"address": "192.168.1.7", "interface": "wlP9s9"}))
