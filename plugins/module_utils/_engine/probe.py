@@ -336,17 +336,18 @@ def connect(connection: http.client.HTTPConnection, with_key: bool) -> None:
     Looked at before and after connecting, since who listens may change in between.
     """
     if with_key:
-        _refuse_strangers(connection)
+        _refuse_strangers(connection, connection.host)
     connection.connect()
     if with_key:
-        _refuse_strangers(connection)
-        here = connection.sock.getsockname()[0] == connection.sock.getpeername()[0]
-        if here and not listening.holders(Machine(), connection.host, connection.port):
+        there = connection.sock.getpeername()[0]  # the host may be a name
+        _refuse_strangers(connection, there)
+        here = connection.sock.getsockname()[0] == there
+        if here and not listening.holders(Machine(), there, connection.port):
             raise ConnectionRefusedError
 
 
-def _refuse_strangers(connection: http.client.HTTPConnection) -> None:
-    who = listening.stranger(Machine(), connection.host, connection.port)
+def _refuse_strangers(connection: http.client.HTTPConnection, address: str) -> None:
+    who = listening.stranger(Machine(), address, connection.port)
     if who:
         where = f"http://{connection.host}:{connection.port}"
         found = f"the port belongs to {who}, not to the engine: it gets no key. Stop it"

@@ -71,6 +71,16 @@ def test_who_takes_the_port_between_two_looks_gets_no_key(monkeypatch):
         assert engine.requests == []
 
 
+def test_an_engine_may_be_asked_by_name(monkeypatch):
+    with fake_engine() as engine:
+        named = replace(target(engine), host="localhost")
+        assert engine_probe.ask(named, Question()).completion_tokens == 1
+        asked = []
+        monkeypatch.setattr(engine_probe.listening, "stranger", lambda _machine, host, _port: asked.append(host) or "")
+        engine_probe.ask(named, Question())
+        assert asked == ["localhost", "127.0.0.1"]
+
+
 def test_an_engine_is_asked_for_its_models():
     with fake_engine() as engine:
         engine_probe.listed(target(engine))
