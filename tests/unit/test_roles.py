@@ -107,3 +107,17 @@ def test_the_changelog_lists_the_modules_for_users():
     text = (ROOT / "README.md").read_text().partition("All other modules are internal")[0].rpartition("\n## ")[2]
     assert {entry["name"] for entry in listed} == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
     assert (ROOT / "changelogs/fragments").is_dir(), "antsibull-changelog wants it"
+
+
+def test_root_runs_and_writes_nothing_in_an_environment_of_somebody_else():
+    tasks = yaml.safe_load((ROOT / "roles/engine/tasks/python_environment.yml").read_text())
+    tasks += [task for block in tasks for task in block.get("block", ())]
+    there = {task["name"]: task for task in tasks if "__engine_venv.path" in str({**task, "block": ""})}
+    acting = {
+        name: str(task.get("ansible.builtin.command", {}).get("argv"))
+        for name, task in there.items()
+        if not {"ansible.builtin.stat", "ansible.builtin.debug", "ansible.builtin.assert"} & set(task)
+    }
+    assert len(acting) == 5, "comparing, making, the lock, installing, asking"
+    for name, argv in acting.items():
+        assert 0 < argv.find("runuser") < argv.find("__engine_venv_owner") < argv.find("__engine_venv.path"), name
