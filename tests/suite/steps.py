@@ -280,6 +280,7 @@ def on_nodes() -> list[Step]:
         scenario("management", "management.py", 200),
         scenario("lifecycle-all", "lifecycle.py --all", 600),
         scenario("os-update", "os_update.py", 600),
+        scenario("networkmanager", "networkmanager.py", 240),
         scenario("reboots", "reboots.py", 600),
         scenario("reboots-engine", "reboots.py --engine", 400),
         scenario("first-login", "first_login.py", 300),
