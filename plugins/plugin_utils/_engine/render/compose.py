@@ -70,6 +70,7 @@ def _service(wishes: Container, image: str, command: Command, mounts: Sequence[M
     service: dict[str, Any] = {
         "image": image,
         "container_name": name,
+        "user": "0:0",  # whatever the image says: the port filter lets in connections of root and the service user
         "cgroup_parent": port_filter.SLICE,
         "network_mode": "host",
         "ipc": "host",

@@ -29,7 +29,7 @@ def service(wishes=Container(), image="vllm/vllm-openai:v0.33.0", command=COMMAN
 
 def test_what_a_rank_needs_and_no_more():
     made = service()
-    assert "privileged" not in made
+    assert "privileged" not in made and made["user"] == "0:0"
     assert (made["network_mode"], made["ipc"], made["cap_add"]) == ("host", "host", ["IPC_LOCK"])
     assert made["ulimits"] == {"memlock": -1, "nofile": {"soft": 65536, "hard": 65536}, "stack": 67108864}
     assert made["devices"] == ["/dev/infiniband"]
