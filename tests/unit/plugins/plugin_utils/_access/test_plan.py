@@ -251,6 +251,7 @@ def test_the_planner_refuses() -> None:
     assert "the planner peers was given something unexpected" in run(nodes={"spark1": {"look": look(0)}})["msg"]
     old = run(nodes={"spark1": raw(0), "spark2": raw(1, fact={"schema": 2})})
     assert "1. spark2 fact: the fabric fact has schema 2, this release reads 3. Run the fabric layer" in old["msg"]
+    assert "site.yml --tags fabric" in old["msg"]
 
 
 def test_the_management_address_alone() -> None:
