@@ -89,9 +89,9 @@ def _read(lock: str) -> tuple[int, float] | None:
         return None
 
 
-def notify(text: str, environment: Mapping[str, str] = os.environ) -> None:
+def notify(text: str, environment: Mapping[str, str] | None = None) -> None:
     """Tell systemd (sd_notify(3)). A keeper that was started by hand has nobody to tell."""
-    place = environment.get("NOTIFY_SOCKET", "")
+    place = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
     if not place:
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
