@@ -108,6 +108,14 @@ options:
     description: Requests of one key that may be answered at the same time; 0 is no limit.
     type: int
     default: 64
+  keys_per_address:
+    description: One address gets as much as this many keys, whatever keys it shows; 0 is no limit. Loopback has none.
+    type: int
+    default: 4
+  memory_mib:
+    description: MiB that requests of more than 1 MB take at most, all together; one key gets half of it.
+    type: int
+    default: 1024
   timeout_s:
     description: How long the engine may send nothing, in seconds.
     type: int
@@ -118,7 +126,7 @@ options:
         whenever they change.
     type: str
     choices: ['off', own_ca, files]
-    default: 'off'
+    default: own_ca
   tls_names:
     description: More names and addresses for the certificate of V(own_ca).
     type: list
@@ -133,7 +141,7 @@ options:
     type: str
     default: ""
   allow_from:
-    description: Addresses and networks that RV(firewall) is for; all when empty.
+    description: Addresses and networks that may come in, and that RV(firewall) is for; all when empty.
     type: list
     elements: str
     default: []
@@ -166,7 +174,6 @@ EXAMPLES = r"""
     engines:
       - name: chat
         model: qwen3-8b
-    tls: own_ca
     keys:
       - name: alice
       - name: bob
@@ -175,7 +182,6 @@ EXAMPLES = r"""
 - name: Lead to two services by the model in each request
   sparkmatrix.cluster.gateway:
     listen: [enP7s7]
-    tls: own_ca
     engines:
       - name: chat
         model: qwen3-8b

@@ -178,14 +178,15 @@ BEHIND = ("-e", '{"access_firewall": true, "gateway_listen": ["enP7s7"], "engine
 RIGHT_UNIT = "sparkmatrix-engine-right"
 # One request of a client through the gateway: what model has answered, or the status.
 CLIENT = """
-import json, sys, urllib.error, urllib.request
+import json, ssl, sys, urllib.error, urllib.request
 key = open('/etc/sparkmatrix/gateway/keys/default.key').read().strip()
 address = json.load(open('/etc/sparkmatrix/gateway.json'))['endpoints'][0]
 body = {'model': sys.argv[1], 'messages': [{'role': 'user', 'content': 'hello'}], 'max_tokens': 2}
 request = urllib.request.Request(address + '/chat/completions', json.dumps(body).encode(),
                                  {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'})
 try:
-    print(json.load(urllib.request.urlopen(request, timeout=60))['model'])
+    trust = ssl.create_default_context(cafile='/etc/sparkmatrix/gateway/tls/ca.crt')
+    print(json.load(urllib.request.urlopen(request, timeout=60, context=trust))['model'])
 except urllib.error.HTTPError as exc:
     print(exc.code)
 """

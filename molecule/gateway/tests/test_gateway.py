@@ -46,10 +46,10 @@ class Gateway:
         assert response.headers["Content-Type"].startswith("application/json"), text
         return response.status, response.headers, json.loads(text)
 
-    def stream(self, tokens, key="alice", model="tiny", until=None):
+    def stream(self, tokens, key="alice", model="tiny", until=None, prompt=PROMPT):
         """(seconds since the start, line) of each line of a streamed answer, which ends no sooner than a file comes."""
         connection, started = self.connect(), time.monotonic()
-        body = {"model": model, "messages": PROMPT, "stream": True, "max_tokens": tokens, "until": until}
+        body = {"model": model, "messages": prompt, "stream": True, "max_tokens": tokens, "until": until}
         headers = {"Authorization": f"Bearer {self.keys[key]}", "Content-Type": "application/json"}
         connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         response = connection.getresponse()
@@ -246,39 +246,79 @@ def test_who_tries_many_keys_has_to_wait(gateway):
     assert gateway.ask()[0] == 200
 
 
-def test_one_key_cannot_take_all_of_the_engine(host, gateway):
-    """70 answers that end when all have begun or are refused, so that they surely overlap."""
+def at_once(host, gateway, count, prompt, meanwhile):
+    """Answers to bob, which end when all have begun or are refused and ``meanwhile`` is over: so they overlap."""
     enough = "/root/enough-of-bob"
     begun, ended, refused = [], [], []
 
     def run():
         try:
-            lines = gateway.stream(1, "bob", until=enough)
+            lines = gateway.stream(1, "bob", until=enough, prompt=prompt)
             begun.append(next(lines))
             ended.append([line for _seconds, line in lines][-1])
         except AssertionError as exc:
             refused.append(str(exc))
 
-    threads = [threading.Thread(target=run) for _ in range(70)]
+    threads = [threading.Thread(target=run) for _ in range(count)]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + 60
     while len(begun) + len(refused) < len(threads) and time.monotonic() < deadline:
         time.sleep(0.1)
-    free = gateway.ask(key="alice")[0]
+    said = meanwhile()
     host.check_output(f"touch {enough}")
     for thread in threads:
         thread.join()
     host.check_output(f"rm {enough}")
-    assert free == 200
-    assert (len(begun), len(refused)) == (64, 70 - 64), refused
     assert all("rate_limit_exceeded" in text for text in refused)
-    assert ended == ["data: [DONE]"] * 64
+    assert ended == ["data: [DONE]"] * len(begun)
+    return len(begun), len(refused), said
+
+
+def from_the_node(host, url, key="$(cat /etc/sparkmatrix/gateway/keys/alice.key)"):
+    """The error code of an answer to the node itself, None where there is no error."""
+    said = host.check_output(f'curl -s --cacert {ETC}/tls/ca.crt -H "Authorization: Bearer {key}" {url}/v1/models')
+    return json.loads(said).get("error", {}).get("code")
+
+
+def test_neither_one_key_nor_one_address_can_take_all_of_the_engine(host, gateway):
+    def others():
+        return gateway.ask(key="alice")[0], from_the_node(host, "http://127.0.0.1:8081")
+
+    # Another key does not help an address that has as much as one key may have.
+    assert at_once(host, gateway, 70, PROMPT, others) == (64, 70 - 64, (429, None))
+
+
+def test_one_key_cannot_take_all_of_the_memory(host, gateway):
+    large = [{"role": "user", "content": "x" * 1_000_000}]
+
+    def others():
+        small = gateway.ask("/v1/chat/completions", {"model": "tiny", "messages": PROMPT}, key="bob")
+        return small[0], gateway.ask("/v1/chat/completions", {"model": "tiny", "messages": large})[0]
+
+    assert at_once(host, gateway, 3, large, others) == (2, 1, (200, 200))
+
+
+def test_an_address_that_is_not_listed_is_told_so_whatever_its_key(host, gateway):
+    """The node's own, without a firewall: only the machine of the tests is listed."""
+    url = f"https://{gateway.address}:{PORT}"
+    assert from_the_node(host, url) == from_the_node(host, url, "wrong") == "address_not_allowed"
+
+
+def test_plain_http_is_told_to_use_tls(gateway):
+    connection = http.client.HTTPConnection(gateway.address, PORT, timeout=20)
+    connection.request("GET", "/v1/models")
+    response = connection.getresponse()
+    assert (response.status, json.loads(response.read())["error"]["code"]) == (400, "tls_required")
+    connection.close()
 
 
 def test_it_listens_where_it_was_told_to(host, gateway):
     listening = {line.split()[3] for line in host.check_output("ss -Hltn").splitlines()}
-    assert {one for one in listening if one.endswith((":8443", ":8081"))} == {f"{gateway.address}:8443", "127.0.0.1:8081"}
+    assert {one for one in listening if one.endswith((":8443", ":8081"))} == {
+        f"{gateway.address}:8443",
+        "127.0.0.1:8081",
+    }
 
 
 def test_the_nginx_of_somebody_else_is_left_alone(host, gateway):

@@ -89,8 +89,8 @@ def warnings(settings: Settings, listeners: Sequence[Listener]) -> list[str]:
     if wide and settings.tls == "off":
         where = ", ".join(item.where for item in wide)
         return [
-            f"The API listens on {where} without TLS: keys and prompts can be read on the way. Set gateway_tls: own_ca,"
-            " or keep it to a network that you trust."
+            f"The API listens on {where} without TLS: keys and prompts can be read on the way. Take gateway_tls: off"
+            " out of the inventory, or keep it to a network that you trust."
         ]
     return []
 

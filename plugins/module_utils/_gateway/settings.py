@@ -59,8 +59,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "requests_per_minute": {"type": "int", "default": 600},
     "burst": {"type": "int", "default": 100},
     "concurrent_requests": {"type": "int", "default": 64},
+    "keys_per_address": {"type": "int", "default": 4, "no_log": False},
+    "memory_mib": {"type": "int", "default": 1024},
     "timeout_s": {"type": "int", "default": 3600},
-    "tls": {"type": "str", "choices": ["off", "own_ca", "files"], "default": "off"},
+    "tls": {"type": "str", "choices": ["off", "own_ca", "files"], "default": "own_ca"},
     "tls_names": {"type": "list", "elements": "str", "default": []},
     "tls_certificate": {"type": "str", "default": ""},
     "tls_certificate_key": {"type": "str", "default": "", "no_log": False},
@@ -116,8 +118,10 @@ class Settings:
     requests_per_minute: int = 600
     burst: int = 100
     concurrent_requests: int = 64
+    keys_per_address: int = 4
+    memory_mib: int = 1024
     timeout_s: int = 3600
-    tls: str = "off"
+    tls: str = "own_ca"
     tls_names: tuple[str, ...] = ()
     tls_certificate: str = ""
     tls_certificate_key: str = ""
@@ -128,6 +132,11 @@ class Settings:
     def routed(self) -> bool:
         """Several engines: nginx has to read requests."""
         return len(self.engines) > 1
+
+    @property
+    def large_requests(self) -> int:
+        """How many requests of the largest size fit into the memory; the script that reads them has copies."""
+        return self.memory_mib // (self.max_request_mib * (3 if self.routed else 1))
 
     @property
     def certificate_paths(self) -> tuple[str, str]:

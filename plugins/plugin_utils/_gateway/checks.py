@@ -31,6 +31,8 @@ RANGES = {
     "requests_per_minute": (0, 1000000),
     "burst": (0, 100000),
     "concurrent_requests": (0, 65535),
+    "keys_per_address": (0, 1000),
+    "memory_mib": (1, 65535),
     "timeout_s": (60, 86400),
 }
 
@@ -71,6 +73,15 @@ def check_ranges(settings: Settings) -> Findings:
         value = getattr(settings, name)
         if not low <= value <= high:
             yield _wrong(f"gateway_{name} is {value}, expected {low} to {high}", "")
+
+
+def check_memory(settings: Settings) -> Findings:
+    if settings.max_request_mib > 0 and settings.large_requests < 2:
+        yield _wrong(
+            f"gateway_memory_mib is {settings.memory_mib}, too little for two requests of gateway_max_request_mib"
+            f" ({settings.max_request_mib})",
+            "Each takes its size, with several services three times that: raise the one or lower the other",
+        )
 
 
 def check_ports(settings: Settings) -> Findings:
@@ -151,7 +162,8 @@ def check_tls(settings: Settings) -> Findings:
 def check_allow_from(settings: Settings) -> Findings:
     for item in settings.allow_from:
         try:
-            ipaddress.ip_network(item, strict=False)
+            if "%" in str(ipaddress.ip_network(item, strict=False)):  # Python takes any text for the zone of an address
+                raise ValueError(item)
         except ValueError:
             yield _wrong(f"gateway_allow_from has {item!r}, no address and no network", "Write it like 192.168.1.0/24")
 
@@ -159,6 +171,7 @@ def check_allow_from(settings: Settings) -> Findings:
 CHECKS: tuple[Callable[[Settings], Findings], ...] = (
     check_listen,
     check_ranges,
+    check_memory,
     check_ports,
     check_engines,
     check_keys,

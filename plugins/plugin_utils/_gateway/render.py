@@ -13,6 +13,7 @@ each other, and no code made at run time, so the service keeps ``MemoryDenyWrite
 
 from __future__ import annotations
 
+import ipaddress
 import json
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
@@ -43,7 +44,10 @@ def nginx_conf(settings: Settings) -> str:
     reads = {path: "models" if path == MODELS else "pick" for path in settings.paths}
     # The script reads what is in memory. Of a request in chunks the lengths of the chunks are there too.
     kept_mib = settings.max_request_mib * (2 if settings.routed else 1)
-    return _render("nginx.conf.j2", settings, reads=reads, kept_mib=kept_mib, MODELS=MODELS, error=error)
+    allowed = sorted({str(ipaddress.ip_network(item, strict=False)) for item in settings.allow_from})
+    return _render(
+        "nginx.conf.j2", settings, reads=reads, kept_mib=kept_mib, allowed=allowed, MODELS=MODELS, error=error
+    )
 
 
 def unit(settings: Settings) -> str:

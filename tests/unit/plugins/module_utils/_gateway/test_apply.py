@@ -33,7 +33,7 @@ from root_or_not import root_or_not
 
 assert root_or_not  # a fixture
 
-PLAIN = Settings(("enP7s7",), (Engine("chat", "tiny"),), (Key("alice"),))
+PLAIN = Settings(("enP7s7",), (Engine("chat", "tiny"),), (Key("alice"),), tls="off")
 SEVERAL = (*PLAIN.engines, Engine("embedding", "bge", "10.10.0.2", 8001, "/etc/sparkmatrix/other-key.env"))
 BOB = Key("bob", "key-that-bob-gave")
 UNIT = f"/etc/systemd/system/{names.UNIT}"
@@ -383,6 +383,7 @@ def test_the_module(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
         "listen": ["enP7s7"],
         "engines": [{"name": "chat", "model": "tiny"}],
         "keys": [{"name": "alice"}],
+        "tls": "off",
         "rendered": render.files(PLAIN),
     }
     result, failed = run_module(gateway, asked)

@@ -52,8 +52,9 @@ def test_listeners(listen, expected):
     assert [item.where for item in g.resolve(wanted(listen=listen), NETWORK)] == expected
 
 
-def test_only_the_outer_listeners_have_tls():
-    assert [item.tls for item in g.resolve(wanted(listen=("enP7s7",), tls="own_ca"), NETWORK)] == [False, True, True]
+def test_only_the_outer_listeners_have_tls_and_have_it_unless_it_is_switched_off():
+    assert [item.tls for item in g.resolve(wanted(listen=("enP7s7",)), NETWORK)] == [False, True, True]
+    assert [item.tls for item in g.resolve(wanted(listen=("enP7s7",), tls="off"), NETWORK)] == [False, False, False]
 
 
 def test_addresses_that_are_not_there_are_all_named():
@@ -106,9 +107,9 @@ def test_firewall(changes, expected):
 
 
 def test_keys_in_the_open_are_warned_of():
-    wide = wanted(listen=("enP7s7",))
+    wide = wanted(listen=("enP7s7",), tls="off")
     assert "without TLS" in g.warnings(wide, g.resolve(wide, NETWORK))[0]
-    for quiet in (wanted(listen=("lo",)), wanted(listen=("enP7s7",), tls="own_ca")):
+    for quiet in (wanted(listen=("lo",), tls="off"), wanted(listen=("enP7s7",))):
         assert g.warnings(quiet, g.resolve(quiet, NETWORK)) == []
 
 

@@ -30,6 +30,7 @@ def problems(settings: Settings) -> str:
 
 def test_a_plain_gateway_is_accepted():
     assert problems(PLAIN) == ""
+    assert problems(wanted(max_request_mib=200)) == ""
     # The port of an engine on another node is free here.
     assert problems(dataclasses.replace(SEVERAL, local_port=8001)) == ""
     assert (
@@ -66,6 +67,10 @@ def test_a_plain_gateway_is_accepted():
         ({"tls": "files"}, "gateway_tls_certificate is ''"),
         ({"tls_names": ("a b",)}, "gateway_tls_names has 'a b'"),
         ({"allow_from": ("x",)}, "gateway_allow_from has 'x'"),
+        ({"allow_from": ("fe80::1% 0; } x",)}, "gateway_allow_from has 'fe80::1% 0; } x'"),
+        ({"keys_per_address": -1}, "gateway_keys_per_address is -1, expected 0 to 1000"),
+        ({"max_request_mib": 600}, "gateway_memory_mib is 1024, too little for two requests"),
+        ({"max_request_mib": 200, "engines": (TINY, BGE)}, "gateway_memory_mib is 1024, too little for two requests"),
         ({"engines": ()}, "there is no engine to lead to"),
         (
             {"engines": (TINY, dataclasses.replace(BGE, host="127.0.0.1")), "local_port": 8001},

@@ -20,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway impor
 UNIT = f"{paths.UNITS}/{names.UNIT}"
 TINY = Engine("chat", "tiny")
 BGE = Engine("embedding", "bge-m3", "10.10.0.2", 8001, task="embed")
-PLAIN = Settings(("192.0.2.1",), (TINY,))
+PLAIN = Settings(("192.0.2.1",), (TINY,), tls="off")
 SEVERAL = dataclasses.replace(PLAIN, engines=(TINY, BGE))
 
 
@@ -75,6 +75,65 @@ def test_limits_can_be_switched_off():
     assert "limit_req zone=requests;" in g.nginx_conf(wanted(burst=0))
 
 
+def test_who_may_come_in_is_decided_before_keys_and_limits():
+    text = g.nginx_conf(wanted(allow_from=("192.0.2.7/24", "2001:db8::1", "192.0.2.0/24")))
+    listed = re.search(r"geo \$gateway_refused \{(.*?)\}", text, re.S)
+    assert listed
+    assert [line.strip() for line in listed[1].strip().splitlines()] == [
+        "default 1;",
+        "127.0.0.0/8 0;",  # probes
+        "::1/128 0;",
+        "192.0.2.0/24 0;",
+        "2001:db8::1/128 0;",
+    ]
+    # At the server, where nginx looks before it chooses a location, and so before it looks at a key or counts.
+    assert re.search(r"listen\.conf;\n +if \(\$gateway_refused\) \{\n +return 403 ", text)
+    assert "gateway_refused" not in g.nginx_conf(PLAIN)
+
+
+def test_an_address_has_limits_whatever_its_keys():
+    text = g.nginx_conf(wanted(keys_per_address=3, requests_per_minute=50, burst=7, concurrent_requests=5))
+    assert "limit_req_zone $gateway_address zone=address_requests:10m rate=150r/m;" in text
+    assert "limit_conn address_streams 15;" in text
+    # Right keys at the server, wrong ones where they end: a location with limits of its own has none of the server.
+    assert text.count("limit_req zone=address_requests burst=21 nodelay;") == 2
+    refused = re.search(r"location = /\.sparkmatrix/unauthorized \{(.*?)\n        \}", text, re.S)
+    assert refused and "address_requests" in refused[1]
+    assert "address_requests;" in g.nginx_conf(wanted(burst=0))
+    assert "limit_conn address_streams 65535;" in g.nginx_conf(wanted(concurrent_requests=65535))
+    assert "zone=address" not in g.nginx_conf(wanted(keys_per_address=0))
+    off = g.nginx_conf(wanted(requests_per_minute=0, concurrent_requests=0))
+    assert "address_requests" not in off and "address_streams" not in off
+
+
+@pytest.mark.parametrize(("settings", "together", "one_key"), [(PLAIN, 128, 64), (SEVERAL, 42, 21)])
+def test_large_requests_have_a_limit_in_memory(settings, together, one_key):
+    text = g.nginx_conf(settings)
+    assert f"limit_conn all_large {together};" in text and f"limit_conn large {one_key};" in text
+
+
+@pytest.mark.parametrize(
+    ("client", "length", "encoding", "large"),
+    [
+        ("alice", "999999", "", False),
+        ("alice", "1000000", "", True),
+        ("alice", "", "chunked", True),
+        ("alice", "", "", False),
+        ("", "1000000", "", False),  # nobody's: it is not read
+        ("", "", "chunked", False),
+    ],
+)
+def test_which_requests_are_large(client, length, encoding, large):
+    found = re.search(r'"~(\S+)" \$gateway_client;', g.nginx_conf(PLAIN))
+    assert found and bool(re.search(found[1], f"{client}:{length}:{encoding}")) is large
+
+
+def test_tls_is_there_unless_it_is_switched_off():
+    text = g.nginx_conf(Settings(("192.0.2.1",), (TINY,)))
+    assert "ssl_certificate " in text and "error_page 497 = @plain;" in text
+    assert "ssl" not in g.nginx_conf(PLAIN) and "497" not in g.nginx_conf(PLAIN)
+
+
 def test_an_engine_with_an_ipv6_address():
     assert "server [::1]:8000 " in g.nginx_conf(wanted(engines=(Engine("chat", "tiny", "::1"),)))
 
@@ -93,14 +152,15 @@ def test_the_script_gets_the_models_in_the_order_of_the_engines():
 
 
 def test_what_the_gateway_answers_itself_is_json():
-    said = re.findall(r"return (\d+) '(.*)';", g.nginx_conf(PLAIN))
-    assert {int(status) for status, _body in said} == {401, 404, 413, 429, 502, 503, 504}
+    said = re.findall(r"return (\d+) '(.*)';", g.nginx_conf(wanted(tls="own_ca", allow_from=("192.0.2.0/24",))))
+    assert {int(status) for status, _body in said} == {400, 401, 403, 404, 413, 429, 502, 503, 504}
     for _status, body in said:
         assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
 
 
 def test_every_block_of_the_configuration_is_closed():
-    for settings in (PLAIN, SEVERAL, wanted(tls="own_ca", requests_per_minute=0, concurrent_requests=0)):
+    limitless = wanted(tls="own_ca", allow_from=("::/0",), requests_per_minute=0, concurrent_requests=0)
+    for settings in (PLAIN, SEVERAL, limitless):
         text = re.sub(r"'[^']*'|\"[^\"]*\"|#.*", "", g.nginx_conf(settings))
         assert text.count("{") == text.count("}") and "{%" not in text
         assert all(line.strip()[-1:] in ("", ";", "{", "}") for line in text.splitlines())
