@@ -441,6 +441,20 @@ def _unknown_ray(job: Job) -> Iterator[Finding]:
             )
 
 
+def _clear_over_management(job: Job) -> Iterator[Finding]:
+    """In a ring no fabric address is reached by all nodes, so they meet at their management addresses."""
+    if not job.several or job.ordered[0].topology != "ring":
+        return
+    what = "Ray's traffic with its token, and the ranks' own" if job.backend == "ray" else "the ranks' traffic"
+    yield Finding(
+        WHERE,
+        f"in a ring {what} beside NCCL's crosses the management network, and nothing encrypts it: who can listen "
+        "there, or answer in the place of a node, can run code on all nodes",
+        "Give the management network to these machines and people whom you trust alone, or connect the machines by a "
+        "switch: then it stays on the fabric",
+    )
+
+
 def _rules_of_the_engine(job: Job) -> Iterator[Finding]:
     method = job.recipe.draft.method if job.recipe.draft else ""
     if job.parallel:
@@ -569,6 +583,7 @@ CHECKS = (
     Check("job", _no_engine),
     Check("ray", _ray_without_tokens),
     Check("ray", _unknown_ray, "warning"),
+    Check("ray", _clear_over_management, "warning"),
     Check("ports", _ray_numbers),
     Check("ports", _ports),
     Check("sizes", _rules_of_the_engine, ""),
