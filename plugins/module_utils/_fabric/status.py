@@ -2,7 +2,8 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""``sparkmatrix-node fabric-status``: what the fabric of this node is, and whether a change waits for confirmation."""
+"""``sparkmatrix-node fabric-status``: what the fabric of this node is, what has drifted from what was verified, and
+whether a change waits for confirmation."""
 
 from __future__ import annotations
 
@@ -13,18 +14,20 @@ import sys
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift, rollback, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, load
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
     Effective,
     effective,
 )
 
-HELP = "show the fabric interfaces, the state of the fact, and a change that waits for confirmation"
+HELP = "show the fabric interfaces, what has drifted (exit code 1), and a change that waits for confirmation"
 
 
-def lines(machine: Machine) -> list[str]:
-    found = []
+def lines(machine: Machine) -> tuple[list[str], bool]:
+    """What to print, and whether something has drifted."""
+    found: list[str] = []
+    drifted: list[drift.Drift] = []
     text = machine.read(FACT_PATH)
     now = effective(machine)
     if text is None:
@@ -37,7 +40,14 @@ def lines(machine: Machine) -> list[str]:
             found.append("fabric: the fact is not readable")
         else:
             found.append(f"fabric: {fact.topology}, {fact.state}, plan {fact.plan_hash}")
-            found += [now.get(rail.netdev, Effective()).line(rail.netdev) for rail in fact.rails]
+            gids = show_gids.read(machine.sysfs) if fact.transport == "rdma" else None
+            # NCCL looks for the address, so an index that moved is no fault.
+            drifted = [item for item in drift.drift(fact, now, gids) if item.kind != drift.INDEX]
+            for rail in fact.rails:
+                own = [item for item in drifted if item.rail == rail]
+                mark = "   <- drifted" if own else ""
+                found.append(f"{now.get(rail.netdev, Effective()).line(rail.netdev)}{mark}")
+                found += [f"  {item}" for item in own]
     pending = rollback.GUARD.pending(machine)
     if pending is None:
         found.append("pending: nothing")
@@ -45,7 +55,7 @@ def lines(machine: Machine) -> list[str]:
         rest = pending.armed + pending.seconds - machine.now()
         when = f"in {rest:.0f} s" if rest > 0 else "now"
         found.append(f"pending: change {pending.id} to plan {pending.plan_hash}; the node takes it back {when}")
-    return found
+    return found, bool(drifted)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(_arguments: argparse.Namespace) -> int:
     try:
-        sys.stdout.write("".join(f"{line}\n" for line in lines(Machine())))
+        found, drifted = lines(Machine())
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
-    return 0
+    sys.stdout.write("".join(f"{line}\n" for line in found))
+    return int(drifted)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE
@@ -448,34 +450,48 @@ def check_nccl_ring(context: Context) -> Iterator[Finding]:
             )
 
 
-def _rails(context: Context, host: str) -> Iterator[tuple[fabric_fact.FabricFact, fabric_fact.Rail, set[str]]]:
-    """Rails of an applied fact, each with the IPv4 addresses that its interface has now; only where both are known."""
-    fact = context.fact(host)
-    present = {item["name"]: item for item in context.interfaces(host)}
-    if fact is None or fact.state != "applied":
-        return
-    for rail in fact.rails:
-        if rail.netdev in present:
-            yield fact, rail, {str(item["address"]) for item in present[rail.netdev].get("addresses") or []}
+def _drift(context: Context, *kinds: str) -> Iterator[drift.Drift]:
+    """What has changed on the nodes since their fabric was verified, of interfaces that are there."""
+    for host, node in context.nodes.items():
+        fact, present = context.fact(host), {item["name"]: item for item in context.interfaces(host)}
+        if fact is None:
+            continue
+        known = replace(fact, host=host, rails=tuple(rail for rail in fact.rails if rail.netdev in present))
+        now = {rail.netdev: _effective(present[rail.netdev], rail) for rail in known.rails}
+        gids = None if node.get("gids") is None else [Gid.of_dict(entry) for entry in node["gids"]]
+        yield from (item for item in drift.drift(known, now, gids) if item.kind in kinds)
 
 
-def _severity(context: Context) -> str:
+def _effective(interface: Mapping[str, Any], rail: fabric_fact.Rail) -> Effective:
+    """What ``node_info`` does not tell counts as planned."""
+    addresses = [
+        f"{item['address']}/{item.get('prefix') or rail.prefix}"
+        for item in interface.get("addresses") or []
+        if item.get("family") == "inet" and not str(item["address"]).startswith("169.254.")
+    ]
+    link = interface.get("state") != "DOWN"
+    return Effective(True, True, link, interface.get("mtu") or rail.mtu, tuple(sorted(addresses)))
+
+
+def _drifted(context: Context, found: Iterator[drift.Drift], cured: str) -> Iterator[Finding]:
     """What the fabric layer of this very run puts right is only told."""
-    return "info" if "fabric" in context.layers else "error"
+    cures = "fabric" in context.layers
+    for item in found:
+        remedy, severity = (cured, "info") if cures else (item.remedy, "error")
+        yield Finding(item.host, item.found, remedy, item.device, severity)
 
 
 def check_half_address(context: Context) -> Iterator[Finding]:
-    for host in context.nodes:
-        for _fact, rail, held in _rails(context, host):
-            if rail.address not in held:
-                twin = f"the half on PCIe path {rail.pcie_path} of cage {rail.cage}"
-                yield Finding(
-                    host,
-                    f"{twin} has lost its address {rail.address}",
-                    "This run sets it again" if "fabric" in context.layers else fabric_fact.REMEDY,
-                    f"{rail.rdma_device} ({rail.netdev})",
-                    _severity(context),
-                )
+    yield from _drifted(context, _drift(context, drift.ADDRESS), "This run sets it again")
+
+
+def check_mtu_drift(context: Context) -> Iterator[Finding]:
+    yield from _drifted(context, _drift(context, drift.MTU), "This run sets it again")
+
+
+def check_foreign_address(context: Context) -> Iterator[Finding]:
+    for item in _drift(context, drift.FOREIGN):
+        yield Finding(item.host, item.found, item.remedy, item.device)
 
 
 def check_gid_missing(context: Context) -> Iterator[Finding]:
@@ -502,30 +518,7 @@ def check_gid_missing(context: Context) -> Iterator[Finding]:
 
 
 def check_gid_drift(context: Context) -> Iterator[Finding]:
-    for host, node in context.nodes.items():
-        for fact, rail, _present in _rails(context, host):
-            if rail.gid_index is None or node.get("gids") is None:
-                continue
-            table = [Gid.of_dict(entry) for entry in node["gids"]]
-            if (rail.rdma_device, rail.address, 2) not in [(gid.device, gid.ipv4, gid.version) for gid in table]:
-                continue  # gid_missing reports it
-            try:
-                gid = show_gids.of_rail(table, rail, fact.address_range)
-            except SparkError as exc:
-                found = f"NCCL no longer finds the GID of {rail.address}: {exc.found}"
-            else:
-                if gid.index == rail.gid_index:
-                    continue
-                fixed = fact.environment.get("NCCL_IB_GID_INDEX")
-                used = f", and NCCL_IB_GID_INDEX={fixed} is exported" if fixed else ""
-                found = f"the GID of {rail.address} moved from index {rail.gid_index} to {gid.index}{used}"
-            yield Finding(
-                host,
-                found,
-                "This run writes the fact anew" if "fabric" in context.layers else fabric_fact.REMEDY,
-                f"{rail.rdma_device} ({rail.netdev})",
-                _severity(context),
-            )
+    yield from _drifted(context, _drift(context, drift.GID, drift.INDEX), "This run writes the fact anew")
 
 
 CHECKS: tuple[Check, ...] = (
@@ -622,6 +615,21 @@ CHECKS: tuple[Check, ...] = (
         check_half_address,
         "a half of the applied fabric has lost its address (only told when the run sets it again)",
         "The half has no RoCE v2 GID without it and carries nothing: half the bandwidth",
+    ),
+    Check(
+        "mtu_drift",
+        WHOLE,
+        check_mtu_drift,
+        "a half of the applied fabric has another MTU than was verified (only told when the run sets it again)",
+        "Large packets of the other nodes are lost at this half, or it carries less",
+    ),
+    Check(
+        "foreign_address",
+        WHOLE,
+        check_foreign_address,
+        "an interface of the applied fabric has an IPv4 address that this collection did not place",
+        "NCCL may take its GID, and the next change of the fabric is refused because of it",
+        WARN,
     ),
     Check(
         "gid_missing",

@@ -131,6 +131,7 @@ LOST = {"kind": "low_power", "device": "0002:01:00.0", "line": "mlx5_core 0002:0
 LOST |= {"missing": True}
 LOST_WAY = {"ok": False, "reason": "timed out"}
 DEAD = {"checked": True, "ok": False, "code": 999, "message": "CUDA_ERROR_UNKNOWN"}
+OWN = {"address": "10.100.0.2", "prefix": 24, "scope": "global", "family": "inet"}
 DISK = {"/opt/x": {"exists": False, "free": 2**30, "total": 2**40, "read_only": False}}
 
 # Check: (fault, beginning of the sentence, layers of the run).
@@ -235,6 +236,20 @@ FAULTS = {
         interface("enP2p1s0f0np0", addresses=[]),
         "spark2 roceP2p1s0f0 (enP2p1s0f0np0): the half on PCIe path 0002 of cage 0 has lost its address 10.100.1.2",
         LATER,
+    ),
+    "mtu_drift": (
+        interface("enp1s0f0np0", mtu=1500),
+        "spark2 rocep1s0f0 (enp1s0f0np0): the MTU is 1500, and 9000 were verified: larger packets of the others are",
+        LATER,
+    ),
+    "foreign_address": (
+        both(
+            new_fact(environment={"NCCL_IB_ADDR_RANGE": "10.100.0.0/16"}),
+            interface("enp1s0f0np0", addresses=[OWN, {**OWN, "address": "192.168.77.5"}]),
+            node("gids", [gid(0, "10.100.0.2"), gid(0, "192.168.77.5", index=5), gid(1, "10.100.1.2")]),
+        ),
+        "spark2 rocep1s0f0 (enp1s0f0np0): the interface has the address 192.168.77.5/24 beside 10.100.0.2/24",
+        ALL,
     ),
     "gid_missing": (
         node("gids", [gid(0, "10.100.0.2")]),
@@ -384,7 +399,7 @@ def texts(cluster, layers, name):
     return [(finding.severity, str(finding)) for check, finding in judge(cluster, layers) if check.name == name]
 
 
-@pytest.mark.parametrize("name", ["half_address", "gid_drift"])
+@pytest.mark.parametrize("name", ["half_address", "mtu_drift", "gid_drift"])
 def test_what_the_fabric_layer_puts_right_is_a_note(name):
     inject, sentence, _layers = FAULTS[name]
     cluster = Cluster()

@@ -1,0 +1,113 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What has changed under an applied fabric since it was verified: MTU, addresses and GIDs against the node's own fact.
+
+Pure: ``fabric-status`` asks on the node, preflight (and with it ``verify.yml``) with what ``node_info`` has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import REMEDY, FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+
+# Kinds. INDEX: nothing of ours uses the number, NCCL looks for the address.
+GONE, DOWN, MTU, ADDRESS, FOREIGN = "gone", "down", "mtu", "address", "foreign"
+NO_GID, GID, INDEX = "no_gid", "gid", "index"
+
+
+@dataclass(frozen=True)
+class Drift:
+    kind: str
+    host: str
+    rail: Rail
+    found: str
+    remedy: str = REMEDY
+
+    @property
+    def device(self) -> str:
+        return f"{self.rail.rdma_device} ({self.rail.netdev})"
+
+    def __str__(self) -> str:
+        return str(Finding(self.host, self.found, self.remedy, self.device))
+
+
+def drift(fact: FabricFact, now: Mapping[str, Effective], gids: Sequence[Gid] | None = None) -> list[Drift]:
+    """Every difference; ``now`` by interface. None for ``gids``: they were not read. Nothing where the fact is not
+    applied: a run is at work there, or has to come again, and the fact's state says so."""
+    if fact.state != "applied":
+        return []
+    found: list[Drift] = []
+    for rail in fact.rails:
+        state = now.get(rail.netdev, Effective())
+        found += _interface(fact, rail, state)
+        # Without its address a half has no GID either, and that is one fault.
+        if gids is not None and fact.transport == "rdma" and _planned(rail) in state.addresses:
+            found += _gid(fact, rail, gids)
+    return found
+
+
+def _planned(rail: Rail) -> str:
+    return f"{rail.address}/{rail.prefix}"
+
+
+def _interface(fact: FabricFact, rail: Rail, now: Effective) -> Iterator[Drift]:
+    if not now.exists:
+        yield Drift(GONE, fact.host, rail, "the interface is gone", "Check the cable and dmesg, then reboot")
+        return
+    if not now.up:
+        yield Drift(DOWN, fact.host, rail, "the interface is switched off", f"ip link set {rail.netdev} up")
+    if now.mtu != rail.mtu:
+        yield Drift(
+            MTU,
+            fact.host,
+            rail,
+            f"the MTU is {now.mtu}, and {rail.mtu} were verified: larger packets of the others are lost here",
+        )
+    if _planned(rail) not in now.addresses:
+        half = f"the half on PCIe path {rail.pcie_path} of cage {rail.cage}"
+        cable = "" if now.carrier else ", and the link is down"
+        remedy = REMEDY if now.carrier else f"Check the cable. {REMEDY}"
+        yield Drift(ADDRESS, fact.host, rail, f"{half} has lost its address {_planned(rail)}{cable}", remedy)
+    for address in now.addresses:
+        if address != _planned(rail):
+            yield Drift(
+                FOREIGN,
+                fact.host,
+                rail,
+                f"the interface has the address {address} beside {_planned(rail)}, which this collection did not place",
+                f"ip addr del {address} dev {rail.netdev}; if it is needed, move it to another interface",
+            )
+
+
+def _gid(fact: FabricFact, rail: Rail, gids: Sequence[Gid]) -> Iterator[Drift]:
+    if (rail.rdma_device, rail.address, 2) not in [(gid.device, gid.ipv4, gid.version) for gid in gids]:
+        yield Drift(
+            NO_GID,
+            fact.host,
+            rail,
+            f"the RDMA device has no RoCE v2 GID for {rail.address}",
+            f"Cycle the link: ip link set {rail.netdev} down; ip link set {rail.netdev} up. If it stays away, reboot",
+        )
+        return
+    try:
+        gid = show_gids.of_rail(gids, rail, fact.address_range)
+    except SparkError as exc:
+        yield Drift(GID, fact.host, rail, f"NCCL no longer finds the GID of {rail.address}: {exc.found}")
+        return
+    if rail.gid_index is not None and gid.index != rail.gid_index:
+        fixed = fact.environment.get("NCCL_IB_GID_INDEX")
+        used = f", and NCCL_IB_GID_INDEX={fixed} is exported" if fixed else ""
+        yield Drift(
+            GID if fixed else INDEX,
+            fact.host,
+            rail,
+            f"the GID of {rail.address} moved from index {rail.gid_index} to {gid.index}{used}",
+        )
