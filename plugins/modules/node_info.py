@@ -38,11 +38,12 @@ options:
       - What to read beyond that. V(rdma) is what M(sparkmatrix.cluster.ibdev2netdev) returns, V(gids) what
         M(sparkmatrix.cluster.show_gids) does, both from sysfs.
       - V(kernel_log) are fatal PCIe errors and lost devices in the kernel's journal of this boot.
-      - V(gpu) is whether CUDA can be initialized, V(nccl) the version and the settings files of NCCL.
+      - V(gpu) is whether CUDA can be initialized, V(clocks) how fast the GPU runs now, V(nccl) the version and the
+        settings files of NCCL.
       - V(session) is whose profile of NetworkManager Ansible's connection has.
     type: list
     elements: str
-    choices: [rdma, gids, kernel_log, gpu, nccl, session]
+    choices: [rdma, gids, kernel_log, gpu, clocks, nccl, session]
     default: []
   environments:
     description: Python environments (venv) to look at.
@@ -129,6 +130,9 @@ node:
       description: 'With O(parts=kernel_log): kind (aer_fatal, low_power), device, line, count, missing (gone now).'
       type: list
     gpu: {description: 'With O(parts=gpu): checked, ok, code (CUresult), message.', type: dict}
+    clocks:
+      description: 'With O(parts=clocks): busy (percent), celsius, mhz (of the SMs), slowed (why it is held down now).'
+      type: dict
     session:
       description: 'With O(parts=session): interface, uuid, users, secret of the connection in NetworkManager.'
       type: dict

@@ -116,6 +116,7 @@ NODE = {
     "gids": [gid(0, "10.100.0.1"), gid(1, "10.100.1.1")],
     "kernel_log": [],
     "gpu": {"checked": True, "ok": True, "code": 0, "message": ""},
+    "clocks": {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": []},
     "nccl": {"system": "2.28.9", "settings": {}},
     "clock_offset": 0.4,
 }

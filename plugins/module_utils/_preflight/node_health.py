@@ -66,6 +66,25 @@ def cuda(runner: Runner | None = None) -> dict[str, Any]:
     return {"checked": done.rc < 0, "ok": False if done.rc < 0 else None, "code": None, "message": done.complaint}
 
 
+# Printed as "96, 71, 2405, 0x0000000000000000": percent, degrees Celsius, MHz, and a mask of NVML's event reasons.
+_GPU_QUERY = "utilization.gpu,temperature.gpu,clocks.sm,clocks_event_reasons.active"
+_SLOWDOWNS = {0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "hardware power brake"}
+
+
+def gpu_clocks(runner: Runner | None = None) -> dict[str, Any] | None:
+    """How fast the GPU runs now: ``busy`` (percent), ``celsius``, ``mhz`` (of the SMs) and ``slowed``, why its clock is
+    held down. None where nvidia-smi does not tell. It is left behind when it hangs, as :func:`cuda` is."""
+    argv = ["nvidia-smi", f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader,nounits"]
+    done = runner(argv) if runner else run_or_leave(argv, CU_INIT_TIMEOUT_S)
+    first = (done.out.strip().splitlines() or [""])[0] if done.rc == 0 else ""
+    words = [word.strip() for word in first.split(",")]
+    if len(words) != len(_GPU_QUERY.split(",")) or not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", words[-1]):
+        return None
+    busy, celsius, mhz = (int(word) if word.isdigit() else None for word in words[:3])
+    slowed = [why for bit, why in _SLOWDOWNS.items() if int(words[-1], 16) & bit]
+    return {"busy": busy, "celsius": celsius, "mhz": mhz, "slowed": slowed}
+
+
 def kernel_log(runner: Runner, sysfs_root: Path) -> list[dict[str, Any]] | None:
     """What :func:`parse_kernel_log` finds in the journal of this boot, None where it cannot be read.
 

@@ -36,7 +36,7 @@ _GB10_DMI = re.compile(
 _GB10_GPU = re.compile(r"\bGB10\b", re.I)
 _MAX_ANCESTORS = 24
 # What is read only when asked for: each costs time, or is nobody's business outside its layers.
-PARTS = ("rdma", "gids", "kernel_log", "gpu", "nccl", "session")
+PARTS = ("rdma", "gids", "kernel_log", "gpu", "clocks", "nccl", "session")
 _CAP_SYS_RESOURCE = 24  # include/uapi/linux/capability.h
 
 
@@ -131,6 +131,8 @@ def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner 
         return session(machine, str(network(machine, request.connection_host)["connection_interface"] or ""))
     if name == "gpu":
         return node_health.cuda(gpu_runner)
+    if name == "clocks":
+        return node_health.gpu_clocks(gpu_runner)
     if name == "nccl":
         settings = node_health.nccl_settings(root, request.users)
         return {"system": node_health.system_nccl(root), "settings": settings}

@@ -245,6 +245,7 @@ NODE = {
     "gids": Maybe(GIDS),
     "kernel_log": Maybe(Each(Full({"kind": word, "device": words, "line": words, "count": COUNT, "missing": flag}))),
     "gpu": Full({"checked": flag, "ok": Maybe(flag), "code": Maybe(whole()), "message": words}),
+    "clocks": Maybe(Full({"busy": Maybe(COUNT), "celsius": Maybe(COUNT), "mhz": Maybe(COUNT), "slowed": Each(words)})),
     "session": Maybe(Full({"interface": interface, "uuid": word, "users": Each(word), "secret": flag})),
     "nccl": {"system": Maybe(word), "settings": By(words, By(words, words))},
     "systemd": flag,

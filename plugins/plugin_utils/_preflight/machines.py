@@ -54,6 +54,9 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 PORTS: Mapping[str, Mapping[str, int]] = {
     "ray": {"ray_port": ports.RAY_GCS, "ray_dashboard_port": ports.RAY_DASHBOARD},
 }
+# Those that Ray has everywhere and takes from nobody; of those for its workers it leaves out what is taken.
+RAY_OF_NODES = range(ports.RAY_NODE_MANAGER, ports.RAY_DASHBOARD_METRICS)
+RAY_OF_HEAD = (ports.RAY_CLIENT, ports.RAY_DASHBOARD_METRICS, ports.RAY_AUTOSCALER_METRICS)
 OUR_UNITS = "sparkmatrix-"
 MIN_ENGINE_PYTHON = (3, 11)  # vLLM's wheels, see roles/engine/defaults/main.yml
 
@@ -303,7 +306,9 @@ def check_ports(context: Context) -> Iterator[Finding]:
             yield Finding(
                 host,
                 f"port {place[1]} ({name}) is taken by {process}{unit} at {listener.get('address')}",
-                f"Stop it, or set {name} to a free port",
+                "Stop it, or give it another port: these of Ray are fixed"
+                if place[1] in ports.RAY_RANGE
+                else f"Stop it, or set {name} to a free port",
             )
 
 
@@ -394,6 +399,45 @@ def check_gpu(context: Context) -> Iterator[Finding]:
             )
 
 
+BUSY_PERCENT = 80
+# A GB10 runs at 2000 to 2500 MHz under load (3003 at most); stuck in its low-power state, at 500 to 850.
+SLOW_MHZ = 1000
+
+
+def check_gpu_slow(context: Context) -> Iterator[Finding]:
+    for host, node in context.nodes.items():
+        if "clocks" not in node:
+            continue
+        state, device = node["clocks"], str((node.get("machine") or {}).get("gpu") or "GPU")
+        if state is None:
+            yield Finding(
+                host,
+                "not checked: whether the GPU is slowed down (nvidia-smi does not tell its clock)",
+                "Try it by hand: nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE",
+                device,
+                severity="info",
+            )
+            continue
+        busy, mhz, celsius = (state.get(name) for name in ("busy", "mhz", "celsius"))
+        at = f" at {celsius} degrees Celsius" if celsius is not None else ""
+        if state.get("slowed"):
+            yield Finding(
+                host,
+                f"the GPU holds its clock down now: {', '.join(state['slowed'])}{at}",
+                "Give the machine air on all sides, and use the power supply that came with it; a lower highest clock "
+                "keeps it cooler until the next boot: sudo nvidia-smi -lgc 0,2000 (nvidia-smi -rgc takes it back)",
+                device,
+            )
+        elif busy is not None and mhz is not None and busy >= BUSY_PERCENT and 0 < mhz < SLOW_MHZ:
+            yield Finding(
+                host,
+                f"the GPU is {busy} % busy at {mhz} MHz{at}: a GB10 at work runs above 2000",
+                "If it stays so, and nobody has capped the clock (nvidia-smi -rgc takes a cap away): shut the machine "
+                "down, unplug its power supply for five minutes, and start it. A reboot does not end this state",
+                device,
+            )
+
+
 def _journal(
     context: Context, kind: str, found: str, remedy: str, *, missing: bool | None = None, severity: str = "error"
 ) -> Iterator[Finding]:
@@ -456,14 +500,19 @@ def check_session(context: Context) -> Iterator[Finding]:
 
 
 def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]]]:
-    """``{(node, port): (variable, addresses)}`` of the selected layers: those of the head, and each service's where it
-    listens. Which address that will be is known of the gateway alone."""
+    """``{(node, port): (variable, addresses)}`` of the selected layers: those of the head, Ray's of every node, and
+    each service's where it listens. Which address that will be is known of the gateway alone."""
     head = context.head or ""
     everywhere = list(listeners.EVERYWHERE)
     found: dict[tuple[str, int], tuple[str, list[str]]] = {}
     for layer in context.layers:
         for name, usual in PORTS.get(layer, {}).items():
             found[head, whole(context.value(head, name, usual))] = name, everywhere
+        # Whether there will be a Ray is the plan's to say; here it is left out where there surely is none.
+        if layer == "ray" and len(context.hosts) > 1 and context.value(head, "engine_launch") != "native":
+            places = [(head, port) for port in RAY_OF_HEAD]
+            places += [(host, port) for host in context.hosts for port in RAY_OF_NODES]
+            found |= dict.fromkeys(places, ("Ray", everywhere))
         if layer == "gateway" and gateway_wanted(context):
             found |= {(head, port): (name, where) for port, name, where in gateway_listeners(context)}
         if layer == "engine":
@@ -570,7 +619,7 @@ CHECKS: tuple[Check, ...] = (
         "ports",
         SERVING | {"gateway"},
         check_ports,
-        "something else listens on a port of the head, or of a service where its head is",
+        "something else listens on a port of the head, on one of Ray on any node, or of a service where its head is",
         "The service could not start",
     ),
     Check(
@@ -595,6 +644,15 @@ CHECKS: tuple[Check, ...] = (
         "the GPU answers NVML (nvidia-smi), but CUDA cannot be initialized",
         "The engine would wait for the GPU until its time is up",
         needs=frozenset({"gpu"}),
+    ),
+    Check(
+        "gpu_slow",
+        GPU,
+        check_gpu_slow,
+        "heat or power hold the GPU down at this moment, or it is busy below 1000 MHz (seen only while it works)",
+        "Every rank waits for the slowest one",
+        WARN,
+        needs=frozenset({"clocks"}),
     ),
     Check(
         "aer",

@@ -345,3 +345,38 @@ def test_the_profile_of_the_connection(tmp_path, permissions, flags, users, secr
     found = ni.session(Machine(tmp_path, {tuple(words.split()): said for words, said in answers.items()}), "wlP9s9")
     assert found == {"interface": "wlP9s9", "uuid": UUID, "users": users, "secret": secret}
     assert ni.session(Machine(tmp_path), "enP7s7") is None
+
+
+GPU_QUERY = "--query-gpu=utilization.gpu,temperature.gpu,clocks.sm,clocks_event_reasons.active"
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("96, 71, 2405, 0x0000000000000000\n", {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": []}),
+        ("0, 41, 208, 0x0000000000000001\n", {"busy": 0, "celsius": 41, "mhz": 208, "slowed": []}),
+        # A power cap in software is what every GPU at full load has.
+        ("99, 84, 2200, 0x0000000000000004\n", {"busy": 99, "celsius": 84, "mhz": 2200, "slowed": []}),
+        (
+            "99, 91, 1600, 0x0000000000000068\n",
+            {
+                "busy": 99,
+                "celsius": 91,
+                "mhz": 1600,
+                "slowed": ["software thermal slowdown", "hardware thermal slowdown"],
+            },
+        ),
+        (
+            "[N/A], [N/A], [N/A], 0x0000000000000080",
+            {"busy": None, "celsius": None, "mhz": None, "slowed": ["hardware power brake"]},
+        ),
+        ("96, 71, 2405, [N/A]\n", None),
+        ("No devices were found\n", None),
+        ('Field "clocks_event_reasons.active" is not a valid field to query.\n', None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_how_fast_the_gpu_runs(tmp_path, printed, expected):
+    node = Machine(tmp_path, {("nvidia-smi", GPU_QUERY): printed})
+    assert ni.read_part(node, ni.Request(), "clocks", node.runner) == expected

@@ -338,7 +338,7 @@ def test_one_bad_machine(key, value, name, message):
 
 
 @pytest.mark.parametrize(
-    "key", sorted(set(NODE) - {"uid", "systemd", "machine", "arch", "commands", "gpu", "kernel_log"})
+    "key", sorted(set(NODE) - {"uid", "systemd", "machine", "arch", "commands", "gpu", "clocks", "kernel_log"})
 )
 def test_what_could_not_be_read_is_no_finding(key):
     read = nodes()
@@ -401,6 +401,27 @@ def test_ports_of_the_head(listener, message):
     assert (message in texts[0]) if message else texts == []
     read["spark1"]["listening"], read["spark2"]["listening"] = [], [listener]
     assert examine(context(nodes=read)) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "unit", "hosts", "taken"),
+    [
+        ("spark2", 21003, "x.service", inventory(4), True),
+        ("spark1", 21001, None, inventory(4), True),
+        ("spark2", 21001, None, inventory(4), False),  # Ray's client server is on the head
+        ("spark2", 21003, "sparkmatrix-ray.service", inventory(4), False),
+        ("spark2", 21500, None, inventory(4), False),  # one of its workers takes another one
+        ("spark2", 21003, None, inventory(4, engine_launch="native"), False),
+        ("spark1", 21003, None, inventory(1), False),
+    ],
+)
+def test_the_fixed_ports_of_ray_on_every_node(host, port, unit, hosts, taken):
+    read = nodes(len(hosts))
+    read[host]["listening"] = [{"port": port, "address": "::", "process": "x", "unit": unit}]
+    told = [str(finding) for finding in machine_checks.check_ports(context({"ray"}, hosts, nodes=read))]
+    by = "x of x.service" if unit else "x"
+    wanted = f"{host}: port {port} (Ray) is taken by {by} at ::. "
+    assert [text[: len(wanted)] for text in told] == ([wanted] if taken else [])
 
 
 def test_ports_follow_the_variables():

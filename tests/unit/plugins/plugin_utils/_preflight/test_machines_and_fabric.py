@@ -237,6 +237,11 @@ FAULTS = {
         "spark2 roceP2p1s0f0 (enP2p1s0f0np0): the half on PCIe path 0002 of cage 0 has lost its address 10.100.1.2",
         LATER,
     ),
+    "gpu_slow": (
+        node("clocks", {"busy": 96, "celsius": 48, "mhz": 513, "slowed": []}),
+        "spark2 NVIDIA GB10: the GPU is 96 % busy at 513 MHz at 48 degrees Celsius: a GB10 at work runs above 2000",
+        ALL,
+    ),
     "mtu_drift": (
         interface("enp1s0f0np0", mtu=1500),
         "spark2 rocep1s0f0 (enp1s0f0np0): the MTU is 1500, and 9000 were verified: larger packets of the others are",
@@ -359,6 +364,27 @@ def test_a_device_that_is_back_is_a_note():
     node("kernel_log", [{**LOST, "missing": False}])(cluster)
     ((severity, text),) = texts(cluster, ALL, "low_power")
     assert severity == "info" and "at first, and is there now in this boot: mlx5_core" in text
+
+
+@pytest.mark.parametrize(
+    ("clocks", "severity", "says"),
+    [
+        ({"busy": 0, "celsius": 41, "mhz": 208, "slowed": []}, "", ""),  # idle
+        ({"busy": 96, "celsius": None, "mhz": 2405, "slowed": []}, "", ""),
+        ({"busy": None, "celsius": None, "mhz": None, "slowed": []}, "", ""),
+        (
+            {"busy": 99, "celsius": 91, "mhz": 1600, "slowed": ["hardware thermal slowdown"]},
+            "warning",
+            "holds its clock down now: hardware thermal slowdown at 91 degrees Celsius",
+        ),
+        (None, "info", "not checked: whether the GPU is slowed down"),
+    ],
+)
+def test_a_gpu_is_slow_only_while_it_works(clocks, severity, says):
+    cluster = Cluster()
+    node("clocks", clocks)(cluster)
+    told = texts(cluster, {"verify"}, "gpu_slow")
+    assert [(level, says in text) for level, text in told] == ([(severity, True)] if says else [])
 
 
 def test_of_two_clocks_the_one_that_agrees_with_the_controller_is_right():
