@@ -100,7 +100,8 @@ def _gid(fact: FabricFact, rail: Rail, gids: Sequence[Gid]) -> Iterator[Drift]:
     try:
         gid = show_gids.of_rail(gids, rail, fact.address_range)
     except SparkError as exc:
-        yield Drift(GID, fact.host, rail, f"NCCL no longer finds the GID of {rail.address}: {exc.found}")
+        found = f"NCCL no longer finds the GID of {rail.address}: {exc.found}"
+        yield Drift(GID, fact.host, rail, found, f"Give {rail.netdev} no other IPv4 address. {REMEDY}")
         return
     if rail.gid_index is not None and gid.index != rail.gid_index:
         fixed = fact.environment.get("NCCL_IB_GID_INDEX")

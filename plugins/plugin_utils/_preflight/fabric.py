@@ -621,7 +621,7 @@ CHECKS: tuple[Check, ...] = (
         WHOLE,
         check_mtu_drift,
         "a half of the applied fabric has another MTU than was verified (only told when the run sets it again)",
-        "Large packets of the other nodes are lost at this half, or it carries less",
+        "Connections of this half stall, or it carries less",
     ),
     Check(
         "foreign_address",

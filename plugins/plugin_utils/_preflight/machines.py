@@ -409,6 +409,8 @@ def check_gpu_slow(context: Context) -> Iterator[Finding]:
         if "clocks" not in node:
             continue
         state, device = node["clocks"], str((node.get("machine") or {}).get("gpu") or "GPU")
+        if state is None and not (node.get("gpu") or {}).get("checked"):
+            continue  # the check `gpu` says it
         if state is None:
             yield Finding(
                 host,

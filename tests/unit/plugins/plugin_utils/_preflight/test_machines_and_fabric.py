@@ -385,6 +385,9 @@ def test_a_gpu_is_slow_only_while_it_works(clocks, severity, says):
     node("clocks", clocks)(cluster)
     told = texts(cluster, {"verify"}, "gpu_slow")
     assert [(level, says in text) for level, text in told] == ([(severity, True)] if says else [])
+    node("clocks", None)(cluster)
+    node("gpu", {"checked": False, "ok": None, "code": None, "message": "no libcuda.so.1"})(cluster)
+    assert texts(cluster, {"verify"}, "gpu_slow") == []
 
 
 def test_of_two_clocks_the_one_that_agrees_with_the_controller_is_right():
