@@ -89,6 +89,19 @@ def test_nothing_listens_that_nobody_knows_of(host):
     assert [one for one in listeners(host) if not known(host, *one)] == []
 
 
+@pytest.mark.parametrize("unit", ["sparkmatrix-ray", "sparkmatrix-engine"])
+def test_ray_and_the_engine_have_no_privileges(host, unit):
+    if not host.service(unit).is_running:
+        assert name(host) != HEAD
+        return
+    pid = host.check_output("systemctl show -P MainPID %s", unit)
+    status = dict(line.split(":", 1) for line in host.file(f"/proc/{pid}/status").content_string.splitlines())
+    assert (status["NoNewPrivs"].strip(), status["Seccomp"].strip(), int(status["CapBnd"], 16)) == ("1", "2", 0)
+    mounts = host.file(f"/proc/{pid}/mountinfo").content_string.splitlines()
+    options = {fields[4]: fields[5].split(",")[0] for fields in map(str.split, mounts)}
+    assert (options["/"], options["/var/lib/sparkmatrix/home"]) == ("ro", "rw")
+
+
 def test_the_api_and_the_dashboard_listen_on_loopback_only(host):
     for port in (8000, 8265):
         assert {address for address, own, _group in listeners(host) if own == port} <= {"127.0.0.1", "::1"}

@@ -99,6 +99,16 @@ CAUSES: Sequence[tuple[str, str, str]] = (
         "Check the recipe's model; a gated model needs HF_TOKEN_PATH, an offline node the files on its disk",
     ),
     (
+        r"Read-only file system",
+        "it writes where its unit may not (docs/engine.md, What a rank may do)",
+        "Let it write below engine_model_cache or /var/lib/sparkmatrix/home; or set engine_sandbox: false",
+    ),
+    (
+        r"Failed at step (EXEC|NAMESPACE)",
+        "its unit does not see its program or a directory, which is gone, or below a home",
+        "Put interpreter and models outside of /home and /root, and make what is missing; or set engine_sandbox: false",
+    ),
+    (
         r"No space left on device",
         "a disk is full",
         "Free some space: df -h",

@@ -30,6 +30,7 @@ COMMON: dict[str, dict[str, Any]] = {
     "group": {"type": "str", "default": "sparkmatrix"},
     "memlock": {"type": "str", "default": "infinity"},
     "nofile": {"type": "str", "default": "65536"},
+    "sandbox": {"type": "bool", "default": True},
 }
 
 
@@ -60,6 +61,7 @@ def engine_files(options: Options) -> dict[str, Any]:
         stop_timeout_s=options["stop_timeout_s"],
         memlock=options["memlock"],
         nofile=options["nofile"],
+        sandbox=options["sandbox"],
         # Whole numbers as they were given: 30, not 30.0.
         keeper={
             name: int(value) if value == int(value) else value
@@ -73,7 +75,9 @@ def engine_files(options: Options) -> dict[str, Any]:
 
 
 def ray_files(options: Options) -> dict[str, Any]:
-    settings = render_ray_files.Settings(options["user"], options["group"], options["memlock"], options["nofile"])
+    settings = render_ray_files.Settings(
+        options["user"], options["group"], options["memlock"], options["nofile"], options["sandbox"]
+    )
     made = render_ray_files.make(
         documents.load(options["plan"]), settings, options["token_mark"], options["image_mark"]
     )

@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, RayPlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sandbox, systemd_quoting
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role ray)"
 _OLD_SESSIONS = "-name session_2* -mtime +7"
@@ -33,6 +33,7 @@ class Settings:
     group: str = "sparkmatrix"
     memlock: str = "infinity"
     nofile: str = "65536"
+    sandbox: bool = True
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,12 @@ class Made:
 def make(plan: NodePlan, settings: Settings, token_mark: str = "", image_mark: str = "") -> Made:
     """The marks: fingerprint of the token, id of the image."""
     ray, service = plan.ray, plan.here[0]
-    body = _container_service(ray) if ray.container else _venv_service(ray, service.home, settings)
+    body = _container_service(ray) if ray.container else _venv_service(plan, settings)
     unit = "\n".join([*_head_of_unit(ray), *body]) + "\n"
     files = {engine_names.RAY_ENVIRONMENT: f"{_MANAGED}\n{systemd_quoting.environment_file(ray.env)}"}
     if ray.container:
-        files[engine_names.RAY_FILE] = render_compose.text(render_compose.ray_document(ray, service.container))
+        document = render_compose.ray_document(ray, service.container, settings.sandbox)
+        files[engine_names.RAY_FILE] = render_compose.text(document)
         nothing = f"{_MANAGED}. Nothing is set here: NCCL's settings are in the environment.\n"
         files[engine_names.RAY_NCCL_CONF] = nothing
     parts = (unit, *files.values(), *service.venv.requirements, token_mark, image_mark)
@@ -73,7 +75,11 @@ def _head_of_unit(ray: RayPlan) -> Sequence[str]:
     ]
 
 
-def _venv_service(ray: RayPlan, home: str, settings: Settings) -> Sequence[str]:
+def _venv_service(plan: NodePlan, settings: Settings) -> Sequence[str]:
+    ray, service = plan.ray, plan.here[0]
+    # The ranks are its children.
+    writable = [service.home, service.model_cache]
+    named = [*ray.command.words, *ray.env.values(), service.engine.model]
     return [
         "[Service]",
         "Type=exec",
@@ -81,7 +87,7 @@ def _venv_service(ray: RayPlan, home: str, settings: Settings) -> Sequence[str]:
         f"Group={settings.group}",
         "# What it listens on is known, and closed to strangers, by this.",
         f"Slice={port_filter.SLICE}",
-        f"WorkingDirectory={home}",
+        f"WorkingDirectory={service.home}",
         f"EnvironmentFile={engine_names.RAY_ENVIRONMENT}",
         "# Logs of earlier sessions; Ray keeps all of them.",
         f"ExecStartPre=-/usr/bin/find {ray.temp_dir} -mindepth 1 -maxdepth 1 {_OLD_SESSIONS} -exec rm -rf {{}} +",
@@ -101,6 +107,7 @@ def _venv_service(ray: RayPlan, home: str, settings: Settings) -> Sequence[str]:
         "RestartSec=3",
         f"LimitMEMLOCK={settings.memlock}",
         f"LimitNOFILE={settings.nofile}",
+        *(sandbox.unit(writable, named) if settings.sandbox else []),
     ]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sandbox as root_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray
@@ -30,7 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import WATCHDOG_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sandbox, systemd_quoting
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role engine)."
 _UNIT_TITLE = f"{_MANAGED} The last line changes with everything that needs a restart.\n"
@@ -50,6 +51,7 @@ class Settings:
     stop_timeout_s: int = 60
     memlock: str = "infinity"
     nofile: str = "65536"
+    sandbox: bool = True
     keeper: Mapping[str, Any] | None = None  # as in the description
 
 
@@ -105,7 +107,7 @@ def node(plan: NodePlan, settings: Settings, marks: Marks) -> Node:
 def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks) -> Made:
     """``ray``: the node's own."""
     names = service.names
-    ran = _of_rank(service) if service.engine.runs_here else {}
+    ran = _of_rank(service, settings) if service.engine.runs_here else {}
     unit, unit_hash = "", ""
     if service.engine.runs_here:
         unit = (_container_unit if service.contained else _venv_unit)(service, settings)
@@ -126,7 +128,7 @@ def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks) -
     return Made(files, description, keeper_hash)
 
 
-def _of_rank(service: ServicePlan) -> dict[str, str]:
+def _of_rank(service: ServicePlan, settings: Settings) -> dict[str, str]:
     """What a rank reads; it is restarted with every change of them."""
     names, engine = service.names, service.engine
     environment = systemd_quoting.environment_file({**engine.env, **engine.starter_env})
@@ -138,7 +140,7 @@ def _of_rank(service: ServicePlan) -> dict[str, str]:
     }
     if service.contained:
         nothing = f"{_MANAGED} Nothing is set here: NCCL's settings are in the environment.\n"
-        files[names.compose_file] = render_compose.text(render_compose.document(service))
+        files[names.compose_file] = render_compose.text(render_compose.document(service, settings.sandbox))
         files[names.nccl_conf] = nothing
     return files
 
@@ -243,8 +245,15 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
         "Restart=no",
         f"LimitMEMLOCK={settings.memlock}",
         f"LimitNOFILE={settings.nofile}",
+        *(_sandbox(service) if settings.sandbox else []),
     ]
     return _UNIT_TITLE + "\n".join(lines) + "\n"
+
+
+def _sandbox(service: ServicePlan) -> Sequence[str]:
+    engine = service.engine
+    named = [*engine.command.words, *engine.env.values(), *engine.starter_env.values()]
+    return sandbox.unit([service.home, service.model_cache], named)
 
 
 def _container_unit(service: ServicePlan, settings: Settings) -> str:
@@ -305,6 +314,7 @@ def _keeper_unit(names: Names) -> str:
         "# It has to act when memory is short, and must not be what makes it so: what nodes print is read with limits.",
         "OOMScoreAdjust=-900",
         "MemoryMax=1G",
+        *root_sandbox.KEEPER,
     ]
     return _UNIT_TITLE + "\n".join(lines) + "\n"
 

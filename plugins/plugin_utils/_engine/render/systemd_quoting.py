@@ -37,6 +37,14 @@ def command(argv: Sequence[str]) -> str:
     return " ".join(argument(word) for word in argv)
 
 
+def path(text: str) -> str:
+    """One path of a setting that lists several, such as ``ReadWritePaths=``; variables (``$``) mean nothing there."""
+    if not text.startswith("/") or any(c in "\\\"'" or ord(c) < _FIRST_PRINTABLE for c in text):
+        raise SparkError(f"{text!r} is no path that systemd can be told", "systemd unit", "Use a plain absolute path")
+    text = text.replace("%", "%%")
+    return text if _PLAIN.match(text) else f'"{text}"'
+
+
 def environment_file(values: Mapping[str, str]) -> str:
     """Lines ``NAME="value"`` in the order of their names.
 

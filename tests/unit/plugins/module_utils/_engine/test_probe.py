@@ -342,6 +342,8 @@ def test_it_does_not_wait_for_what_time_cannot_cure(mode, key, text):
         ("ImportError: libnuma.so.1: cannot open shared object file", "shared library"),
         ("FileNotFoundError: No such file or directory: /m/model.safetensors", "cannot get the model"),
         ("OSError: [Errno 28] No space left on device", "disk is full"),
+        ("OSError: [Errno 30] Read-only file system: '/data/cache'", "writes where its unit may not"),
+        ("x.service: Failed at step NAMESPACE spawning /opt/e/bin/vllm: No such file or directory", "does not see"),
         ("ray.exceptions.AuthenticationError: Unauthenticated: token", "refused its token"),
         ("ValueError: Cannot provide a placement group of 4 GPUs", "fewer nodes"),
         ("everything is fine", None),

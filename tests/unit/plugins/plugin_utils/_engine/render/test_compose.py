@@ -30,7 +30,9 @@ def service(wishes=Container(), image="vllm/vllm-openai:v0.33.0", command=COMMAN
 def test_what_a_rank_needs_and_no_more():
     made = service()
     assert "privileged" not in made and made["user"] == "0:0"
-    assert (made["network_mode"], made["ipc"], made["cap_add"]) == ("host", "host", ["IPC_LOCK"])
+    assert (made["network_mode"], made["ipc"]) == ("host", "host")
+    assert (made["cap_drop"], made["security_opt"], made["pids_limit"]) == (["ALL"], ["no-new-privileges:true"], 16384)
+    assert made["cap_add"] == ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "IPC_LOCK"]
     assert made["ulimits"] == {"memlock": -1, "nofile": {"soft": 65536, "hard": 65536}, "stack": 67108864}
     assert made["devices"] == ["/dev/infiniband"]
     assert made["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
@@ -38,6 +40,12 @@ def test_what_a_rank_needs_and_no_more():
         {"type": "bind", "source": "/m", "target": "/m", "read_only": True, "bind": {"create_host_path": False}}
     ]
     assert made["restart"] == "no"
+
+
+def test_without_a_sandbox_a_container_has_what_docker_gives_it():
+    (made,) = compose.document(SERVICE, sandboxed=False)["services"].values()
+    assert made["cap_add"] == ["IPC_LOCK"]
+    assert not {"cap_drop", "security_opt", "pids_limit"} & set(made)
 
 
 def test_the_key_is_a_file_that_the_head_alone_reads():

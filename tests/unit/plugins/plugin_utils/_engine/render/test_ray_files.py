@@ -24,7 +24,7 @@ def plans(**wishes):
 
 def test_a_unit_in_full():
     plan = plans()["spark1"]
-    made = ray_files.make(plan, Settings(nofile="4096"))
+    made = ray_files.make(plan, Settings(nofile="4096", sandbox=False))
     assert set(made.files) == {UNIT, "/etc/sparkmatrix/ray.env"}
     assert (
         made.files[UNIT]

@@ -86,7 +86,7 @@ def test_the_node_tool_reads_the_description(wishes, _head, _worker):
 
 def test_a_unit_in_full():
     plan = plans(1, "qwen3-8b")["spark1"]
-    text = make(plan).files[ENGINE]
+    text = make(plan, sandbox=False).files[ENGINE]
     command = " ".join(plan.here[0].engine.command.words)
     wanted = f"""\
 # Managed by sparkmatrix.cluster (role engine). The last line changes with everything that needs a restart.

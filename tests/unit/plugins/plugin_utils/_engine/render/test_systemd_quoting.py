@@ -96,3 +96,17 @@ def test_bad_environment(values):
 def test_nul_in_an_argument():
     with pytest.raises(SparkError, match="NUL"):
         systemd_quoting.argument("a\0b")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/opt/m", "/opt/m"), ("/a b", '"/a b"'), ("/50%/$x", "/50%%/$x")],
+)
+def test_paths(path, expected):
+    assert systemd_quoting.path(path) == expected
+
+
+@pytest.mark.parametrize("path", ["models", "/a\nExecStart=/x", '/a"b', "/a\\b", "-/a"])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(SparkError, match="no path"):
+        systemd_quoting.path(path)
