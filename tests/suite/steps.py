@@ -236,7 +236,7 @@ def on_nodes() -> list[Step]:
         Step("lab", build, 150, TEST, ("tests/lab/**",), cannot_run=needs_root),
         molecule("layers", 450, TEST),
         molecule("gateway", 150, TEST),
-        molecule("site", 420, TEST),
+        molecule("site", 460, TEST),
         scenario("lifecycle", "lifecycle.py", 130, TEST),
         *(molecule(name, 400) for name in ("access", "fabric", "modules", "os_stabilization")),
         *(molecule(n, 400, FULL, "molecule/inventories") for n in ("1spark", "3spark_ring", "4spark", "8spark")),
