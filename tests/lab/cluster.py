@@ -209,6 +209,15 @@ def log_tail(name: str, lines: int = 40) -> str:
     return "".join((STATE / f"{name}.log").read_text(errors="replace").splitlines(keepends=True)[-lines:])
 
 
+def inside(host: str, command: str, stdin: str = "") -> str:
+    """What root's shell on a node prints, by the lab and not by ssh."""
+    run = lab("exec", host, "--", "sh", "-c", command)
+    done = subprocess.run(run, cwd=ROOT, input=stdin, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LabError(f"{host}: {command}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
 def ssh(host: str, command: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
     """Run a shell command on a node as the ordinary user, over ssh as a person would."""
     return subprocess.run(

@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 import cluster
 import test_head_controller as head
 import yaml
-from cluster import LabError, lab, say
+from cluster import LabError, inside, say
 
 HOSTS = ("spark1", "spark2")
 # A change of sshd is confirmed by the other node where Ansible runs on the node itself.
@@ -67,14 +67,6 @@ WHERE = (
     " /etc/sparkmatrix/ssh/known_hosts | sort -u"
 )
 FABRIC = ("192.168.100.", "192.168.101.")
-
-
-def inside(host: str, command: str, stdin: str = "") -> str:
-    run = lab("exec", host, "--", "sh", "-c", command)
-    done = subprocess.run(run, cwd=cluster.ROOT, input=stdin, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LabError(f"{host}: {command}: {done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def sparks() -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
-from cluster import LabError, lab, say
+from cluster import LabError, inside, lab, say
 
 HOSTS = ("spark1", "spark2")
 PORTS = ("enp1s0f0np0", "enP2p1s0f0np0")
@@ -55,14 +55,6 @@ UNIT
 systemctl enable vpn-rules.service
 """
 FILES = "find /etc/netplan /etc/NetworkManager /etc/systemd /etc/sysctl.d -type f -exec sha256sum {} + | sort -k2"
-
-
-def inside(host: str, command: str, stdin: str = "") -> str:
-    run = lab("exec", host, "--", "sh", "-c", command)
-    done = subprocess.run(run, cwd=cluster.ROOT, input=stdin, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LabError(f"{host}: {command}: {done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def put(host: str, path: str, text: str) -> None:

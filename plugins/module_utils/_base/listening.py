@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 _LISTEN = "0A"  # TCP_LISTEN in include/net/tcp_states.h
-_EVERYWHERE = {4: ("0.0.0.0", "::"), 6: ("::",)}  # noqa: S104
+_EVERYWHERE = {4: ("0.0.0.0", "::"), 6: ("::",)}  # noqa: S104 -- to compare
 _ours: set[str] = set()  # inodes that were traced already: that means a walk over all of /proc/<pid>/fd
 
 

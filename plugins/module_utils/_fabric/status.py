@@ -25,9 +25,9 @@ HELP = "show the fabric interfaces, what has drifted (exit code 1), and a change
 
 
 def lines(machine: Machine) -> tuple[list[str], bool]:
-    """What to print, and whether something has drifted."""
+    """What to print, and whether it is wrong: something has drifted, or nobody can tell."""
     found: list[str] = []
-    drifted: list[drift.Drift] = []
+    wrong = False
     text = machine.read(FACT_PATH)
     now = effective(machine)
     if text is None:
@@ -37,12 +37,16 @@ def lines(machine: Machine) -> tuple[list[str], bool]:
         with contextlib.suppress(ValueError):
             fact = load(json.loads(text), "this node")
         if fact is None:
-            found.append("fabric: the fact is not readable")
+            wrong = True
+            found.append(
+                f"fabric: {FACT_PATH} is not readable. Run the fabric layer: ansible-playbook site.yml --tags fabric"
+            )
         else:
             found.append(f"fabric: {fact.topology}, {fact.state}, plan {fact.plan_hash}")
             gids = show_gids.read(machine.sysfs) if fact.transport == "rdma" else None
             # NCCL looks for the address, so an index that moved is no fault.
             drifted = [item for item in drift.drift(fact, now, gids) if item.kind != drift.INDEX]
+            wrong = bool(drifted)
             for rail in fact.rails:
                 own = [item for item in drifted if item.rail == rail]
                 mark = "   <- drifted" if own else ""
@@ -55,7 +59,7 @@ def lines(machine: Machine) -> tuple[list[str], bool]:
         rest = pending.armed + pending.seconds - machine.now()
         when = f"in {rest:.0f} s" if rest > 0 else "now"
         found.append(f"pending: change {pending.id} to plan {pending.plan_hash}; the node takes it back {when}")
-    return found, bool(drifted)
+    return found, wrong
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +68,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(_arguments: argparse.Namespace) -> int:
     try:
-        found, drifted = lines(Machine())
+        found, wrong = lines(Machine())
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
     sys.stdout.write("".join(f"{line}\n" for line in found))
-    return int(drifted)
+    return int(wrong)
