@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import user_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import ownership
 
@@ -32,7 +32,7 @@ COMMON: dict[str, dict[str, Any]] = {
     "services": {"type": "list", "elements": "dict", "default": []},
     "firewall": {"type": "bool", "default": False},
 }
-SPEC = {**wishes.SPEC, **COMMON}
+SPEC = {**user_settings.SPEC, **COMMON}
 NODE_VARIABLE = "spark_node_info"
 ASSUMED = "Nothing was asked of the {} node(s): network, addresses and memory (GB10, 121.6 GiB) are assumed"
 

@@ -12,8 +12,8 @@ short_description: Compute what Ray and the engine run on each node
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Computes from a recipe, the fabric facts of all hosts, their memory and the user's wishes one plan per host. Command
-    lines, environment, memory budget and the reason for the parallel sizes are in it.
+  - Computes from a recipe, the fabric facts of all hosts, their memory and settings one plan per host. Command lines,
+    environment, memory budget and the reason for the parallel sizes are in it.
   - Refuses, with all reasons at once, a model that does not fit, sizes that do not divide, options that this version of
     the engine does not know, and a fabric that is not in force.
   - Runs on the controller, once for all hosts, and contacts none of them. It reads C(spark_fabric) of this run, else

@@ -34,12 +34,12 @@ sys.path[:0] = [str(REPOSITORY / "collections"), str(REPOSITORY / "tests/unit")]
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, NodeInput, Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, NodeInput, Settings
 from fabric_inputs import sparks
 from sysfs_tree import gid_of
 
 NETDEVS = ("enp1s0f0np0", "enP2p1s0f0np0")
-WISHES = Wishes(topology="switch", subnets=("10.100.0.0/22", "10.100.4.0/22"))
+SETTINGS = Settings(topology="switch", subnets=("10.100.0.0/22", "10.100.4.0/22"))
 
 
 def hearing(nodes: dict[str, NodeInput], kind: str) -> dict[str, NodeInput]:
@@ -104,7 +104,7 @@ def main() -> int:
         bare = sparks(count)
         for kind in ("assumed", "lldp", "probe"):
             nodes = hearing(bare, kind)
-            own[kind], made = median(lambda n=nodes: fabric_plan.plan(n, WISHES), options.rounds)  # type: ignore[misc]
+            own[kind], made = median(lambda n=nodes: fabric_plan.plan(n, SETTINGS), options.rounds)  # type: ignore[misc]
             refused = refused or made.refused
         found = measured(made.facts)
         own["verify"], verified = median(lambda f=made.facts, m=found: fabric_plan.verify(f, m), options.rounds)  # type: ignore[misc]

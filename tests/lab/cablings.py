@@ -89,12 +89,12 @@ def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> 
         raw = {"rank": rank, "network": found["network"], "rdma": found["rdma"], "neighbors": heard(lab, host)}
         inputs[host] = fabric_plan.node_input(host, raw, findings)
     assert not findings, findings
-    wishes = fabric_plan.Wishes(
+    settings = fabric_plan.Settings(
         topology=named if declare else "auto",
         cables=declared(topology, nodes) if declare else (),
         allow_large_ring=declare,
     )
-    return fabric_plan.plan(inputs, wishes)
+    return fabric_plan.plan(inputs, settings)
 
 
 # --- what has to come out --------------------------------------------------------------------------------------------

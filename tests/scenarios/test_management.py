@@ -28,8 +28,8 @@ from cluster import LabError, inside, say
 
 HOSTS = ("spark1", "spark2")
 # A change of sshd is confirmed by the other node where Ansible runs on the node itself.
-WISHES = {"fabric_bandwidth_test": "never", "access_sshd_hardening": True}
-LAYERS = ("--tags", "access,fabric", "-e", json.dumps(WISHES))
+SETTINGS = {"fabric_bandwidth_test": "never", "access_sshd_hardening": True}
+LAYERS = ("--tags", "access,fabric", "-e", json.dumps(SETTINGS))
 TUNNEL = "100.64.0.{number}"
 # What tailscaled does: an interface of kind tun, up for as long as somebody holds it.
 HOLD = """

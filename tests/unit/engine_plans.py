@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 REQUIREMENTS = ("vllm==0.33.0", "ray[default]==2.60.0")
 
@@ -21,11 +21,13 @@ def required(recipe, findings):
     return recipe
 
 
-def node_plans(count=1, recipe="qwen3-8b", **wishes):
+def node_plans(count=1, recipe="qwen3-8b", **settings):
     """By host."""
     found = required(*engine_recipe.find(recipe, ()))
     facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
-    made = engine_plan.plan(found, facts, Wishes(**{"requirements": REQUIREMENTS, "only_print": True, **wishes}), {})
+    made = engine_plan.plan(
+        found, facts, UserSettings(**{"requirements": REQUIREMENTS, "only_print": True, **settings}), {}
+    )
     assert made.plans, made.findings
     return made.plans
 

@@ -20,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, FabricFact, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.hosts_names import hosts_lines
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from fabric_inputs import spark
 from fake_node import FakeNode
 
@@ -30,14 +30,14 @@ OTHER = ("enp1s0f1np1", "enP2p1s0f1np1")
 NICS = (A, B, *OTHER)
 
 
-def planned(cage: int = 0, **wishes: Any) -> tuple[FabricFact, list[str]]:
-    made = plan({"spark1": spark(0, (cage,)), "spark2": spark(1)}, Wishes(topology="switch", **wishes))
+def planned(cage: int = 0, **settings: Any) -> tuple[FabricFact, list[str]]:
+    made = plan({"spark1": spark(0, (cage,)), "spark2": spark(1)}, Settings(topology="switch", **settings))
     assert made.facts, made.findings
     return made.facts["spark1"], hosts_lines(made.facts)[0]
 
 
-def wanted(cage: int = 0, timeout_s: float = 5, **wishes: Any) -> Wanted:
-    fact, lines = planned(cage, **wishes)
+def wanted(cage: int = 0, timeout_s: float = 5, **settings: Any) -> Wanted:
+    fact, lines = planned(cage, **settings)
     return Wanted(fact, lines, "enP7s7", timeout_s)
 
 

@@ -27,12 +27,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses, management, ownership
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.hosts_names import labels
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 
 CONFIG = f"{DIRECTORY}/config"
 CLIENT = "/etc/ssh/ssh_config.d/60-sparkmatrix.conf"
 SUDOERS = "/etc/sudoers.d/sparkmatrix-peer"
-AS_DEFAULT = Wishes()
+AS_DEFAULT = Settings()
 _TITLE = "# Managed by sparkmatrix.cluster (role peers). Undo: peers_state: absent"
 
 
@@ -67,10 +67,10 @@ class Plan:
 
 
 def node_inputs(
-    raw: Mapping[str, Mapping[str, Any]], wishes: Wishes = AS_DEFAULT
+    raw: Mapping[str, Mapping[str, Any]], settings: Settings = AS_DEFAULT
 ) -> tuple[dict[str, Node], list[Finding]]:
     """From what the role hands over, see ``planners``, as the border lets it in. Findings: nodes that cannot be planned
-    for, and addresses that are not theirs. ``wishes``: what the fabric was asked for."""
+    for, and addresses that are not theirs. ``settings``: what the fabric was asked for."""
     nodes: dict[str, Node] = {}
     findings: list[Finding] = []
     ranks = {host: int(values["rank"]) for host, values in raw.items()}
@@ -89,7 +89,7 @@ def node_inputs(
             public_key=str(look.get("public_key") or ""),
             host_keys=tuple(look.get("host_keys") or ()),
             port=22 if 22 in ports else ports[0],
-            fact=_planned(host, values, chosen.address, ranks, wishes=wishes, findings=findings)
+            fact=_planned(host, values, chosen.address, ranks, settings=settings, findings=findings)
             if values.get("fact")
             else None,
             controller=canonical(client),
@@ -112,7 +112,7 @@ def _planned(
     address: str,
     ranks: Mapping[str, int],
     *,
-    wishes: Wishes,
+    settings: Settings,
     findings: list[Finding],
 ) -> FabricFact:
     """The fact with the management address of today, which may have been another's when it was written, and without
@@ -123,7 +123,7 @@ def _planned(
     fact, rank = fabric_fact.load(values["fact"], host), ranks[host]
     own = {str(key): str(text) for key, text in (values.get("addresses") or {}).items()}
     pairs = [(rail, addresses.pair_of(fact, rail, rank, ranks)) for rail in fact.rails]
-    kept = tuple(rail for rail, pair in pairs if pair is not None and addresses.stays(wishes, rail, rank, pair, own))
+    kept = tuple(rail for rail, pair in pairs if pair is not None and addresses.stays(settings, rail, rank, pair, own))
     left = [rail for rail in fact.rails if rail not in kept]
     if left:
         findings.append(

@@ -19,14 +19,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import a
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 
 REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed:"
 
 
 def plan(options: Options) -> dict[str, Any]:
-    wishes = Wishes(subnets=options["subnets"], host_offset=options["host_offset"])
-    nodes, findings = access_plan.node_inputs(options["nodes"], wishes)
+    settings = Settings(subnets=options["subnets"], host_offset=options["host_offset"])
+    nodes, findings = access_plan.node_inputs(options["nodes"], settings)
     shown = judged(REFUSED, findings)
     made = access_plan.plan(nodes, options["user"])
     return {
@@ -64,7 +64,7 @@ def filter_services(options: Options) -> dict[str, Any]:
 def managed_at(options: Options) -> dict[str, Any]:
     findings: list[Finding] = []
     network = border.read(answers.NETWORK, options["network"], options["host"], findings)
-    chosen = management.choose(options["host"], network or {}, options["wish"])
+    chosen = management.choose(options["host"], network or {}, options["setting"])
     return {**judged(REFUSED, [*findings, *filter(None, [chosen.refusal])]), "address": chosen.address}
 
 
@@ -76,15 +76,15 @@ PLANNERS = {
         {
             "host": {"type": "str", "required": True},
             "network": {"type": "dict", "required": True},  # of node_info or access_node
-            "wish": {"type": "str", "default": ""},  # fabric_management_address
+            "setting": {"type": "str", "default": ""},  # fabric_management_address
         },
     ),
     "peers": Planner(
         plan,
         {
             "user": {"type": "str", "default": "sparkmatrix-peer"},
-            "subnets": {"type": "list", "elements": "str", "default": list(Wishes.subnets)},
-            "host_offset": {"type": "int", "default": Wishes.host_offset},
+            "subnets": {"type": "list", "elements": "str", "default": list(Settings.subnets)},
+            "host_offset": {"type": "int", "default": Settings.host_offset},
         },
         gathered={"nodes": NODE},
     ),

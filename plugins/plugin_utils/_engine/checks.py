@@ -36,7 +36,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 GIB = memory_fit.GIB
 MIN_PORT, MAX_PORT = 1024, 65535
@@ -71,15 +71,15 @@ class Asked:
 
     recipe: Recipe
     facts: Mapping[str, FabricFact]
-    wishes: Wishes
+    settings: UserSettings
 
     @property
     def engine(self) -> str:
-        return self.wishes.engine or self.recipe.engine
+        return self.settings.engine or self.recipe.engine
 
     @property
     def names(self) -> OptionNames:
-        return self.wishes.names
+        return self.settings.names
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def run(stage: str, subject: Asked | Job) -> list[Finding]:
     made = []
     for check in CHECKS:
         if check.stage == stage:
-            lowered = subject.wishes.only_print and check.to_print
+            lowered = subject.settings.only_print and check.to_print
             level = check.to_print if lowered else check.level
             made += [replace(found, severity=level or found.severity) for found in check.judge(subject)]
     return made
@@ -154,20 +154,20 @@ def _no_rdma(asked: Asked) -> Iterator[Finding]:
 
 
 def _words(asked: Asked) -> Iterator[Finding]:
-    wishes, names = asked.wishes, asked.names
+    settings, names = asked.settings, asked.names
     for where, value, allowed in (
         (names["engine"], asked.engine, tuple(ENGINES)),
-        (names["launch"], wishes.launch, LAUNCHES),
-        (names["runtime"], wishes.runtime, ("", "venv", "container")),
-        (names["profile"], wishes.profile, ("", *profiles.PROFILES)),
-        ("engine_container_gpus", wishes.container.gpus, GPUS),
+        (names["launch"], settings.launch, LAUNCHES),
+        (names["runtime"], settings.runtime, ("", "venv", "container")),
+        (names["profile"], settings.profile, ("", *profiles.PROFILES)),
+        ("engine_container_gpus", settings.container.gpus, GPUS),
     ):
         if value not in allowed:
             yield Finding(where, f"{value!r} is not known", f"Choose one of: {', '.join(filter(None, allowed))}")
 
 
 def _model_path(asked: Asked) -> Iterator[Finding]:
-    model = asked.wishes.model
+    model = asked.settings.model
     if model and not model.startswith("/"):
         yield Finding(
             asked.names["model_path"],
@@ -178,11 +178,11 @@ def _model_path(asked: Asked) -> Iterator[Finding]:
 
 def _numbers(asked: Asked) -> Iterator[Finding]:
     """Numbers that nothing can be computed from."""
-    wishes, names = asked.wishes, asked.names
-    share = wishes.gpu_memory_utilization
+    settings, names = asked.settings, asked.names
+    share = settings.gpu_memory_utilization
     numbers: list[tuple[str, float, bool, str]] = [
-        (names["context"], wishes.context, wishes.context >= 0, "0 (as the recipe says) or more"),
-        (names["concurrency"], wishes.concurrency, wishes.concurrency >= 0, "0 (as the recipe says) or more"),
+        (names["context"], settings.context, settings.context >= 0, "0 (as the recipe says) or more"),
+        (names["concurrency"], settings.concurrency, settings.concurrency >= 0, "0 (as the recipe says) or more"),
         (
             names["gpu_memory_utilization"],
             share,
@@ -191,16 +191,16 @@ def _numbers(asked: Asked) -> Iterator[Finding]:
         ),
         (
             "engine_free_memory_gib",
-            wishes.free_memory_gib,
-            0 <= wishes.free_memory_gib <= MAX_FREE_GIB,
+            settings.free_memory_gib,
+            0 <= settings.free_memory_gib <= MAX_FREE_GIB,
             f"0 (not measured) to {MAX_FREE_GIB}, in GiB",
         ),
         *(
             (names[f"{name}_parallel_size"], size, size >= 0, "0 (computed) to the number of nodes")
             for name, size in (
-                ("tensor", wishes.tensor_parallel_size),
-                ("pipeline", wishes.pipeline_parallel_size),
-                ("data", wishes.data_parallel_size),
+                ("tensor", settings.tensor_parallel_size),
+                ("pipeline", settings.pipeline_parallel_size),
+                ("data", settings.data_parallel_size),
             )
         ),
     ]
@@ -210,7 +210,7 @@ def _numbers(asked: Asked) -> Iterator[Finding]:
 
 
 def _ray_numbers(job: Job) -> Iterator[Finding]:
-    ray = job.wishes.ray
+    ray = job.settings.ray
     if job.backend == "ray" and ray.object_store_bytes < MIN_OBJECT_STORE:
         yield _outside("ray_object_store_mib", ray.object_store_bytes // 1024**2, "80 or more, in MiB")
     if job.backend == "ray" and ray.num_cpus < 1:
@@ -219,8 +219,8 @@ def _ray_numbers(job: Job) -> Iterator[Finding]:
 
 def _ports(job: Job) -> Iterator[Finding]:
     """Each may have one purpose only."""
-    wishes, ray, names = job.wishes, job.wishes.ray, job.names
-    ports = [(names["port"], wishes.port), (names["rendezvous_port"], wishes.rendezvous_port)]
+    settings, ray, names = job.settings, job.settings.ray, job.names
+    ports = [(names["port"], settings.port), (names["rendezvous_port"], settings.rendezvous_port)]
     ports += [("ray_port", ray.port), ("ray_dashboard_port", ray.dashboard_port)] if job.backend == "ray" else []
     for where, port in ports:
         if not MIN_PORT <= port <= MAX_PORT:
@@ -232,7 +232,7 @@ def _ports(job: Job) -> Iterator[Finding]:
         if job.backend == "ray" and port in fixed.RAY_RANGE:
             found = f"{port} is one of Ray's ports ({fixed.RAY_RANGE[0]} to {fixed.RAY_RANGE[-1]})"
             yield Finding(where, found, "Choose another")
-    taken = {wishes.port: names["port"]}
+    taken = {settings.port: names["port"]}
     for where, port in used:
         if port in taken:
             yield Finding(taken[port], f"{port} is {where}, too", "Choose another")
@@ -249,7 +249,7 @@ def _able(word: str) -> str:
 
 
 def _unsupported(job: Job) -> Iterator[Finding]:
-    reason = job.settings.unsupported
+    reason = job.recipe_settings.unsupported
     if reason:
         yield Finding(job.where, f"{job.engine.label} cannot serve it: {reason}", f"Use {job.recipe.engine}")
 
@@ -269,16 +269,16 @@ def _abilities(job: Job) -> Iterator[Finding]:
         yield Finding(job.where, f"{engine.label} does not run on CPUs here", _able("cpu"))
     if recipe.task not in engine.tasks:
         yield Finding(job.where, f"{engine.label} is started for tokens only here", _able(recipe.task))
-    if job.wishes.launch == "ray" and not engine.over_ray:
+    if job.settings.launch == "ray" and not engine.over_ray:
         yield Finding(job.names["launch"], f"{engine.label} is not started over Ray here", "Use auto")
 
 
 def _shape_of_another_model(job: Job) -> Iterator[Finding]:
-    if job.wishes.model and not job.shaped and job.recipe.device == "gpu":
+    if job.settings.model and not job.shaped and job.recipe.device == "gpu":
         yield Finding(
             job.names["model_path"],
             f"weights and shape, and with them memory and sizes, are computed for {job.recipe.model} of the recipe",
-            f"If {job.wishes.model} is another model, set {job.names['model_files']}: a directory of this controller"
+            f"If {job.settings.model} is another model, set {job.names['model_files']}: a directory of this controller"
             " with its config.json and model.safetensors.index.json",
         )
 
@@ -332,7 +332,7 @@ def _environment(job: Job) -> Iterator[Finding]:
 
 def _allowed_words(asked: Asked) -> Iterator[Finding]:
     known = consent.words()
-    for word in asked.wishes.allow:
+    for word in asked.settings.allow:
         if word not in known:
             hint = option_tables.close(word, sorted(known)) or f"Known: {', '.join(sorted(known))}"
             yield Finding(asked.names["allow"], f"there is nothing called {word!r} to be allowed", hint)
@@ -340,7 +340,7 @@ def _allowed_words(asked: Asked) -> Iterator[Finding]:
 
 def _dangers(job: Job) -> Iterator[Finding]:
     for danger in consent.dangers(job):
-        if danger.word not in job.wishes.allow:
+        if danger.word not in job.settings.allow:
             place = job.names["options" if danger.option else "environment"]
             yield Finding(
                 job.where,
@@ -352,7 +352,7 @@ def _dangers(job: Job) -> Iterator[Finding]:
 def _host_files(job: Job) -> Iterator[Finding]:
     for item in consent.host_files(job):
         if not consent.within(item.path, job):
-            allowed = ", ".join((*job.wishes.mount_directories, job.wishes.hf_home))
+            allowed = ", ".join((*job.settings.mount_directories, job.settings.hf_home))
             yield Finding(
                 job.where,
                 f"it takes {item.path} of the nodes ({item.why}), which is not below {allowed}",
@@ -361,20 +361,20 @@ def _host_files(job: Job) -> Iterator[Finding]:
 
 
 def _moving_image(job: Job) -> Iterator[Finding]:
-    if job.image and consent.MOVING_IMAGE not in job.wishes.allow and consent.moves(job.image):
+    if job.image and consent.MOVING_IMAGE not in job.settings.allow and consent.moves(job.image):
         yield Finding(
-            job.names["image"] if job.wishes.image else job.where,
+            job.names["image"] if job.settings.image else job.where,
             f"{job.image} is another image tomorrow: its name has neither a digest nor a tag with a version",
             f"Name a release or a digest (name@sha256:...), or set {job.names['allow']}: [{consent.MOVING_IMAGE}]",
         )
 
 
 def _requirements_of_an_image(job: Job) -> Iterator[Finding]:
-    if job.runtime == "container" and job.settings.requirements:
+    if job.runtime == "container" and job.recipe_settings.requirements:
         names = job.names
         yield Finding(
             job.where,
-            f"its requirements are not installed into an image: {', '.join(job.settings.requirements)}",
+            f"its requirements are not installed into an image: {', '.join(job.recipe_settings.requirements)}",
             f"Use an image that has them ({names['image']}), or set {names['runtime']}: venv",
         )
 
@@ -489,7 +489,7 @@ def _share_of_memory(job: Job) -> Iterator[Finding]:
             f"{share} leaves the operating system {left:.0f} GiB, and a Spark without memory freezes as a whole",
             f"Use at most {memory_fit.MAX_UTILIZATION}",
         )
-    elif share > limit and not job.wishes.gpu_memory_utilization:
+    elif share > limit and not job.settings.gpu_memory_utilization:
         yield Finding(
             job.where,
             f"it asks for gpu_memory_utilization {share}, above {limit:.2f}",
@@ -498,7 +498,7 @@ def _share_of_memory(job: Job) -> Iterator[Finding]:
 
 
 def _large_share_of_memory(job: Job) -> Iterator[Finding]:
-    if not job.budget or not job.wishes.gpu_memory_utilization:
+    if not job.budget or not job.settings.gpu_memory_utilization:
         return
     share = share_of_node(job, job.budget.total)
     limit = _usual_share(job) if job.context > memory_fit.LONG_CONTEXT else memory_fit.MAX_UTILIZATION
@@ -518,20 +518,20 @@ def _free_memory(job: Job) -> Iterator[Finding]:
     """What the user has measured, else what this run has; the keeper would wait for it, and then give up."""
     if not job.budget:
         return
-    wishes, total = job.wishes, job.budget.total
+    settings, total = job.settings, job.budget.total
     share = share_of_node(job, total)
-    free = wishes.free_memory_gib * GIB
+    free = settings.free_memory_gib * GIB
     if free and share * total > free:
         yield Finding(
             job.names["gpu_memory_utilization"],
-            f"{share} of {total / GIB:.1f} GiB is more than the {wishes.free_memory_gib} GiB that are free",
+            f"{share} of {total / GIB:.1f} GiB is more than the {settings.free_memory_gib} GiB that are free",
             f"Use at most {int(100 * free / total) / 100}",
         )
-    if free or wishes.only_print:
+    if free or settings.only_print:
         return
-    needed = share * (wishes.memory_share + wishes.others_share) * total
+    needed = share * (settings.memory_share + settings.others_share) * total
     for fact in job.ordered:
-        available = wishes.available.get(fact.host, 0)
+        available = settings.available.get(fact.host, 0)
         if 0 < available < needed:
             yield Finding(
                 fact.host,
@@ -544,8 +544,8 @@ def _free_memory(job: Job) -> Iterator[Finding]:
 def _does_not_fit(job: Job) -> Iterator[Finding]:
     if job.budget and job.budget.verdict == "does not fit":
         found, remedy = memory_fit.refusal(job.budget, len(job.ordered), job.names)
-        if job.wishes.memory_share < 1:
-            remedy += f". Or give it a larger memory_share than {job.wishes.memory_share:g}"
+        if job.settings.memory_share < 1:
+            remedy += f". Or give it a larger memory_share than {job.settings.memory_share:g}"
         yield Finding(job.where, found, remedy)
 
 
@@ -558,8 +558,8 @@ def _tight(job: Job) -> Iterator[Finding]:
         )
 
 
-# asked: before there is a job, which needs all of it. numbers: what nothing could be computed from. job: recipe, wishes
-# and nodes. ray, ports: where the ranks meet. sizes: the split of the model, and the budget.
+# asked: before there is a job, which needs all of it. numbers: what nothing could be computed from. job: recipe,
+# settings and nodes. ray, ports: where the ranks meet. sizes: the split of the model, and the budget.
 CHECKS = (
     Check("asked", lambda asked: check_facts(asked.facts)),
     Check("asked", _number_of_nodes),

@@ -66,7 +66,7 @@ def dangers(job: Job) -> Iterator[Danger]:
     engine = job.engine
     newest = kinds_base.flags_and_values(engine, option_tables.versions(engine.name)[-1])
     unknown = option_tables.load(engine.name, job.version) is None
-    for name, value in sorted(kinds_base.merge(engine, job.settings.options, {}).items()):
+    for name, value in sorted(kinds_base.merge(engine, job.recipe_settings.options, {}).items()):
         if name in job.user.options or name not in job.options or value is False or str(value).casefold() in _OFF:
             continue
         spelled = set(_spellings(name, value))
@@ -75,8 +75,8 @@ def dangers(job: Job) -> Iterator[Danger]:
             if word in spelled or (unknown and name not in newest and "." not in word and word.startswith(name)):
                 yield Danger(word, why, option=True)
     known = {**kinds_base.DANGEROUS_ENVIRONMENT, **engine.dangerous_environment}
-    for name, value in sorted(job.settings.environment.items()):
-        if name in known and name not in job.wishes.environment and value.casefold() not in _OFF:
+    for name, value in sorted(job.recipe_settings.environment.items()):
+        if name in known and name not in job.settings.environment and value.casefold() not in _OFF:
             yield Danger(name, known[name], option=False)
 
 
@@ -97,11 +97,11 @@ def host_files(job: Job) -> list[HostFile]:
     """Paths of the nodes that the recipe itself names, not the user."""
     recipe, made = job.recipe, []
     if job.runtime == "container":
-        if recipe.model.startswith("/") and not job.wishes.model:
+        if recipe.model.startswith("/") and not job.settings.model:
             made.append(HostFile(recipe.model, "the model"))
         made += [HostFile(patch.source, patch.why) for patch in recipe.patches]
-    token = job.settings.environment.get("HF_TOKEN_PATH")
-    if token and "HF_TOKEN_PATH" not in job.wishes.environment:
+    token = job.recipe_settings.environment.get("HF_TOKEN_PATH")
+    if token and "HF_TOKEN_PATH" not in job.settings.environment:
         made.append(HostFile(token, "the token for downloads"))
     return made
 
@@ -109,5 +109,5 @@ def host_files(job: Job) -> list[HostFile]:
 def within(path: str, job: Job) -> bool:
     """Below a directory that recipes may take files from."""
     clean = posixpath.normpath(path)
-    allowed = [posixpath.normpath(item) for item in (*job.wishes.mount_directories, job.wishes.hf_home)]
+    allowed = [posixpath.normpath(item) for item in (*job.settings.mount_directories, job.settings.hf_home)]
     return path.startswith("/") and any(clean == item or clean.startswith(f"{item.rstrip('/')}/") for item in allowed)

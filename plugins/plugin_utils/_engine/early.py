@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import ENTRY, SPEC
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import ENTRY, SPEC
 
 ANY_MODEL = 2**50  # bytes: no model is refused for memory that is not known
 

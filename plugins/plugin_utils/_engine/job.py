@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One job: recipe, wishes and nodes together, and what follows from them alone."""
+"""One job: recipe, settings and nodes together, and what follows from them alone."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft, Recipe, Settings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft, Recipe, RecipeSettings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 GIB = memory_fit.GIB
 
@@ -32,10 +32,10 @@ class Job:
     """What all nodes have in common."""
 
     recipe: Recipe
-    wishes: Wishes
+    settings: UserSettings
     ordered: tuple[FabricFact, ...]  # by rank; the first is the head
     engine: Engine
-    settings: Settings
+    recipe_settings: RecipeSettings
     profile: profiles.Profile | None
     options: Mapping[str, Any]
     environment: Mapping[str, str]
@@ -51,15 +51,15 @@ class Job:
 
     @property
     def model(self) -> str:
-        return self.wishes.model or self.recipe.model
+        return self.settings.model or self.recipe.model
 
     @property
     def served(self) -> str:
-        return self.wishes.served_model_name or self.recipe.served_model_name or self.recipe.name
+        return self.settings.served_model_name or self.recipe.served_model_name or self.recipe.name
 
     @property
     def names(self) -> OptionNames:
-        return self.wishes.names
+        return self.settings.names
 
     @property
     def where(self) -> str:
@@ -68,7 +68,7 @@ class Job:
     @property
     def user(self) -> kinds_base.User:
         return kinds_base.User(
-            kinds_base.merge(self.engine, {}, self.wishes.options), self.wishes.environment, self.names
+            kinds_base.merge(self.engine, {}, self.settings.options), self.settings.environment, self.names
         )
 
     @property
@@ -78,24 +78,24 @@ class Job:
 
     @property
     def runtime(self) -> str:
-        return self.wishes.runtime or self.recipe.runtime or self.engine.runtime
+        return self.settings.runtime or self.recipe.runtime or self.engine.runtime
 
     @property
     def requirements(self) -> list[str]:
-        return [*self.wishes.requirements, *self.settings.requirements]
+        return [*self.settings.requirements, *self.recipe_settings.requirements]
 
     @property
     def image(self) -> str:
         if self.runtime != "container":
             return ""
-        return self.wishes.image or self.settings.image or self.engine.image
+        return self.settings.image or self.recipe_settings.image or self.engine.image
 
     @property
     def version(self) -> str:
         """``major.minor.patch`` of the engine, or an empty text."""
         if self.runtime == "venv":
             return kinds_base.pinned(self.requirements, self.engine.distributions)
-        own = "" if self.wishes.image else self.settings.version
+        own = "" if self.settings.image else self.recipe_settings.version
         return own or self.engine.image_version(self.image)
 
     @property
@@ -104,43 +104,48 @@ class Job:
         if not self.several:
             return "single"
         replicas = bool(self.parallel and self.parallel.replicas_of_one)
-        return self.engine.backend(self.wishes.launch, self.runtime, replicas)
+        return self.engine.backend(self.settings.launch, self.runtime, replicas)
 
     @property
     def context(self) -> int:
         fallback = profiles.context_of(self.profile, self.recipe) if self.profile else self.recipe.context
-        return self.wishes.context or fallback
+        return self.settings.context or fallback
 
     @property
     def concurrency(self) -> int:
-        return self.wishes.concurrency or (self.profile.concurrency if self.profile else self.recipe.concurrency)
+        return self.settings.concurrency or (self.profile.concurrency if self.profile else self.recipe.concurrency)
 
 
 def make_job(
     recipe: Recipe,
     facts: Mapping[str, FabricFact],
-    wishes: Wishes,
+    settings: UserSettings,
     name: str,
     shape: tuple[Architecture, Weights | None] | None,
 ) -> Job:
     engine = ENGINES[name]
-    settings = recipe.settings(name) or Settings()
-    profile = profiles.PROFILES.get(wishes.profile)
-    of_profile = dict(engine.profile_options.get(wishes.profile, {}))
+    recipe_settings = recipe.settings(name) or RecipeSettings()
+    profile = profiles.PROFILES.get(settings.profile)
+    of_profile = dict(engine.profile_options.get(settings.profile, {}))
     if profile and profile.batched and recipe.device == "gpu":
         of_profile[engine.batched_option] = profile.batched
-    options = kinds_base.merge(engine, {**of_profile, **kinds_base.merge(engine, settings.options, {})}, wishes.options)
+    options = kinds_base.merge(
+        engine, {**of_profile, **kinds_base.merge(engine, recipe_settings.options, {})}, settings.options
+    )
     architecture, weights = shape or (recipe.architecture, None)
     return Job(
         recipe=recipe,
-        wishes=wishes,
+        settings=settings,
         ordered=tuple(sorted(facts.values(), key=lambda fact: fact.rank)),
         engine=engine,
-        settings=settings,
+        recipe_settings=recipe_settings,
         profile=profile,
         options=options,
         # A recipe's environment is that of its engine; the common part of others is in engines.<name>.environment.
-        environment={**settings.environment, **{name: str(value) for name, value in wishes.environment.items()}},
+        environment={
+            **recipe_settings.environment,
+            **{name: str(value) for name, value in settings.environment.items()},
+        },
         architecture=architecture,
         shaped=shape is not None,
         weights=weights or Weights(int(recipe.weights_gb * 1e9), int(recipe.replicated_gb * 1e9)),
@@ -162,8 +167,8 @@ def _load(job: Job, data: int = 1) -> memory_fit.Load:
 
 def share_of_node(job: Job, total: int) -> float:
     """What engines may have of a node, all services on it together."""
-    free = int(job.wishes.free_memory_gib * GIB)
-    asked = job.wishes.gpu_memory_utilization or job.recipe.gpu_memory_utilization
+    free = int(job.settings.free_memory_gib * GIB)
+    asked = job.settings.gpu_memory_utilization or job.recipe.gpu_memory_utilization
     return memory_fit.utilization(job.context, asked, total, free)
 
 
@@ -172,32 +177,32 @@ def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> 
     measured = [memory[fact.host] for fact in job.ordered if memory.get(fact.host)]
     total = min(measured) if len(measured) == len(job.ordered) else 0
     draft = job.recipe.draft
-    wishes = job.wishes
+    settings = job.settings
     share = share_of_node(job, total or memory_fit.GB10_TOTAL)
-    beside = int(share * wishes.others_share * (total or memory_fit.GB10_TOTAL))
+    beside = int(share * settings.others_share * (total or memory_fit.GB10_TOTAL))
     return memory_fit.fit(
         job.architecture,
         parallel,
         job.weights,
         _load(job, parallel.data),
-        share=share * wishes.memory_share,
+        share=share * settings.memory_share,
         overhead_gib=job.recipe.overhead_gib,
         total=total,
         draft=int(draft.weights_gb * 1e9 / parallel.tensor) if draft else 0,
-        object_store=wishes.ray.object_store_bytes if job.backend == "ray" else 0,
-        beside=beside + wishes.others * memory_fit.ENGINE_HOST,
+        object_store=settings.ray.object_store_bytes if job.backend == "ray" else 0,
+        beside=beside + settings.others * memory_fit.ENGINE_HOST,
         eager=bool(job.options.get(job.engine.eager_option)),
     )
 
 
 def split(job: Job, memory: Mapping[str, int]) -> tuple[Job, list[Finding]]:
     """The job with its sizes and its budget, or without and with the reasons."""
-    recipe, wishes = job.recipe, job.wishes
+    recipe, settings = job.recipe, job.settings
     asked = parallelism.Asked(
-        tensor=wishes.tensor_parallel_size or recipe.tensor_parallel_size,
-        pipeline=wishes.pipeline_parallel_size or recipe.pipeline_parallel_size,
-        data=wishes.data_parallel_size or recipe.data_parallel_size,
-        expert=recipe.expert_parallel if wishes.expert_parallel is None else wishes.expert_parallel,
+        tensor=settings.tensor_parallel_size or recipe.tensor_parallel_size,
+        pipeline=settings.pipeline_parallel_size or recipe.pipeline_parallel_size,
+        data=settings.data_parallel_size or recipe.data_parallel_size,
+        expert=recipe.expert_parallel if settings.expert_parallel is None else settings.expert_parallel,
         throughput=bool(job.profile and job.profile.throughput),
     )
     if asked.throughput and recipe.device == "gpu":

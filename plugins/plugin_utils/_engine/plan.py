@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The engine plan of one service: from recipe, fabric facts and wishes to what each of its nodes runs.
+"""The engine plan of one service: from recipe, fabric facts and settings to what each of its nodes runs.
 
 Computed once per play on the controller. Roles put it on disk and start it; nothing in it is decided again later.
 :mod:`_engine.services` puts several services together.
@@ -40,7 +40,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import WHERE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Plans:
 def plan(
     recipe: Recipe,
     facts: Mapping[str, FabricFact],
-    wishes: Wishes,
+    settings: UserSettings,
     memory: Mapping[str, int],
     shape: tuple[Architecture, Weights | None] | None = None,
 ) -> Plans:
@@ -67,11 +67,11 @@ def plan(
 
     ``shape``: read from the model's own files (:func:`_engine.model.read`), in place of what the recipe says.
     """
-    asked = Asked(recipe, facts, wishes)
+    asked = Asked(recipe, facts, settings)
     findings, wrong = engine_checks.run("asked", asked), engine_checks.run("numbers", asked)
     if errors(findings):
         return Plans({}, (), [*findings, *wrong])
-    job = engine_job.make_job(recipe, facts, wishes, asked.engine, shape)
+    job = engine_job.make_job(recipe, facts, settings, asked.engine, shape)
     findings += [*wrong, *engine_checks.run("job", job)]
     if wrong:  # nothing can be computed from them
         return Plans({}, (), [*findings, *engine_checks.run("ports", job)])
@@ -124,7 +124,7 @@ def assumed_facts(hosts: Sequence[str], first: int = 0) -> dict[str, FabricFact]
 
 
 def _launch(job: Job, parallel: parallelism.Parallel) -> Launch:
-    wishes = job.wishes
+    settings = job.settings
     return Launch(
         version=job.version,
         model=job.model,
@@ -135,22 +135,22 @@ def _launch(job: Job, parallel: parallelism.Parallel) -> Launch:
         context=job.context,
         # Of each replica: what the cache was computed for.
         concurrency=-(-job.concurrency // parallel.data),
-        port=wishes.port,
+        port=settings.port,
         options=job.options,
-        revision="" if wishes.model else job.recipe.revision,
+        revision="" if settings.model else job.recipe.revision,
         budget=job.budget,
         draft=job.draft,
         # Two engines that start at once would take each other's memory for their own when they measure.
-        pin_kv_cache=wishes.pin_kv_cache or wishes.others > 0,
-        bin=f"{wishes.venv_path}/bin/" if job.runtime == "venv" else "",
-        rendezvous_port=wishes.rendezvous_port,
-        api_host=wishes.api_host,
+        pin_kv_cache=settings.pin_kv_cache or settings.others > 0,
+        bin=f"{settings.venv_path}/bin/" if job.runtime == "venv" else "",
+        rendezvous_port=settings.rendezvous_port,
+        api_host=settings.api_host,
         task=job.recipe.task,
         names=job.names,
-        media_domains=wishes.media_domains,
-        shared=wishes.others > 0,
+        media_domains=settings.media_domains,
+        shared=settings.others > 0,
         # Two services on a node may both have files.
-        file_directory=Names(wishes.instance).directory if wishes.instance else paths.ETC,
+        file_directory=Names(settings.instance).directory if settings.instance else paths.ETC,
     )
 
 
@@ -171,7 +171,7 @@ class _Parts:
     def service(self, number: int) -> ServicePlan:
         job, fact = self.job, self.job.ordered[number]
         return ServicePlan(
-            instance=job.wishes.instance,
+            instance=job.settings.instance,
             host=fact.host,
             rank=fact.rank,
             role=_role(number),
@@ -180,16 +180,16 @@ class _Parts:
             backend=job.backend,
             runtime=job.runtime,
             recipe=job.recipe.name,
-            profile=job.wishes.profile,
+            profile=job.settings.profile,
             hazards=tuple(job.recipe.hazards),
             not_pinned=tuple(job.recipe.not_pinned(job.image)),
             image=job.image,
             mounts=self._mounts(number),
             patches=tuple(documents.Patch(patch.source, patch.target) for patch in job.recipe.patches),
-            container=job.wishes.container,
-            venv=documents.Environment(job.wishes.venv_path, tuple(job.requirements)),
-            home=job.wishes.home,
-            model_cache="" if job.model.startswith("/") else job.wishes.hf_home,
+            container=job.settings.container,
+            venv=documents.Environment(job.settings.venv_path, tuple(job.requirements)),
+            home=job.settings.home,
+            model_cache="" if job.model.startswith("/") else job.settings.hf_home,
             engine=self._engine(number),
             members=self._members(),
             parallel=_parallel(self.launch.parallel),
@@ -198,34 +198,34 @@ class _Parts:
         )
 
     def ray(self, number: int) -> RayPlan:
-        job, fact, wishes = self.job, self.job.ordered[number], self._ray
+        job, fact, settings = self.job, self.job.ordered[number], self._ray
         if job.backend != "ray":
             return RayPlan()
         contained = job.runtime == "container"
-        mounts = (*self._shared_mounts(self.ranks[number], RAY_NCCL_CONF), *_ray_mounts(wishes)) if contained else ()
+        mounts = (*self._shared_mounts(self.ranks[number], RAY_NCCL_CONF), *_ray_mounts(settings)) if contained else ()
         return RayPlan(
             needed=True,
             role=_role(number),
             head=job.ordered[0].host,
-            keeper=Names(job.wishes.instance).keeper,
+            keeper=Names(job.settings.instance).keeper,
             address=self._ray_address,
             members={node.host: node.cluster_address for node in job.ordered},
-            command=engine_ray.command(wishes, fact.cluster_address, job.ordered[0].cluster_address),
+            command=engine_ray.command(settings, fact.cluster_address, job.ordered[0].cluster_address),
             env=self._environment(number),
-            token_path=wishes.token_path,
-            temp_dir=wishes.temp_dir,
+            token_path=settings.token_path,
+            temp_dir=settings.temp_dir,
             # In a container Ray is asked there, by whoever is allowed to talk to Docker.
-            python="python3" if contained else f"{job.wishes.venv_path}/bin/python",
+            python="python3" if contained else f"{job.settings.venv_path}/bin/python",
             container=RAY_PROJECT if contained else "",
             image=job.image,
             mounts=mounts,
-            oldest={} if contained else {job.wishes.venv_path: MIN_RAY_TEXT},
+            oldest={} if contained else {job.settings.venv_path: MIN_RAY_TEXT},
         )
 
     @property
-    def _ray(self) -> engine_ray.RayWishes:
-        wishes = self.job.wishes.ray
-        return engine_ray.contained(wishes) if self.job.runtime == "container" else wishes
+    def _ray(self) -> engine_ray.RaySettings:
+        settings = self.job.settings.ray
+        return engine_ray.contained(settings) if self.job.runtime == "container" else settings
 
     @property
     def _ray_address(self) -> str:
@@ -244,8 +244,8 @@ class _Parts:
             starter_env=dict(own.starter_environment),
             files=dict(own.files),
             ports=dict(own.ports),
-            host=job.wishes.api_host,
-            port=job.wishes.port,
+            host=job.settings.api_host,
+            port=job.settings.port,
             model=job.model,
             served_model_name=job.engine.served_name(self.launch),
             task=job.recipe.task,
@@ -274,7 +274,7 @@ class _Parts:
         """Variables of recipe and user that would take something from the plan, each once."""
         job = self.job
         for name in sorted(job.environment):
-            place = job.names["environment"] if name in job.wishes.environment else job.where
+            place = job.names["environment"] if name in job.settings.environment else job.where
             for number, fact in enumerate(job.ordered):
                 planned = self._planned(number).get(name)
                 if planned is None or planned == job.environment[name] or name in engine_checks.FREE:
@@ -307,7 +307,7 @@ class _Parts:
         job = self.job
         if job.runtime != "container":
             return ()
-        mounts = self._shared_mounts(self.ranks[number], Names(job.wishes.instance).nccl_conf)
+        mounts = self._shared_mounts(self.ranks[number], Names(job.settings.instance).nccl_conf)
         if job.backend != "ray":
             return mounts
         root = job.engine.config_root
@@ -317,7 +317,7 @@ class _Parts:
         """Paths of the node in the container, at the same place there; a patch covers a file of the image."""
         job = self.job
         local = job.model.startswith("/")
-        model = job.model if local else job.wishes.hf_home
+        model = job.model if local else job.settings.hf_home
         hf_token = job.environment.get("HF_TOKEN_PATH")
         return (
             Mount(model, model, local, "the model"),
@@ -325,7 +325,7 @@ class _Parts:
             *(_MPI_MOUNTS if job.backend == "mpi" else ()),
             *((Mount(hf_token, hf_token, True, "the token for downloads"),) if hf_token else ()),
             # Images bring one, with settings that come into force wherever our environment has none.
-            Mount(job.wishes.container.nccl_conf or own_conf, "/etc/nccl.conf", True, "NCCL's settings"),
+            Mount(job.settings.container.nccl_conf or own_conf, "/etc/nccl.conf", True, "NCCL's settings"),
             *(Mount(patch.source, patch.target, True, patch.why) for patch in job.recipe.patches),
         )
 
@@ -337,7 +337,7 @@ _MPI_MOUNTS = (
 )
 
 
-def _ray_mounts(ray: engine_ray.RayWishes) -> tuple[Mount, ...]:
+def _ray_mounts(ray: engine_ray.RaySettings) -> tuple[Mount, ...]:
     return (
         Mount(ray.temp_dir, ray.temp_dir, False, "Ray's sockets and logs"),
         Mount(ray.token_path, ray.token_path, True, "Ray's token"),
@@ -354,11 +354,11 @@ def _parallel(made: parallelism.Parallel) -> documents.Parallel:
 
 def _base_environment(job: Job) -> dict[str, str]:
     """What recipe and user may override."""
-    wishes = job.wishes
-    made = {"HF_HUB_OFFLINE": "1"} if job.model.startswith("/") else {"HF_HOME": wishes.hf_home}
+    settings = job.settings
+    made = {"HF_HUB_OFFLINE": "1"} if job.model.startswith("/") else {"HF_HOME": settings.hf_home}
     if job.runtime == "venv":
-        made["HOME"] = wishes.home
+        made["HOME"] = settings.home
         # torch and vLLM compile with programs of the environment (ninja) and of the system (g++).
-        made["PATH"] = f"{wishes.venv_path}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        made["PATH"] = f"{settings.venv_path}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     made |= job.engine.defaults(job.runtime, job.backend)
     return made

@@ -15,7 +15,7 @@ DASHBOARD_HOST = "127.0.0.1"  # its job API runs any code that it is sent
 
 
 @dataclass(frozen=True)
-class RayWishes:
+class RaySettings:
     """What a user may change; sizes in bytes."""
 
     executable: str = "/opt/sparkmatrix/engine/bin/ray"
@@ -40,22 +40,22 @@ _FIXED = (
 )
 
 
-def contained(wishes: RayWishes) -> RayWishes:
+def contained(settings: RaySettings) -> RaySettings:
     """The same inside a container: the image's own Ray, as another user, who cannot use the same directory."""
-    return replace(wishes, executable="ray", temp_dir=paths.RAY_SESSIONS_IN_CONTAINER)
+    return replace(settings, executable="ray", temp_dir=paths.RAY_SESSIONS_IN_CONTAINER)
 
 
-def command(wishes: RayWishes, own_address: str, head_address: str) -> Command:
+def command(settings: RaySettings, own_address: str, head_address: str) -> Command:
     """``ray start`` in the foreground, for a supervisor."""
     head = own_address == head_address
     options = []
     if head:
-        options += ["--head", "--port", str(wishes.port)]
+        options += ["--head", "--port", str(settings.port)]
         options += ["--include-dashboard", "true", "--dashboard-host", DASHBOARD_HOST]
-        options += ["--dashboard-port", str(wishes.dashboard_port), "--temp-dir", wishes.temp_dir]
+        options += ["--dashboard-port", str(settings.dashboard_port), "--temp-dir", settings.temp_dir]
         options += ["--ray-client-server-port", str(ports.RAY_CLIENT)]
     else:
-        options += ["--address", f"{head_address}:{wishes.port}"]
+        options += ["--address", f"{head_address}:{settings.port}"]
     options += [
         "--node-ip-address",
         own_address,
@@ -64,10 +64,10 @@ def command(wishes: RayWishes, own_address: str, head_address: str) -> Command:
         # vLLM's ranks ask for no CPU. A larger number only makes Ray start as many idle Python workers beforehand, in
         # memory that the model needs.
         "--num-cpus",
-        str(wishes.num_cpus),
+        str(settings.num_cpus),
         # Ray's default is 30 % of the node's memory, which on a Spark is the GPU's memory too.
         "--object-store-memory",
-        str(wishes.object_store_bytes),
+        str(settings.object_store_bytes),
         *_FIXED,
         "--disable-usage-stats",
         # The journal shows no line with colours in it.
@@ -75,10 +75,10 @@ def command(wishes: RayWishes, own_address: str, head_address: str) -> Command:
         "false",
         "--block",
     ]
-    return Command((wishes.executable, "start"), tuple(options))
+    return Command((settings.executable, "start"), tuple(options))
 
 
-def environment(wishes: RayWishes, own_address: str) -> dict[str, str]:
+def environment(settings: RaySettings, own_address: str) -> dict[str, str]:
     """What Ray and everything that it starts need, beside the fabric's own environment."""
     return {
         "VLLM_HOST_IP": own_address,
@@ -86,7 +86,7 @@ def environment(wishes: RayWishes, own_address: str) -> dict[str, str]:
         "RAY_memory_monitor_refresh_ms": "0",
         # Without it anyone who reaches the port can run code.
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": wishes.token_path,
+        "RAY_AUTH_TOKEN_PATH": settings.token_path,
         # A worker whose head has gone ends after this many seconds and is started again, instead of after 60.
         "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -34,7 +34,7 @@ _PINNED = re.compile(r"^[A-Za-z0-9._-]+(\[[^\]]*\])?==[0-9][^*]*$")
 
 
 @dataclass(frozen=True)
-class Settings:
+class RecipeSettings:
     """What differs for one engine. Options are by whole name without dashes."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -113,15 +113,15 @@ class Recipe:
     version: str = ""
     requirements: tuple[str, ...] = ()
     patches: tuple[Patch, ...] = ()
-    engines: Mapping[str, Settings] = field(default_factory=dict)  # for engines other than `engine`
+    engines: Mapping[str, RecipeSettings] = field(default_factory=dict)  # for engines other than `engine`
     hazards: tuple[str, ...] = ()
     expected: tuple[Expected, ...] = ()
     sources: tuple[str, ...] = ()
 
-    def settings(self, engine: str) -> Settings | None:
+    def settings(self, engine: str) -> RecipeSettings | None:
         """What the recipe says for an engine; nothing when it says nothing."""
         if engine == self.engine:
-            return Settings(self.options, self.environment, self.image, self.version, self.requirements)
+            return RecipeSettings(self.options, self.environment, self.image, self.version, self.requirements)
         return self.engines.get(engine)
 
     def not_pinned(self, image: str = "") -> list[str]:
@@ -135,7 +135,7 @@ class Recipe:
 # Parts of a recipe that are mappings of their own, by the type that the field has.
 _PARTS: dict[str, type[Any]] = {"Architecture": Architecture, "Draft | None": Draft}
 _LISTS: dict[str, type[Any]] = {"tuple[Patch, ...]": Patch, "tuple[Expected, ...]": Expected}
-_MAPPINGS: dict[str, type[Any]] = {"Mapping[str, Settings]": Settings}
+_MAPPINGS: dict[str, type[Any]] = {"Mapping[str, RecipeSettings]": RecipeSettings}
 
 
 def find(name: str, paths: Sequence[str], names: OptionNames = VARIABLES) -> tuple[Recipe | None, list[Finding]]:

@@ -32,9 +32,9 @@ def verdict(job: Job) -> list[str]:
 def _lowered(job: Job) -> list[str]:
     """Where the model is shorter than what the profile is for."""
     wanted, limit = job.profile.context if job.profile else 0, job.architecture.max_context
-    if job.wishes.context or not 0 < limit < wanted:
+    if job.settings.context or not 0 < limit < wanted:
         return []
-    return [f"Profile {job.wishes.profile} asks for {wanted} tokens of context, and the model ends at {limit}"]
+    return [f"Profile {job.settings.profile} asks for {wanted} tokens of context, and the model ends at {limit}"]
 
 
 def memory_report(job: Job) -> Memory:
@@ -61,7 +61,7 @@ def expectation(job: Job, parallel: parallelism.Parallel) -> Expectation:
 
 def brings(job: Job) -> str:
     """What of a recipe is code, or reaches into the nodes."""
-    settings = job.settings
+    settings = job.recipe_settings
     own_image = job.image and job.image == settings.image
     packages = job.runtime == "venv" and settings.requirements
     files = [f"{item.path} ({item.why})" for item in consent.host_files(job)]

@@ -37,13 +37,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, user_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import ENTRY, SPEC, Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import ENTRY, SPEC, UserSettings
 
 WHERE = "engine_services"
 ALONE = "engine"  # what the only service is called
@@ -66,7 +66,7 @@ class Entry:
 class Service:
     entry: Entry
     recipe: Recipe
-    wishes: Wishes
+    settings: UserSettings
     shape: tuple[Architecture, Weights | None] | None = None
 
 
@@ -148,7 +148,7 @@ def over(common: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
 def service(
     entry: Entry, args: Mapping[str, Any], available: Mapping[str, int]
 ) -> tuple[Service | None, list[Finding]]:
-    """Recipe, wishes and shape of one service from the options of engine_plan, or what is wrong with them."""
+    """Recipe, settings and shape of one service from the options of engine_plan, or what is wrong with them."""
     given = over(args, entry)
     checked = ArgumentSpecValidator(SPEC).validate({name: given[name] for name in SPEC})
     if checked.error_messages:
@@ -165,7 +165,7 @@ def service(
             findings.append(Finding(exc.where, exc.found, exc.remedy))
     if recipe is None:
         return None, findings
-    return Service(entry, recipe, replace(wishes.read(given), available=available), shape), findings
+    return Service(entry, recipe, replace(user_settings.read(given), available=available), shape), findings
 
 
 def said(entry: Entry, findings: Sequence[Finding]) -> list[Finding]:
@@ -204,9 +204,9 @@ def plan(
     made: list[tuple[Service, engine_plan.Plans]] = []
     summary: list[str] = []
     for service in services:
-        wishes = _wishes(service, services, facts, head, given)
+        settings = _settings(service, services, facts, head, given)
         own = _subset(service.entry.hosts, facts) if given else facts
-        result = engine_plan.plan(service.recipe, own, wishes, memory, service.shape)
+        result = engine_plan.plan(service.recipe, own, settings, memory, service.shape)
         findings += said(service.entry, result.findings) if given else result.findings
         summary += (
             [f"Service {service.entry.name}", *(f"  {line}" for line in result.summary)] if named else result.summary
@@ -238,9 +238,9 @@ def _subset(hosts: Sequence[str], facts: Mapping[str, FabricFact]) -> dict[str, 
     return {host: replace(facts[host], rank=rank, nodes=len(hosts)) for rank, host in enumerate(hosts)}
 
 
-def _wishes(
+def _settings(
     service: Service, services: Sequence[Service], facts: Mapping[str, FabricFact], head: str, given: int
-) -> Wishes:
+) -> UserSettings:
     entry = service.entry
     beside = [
         [other.entry.share for other in services if other is not service and host in other.entry.hosts]
@@ -248,10 +248,10 @@ def _wishes(
     ]
     fullest = max(beside, key=sum, default=[])
     return replace(
-        service.wishes,
+        service.settings,
         names=OptionNames(in_entry=given > 0),
         instance=entry.name if given > 1 else "",
-        api_host=service.wishes.api_host if entry.hosts[0] == head else facts[entry.hosts[0]].cluster_address,
+        api_host=service.settings.api_host if entry.hosts[0] == head else facts[entry.hosts[0]].cluster_address,
         memory_share=entry.share,
         others=len(fullest),
         others_share=sum(fullest),
@@ -293,20 +293,20 @@ def _check_ports(services: Sequence[Service]) -> list[Finding]:
     findings = []
     taken: dict[int, str] = {}
     for service in services:
-        name, port = service.entry.name, service.wishes.port
+        name, port = service.entry.name, service.settings.port
         where = f"{WHERE} {name}"
         # On any node: the head of one service may have a rank of another.
         others: dict[int, str] = {}
         for other in services:
             if other is not service and len(other.entry.hosts) > 1:
-                wishes = other.wishes
-                engine = ENGINES.get(wishes.engine or other.recipe.engine)
+                settings = other.settings
+                engine = ENGINES.get(settings.engine or other.recipe.engine)
                 if engine and engine.replica_port:
                     others[engine.replica_port] = f"of {engine.label}'s data parallel ranks"
                 others |= {
-                    wishes.ray.port: "of Ray",
-                    wishes.ray.dashboard_port: "of Ray's dashboard",
-                    wishes.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
+                    settings.ray.port: "of Ray",
+                    settings.ray.dashboard_port: "of Ray's dashboard",
+                    settings.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
                 }
         if others and port in fixed.RAY_RANGE:
             findings.append(Finding(where, f"port {port} is one of Ray's", "Choose another"))
@@ -416,7 +416,7 @@ def _check_mpi(made: _Made) -> list[Finding]:
             "TensorRT-LLM over several nodes is a job of Open MPI, whose processes listen on all interfaces of every"
             " node and take orders from whoever connects",
             "Leave spark_port_filter: true; the nodes stay open to each other",
-            severity="warning" if service.wishes.only_print else "error",
+            severity="warning" if service.settings.only_print else "error",
         )
         for service, result in made
         if _first(result).backend == "mpi"
@@ -428,7 +428,7 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> N
     here.sort(key=lambda item: -item[1].here[0].nodes)  # the one that spans nodes first; stable
     plans = [plan.here[0] for _name, plan in here]
     heads = [(name, plan.here[0]) for name, plan in here if plan.here[0].is_head]
-    loopback = Wishes().api_host
+    loopback = UserSettings().api_host
     return NodePlan(
         host=fact.host,
         here=tuple(plans),

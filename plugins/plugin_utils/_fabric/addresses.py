@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
     Found,
     Network,
     NodeInput,
-    Wishes,
+    Settings,
     about,
     as_network,
     everywhere,
@@ -34,7 +34,7 @@ MORE = "List more subnets in fabric_subnets (two per cable), or begin with small
 Subnets = Mapping[tuple[int, int], Network]  # (number of the pair, half)
 
 
-def subnets(wishes: Wishes, strands: Sequence[Strand], findings: list[Finding]) -> dict[tuple[int, int], Network]:
+def subnets(settings: Settings, strands: Sequence[Strand], findings: list[Finding]) -> dict[tuple[int, int], Network]:
     """The subnet of every strand; nothing when one was refused.
 
     Pair 0 is the first two of ``fabric_subnets``. Further pairs are the further entries; when only two are listed, the
@@ -45,7 +45,7 @@ def subnets(wishes: Wishes, strands: Sequence[Strand], findings: list[Finding]) 
             everywhere("the Python of Ansible has no netaddr", "Install it beside ansible: pip install netaddr")
         )
         return {}
-    networks = listed(wishes, findings)
+    networks = listed(settings, findings)
     if not networks:
         return {}
     found: dict[tuple[int, int], Network] = {}
@@ -76,9 +76,9 @@ def _apart(networks: Sequence[Network], findings: list[Finding]) -> bool:
     return True
 
 
-def listed(wishes: Wishes, findings: list[Finding]) -> list[Network]:
+def listed(settings: Settings, findings: list[Finding]) -> list[Network]:
     """``fabric_subnets`` as networks; none when one of them was refused."""
-    count = len(wishes.subnets)
+    count = len(settings.subnets)
     if count < RAILS or count % RAILS:
         findings.append(
             everywhere(
@@ -89,7 +89,7 @@ def listed(wishes: Wishes, findings: list[Finding]) -> list[Network]:
         )
         return []
     networks: list[Network] = []
-    for text in wishes.subnets:
+    for text in settings.subnets:
         try:
             networks.append(ipaddress.IPv4Network(text))
         except ValueError as exc:
@@ -124,19 +124,19 @@ def pair_of(fact: FabricFact, rail: Rail, rank: int, ranks: Mapping[str, Any]) -
     return edge_number(rank, far) if isinstance(far, int) else None
 
 
-def stays(wishes: Wishes, rail: Rail, rank: int, pair: int, own: Mapping[str, str]) -> bool:
+def stays(settings: Settings, rail: Rail, rank: int, pair: int, own: Mapping[str, str]) -> bool:
     """Whether a rail of an earlier run would keep its address, as the cables were then. ``pair``: number of its pair of
     subnets; ``own``: the ``fabric_addresses`` of its node."""
     texts = [own[key] for key in (rail.netdev, str(rail.index)) if key in own]
     if texts:
         wanted = _with_address(rail, str(texts[0]), about("", []))
         return (wanted.address, wanted.prefix) == (rail.address, rail.prefix)
-    given = listed(wishes, [])
+    given = listed(settings, [])
     if not given or netaddr is None:  # refused by the plan
         return True
     network = network_of(rail)
     number = int(ipaddress.IPv4Address(rail.address)) - int(network.network_address)
-    return network == _at(given, pair, rail.index % RAILS) and number == wishes.host_offset + rank
+    return network == _at(given, pair, rail.index % RAILS) and number == settings.host_offset + rank
 
 
 def spanning(networks: Sequence[Network]) -> Network:
@@ -146,7 +146,7 @@ def spanning(networks: Sequence[Network]) -> Network:
 
 
 def planned(
-    wishes: Wishes,
+    settings: Settings,
     nodes: Mapping[str, NodeInput],
     strands: Iterable[Strand],
     networks: Subnets,
@@ -159,12 +159,12 @@ def planned(
         worst[networks[strand.number, strand.half]] = highest
     fits = True
     for network, highest in worst.items():
-        last = wishes.host_offset + highest
-        if wishes.host_offset < 1 or last >= network.num_addresses - 1:
+        last = settings.host_offset + highest
+        if settings.host_offset < 1 or last >= network.num_addresses - 1:
             fits = False
             findings.append(
                 everywhere(
-                    f"rank {highest} gets host number {last} (fabric_host_offset {wishes.host_offset} + rank), and "
+                    f"rank {highest} gets host number {last} (fabric_host_offset {settings.host_offset} + rank), and "
                     f"{network} has the numbers 1 to {network.num_addresses - 2}",
                     "Use a larger subnet in fabric_subnets or another fabric_host_offset",
                 )

@@ -15,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import PACKAGE, TOOL, Part
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
 
-WISHES = ("auto", "never", "always")
+SETTINGS = ("auto", "never", "always")
 RECORD_SCHEMA = 1
 DEGRADED_REMEDY = (
     "Reboot both nodes with the cable attached; if that does not help, switch both off, take them off power for a "

@@ -41,16 +41,16 @@ class Management:
     refusal: Finding | None = None
 
 
-def choose(host: str, network: Mapping[str, Any], wish: str = "") -> Management:
-    """``network``: that of ``node_info``; ``wish``: ``fabric_management_address``, which wins.
+def choose(host: str, network: Mapping[str, Any], setting: str = "") -> Management:
+    """``network``: that of ``node_info``; ``setting``: ``fabric_management_address``, which wins.
 
     Next is the address of the fabric fact, for as long as the node has it; then the rule of :func:`_ranked`.
     """
     ranked = list(_ranked(network))
     by_rule = ranked[0] if ranked else Management()
     here = {address: str(item["name"]) for item in _usable(network) for address in _addresses(item)}
-    if wish:
-        wanted = ipv4(wish)
+    if setting:
+        wanted = ipv4(setting)
         carrier = here.get(wanted) or by_rule.interface  # behind NAT it is on no interface
         sender = _sender(network, wanted) if wanted in here else ""
         if sender not in ("", carrier):
@@ -58,7 +58,7 @@ def choose(host: str, network: Mapping[str, Any], wish: str = "") -> Management:
         if wanted and carrier:
             return Management(wanted, carrier)
         found = "is on no interface with a link" if wanted else "is no IPv4 address"
-        return _refused(host, f"{VARIABLE} is {wish!r}, which {found}")
+        return _refused(host, f"{VARIABLE} is {setting!r}, which {found}")
     old = ipv4((network.get("kept") or {}).get("address"))
     if old in here:
         sender = _sender(network, old)

@@ -30,7 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
     NodeInput,
     Plan,
     Port,
-    Wishes,
+    Settings,
     about,
     everywhere,
     has_errors,
@@ -51,7 +51,7 @@ __all__ = [
     "Measured",
     "NodeInput",
     "Plan",
-    "Wishes",
+    "Settings",
     "missing_nodes",
     "node_input",
     "paths",
@@ -65,35 +65,35 @@ __all__ = [
 RDMA_HEADERS = 96  # bytes that mlx5 leaves for headers when it derives the RDMA MTU from the interface's
 
 
-def plan(nodes: Mapping[str, NodeInput], wishes: Wishes) -> Plan:
+def plan(nodes: Mapping[str, NodeInput], settings: Settings) -> Plan:
     """Plan all nodes together. Never raises; every reason against the plan is one of the findings."""
     findings: list[Finding] = []
-    if not count_fits(len(nodes), wishes.topology, findings):
+    if not count_fits(len(nodes), settings.topology, findings):
         return Plan("", {}, findings, ())
     _check_ranks(nodes, findings)
     if len(nodes) == 1:
         alone = {host: _single(host, node, findings) for host, node in nodes.items()}
         return _made("single", nodes, alone, findings, ())
-    _check_wishes(wishes, findings)
-    cabling = fabric_cable_map.cabling(nodes, wishes.topology, wishes.cables, findings)
+    _check_settings(settings, findings)
+    cabling = fabric_cable_map.cabling(nodes, settings.topology, settings.cables, findings)
     links = fabric_cable_map.in_use(nodes, cabling, findings)
     # Without one node the cables have a shape that nobody meant, and what is wrong with that node has been said.
     whole = {host for link in links for host in link.hosts} == set(nodes)
-    found = layout(nodes, wishes, links, findings) if whole else None
+    found = layout(nodes, settings, links, findings) if whole else None
     if found is None:
-        _check_halves_anyway(nodes, wishes, findings)
+        _check_halves_anyway(nodes, settings, findings)
         return _made("", nodes, {}, findings, fabric_cable_map.cable_map(nodes, cabling, None))
-    facts = _Fabric(nodes, wishes, found).facts(cabling, findings)
+    facts = _Fabric(nodes, settings, found).facts(cabling, findings)
     used = {port for strand in found.strands for port in strand.members} if facts else None
     return _made(found.topology, nodes, facts, findings, fabric_cable_map.cable_map(nodes, cabling, used))
 
 
-def judge_wishes(count: int, wishes: Wishes) -> list[Finding]:
+def judge_settings(count: int, settings: Settings) -> list[Finding]:
     """What is wrong whatever the machines and cables of ``count`` nodes turn out to be."""
     findings: list[Finding] = []
-    if count_fits(count, wishes.topology, findings) and count > 1:
-        _check_wishes(wishes, findings)
-        addresses.listed(wishes, findings)
+    if count_fits(count, settings.topology, findings) and count > 1:
+        _check_settings(settings, findings)
+        addresses.listed(settings, findings)
     return errors(findings)
 
 
@@ -126,12 +126,12 @@ def _check_ranks(nodes: Mapping[str, NodeInput], findings: list[Finding]) -> Non
         findings.append(everywhere("no node has spark_rank 0, which is the head", "Give it to one of them"))
 
 
-def _check_wishes(wishes: Wishes, findings: list[Finding]) -> None:
-    if wishes.transport not in ("auto", "rdma", "socket"):
-        findings.append(everywhere(f"fabric_transport is {wishes.transport!r}", "Use auto, rdma or socket"))
-    if wishes.qos not in QOS:
-        findings.append(everywhere(f"fabric_qos is {wishes.qos!r}", f"Use {' or '.join(QOS)}"))
-    elif wishes.qos == "roce" and wishes.transport == "socket":
+def _check_settings(settings: Settings, findings: list[Finding]) -> None:
+    if settings.transport not in ("auto", "rdma", "socket"):
+        findings.append(everywhere(f"fabric_transport is {settings.transport!r}", "Use auto, rdma or socket"))
+    if settings.qos not in QOS:
+        findings.append(everywhere(f"fabric_qos is {settings.qos!r}", f"Use {' or '.join(QOS)}"))
+    elif settings.qos == "roce" and settings.transport == "socket":
         findings.append(
             everywhere(
                 "fabric_qos is 'roce' and fabric_transport 'socket', which sends no RoCE",
@@ -139,23 +139,23 @@ def _check_wishes(wishes: Wishes, findings: list[Finding]) -> None:
             )
         )
     # 1280 is what IPv6 needs, 9978 what mlx5 takes (its 10 240 bytes less Ethernet and hardware overhead).
-    if not 1280 <= wishes.mtu <= 9978:
-        findings.append(everywhere(f"fabric_mtu is {wishes.mtu}", "Use 9000, or 1280 to 9978 bytes"))
-    elif wishes.mtu < 4096 + RDMA_HEADERS:
-        packet = max(size for size in (256, 512, 1024, 2048) if size + RDMA_HEADERS <= wishes.mtu)
+    if not 1280 <= settings.mtu <= 9978:
+        findings.append(everywhere(f"fabric_mtu is {settings.mtu}", "Use 9000, or 1280 to 9978 bytes"))
+    elif settings.mtu < 4096 + RDMA_HEADERS:
+        packet = max(size for size in (256, 512, 1024, 2048) if size + RDMA_HEADERS <= settings.mtu)
         findings.append(
             everywhere(
-                f"fabric_mtu is {wishes.mtu}, so that RDMA sends {packet}-byte packets instead of 4096",
+                f"fabric_mtu is {settings.mtu}, so that RDMA sends {packet}-byte packets instead of 4096",
                 "Use 9000 unless the switch cannot",
                 "warning",
             )
         )
 
 
-def _check_halves_anyway(nodes: Mapping[str, NodeInput], wishes: Wishes, findings: list[Finding]) -> None:
+def _check_halves_anyway(nodes: Mapping[str, NodeInput], settings: Settings, findings: list[Finding]) -> None:
     """Where there is no topology: the halves of the cage that each node would probably use, so that all is said at
     once."""
-    cable = len(nodes) == 2 and wishes.topology != "switch"
+    cable = len(nodes) == 2 and settings.topology != "switch"
     for host, node in nodes.items():
         usable = [number for number in cages.cabled(node) if cages.may_use(node, number)]
         cage = cages.by_number(node, usable[0]) if usable else None
@@ -165,7 +165,7 @@ def _check_halves_anyway(nodes: Mapping[str, NodeInput], wishes: Wishes, finding
             ]
             off = cable and any(cages.is_switched_off(half) for half in others)
             cages.usable_halves(
-                node, cage, (0, 1), transport=wishes.transport, far_is_off=off, found=about(host, findings)
+                node, cage, (0, 1), transport=settings.transport, far_is_off=off, found=about(host, findings)
             )
 
 
@@ -195,20 +195,20 @@ class _Fabric:
     """Two nodes and more, with the halves that are to carry rails."""
 
     nodes: Mapping[str, NodeInput]
-    wishes: Wishes
+    settings: Settings
     layout: Layout
 
     @property
     def transport(self) -> str:
-        return "socket" if self.wishes.transport == "socket" else "rdma"
+        return "socket" if self.settings.transport == "socket" else "rdma"
 
     def facts(self, cabling: Sequence[Link], findings: list[Finding]) -> dict[str, FabricFact]:
         """Nothing when there is an error; all of them are in the findings."""
-        self._check_wishes(findings)
+        self._check_settings(findings)
         strands = self.layout.strands
-        subnets = addresses.subnets(self.wishes, strands, findings)
+        subnets = addresses.subnets(self.settings, strands, findings)
         halves = self._halves(findings)
-        if not subnets or not addresses.planned(self.wishes, self.nodes, strands, subnets, findings):
+        if not subnets or not addresses.planned(self.settings, self.nodes, strands, subnets, findings):
             return {}
         rails = {host: self._rails(host, own, subnets, findings) for host, own in halves.items()}
         used = addresses.check_together(rails, findings)
@@ -226,9 +226,9 @@ class _Fabric:
             for host, own in rails.items()
         }
 
-    def _check_wishes(self, findings: list[Finding]) -> None:
+    def _check_settings(self, findings: list[Finding]) -> None:
         direct = sorted({strand.edge for strand in self.layout.strands if strand.edge})
-        if self.wishes.qos == "roce" and direct and not self.wishes.qos_force:
+        if self.settings.qos == "roce" and direct and not self.settings.qos_force:
             findings.append(
                 everywhere(
                     f"fabric_qos is 'roce', and {', '.join(direct[:4])} is a direct cable: nothing in its middle could "
@@ -279,7 +279,7 @@ class _Fabric:
                     self.nodes[host],
                     cage,
                     places,
-                    transport=self.wishes.transport,
+                    transport=self.settings.transport,
                     far_is_off=off,
                     found=about(host, findings),
                 )
@@ -316,9 +316,9 @@ class _Fabric:
                     netdev=str(half["netdev"]),
                     rdma_device=str(half["rdma_device"]),
                     rdma_port=int(half.get("port") or 1),
-                    address=str(subnet.network_address + self.wishes.host_offset + node.rank),
+                    address=str(subnet.network_address + self.settings.host_offset + node.rank),
                     prefix=subnet.prefixlen,
-                    mtu=self.wishes.mtu,
+                    mtu=self.settings.mtu,
                     # Both halves are one cable; one of them may be administratively down and not know its speed.
                     link_gbps=cages.half_gbps(half) or (cages.gbps(cage) if cage is not None else 0.0),
                     segment=strand.segment,
@@ -330,7 +330,7 @@ class _Fabric:
 
     def _fact(self, host: str, rails: Sequence[Rail], used: Sequence[Network], findings: list[Finding]) -> FabricFact:
         node, found = self.nodes[host], about(host, findings)
-        topology, ring, qos = self.layout.topology, self.layout.topology == "ring", self.wishes.qos
+        topology, ring, qos = self.layout.topology, self.layout.topology == "ring", self.settings.qos
         environment = fabric_environment.planned(
             node, rails, topology=topology, nodes=len(self.nodes), transport=self.transport, qos=qos
         )

@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import publish as fabric_publish
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Settings
 
 REFUSED = "The fabric cannot be configured like this; nothing was changed:"
 NOT_WORKING = "The fabric does not work like this:"
@@ -58,8 +58,8 @@ def plan(options: Options) -> dict[str, Any]:
     nodes = {host: fabric_plan.node_input(host, raw, findings) for host, raw in options["nodes"].items()}
     managed = {host: {node.management_address: ownership.MANAGEMENT} for host, node in nodes.items()}
     findings += [] if findings else ownership.conflicts(managed, _given(options["nodes"]))
-    wishes = Wishes(**{wish.name: options[wish.name] for wish in fields(Wishes)})
-    made = Plan("", {}, findings, ()) if findings else fabric_plan.plan(nodes, wishes)
+    settings = Settings(**{wish.name: options[wish.name] for wish in fields(Settings)})
+    made = Plan("", {}, findings, ()) if findings else fabric_plan.plan(nodes, settings)
     if made.refused:
         found = ["", "The cables:", *(f"  {line}" for line in made.cable_map)] if made.cable_map else []
         raise RefusedError("\n".join([refusal(REFUSED, made.findings), *found]))
@@ -153,9 +153,9 @@ PLANNERS = {
         {
             "sparks": {"type": "list", "elements": "str", "default": []},
             "topology": {"type": "str", "default": "auto"},
-            "subnets": {"type": "list", "elements": "str", "default": list(Wishes.subnets)},
-            "host_offset": {"type": "int", "default": Wishes.host_offset},
-            "mtu": {"type": "int", "default": Wishes.mtu},
+            "subnets": {"type": "list", "elements": "str", "default": list(Settings.subnets)},
+            "host_offset": {"type": "int", "default": Settings.host_offset},
+            "mtu": {"type": "int", "default": Settings.mtu},
             "transport": {"type": "str", "default": "auto"},
             "cables": {"type": "list", "elements": "str", "default": []},
             "allow_large_ring": {"type": "bool", "default": False},
@@ -178,7 +178,7 @@ PLANNERS = {
         schedule,
         {
             "facts": FACTS,
-            "test": {"type": "str", "choices": list(bandwidth.WISHES), "default": "auto"},
+            "test": {"type": "str", "choices": list(bandwidth.SETTINGS), "default": "auto"},
             "paths": {"type": "dict", "required": True},
             "changed": {"type": "bool", "default": False},
             "forks": {"type": "int", "default": 5},

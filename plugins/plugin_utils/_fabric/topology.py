@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
     RAILS,
     NodeInput,
     Port,
-    Wishes,
+    Settings,
     everywhere,
 )
 
@@ -71,10 +71,10 @@ def count_fits(count: int, wanted: str, findings: list[Finding]) -> bool:
     return not wrong
 
 
-def layout(nodes: Nodes, wishes: Wishes, links: Sequence[Link], findings: list[Finding]) -> Layout | None:
+def layout(nodes: Nodes, settings: Settings, links: Sequence[Link], findings: list[Finding]) -> Layout | None:
     """None when the cables do not make the wanted topology, or none that can be planned; the findings say why."""
     hosts = sorted(nodes, key=lambda host: (nodes[host].rank, host))
-    if wishes.topology == "switch" and len(hosts) == 2:
+    if settings.topology == "switch" and len(hosts) == 2:
         # A switch that keeps quiet and has two ends looks like a cable.
         links = [link if link.switch else _as_switch(link, number) for number, link in enumerate(links)]
     groups = _islands(hosts, links)
@@ -88,7 +88,7 @@ def layout(nodes: Nodes, wishes: Wishes, links: Sequence[Link], findings: list[F
         )
         return None
     shape = _shape(hosts, links)
-    if not _is_wanted(hosts, links, shape, wishes, findings):
+    if not _is_wanted(hosts, links, shape, settings, findings):
         return None
     if shape == "switch":
         return _switch(nodes, hosts, links)
@@ -145,9 +145,9 @@ def _shape(hosts: Sequence[str], links: Sequence[Link]) -> str:
 
 
 def _is_wanted(
-    hosts: Sequence[str], links: Sequence[Link], shape: str, wishes: Wishes, findings: list[Finding]
+    hosts: Sequence[str], links: Sequence[Link], shape: str, settings: Settings, findings: list[Finding]
 ) -> bool:
-    wanted = wishes.topology
+    wanted = settings.topology
     names = [link.name if not link.switch else f"{link.switch} with {len(link.hosts)} nodes" for link in links]
     shown = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
     if not shape:
@@ -174,10 +174,10 @@ def _is_wanted(
                 "other: some ran NCCL 2.30 with NCCL_ALGO=Ring, for others it failed in ncclTransportTreeConnect and "
                 "took a patched build",
                 "Connect the nodes through a switch; or set fabric_allow_large_ring: true if your NCCL can do it",
-                "warning" if wishes.allow_large_ring else "error",
+                "warning" if settings.allow_large_ring else "error",
             )
         )
-        return wishes.allow_large_ring
+        return settings.allow_large_ring
     return True
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What goes into the fabric planner and what comes out: nodes, wishes, plan.
+"""What goes into the fabric planner and what comes out: nodes, settings, plan.
 
 The planner's parts, in the order of their work: ``_fabric.cable_map`` (what is cabled to what, and which halves are
 used), ``_fabric.cages`` (is each of these halves fit), ``_fabric.addresses``, ``_fabric.environment``;
@@ -50,7 +50,7 @@ class NodeInput:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Settings:
     """What the user asked for; the defaults are those of the role ``fabric``."""
 
     topology: str = "auto"

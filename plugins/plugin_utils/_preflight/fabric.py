@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     AFTER_FABRIC,
     ANY,
@@ -204,19 +204,19 @@ def _readdressed(context: Context, host: str, fact: fabric_fact.FabricFact) -> I
     listed = as_list(context.value(host, "fabric_subnets", []))
     offset = whole(context.value(host, "fabric_host_offset", 10))
     own = context.value(host, "fabric_addresses", {})
-    wishes = Wishes(subnets=[str(subnet) for subnet in listed], host_offset=offset)
+    settings = Settings(subnets=[str(subnet) for subnet in listed], host_offset=offset)
     given = {str(key): str(text) for key, text in own.items()} if isinstance(own, Mapping) else {}
     ranks = {name: values.get("spark_rank") for name, values in context.hosts.items()}
     moved = []
     for rail in fact.rails:
         pair = addresses.pair_of(fact, rail, fact.rank, ranks)
-        if pair is not None and not addresses.stays(wishes, rail, fact.rank, pair, given):
+        if pair is not None and not addresses.stays(settings, rail, fact.rank, pair, given):
             moved.append(rail)
     if moved:
         yield Finding(
             host,
             f"its fabric has {', '.join(f'{rail.address}/{rail.prefix}' for rail in moved)}, and the inventory gives it"
-            f" other addresses (fabric_subnets {', '.join(wishes.subnets)}, fabric_host_offset {offset}"
+            f" other addresses (fabric_subnets {', '.join(settings.subnets)}, fabric_host_offset {offset}"
             f"{', fabric_addresses' if given else ''})",
             "Give these variables their former values back",
             ", ".join(rail.netdev for rail in moved),

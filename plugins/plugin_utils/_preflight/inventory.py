@@ -23,10 +23,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early as engine_early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.planners import PLANNERS as FABRIC_PLANNERS
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes as FabricWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings as FabricSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks as gateway_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
@@ -167,11 +167,11 @@ def check_engine_plan(context: Context) -> Iterator[Finding]:
 
 def check_fabric_plan(context: Context) -> Iterator[Finding]:
     first = next(iter(context.hosts), "")
-    spec = {wish.name: FABRIC_SPEC[wish.name] for wish in fields(FabricWishes)}
+    spec = {wish.name: FABRIC_SPEC[wish.name] for wish in fields(FabricSettings)}
     given = {name: context.value(first, f"fabric_{name}") for name in spec}
     checked = ArgumentSpecValidator(spec).validate({name: value for name, value in given.items() if value is not None})
     if not checked.error_messages:  # said by the check of types
-        yield from fabric_plan.judge_wishes(len(context.hosts), FabricWishes(**checked.validated_parameters))
+        yield from fabric_plan.judge_settings(len(context.hosts), FabricSettings(**checked.validated_parameters))
 
 
 def check_keeper(context: Context) -> Iterator[Finding]:
@@ -261,7 +261,7 @@ def cluster_ports(context: Context) -> dict[int, str]:
     variables = {
         "ray_port": ports.RAY_GCS,
         "ray_dashboard_port": ports.RAY_DASHBOARD,
-        "engine_rendezvous_port": Wishes.rendezvous_port,
+        "engine_rendezvous_port": UserSettings.rendezvous_port,
         "fabric_bandwidth_port": ports.FABRIC_BANDWIDTH,
     }
     found = {whole(context.value(head, name, usual)): name for name, usual in variables.items()}

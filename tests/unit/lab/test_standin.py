@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 LAB = pathlib.Path(__file__).resolve().parents[2] / "lab"
 TABLES = ("vllm-0.33.0", "sglang-0.5.23", "tensorrt-llm-1.4.0")
@@ -34,17 +34,17 @@ def standin(tmp_path, monkeypatch):
     return module
 
 
-def ranks(tmp_path, nodes, engine, **wishes):
+def ranks(tmp_path, nodes, engine, **settings):
     recipe, problems = engine_recipe.find(str(LAB / "recipes/standin.yml"), [])
     assert not problems
-    asked = Wishes(engine=engine, model=str(tmp_path), **wishes)
+    asked = UserSettings(engine=engine, model=str(tmp_path), **settings)
     made = engine_plan.plan(recipe, engine_plan.assumed_facts([f"n{i}" for i in range(nodes)]), asked, {})
     assert made.plans, made.findings
     return [plan.here[0].engine.command.words for plan in made.plans.values()]
 
 
 @pytest.mark.parametrize(
-    ("engine", "nodes", "wishes"),
+    ("engine", "nodes", "settings"),
     [
         ("vllm", 1, {}),
         ("vllm", 4, {}),
@@ -56,9 +56,9 @@ def ranks(tmp_path, nodes, engine, **wishes):
         ("tensorrt-llm", 1, {}),
     ],
 )
-def test_it_takes_every_planned_rank(standin, tmp_path, engine, nodes, wishes):
+def test_it_takes_every_planned_rank(standin, tmp_path, engine, nodes, settings):
     jobs = []
-    for argv in ranks(tmp_path, nodes, engine, **wishes):
+    for argv in ranks(tmp_path, nodes, engine, **settings):
         assert argv[0] in {engine, "trtllm-serve"}
         jobs.append(standin.Job(engine, argv[1 if engine == "tensorrt-llm" else 2 :]))
     assert [job.rank for job in jobs] == list(range(nodes))

@@ -68,8 +68,8 @@ def ray_document(ray: RayPlan, container: Container, sandboxed: bool = True) -> 
     return {"name": ray.container, "services": {RAY_SERVICE: made}}
 
 
-def _service(wishes: Container, image: str, command: Command, mounts: Sequence[Mount], name: str) -> dict[str, Any]:
-    nofile = _limit(wishes.nofile)
+def _service(settings: Container, image: str, command: Command, mounts: Sequence[Mount], name: str) -> dict[str, Any]:
+    nofile = _limit(settings.nofile)
     service: dict[str, Any] = {
         "image": image,
         "container_name": name,
@@ -80,13 +80,13 @@ def _service(wishes: Container, image: str, command: Command, mounts: Sequence[M
         "init": True,
         "cap_add": ["IPC_LOCK"],
         "ulimits": {
-            "memlock": _limit(wishes.memlock),
+            "memlock": _limit(settings.memlock),
             "nofile": {"soft": nofile, "hard": nofile},
             "stack": STACK,
         },
         "volumes": [_bind(mount) for mount in mounts],
         "restart": "no",
-        "stop_grace_period": f"{wishes.stop_timeout_s}s",
+        "stop_grace_period": f"{settings.stop_timeout_s}s",
         # The journal has it all; Docker's own copy would grow without end.
         "logging": {"driver": "local", "options": {"max-size": "20m", "max-file": "2"}},
     }
@@ -95,10 +95,10 @@ def _service(wishes: Container, image: str, command: Command, mounts: Sequence[M
     else:
         service["entrypoint"] = [*command.starter, *command.program]
         service["command"] = list(command.options)
-    devices = [*wishes.devices, *(["nvidia.com/gpu=all"] if wishes.gpus == "cdi" else [])]
+    devices = [*settings.devices, *(["nvidia.com/gpu=all"] if settings.gpus == "cdi" else [])]
     if devices:
         service["devices"] = devices
-    if wishes.gpus == "all":
+    if settings.gpus == "all":
         gpu = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [gpu]}}}
     return service

@@ -13,13 +13,13 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import bandwidth, ping
 from ansible_collections.sparkmatrix.cluster.plugins.modules import fabric_apply, fabric_bandwidth, fabric_probe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from fabric_inputs import sparks
 from fake_node import FakeNode
 from module_runner import run_module
 
 A, B = "enp1s0f0np0", "enP2p1s0f0np0"
-FACT = plan(sparks(2), Wishes()).facts["spark1"].as_dict()
+FACT = plan(sparks(2), Settings()).facts["spark1"].as_dict()
 
 
 @pytest.fixture

@@ -28,9 +28,9 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize(("count", "recipe", "wishes"), PLANS.values(), ids=PLANS)
-def test_real_plans_keep_to_the_schema(count, recipe, wishes):
-    for plan in node_plans(count, recipe, **wishes).values():
+@pytest.mark.parametrize(("count", "recipe", "settings"), PLANS.values(), ids=PLANS)
+def test_real_plans_keep_to_the_schema(count, recipe, settings):
+    for plan in node_plans(count, recipe, **settings).values():
         text = json.dumps(plan.as_dict())
         jsonschema.validate(json.loads(text), SCHEMA)
         assert documents.load(json.loads(text)) == plan

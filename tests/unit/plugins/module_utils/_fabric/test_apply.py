@@ -30,7 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from fabric_change import BEGIN, END, NICS, NOTHING, OTHER, A, B, apply, verify, wanted
 from fabric_inputs import spark
 from fake_node import FakeNode, Killed
@@ -216,7 +216,7 @@ def test_dhcp_and_link_local_addresses_give_way(node: FakeNode) -> None:
 
 
 def test_one_node_needs_no_network(node: FakeNode) -> None:
-    fact = plan({"spark1": spark(0, ())}, Wishes()).facts["spark1"]
+    fact = plan({"spark1": spark(0, ())}, Settings()).facts["spark1"]
     outcome = apply(node, Wanted(fact))
     assert outcome.changes == [FACT_PATH]
     assert node.log == []
@@ -227,7 +227,7 @@ def test_one_node_needs_no_network(node: FakeNode) -> None:
 def test_from_four_nodes_to_one(node: FakeNode) -> None:
     before = node.tree()
     apply(node, wanted())
-    fact = plan({"spark1": spark(0, ())}, Wishes()).facts["spark1"]
+    fact = plan({"spark1": spark(0, ())}, Settings()).facts["spark1"]
     apply(node, Wanted(fact))
     assert node.state()[A] == (1500, True, [])
     left = {name: content for name, content in node.tree().items() if "sparkmatrix/managed" not in name}

@@ -466,8 +466,8 @@ network:
 """
 
 
-def adopting(**wishes: Any) -> fabric_apply.Wanted:
-    return replace(wanted(**wishes), foreign="adopt")
+def adopting(**settings: Any) -> fabric_apply.Wanted:
+    return replace(wanted(**settings), foreign="adopt")
 
 
 @pytest.fixture

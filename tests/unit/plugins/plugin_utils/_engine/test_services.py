@@ -31,7 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.services import Service
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import ENTRY, Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import ENTRY, UserSettings
 from engine_plans import required
 
 HOSTS = ["spark1", "spark2", "spark3", "spark4"]
@@ -79,8 +79,8 @@ def made(*entries, count=4, firewall=True, fabric=None, memory=None, **of_recipe
     services = []
     for entry in read:
         given = engine_services.over({"requirements": GPU}, entry)
-        wishes = Wishes(**given)
-        services.append(Service(entry, recipe(**of_recipe), wishes))
+        settings = UserSettings(**given)
+        services.append(Service(entry, recipe(**of_recipe), settings))
     return engine_services.plan(services, fabric or facts(count), memory or {}, firewall=firewall, given=len(entries))
 
 
@@ -198,7 +198,7 @@ def test_findings_name_the_key_of_the_entry():
 
 
 def test_without_entries_findings_name_the_variables():
-    (service,) = [Service(engine_services.read([], HOSTS)[0][0], recipe(), Wishes(engine="other"))]
+    (service,) = [Service(engine_services.read([], HOSTS)[0][0], recipe(), UserSettings(engine="other"))]
     (problem,) = engine_services.plan([service], facts(), {}).findings
     assert str(problem).startswith("engine_name: 'other' is not known")
 
@@ -424,8 +424,8 @@ def test_without_a_firewall():
 def test_open_mpi_needs_a_firewall():
     def over_mpi(only_print=False, **values):
         (entry,), _findings = engine_services.read([], HOSTS)
-        wishes = Wishes(engine="tensorrt-llm", only_print=only_print)
-        return engine_services.plan([Service(entry, recipe(), wishes)], facts(2), {}, **values)
+        settings = UserSettings(engine="tensorrt-llm", only_print=only_print)
+        return engine_services.plan([Service(entry, recipe(), settings)], facts(2), {}, **values)
 
     refused = over_mpi()
     assert not refused.plans

@@ -18,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from engine_plans import required
 
 RECIPES = {path.stem: required(*engine_recipe.read(path)) for path in sorted(engine_recipe.SHIPPED.glob("*.yml"))}
@@ -36,9 +36,9 @@ def hosts(count):
     return [f"spark{number + 1}" for number in range(count)]
 
 
-def made(name, count, **wishes):
-    wishes.setdefault("requirements", ("vllm==0.33.0", "ray[default]==2.60.0"))
-    return plan(RECIPES[name], assumed_facts(hosts(count)), Wishes(only_print=True, **wishes), {})
+def made(name, count, **settings):
+    settings.setdefault("requirements", ("vllm==0.33.0", "ray[default]==2.60.0"))
+    return plan(RECIPES[name], assumed_facts(hosts(count)), UserSettings(only_print=True, **settings), {})
 
 
 def hold_against_tables(result):

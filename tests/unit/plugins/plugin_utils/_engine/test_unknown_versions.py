@@ -15,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from engine_plans import required
 from planning import plan as run_planner
 
@@ -53,12 +53,12 @@ def test_a_name_that_moves(image):
     assert consent.moves(image)
 
 
-def made(recipe="qwen3-8b", **wishes):
+def made(recipe="qwen3-8b", **settings):
     found = required(*engine_recipe.find(recipe, ()))
     facts = engine_plan.assumed_facts(["spark1"])
     entry = services.Entry(services.ALONE, (), 1.0, {})
-    given = {"runtime": "container", "image": NIGHTLY, "allow": (consent.MOVING_IMAGE,), **wishes}
-    return services.plan([services.Service(entry, found, Wishes(**given))], facts, {})
+    given = {"runtime": "container", "image": NIGHTLY, "allow": (consent.MOVING_IMAGE,), **settings}
+    return services.plan([services.Service(entry, found, UserSettings(**given))], facts, {})
 
 
 def test_a_moving_image_has_to_be_allowed_by_name():
@@ -74,7 +74,7 @@ def test_what_may_be_allowed_is_not_misspelled():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "replacement"),
+    ("settings", "replacement"),
     [
         ({"options": {"speculative-model": "x", "num-speculative-tokens": 5}}, "--speculative-config"),
         ({"options": {"quantization": "fp4"}}, "modelopt_fp4"),
@@ -91,8 +91,8 @@ def test_what_may_be_allowed_is_not_misspelled():
         ),
     ],
 )
-def test_what_is_long_gone_is_refused_without_a_table(wishes, replacement):
-    result = made(**wishes)
+def test_what_is_long_gone_is_refused_without_a_table(settings, replacement):
+    result = made(**settings)
     assert not result.plans
     assert replacement in "\n".join(str(item) for item in result.findings if item.severity == "error")
 
@@ -102,14 +102,14 @@ def test_what_came_back_is_not_gone():
     assert made(options={"disable-log-requests": True}).plans
 
 
-def plans(**wishes):
-    result = made(**wishes)
+def plans(**settings):
+    result = made(**settings)
     assert result.plans, result.findings
     return result.plans
 
 
-def judged(told, **wishes):
-    return unknown_versions.judge(plans(**wishes), {"spark1": {NIGHTLY: told}})
+def judged(told, **settings):
+    return unknown_versions.judge(plans(**settings), {"spark1": {NIGHTLY: told}})
 
 
 def test_only_what_has_no_table_is_asked():

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import choose, fabric_ports
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
 from fabric_inputs import spark_cages
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,7 +132,7 @@ def planned(found: Mapping[str, Any]) -> tuple[Any, Any]:
         for rank, (host, seen) in enumerate(networks.items())
     }
     made = fabric_plan.plan(
-        {host: fabric_plan.node_input(host, node, findings) for host, node in raw.items()}, Wishes()
+        {host: fabric_plan.node_input(host, node, findings) for host, node in raw.items()}, Settings()
     )
     assert not findings and not made.refused, made.findings
     assert made.facts["spark1"].management_interface == "enP7s7"
@@ -163,11 +163,17 @@ def test_the_session_breaks_ties(carrier: str) -> None:
 
 def test_the_word_of_the_user_wins() -> None:
     kept = {**LAN, "kept": {"address": "10.0.1.60"}}
-    for wish, interface in (("100.64.0.1", "tailscale0"), ("192.168.100.10", "enp1s0f0np0"), ("203.0.113.7", "enP7s7")):
-        chosen = choose("spark1", kept, wish)
-        assert (chosen.address, chosen.interface, chosen.notice) == (wish, interface, None)
-    for wish in ("fe80::1", "spark1.local"):
-        assert f"fabric_management_address is '{wish}', which is no IPv4 address" in str(choose("a", LAN, wish).refusal)
+    for setting, interface in (
+        ("100.64.0.1", "tailscale0"),
+        ("192.168.100.10", "enp1s0f0np0"),
+        ("203.0.113.7", "enP7s7"),
+    ):
+        chosen = choose("spark1", kept, setting)
+        assert (chosen.address, chosen.interface, chosen.notice) == (setting, interface, None)
+    for setting in ("fe80::1", "spark1.local"):
+        assert f"fabric_management_address is '{setting}', which is no IPv4 address" in str(
+            choose("a", LAN, setting).refusal
+        )
     assert "on no interface" in str(choose("a", {}, "10.0.0.1").refusal)
 
 
@@ -189,8 +195,8 @@ def test_an_address_from_which_the_kernel_does_not_send_is_refused() -> None:
         {"dst": "10.0.1.0/24", "gateway": None, "dev": dev, "metric": metric}
         for dev, metric in (("wlP9s9", 600), ("enP7s7", 100))
     ]
-    for wish in ("", "10.0.1.20"):
-        chosen = choose("spark1", {**found, "kept": {"address": "10.0.1.20"}}, wish)
+    for setting in ("", "10.0.1.20"):
+        chosen = choose("spark1", {**found, "kept": {"address": "10.0.1.20"}}, setting)
         assert not chosen.address and str(chosen.refusal).startswith(
             "spark1 wlP9s9: its management address 10.0.1.20 is on wlP9s9, and it sends to that network over enP7s7. "
         )

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
 from fabric_inputs import wired
 from planning import plan
 from ssh_keys import ssh_key
 
-FACTS = {host: fact.as_dict() for host, fact in fabric_plan.plan(wired("spark1.0 spark2.0"), Wishes()).facts.items()}
+FACTS = {host: fact.as_dict() for host, fact in fabric_plan.plan(wired("spark1.0 spark2.0"), Settings()).facts.items()}
 
 
 def node(rank: int, address: str = "", **changes: Any) -> dict[str, Any]:

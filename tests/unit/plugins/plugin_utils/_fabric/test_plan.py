@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump, load
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Wishes, plan, verify
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import (
+    Measured,
+    Settings,
+    plan,
+    verify,
+)
 from fabric_inputs import ring, spark, spark_cages, sparks
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +34,7 @@ def texts(made: Any) -> str:
 
 
 def test_four_sparks_on_a_switch() -> None:
-    made = plan(sparks(4), Wishes(topology="switch"))
+    made = plan(sparks(4), Settings(topology="switch"))
     assert not made.findings and not made.refused
     assert list(made.facts) == ["spark1", "spark2", "spark3", "spark4"]
     third = made.facts["spark3"]
@@ -69,7 +74,7 @@ def test_four_sparks_on_a_switch() -> None:
 
 
 def test_each_node_has_the_names_of_its_own_cage() -> None:
-    made = plan({"a": spark(0, (0,)), "b": spark(1, (1,))}, Wishes())
+    made = plan({"a": spark(0, (0,)), "b": spark(1, (1,))}, Settings())
     assert made.topology == "direct"
     assert [rail.netdev for rail in made.facts["a"].rails] == ["enp1s0f0np0", "enP2p1s0f0np0"]
     assert [rail.netdev for rail in made.facts["b"].rails] == ["enp1s0f1np1", "enP2p1s0f1np1"]
@@ -81,7 +86,7 @@ def test_each_node_has_the_names_of_its_own_cage() -> None:
 
 def test_the_socket_transport_has_its_own_environment() -> None:
     change = {(0, "0000"): {"rdma_state": "DOWN"}}
-    made = plan(sparks(2, change=change), Wishes(transport="socket"))
+    made = plan(sparks(2, change=change), Settings(transport="socket"))
     environment = made.facts["spark1"].environment
     assert made.facts["spark1"].transport == "socket"
     assert environment["NCCL_IB_DISABLE"] == "1"
@@ -91,7 +96,7 @@ def test_the_socket_transport_has_its_own_environment() -> None:
 
 
 def test_one_node_needs_no_cable() -> None:
-    made = plan({"spark1": spark(0, ())}, Wishes())
+    made = plan({"spark1": spark(0, ())}, Settings())
     fact = made.facts["spark1"]
     assert (made.topology, fact.topology, fact.rails) == ("single", "single", ())
     assert (fact.cluster_address, fact.cluster_interface) == ("10.0.0.1", "enP7s7")
@@ -102,7 +107,7 @@ def test_one_node_needs_no_cable() -> None:
 
 def test_the_users_environment_is_last() -> None:
     wanted = {"NCCL_DEBUG": "INFO", "NCCL_NET_PLUGIN": None, "NCCL_IB_MERGE_NICS": 0, "NCCL_IB_PCI_X": True}
-    environment = plan(sparks(2, environment=wanted), Wishes()).facts["spark1"].environment
+    environment = plan(sparks(2, environment=wanted), Settings()).facts["spark1"].environment
     assert environment["NCCL_DEBUG"] == "INFO"
     assert "NCCL_NET_PLUGIN" not in environment
     assert (environment["NCCL_IB_MERGE_NICS"], environment["NCCL_IB_PCI_X"]) == ("0", "1")
@@ -110,7 +115,7 @@ def test_the_users_environment_is_last() -> None:
 
 def test_rdma_is_demanded_where_it_is_planned_and_nowhere_else() -> None:
     def demanded(nodes: Any, transport: str) -> set[str | None]:
-        facts = plan(nodes, Wishes(transport=transport)).facts.values()
+        facts = plan(nodes, Settings(transport=transport)).facts.values()
         return {fact.environment.get("NCCL_NET") for fact in facts}
 
     assert demanded(sparks(4), "auto") == demanded(ring(3), "auto") == {"IB"}
@@ -140,7 +145,7 @@ def test_rdma_is_demanded_where_it_is_planned_and_nowhere_else() -> None:
     ],
 )
 def test_names_of_other_hardware_are_refused(wanted: dict[str, Any], text: str) -> None:
-    made = plan(sparks(2, environment=wanted), Wishes())
+    made = plan(sparks(2, environment=wanted), Settings())
     assert made.refused and f"fabric_environment: {next(iter(wanted))} is " in texts(made) and text in texts(made)
 
 
@@ -155,38 +160,38 @@ def test_names_of_this_node_are_accepted() -> None:
         "NCCL_NET": None,
         "NCCL_PROTO": "LL",
     }
-    made = plan(sparks(2, environment=wanted), Wishes())
+    made = plan(sparks(2, environment=wanted), Settings())
     assert not made.refused, texts(made)
     assert "NCCL_NET" not in made.facts["spark1"].environment
 
 
 def test_the_gid_index_is_never_exported() -> None:
     for transport in ("rdma", "socket"):
-        for fact in plan(sparks(3), Wishes(transport=transport)).facts.values():
+        for fact in plan(sparks(3), Settings(transport=transport)).facts.values():
             assert "NCCL_IB_GID_INDEX" not in fact.environment
 
 
 def test_a_second_rdma_port_is_named() -> None:
     change = {(0, "0000"): {"port": 2}}
-    fact = plan(sparks(2, change=change), Wishes()).facts["spark1"]
+    fact = plan(sparks(2, change=change), Settings()).facts["spark1"]
     assert fact.environment["NCCL_IB_HCA"] == "=rocep1s0f0:2,roceP2p1s0f0"
     assert fact.environment["UCX_NET_DEVICES"] == "rocep1s0f0:2,roceP2p1s0f0:1"
 
 
 def test_the_lowest_cabled_cage_is_taken_when_all_have_two() -> None:
-    made = plan(sparks(4, cabled=(0, 1)), Wishes(topology="switch"))
+    made = plan(sparks(4, cabled=(0, 1)), Settings(topology="switch"))
     assert {rail.cage for fact in made.facts.values() for rail in fact.rails} == {0}
 
 
 def test_a_named_cage_is_taken() -> None:
     nodes = {"a": spark(0, (0, 1), use_cages=(1,)), "b": spark(1, (0,))}
-    made = plan(nodes, Wishes(topology="direct"))
+    made = plan(nodes, Settings(topology="direct"))
     assert [made.facts[host].rails[0].cage for host in ("a", "b")] == [1, 0]
 
 
 def test_a_half_that_is_administratively_down_is_brought_up_by_the_plan() -> None:
     change = {(0, "0002"): {"admin_up": False, "carrier": False, "rdma_state": "DOWN", "speed_gbps": None}}
-    made = plan(sparks(2, change=change), Wishes())
+    made = plan(sparks(2, change=change), Settings())
     assert not made.refused
     assert made.facts["spark1"].rails[1].link_gbps == 200.0
 
@@ -194,12 +199,12 @@ def test_a_half_that_is_administratively_down_is_brought_up_by_the_plan() -> Non
 def test_the_other_end_of_such_a_half_has_no_link_either() -> None:
     off = {(0, "0002"): {"admin_up": False, "carrier": False, "rdma_state": "DOWN", "speed_gbps": None}}
     nodes = {"a": spark(0, change=off), "b": spark(1, change={(0, "0002"): DOWN})}
-    assert not plan(nodes, Wishes(topology="direct")).findings
-    assert plan(nodes, Wishes(topology="switch")).refused
+    assert not plan(nodes, Settings(topology="direct")).findings
+    assert plan(nodes, Settings(topology="switch")).refused
 
 
 def test_the_summary_is_a_table() -> None:
-    lines = plan(sparks(2), Wishes()).summary
+    lines = plan(sparks(2), Settings()).summary
     assert len(lines) == 5
     assert lines[0].split() == [
         *("node", "rank", "cage", "PCIe", "path", "interface", "RDMA", "device", "address", "MTU", "Gb/s")
@@ -260,10 +265,10 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(
-    ("nodes", "wishes", "text"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS]
+    ("nodes", "settings", "text"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS]
 )
-def test_refusal(nodes: Any, wishes: Any, text: str) -> None:
-    made = plan(nodes, Wishes(**wishes))
+def test_refusal(nodes: Any, settings: Any, text: str) -> None:
+    made = plan(nodes, Settings(**settings))
     assert made.refused and not made.facts and not made.summary
     assert text in texts(made)
     assert all(finding.remedy for finding in made.findings)
@@ -271,7 +276,7 @@ def test_refusal(nodes: Any, wishes: Any, text: str) -> None:
 
 def test_all_nodes_are_judged_at_once() -> None:
     nodes = {"a": spark(0, ()), "b": spark(1, change={(0, "0002"): DOWN}), "c": spark(2, cages=())}
-    made = plan(nodes, Wishes(topology="switch"))
+    made = plan(nodes, Settings(topology="switch"))
     assert [finding.host for finding in made.findings] == ["a", "b", "c"]
 
 
@@ -291,7 +296,7 @@ OVERLAPS = [
 
 @pytest.mark.parametrize(("interfaces", "routes", "text"), OVERLAPS)
 def test_addresses_in_use_are_refused(interfaces: Any, routes: Any, text: str) -> None:
-    made = plan({"a": spark(0, interfaces=interfaces, routes=routes), "b": spark(1)}, Wishes())
+    made = plan({"a": spark(0, interfaces=interfaces, routes=routes), "b": spark(1)}, Settings())
     assert made.refused
     assert text in texts(made)
 
@@ -308,12 +313,12 @@ def test_addresses_in_use_are_refused(interfaces: Any, routes: Any, text: str) -
 )
 def test_our_own_addresses_are_no_overlap(interfaces: Any, routes: Any) -> None:
     """On a rail, or on the other cage from before the cable was moved."""
-    made = plan({"a": spark(0, interfaces=interfaces, routes=routes), "b": spark(1)}, Wishes())
+    made = plan({"a": spark(0, interfaces=interfaces, routes=routes), "b": spark(1)}, Settings())
     assert not made.findings, texts(made)
 
 
 def test_a_wider_route_is_a_warning() -> None:
-    made = plan({"a": spark(0, routes=[{"dst": "192.168.0.0/16", "dev": "tun0"}]), "b": spark(1)}, Wishes())
+    made = plan({"a": spark(0, routes=[{"dst": "192.168.0.0/16", "dev": "tun0"}]), "b": spark(1)}, Settings())
     assert not made.refused and len(made.facts) == 2
     assert "a tun0: has a route to 192.168.0.0/16, which the fabric subnet 192.168.100.0/24 will be cut" in texts(made)
 
@@ -324,9 +329,9 @@ WARNINGS = [
 ]
 
 
-@pytest.mark.parametrize(("change", "wishes", "text"), WARNINGS)
-def test_warnings_do_not_refuse(change: Any, wishes: Any, text: str) -> None:
-    made = plan(sparks(2, change=change), Wishes(**wishes))
+@pytest.mark.parametrize(("change", "settings", "text"), WARNINGS)
+def test_warnings_do_not_refuse(change: Any, settings: Any, text: str) -> None:
+    made = plan(sparks(2, change=change), Settings(**settings))
     assert not made.refused and len(made.facts) == 2
     assert text in texts(made)
 
@@ -336,7 +341,7 @@ def test_a_half_without_a_pci_address_goes_last() -> None:
     for half in cages[0]["halves"]:
         if half["pcie_path"] == "0000":
             half["pcie_path"] = None
-    made = plan({"a": spark(0, cages=cages), "b": spark(1)}, Wishes())
+    made = plan({"a": spark(0, cages=cages), "b": spark(1)}, Settings())
     assert [rail.pcie_path for rail in made.facts["a"].rails] == ["0002", ""]
 
 
@@ -360,14 +365,14 @@ fabrics = st.integers(2, 10).flatmap(
 def test_any_ranks_and_cages(fabric: tuple[list[int], list[tuple[int, ...]]]) -> None:
     ranks, cables = fabric
     nodes = {f"n{i}": spark(rank, cage) for i, (rank, cage) in enumerate(zip(ranks, cables))}
-    made = plan(nodes, Wishes(topology="switch"))
+    made = plan(nodes, Settings(topology="switch"))
     assert not made.findings
     addresses = [rail.address for fact in made.facts.values() for rail in fact.rails]
     assert len(set(addresses)) == len(addresses) == 2 * len(nodes)
     for host, fact in made.facts.items():
         cage = cables[int(host[1:])][0]
         for rail in fact.rails:
-            network = ipaddress.IPv4Network(Wishes.subnets[rail.index])
+            network = ipaddress.IPv4Network(Settings.subnets[rail.index])
             assert ipaddress.IPv4Address(rail.address) in network
             assert int(ipaddress.IPv4Address(rail.address)) - int(network.network_address) == 10 + fact.rank
             assert rail.netdev.endswith(f"f{cage}np{cage}") and rail.rdma_device.endswith(f"f{cage}")
@@ -381,10 +386,10 @@ def test_removing_a_node_renumbers_no_other(fabric: tuple[list[int], list[tuple[
     """Also one from the middle: ranks are sticky and may have gaps. Only the head cannot go."""
     ranks, cables = fabric
     nodes = {f"n{i}": spark(rank, cage) for i, (rank, cage) in enumerate(zip(ranks, cables))}
-    before = plan(nodes, Wishes(topology="switch")).facts
+    before = plan(nodes, Settings(topology="switch")).facts
     removed = 1 + gone % (len(nodes) - 1)
     rest = {host: node for host, node in nodes.items() if node.rank != removed}
-    after = plan(rest, Wishes(topology="switch" if len(rest) > 1 else "auto")).facts
+    after = plan(rest, Settings(topology="switch" if len(rest) > 1 else "auto")).facts
     assert len(after) == len(nodes) - 1
     for host, fact in after.items():
         assert [rail.address for rail in fact.rails] == [rail.address for rail in before[host].rails][: len(fact.rails)]
@@ -395,7 +400,7 @@ def test_removing_a_node_renumbers_no_other(fabric: tuple[list[int], list[tuple[
 @given(st.permutations(["spark1", "spark2", "spark3", "spark4"]))
 def test_the_order_of_the_inventory_does_not_matter(order: list[str]) -> None:
     nodes = sparks(4)
-    assert plan({host: nodes[host] for host in order}, Wishes()) == plan(nodes, Wishes())
+    assert plan({host: nodes[host] for host in order}, Settings()) == plan(nodes, Settings())
 
 
 # --- input of the role -----------------------------------------------------------------------------------------------
@@ -464,7 +469,7 @@ def test_named_cages_become_numbers() -> None:
 
 
 def test_up_to_eight_nodes_everybody_pings_everybody() -> None:
-    facts = plan(sparks(8), Wishes()).facts
+    facts = plan(sparks(8), Settings()).facts
     found = fabric_plan.peers(facts)
     assert all(set(chosen) == set(facts) - {host} for host, chosen in found.items())
     paths = fabric_plan.paths(facts)["spark2"]
@@ -479,7 +484,7 @@ def test_up_to_eight_nodes_everybody_pings_everybody() -> None:
 
 
 def test_beyond_that_each_pings_its_neighbours_and_the_head() -> None:
-    facts = plan(sparks(12), Wishes()).facts
+    facts = plan(sparks(12), Settings()).facts
     found = fabric_plan.peers(facts)
     assert found["spark5"] == ["spark1", "spark4", "spark6"]
     assert found["spark1"] == ["spark2", "spark12"]
@@ -511,7 +516,7 @@ def measured(facts: Any) -> dict[str, Measured]:
 
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_a_node_that_took_its_change_back_is_the_only_finding(nodes: int) -> None:
-    facts = plan(sparks(nodes), Wishes()).facts
+    facts = plan(sparks(nodes), Settings()).facts
     found = measured(facts)
     lost = {"ok": False, "cause": "no_address", "reason": "this node no longer has the address", "remedy": "Run again"}
     silent = {"ok": False, "cause": "unreachable", "reason": "nobody answers for the address (ARP)"}
@@ -527,7 +532,7 @@ def test_a_node_that_took_its_change_back_is_the_only_finding(nodes: int) -> Non
 
 
 def test_seal_resolves_gids_and_keeps_the_plan() -> None:
-    facts = plan(sparks(4), Wishes()).facts
+    facts = plan(sparks(4), Settings()).facts
     found = measured(facts)
     # One node has an address more on one half, so that its index differs.
     shifted = [row for rail in facts["spark2"].rails for row in table(rail.rdma_device, rail.netdev, rail.address, 4)]
@@ -546,17 +551,17 @@ def test_seal_resolves_gids_and_keeps_the_plan() -> None:
 
 
 def test_seal_needs_no_gids_for_sockets_and_nothing_for_one_node() -> None:
-    facts = plan(sparks(2), Wishes(transport="socket")).facts
+    facts = plan(sparks(2), Settings(transport="socket")).facts
     found = {host: replace(node, gids=()) for host, node in measured(facts).items()}
     assert not verify(facts, found).findings
     assert len(verify(facts, found).summary) == 1
-    single = plan({"a": spark(0)}, Wishes()).facts
+    single = plan({"a": spark(0)}, Settings()).facts
     assert verify(single, {}).facts["a"].state == "applied"
     assert verify(single, {}).summary == []
 
 
 def test_seal_reports_every_half_that_does_not_work() -> None:
-    facts = plan(sparks(2), Wishes()).facts
+    facts = plan(sparks(2), Settings()).facts
     found = measured(facts)
     probes = list(found["spark1"].probes)
     probes[1] = {"rail": 1, "peer": "spark2", "ok": False, "reason": "small packets pass", "remedy": "Set the MTU"}
@@ -630,7 +635,7 @@ NAMES = ["spark1", "spark2", "spark3", "spark4"]
     ],
 )
 def test_one_finding_per_cause(pairs: set[tuple[str, str]], lines: list[str]) -> None:
-    facts = plan(sparks(4), Wishes()).facts
+    facts = plan(sparks(4), Settings()).facts
     assert [str(finding) for finding in verify(facts, failing(facts, pairs)).findings] == lines
 
 
@@ -638,7 +643,7 @@ def test_one_finding_per_cause(pairs: set[tuple[str, str]], lines: list[str]) ->
 @given(st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES))), st.integers(0, 1))
 def test_no_failed_ping_is_forgotten(pairs: set[tuple[str, str]], rail: int) -> None:
     """Each failed ping is explained by a finding about one of its ends, or about all."""
-    facts = plan(sparks(4), Wishes()).facts
+    facts = plan(sparks(4), Settings()).facts
     real = {pair for pair in pairs if pair[0] != pair[1]}
     findings = verify(facts, failing(facts, pairs, rail)).findings
     assert bool(findings) == bool(real)
@@ -648,7 +653,7 @@ def test_no_failed_ping_is_forgotten(pairs: set[tuple[str, str]], rail: int) -> 
 
 @pytest.mark.parametrize("gids", [(), [{"device": "rocep1s0f0"}], [{"device": "rocep1s0f0", "port": "x", "gid": 7}]])
 def test_a_damaged_gid_table_is_a_finding(gids: Any) -> None:
-    facts = plan(sparks(2), Wishes()).facts
+    facts = plan(sparks(2), Settings()).facts
     found = measured(facts)
     found["spark1"] = replace(found["spark1"], gids=gids)
     made = verify(facts, found)
@@ -657,5 +662,5 @@ def test_a_damaged_gid_table_is_a_finding(gids: Any) -> None:
 
 
 def test_a_node_that_measured_nothing_is_refused() -> None:
-    facts = plan(sparks(2), Wishes()).facts
+    facts = plan(sparks(2), Settings()).facts
     assert verify(facts, {}).refused

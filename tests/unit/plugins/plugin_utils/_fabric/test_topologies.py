@@ -27,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import (
     Measured,
     Plan,
-    Wishes,
+    Settings,
     plan,
     verify,
 )
@@ -123,9 +123,9 @@ CABLINGS: list[tuple[str, Any, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("nodes", "wishes", "topology"), [c[1:] for c in CABLINGS], ids=[c[0] for c in CABLINGS])
-def test_cabling(nodes: Any, wishes: dict[str, Any], topology: str) -> None:
-    made = plan(nodes, Wishes(**wishes))
+@pytest.mark.parametrize(("nodes", "settings", "topology"), [c[1:] for c in CABLINGS], ids=[c[0] for c in CABLINGS])
+def test_cabling(nodes: Any, settings: dict[str, Any], topology: str) -> None:
+    made = plan(nodes, Settings(**settings))
     assert not made.refused, texts(made)
     assert made.topology == topology
     check(made)
@@ -161,7 +161,7 @@ def rails(made: Plan, host: str) -> list[tuple[int, str, str]]:
 
 
 def test_a_ring_has_a_subnet_per_cable_and_half() -> None:
-    made = plan(ring(3), Wishes())
+    made = plan(ring(3), Settings())
     first = made.facts["spark1"]
     assert rails(made, "spark1") == [
         (1, "0000", "192.168.100.10"),
@@ -195,7 +195,7 @@ def test_a_ring_has_a_subnet_per_cable_and_half() -> None:
 
 
 def test_a_ring_of_four_has_neighbours_only() -> None:
-    made = plan(ring(4), Wishes(allow_large_ring=True))
+    made = plan(ring(4), Settings(allow_large_ring=True))
     first = made.facts["spark1"]
     assert first.environment["NCCL_ALGO"] == "Ring"
     assert {rail.neighbor for rail in first.rails} == {"spark2", "spark4"}
@@ -205,7 +205,7 @@ def test_a_ring_of_four_has_neighbours_only() -> None:
 
 
 def test_of_two_full_cables_one_is_used() -> None:
-    made = plan(wired("spark1.0 spark2.1", "spark1.1 spark2.0"), Wishes())
+    made = plan(wired("spark1.0 spark2.1", "spark1.1 spark2.0"), Settings())
     assert {rail.cage for rail in made.facts["spark1"].rails} == {0}
     assert {rail.cage for rail in made.facts["spark2"].rails} == {1}
     assert made.cable_map[1].endswith("not used")
@@ -220,7 +220,7 @@ def test_of_two_full_cables_one_is_used() -> None:
     ],
 )
 def test_of_two_slow_cables_one_half_each_on_crossed_paths(nodes: Any) -> None:
-    made = plan(nodes, Wishes())
+    made = plan(nodes, Settings())
     assert not made.findings
     assert rails(made, "spark1") == [(0, "0000", "192.168.100.10"), (1, "0002", "192.168.101.10")]
     assert rails(made, "spark2") == [(1, "0000", "192.168.100.11"), (0, "0002", "192.168.101.11")]
@@ -232,7 +232,7 @@ def test_the_faster_of_two_cables_is_used() -> None:
     slow = {(0, domain): {"speed_gbps": 100.0} for domain in ("0000", "0002")}
     nodes = wired("spark1.0 spark2.0", "spark1.1 spark2.1")
     nodes["spark1"] = replace(spark(0, (0, 1), change=slow), neighbors=nodes["spark1"].neighbors)
-    made = plan(nodes, Wishes())
+    made = plan(nodes, Settings())
     assert {rail.cage for fact in made.facts.values() for rail in fact.rails} == {1}
 
 
@@ -249,14 +249,14 @@ def test_other_ways_to_say_the_far_cage() -> None:
             "spark1": spark(0, (0,), neighbors={"heard": heard}),
             "spark2": spark(1, (1,), change={(1, "0000"): {"mac": "4c:bb:47:00:00:01"}}),
         }
-        made = plan(nodes, Wishes())
+        made = plan(nodes, Settings())
         assert made.facts["spark1"].cables == (Cable(0, "lldp", "spark2", 1),), texts(made)
     both = wired("spark1.0 spark2.1", "spark1.1 spark2.0")
     vague = [{"netdev": "enp1s0f0np0", "cage": 0, "node": "spark2"}, {"cage": 1, "node": "spark2", "peer_cage": 0}]
     both["spark1"] = replace(both["spark1"], neighbors={"heard": vague})
-    assert plan(both, Wishes()).facts["spark1"].cables[0].far_cage == 1
+    assert plan(both, Settings()).facts["spark1"].cables[0].far_cage == 1
     both["spark2"] = replace(both["spark2"], neighbors=None)
-    assert "spark1: cage 0 hears spark2, and it cannot be told from which of its cages" in texts(plan(both, Wishes()))
+    assert "spark1: cage 0 hears spark2, and it cannot be told from which of its cages" in texts(plan(both, Settings()))
 
 
 def test_a_link_that_only_the_probe_saw() -> None:
@@ -268,7 +268,7 @@ def test_a_link_that_only_the_probe_saw() -> None:
         nodes[host] = replace(
             spark(node.rank, (), change=off), neighbors={**(node.neighbors or {}), "interfaces": seen}
         )
-    made = plan(nodes, Wishes())
+    made = plan(nodes, Settings())
     assert made.topology == "direct", texts(made)
 
 
@@ -354,9 +354,9 @@ REFUSALS: list[tuple[str, Any, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("nodes", "wishes", "text"), [c[1:] for c in REFUSALS], ids=[c[0] for c in REFUSALS])
-def test_refusal(nodes: Any, wishes: dict[str, Any], text: str) -> None:
-    made = plan(nodes, Wishes(**wishes))
+@pytest.mark.parametrize(("nodes", "settings", "text"), [c[1:] for c in REFUSALS], ids=[c[0] for c in REFUSALS])
+def test_refusal(nodes: Any, settings: dict[str, Any], text: str) -> None:
+    made = plan(nodes, Settings(**settings))
     assert made.refused and not made.facts and not made.summary
     assert text in texts(made)
     assert all(finding.remedy for finding in made.findings)
@@ -364,8 +364,8 @@ def test_refusal(nodes: Any, wishes: dict[str, Any], text: str) -> None:
 
 def test_a_controller_without_netaddr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "netaddr", None)
-    assert "the Python of Ansible has no netaddr. Install it" in texts(plan(sparks(2), Wishes()))
-    assert not plan(sparks(1), Wishes()).refused
+    assert "the Python of Ansible has no netaddr. Install it" in texts(plan(sparks(2), Settings()))
+    assert not plan(sparks(1), Settings()).refused
 
 
 def test_the_serial_numbers_are_a_hint() -> None:
@@ -373,7 +373,7 @@ def test_the_serial_numbers_are_a_hint() -> None:
         "a": spark(0, (0, 1), neighbors=SERIAL),
         "b": spark(1, (0, 1), neighbors={"interfaces": {"enp1s0f1np1": {"module_serial": "A1"}}}),
     }
-    made = plan(nodes, Wishes())
+    made = plan(nodes, Settings())
     assert not made.refused
     assert "it is assumed that cage 0 leads to cage 0" in texts(made)
     assert "(the serial numbers of the modules suggest: a.0 b.1)" in texts(made)
@@ -396,9 +396,9 @@ WARNINGS: list[tuple[Any, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("nodes", "wishes", "text"), WARNINGS)
-def test_warning(nodes: Any, wishes: dict[str, Any], text: str) -> None:
-    made = plan(nodes, Wishes(**wishes))
+@pytest.mark.parametrize(("nodes", "settings", "text"), WARNINGS)
+def test_warning(nodes: Any, settings: dict[str, Any], text: str) -> None:
+    made = plan(nodes, Settings(**settings))
     assert not made.refused, texts(made)
     assert text in texts(made)
     check(made)
@@ -408,21 +408,21 @@ def test_warning(nodes: Any, wishes: dict[str, Any], text: str) -> None:
 
 
 def test_roce_sets_the_traffic_class() -> None:
-    fact = plan(wired(SWITCH3), Wishes(qos="roce")).facts["spark1"]
+    fact = plan(wired(SWITCH3), Settings(qos="roce")).facts["spark1"]
     assert (fact.qos, fact.environment["NCCL_IB_TC"]) == ("roce", "106")
-    assert not plan(wired("spark1.0 spark2.0"), Wishes(qos="roce", qos_force=True)).refused
-    assert "NCCL_IB_TC" not in plan(wired(SWITCH3), Wishes()).facts["spark1"].environment
+    assert not plan(wired("spark1.0 spark2.0"), Settings(qos="roce", qos_force=True)).refused
+    assert "NCCL_IB_TC" not in plan(wired(SWITCH3), Settings()).facts["spark1"].environment
 
 
 def test_another_prefix_is_told_to_nccl() -> None:
-    made = plan(ring(3), Wishes(subnets=["10.1.0.0/28", "10.1.0.16/28"]))
+    made = plan(ring(3), Settings(subnets=["10.1.0.0/28", "10.1.0.16/28"]))
     assert made.facts["spark1"].environment["NCCL_IB_SUBNET_PREFIX_LEN"] == "28"
     assert rails(made, "spark3")[0][2] == "10.1.0.44"
     check(made)
 
 
 def test_mpi_gets_the_name_where_the_management_subnet_is_not_known() -> None:
-    fact = plan(ring(3, interfaces=None), Wishes()).facts["spark1"]
+    fact = plan(ring(3, interfaces=None), Settings()).facts["spark1"]
     assert fact.environment["OMPI_MCA_btl_tcp_if_include"] == "enP7s7"
 
 
@@ -431,7 +431,7 @@ def test_a_second_address_on_a_half_narrows_the_range(extra: str, expected: str 
     interfaces = [{"name": "enp1s0f0np0", "addresses": [{"address": extra, "prefix": 24}, {"address": "fe80::1"}]}]
     nodes = wired("spark1.0 spark2.0")
     nodes["spark1"] = replace(nodes["spark1"], interfaces=interfaces)
-    made = plan(nodes, Wishes())
+    made = plan(nodes, Settings())
     assert made.facts["spark1"].environment.get("NCCL_IB_ADDR_RANGE") == expected
     assert "NCCL_IB_ADDR_RANGE" not in made.facts["spark2"].environment
     assert not verify(made.facts, measured(made)).findings
@@ -440,12 +440,12 @@ def test_a_second_address_on_a_half_narrows_the_range(extra: str, expected: str 
 def test_a_second_address_between_the_halves_is_refused() -> None:
     interfaces = [{"name": "enp1s0f0np0", "addresses": [{"address": "192.168.102.5", "prefix": 24}]}]
     nodes = wired("spark1.0 spark2.0", interfaces=interfaces)
-    made = plan(nodes, Wishes(subnets=["192.168.100.0/24", "192.168.103.0/24"]))
+    made = plan(nodes, Settings(subnets=["192.168.100.0/24", "192.168.103.0/24"]))
     assert "has 192.168.102.5 beside the fabric, which no range can tell from" in texts(made)
 
 
 def test_the_gid_index_is_exported_only_when_asked_and_only_when_one_fits() -> None:
-    made = plan(ring(3), Wishes())
+    made = plan(ring(3), Settings())
     found = measured(made)
     assert "NCCL_IB_GID_INDEX" not in verify(made.facts, found).facts["spark1"].environment
     verified = verify(made.facts, found, export_gid_index=True)
@@ -461,7 +461,7 @@ def test_the_gid_index_is_exported_only_when_asked_and_only_when_one_fits() -> N
 
 
 def test_a_broken_cable_of_a_ring_is_named() -> None:
-    made = plan(ring(3), Wishes())
+    made = plan(ring(3), Settings())
     found = measured(made)
     probes = [
         {**p, "ok": p["peer"] != "spark3", "reason": "no answer", "remedy": "Check"} for p in found["spark1"].probes
@@ -480,7 +480,7 @@ def own_addresses(*addresses: dict[str, str]) -> Any:
 
 
 def test_addresses_of_the_users_own() -> None:
-    made = plan(own_addresses({"enp1s0f0np0": "10.1.0.5/16", "1": "192.168.101.77"}, {"0": "10.1.9.6/16"}), Wishes())
+    made = plan(own_addresses({"enp1s0f0np0": "10.1.0.5/16", "1": "192.168.101.77"}, {"0": "10.1.9.6/16"}), Settings())
     assert not made.findings
     assert [(r.address, r.prefix) for r in made.facts["spark1"].rails] == [("10.1.0.5", 16), ("192.168.101.77", 24)]
     assert made.facts["spark1"].cluster_address == "10.1.0.5"
@@ -500,7 +500,7 @@ def test_addresses_of_the_users_own() -> None:
     ],
 )
 def test_addresses_that_cannot_work(first: dict[str, str], second: dict[str, str], text: str) -> None:
-    made = plan(own_addresses(first, second), Wishes())
+    made = plan(own_addresses(first, second), Settings())
     assert made.refused
     assert text in texts(made)
 
@@ -535,19 +535,20 @@ def test_any_cabling_is_planned_whole_or_refused(lines: list[str], topology: str
     nodes = wired(*lines, speed=speed)
     count = len(nodes)
     nodes = {f"spark{n + 1}": nodes.get(f"spark{n + 1}") or spark(n, ()) for n in range(count)}
-    made = plan(nodes, Wishes(topology=topology, allow_large_ring=large))
+    made = plan(nodes, Settings(topology=topology, allow_large_ring=large))
     check(made)
     if made.topology == "ring" and made.facts:
         around = [{rail.neighbor for rail in fact.rails} for fact in made.facts.values()]
         hosts = [*made.facts, *made.facts]
         assert all({hosts[n - 1], hosts[n + 1]} == near for n, near in enumerate(around))
     assert (
-        plan(dict(reversed(list(nodes.items()))), Wishes(topology=topology, allow_large_ring=large)).facts == made.facts
+        plan(dict(reversed(list(nodes.items()))), Settings(topology=topology, allow_large_ring=large)).facts
+        == made.facts
     )
 
 
 def test_a_third_node_renumbers_no_cable() -> None:
-    pair, three = (plan(nodes, Wishes()) for nodes in (wired("spark1.1 spark2.0"), ring(3)))
+    pair, three = (plan(nodes, Settings()) for nodes in (wired("spark1.1 spark2.0"), ring(3)))
     for host in ("spark1", "spark2"):
         assert set(rails(pair, host)) <= set(rails(three, host))
 
@@ -584,7 +585,7 @@ entries = st.dictionaries(
 )
 def test_garbage_never_raises(evidence: list[Any], topology: str, cables: list[str]) -> None:
     nodes = {f"spark{n + 1}": spark(n, (0, 1), neighbors=found) for n, found in enumerate(evidence)}
-    check(plan(nodes, Wishes(topology=topology, cables=cables)))
+    check(plan(nodes, Settings(topology=topology, cables=cables)))
 
 
 # --- the published schema --------------------------------------------------------------------------------------------
@@ -624,12 +625,12 @@ def test_the_schema_says_what_the_loader_reads(part: Any) -> None:
     [{"schema": 1}, {"state": "done"}, {"rails": None}, {"extra": 1}, {"nodes": "1"}, {"cables": [{"cage": 0}]}],
 )
 def test_what_the_loader_refuses_the_schema_refuses(change: dict[str, Any]) -> None:
-    document = {**json.loads(dump(plan(ring(3), Wishes()).facts["spark1"])), **change}
+    document = {**json.loads(dump(plan(ring(3), Settings()).facts["spark1"])), **change}
     assert not VALIDATOR.is_valid(document)
     with pytest.raises(fabric_fact.SparkError):
         load(document, "spark1")
 
 
 def test_a_declaration_that_cannot_be_read_is_not_compared_with_what_is_heard() -> None:
-    made = plan(wired("spark1.0 spark2.0"), Wishes(cables=["spark1.0 spark2.7", "hello"]))
+    made = plan(wired("spark1.0 spark2.0"), Settings(cables=["spark1.0 spark2.7", "hello"]))
     assert [finding.found.split(":")[0] for finding in made.findings] == ["fabric_cables"] * 2

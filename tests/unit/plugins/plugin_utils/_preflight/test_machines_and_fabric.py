@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
 from fabric_inputs import half, ring
@@ -632,8 +632,8 @@ def test_a_slip_in_the_inventory_readdresses_nobody(slip, hosts, says, layers):
 def test_rails_of_a_ring_as_they_are_planned_keep_their_addresses():
     """What the planner gives, the check knows as unchanged: pairs of subnets follow from both ends of a cable."""
     hosts = inventory(4, fabric_host_offset=10)
-    wishes = Wishes(topology="ring", subnets=["10.100.0.0/24", "10.100.1.0/24"], allow_large_ring=True)
-    planned = fabric_plan.plan(ring(4), wishes).facts
+    settings = Settings(topology="ring", subnets=["10.100.0.0/24", "10.100.1.0/24"], allow_large_ring=True)
+    planned = fabric_plan.plan(ring(4), settings).facts
     facts = {host: {"sparkmatrix": json.loads(dump(replace(one, state="applied")))} for host, one in planned.items()}
     assert len({rail.address for one in planned.values() for rail in one.rails}) == 16
     cluster = Cluster(hosts=hosts, facts=facts)

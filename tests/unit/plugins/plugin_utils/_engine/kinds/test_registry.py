@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine, Rank
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from engine_plans import required
 
 TABLE = {
@@ -68,7 +68,7 @@ def _toy(tmp_path, monkeypatch):
     option_tables.versions.cache_clear()
 
 
-def made(count=2, **wishes):
+def made(count=2, **settings):
     document = {
         "model": "some/model",
         "architecture": {"layers": 40, "attention_heads": 32, "kv_heads": 8, "head_dim": 128},
@@ -79,7 +79,7 @@ def made(count=2, **wishes):
     }
     recipe = required(*engine_recipe.parse(document, "some.yml", "some"))
     hosts = [f"spark{number + 1}" for number in range(count)]
-    return plan(recipe, assumed_facts(hosts), Wishes(**wishes), {})
+    return plan(recipe, assumed_facts(hosts), UserSettings(**settings), {})
 
 
 @pytest.mark.usefixtures("_toy")
@@ -99,7 +99,7 @@ def test_a_further_engine_is_planned():
 
 @pytest.mark.usefixtures("_toy")
 @pytest.mark.parametrize(
-    ("wishes", "expected"),
+    ("settings", "expected"),
     [
         ({"options": {"splitt": 1}}, "Toy 1.0 has no option --splitt"),
         ({"options": {"model": "x"}}, "the option model is set by the plan"),
@@ -108,8 +108,8 @@ def test_a_further_engine_is_planned():
         ({"runtime": "venv"}, "Require toy==1.0"),
     ],
 )
-def test_its_rules_are_held(wishes, expected):
-    result = made(**wishes)
+def test_its_rules_are_held(settings, expected):
+    result = made(**settings)
     assert not result.plans
     assert expected in "\n".join(map(str, result.findings))
 

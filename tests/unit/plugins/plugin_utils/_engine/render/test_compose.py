@@ -21,9 +21,9 @@ MOUNTS = (Mount("/m", "/m", True, "the model"),)
 SERVICE = replace(PLAN.here[0], runtime="container", mounts=MOUNTS)
 
 
-def service(wishes=Container(), image="vllm/vllm-openai:v0.33.0", command=COMMAND, role="head"):  # noqa: B008
+def service(settings=Container(), image="vllm/vllm-openai:v0.33.0", command=COMMAND, role="head"):  # noqa: B008
     engine = replace(SERVICE.engine, command=command)
-    made = compose.document(replace(SERVICE, container=wishes, image=image, engine=engine, role=role))
+    made = compose.document(replace(SERVICE, container=settings, image=image, engine=engine, role=role))
     return made["services"]["engine"]
 
 
@@ -54,15 +54,15 @@ def test_the_key_is_a_file_that_the_head_alone_reads():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "devices", "deploy"),
+    ("settings", "devices", "deploy"),
     [
         (Container(gpus="cdi"), ["/dev/infiniband", "nvidia.com/gpu=all"], False),
         (Container(gpus="none", devices=[]), None, False),
         (Container(devices=["/dev/x"]), ["/dev/x"], True),
     ],
 )
-def test_gpus_and_devices(wishes, devices, deploy):
-    made = service(wishes)
+def test_gpus_and_devices(settings, devices, deploy):
+    made = service(settings)
     assert made.get("devices") == devices
     assert ("deploy" in made) == deploy
 

@@ -18,8 +18,8 @@ COMPOSE = "/etc/sparkmatrix/ray/compose.yml"
 CONTAINERS = {"runtime": "container", "image": "x/y:v0.33.0"}
 
 
-def plans(**wishes):
-    return node_plans(2, "qwen3-235b-a22b-gptq-int4", launch="ray", **wishes)
+def plans(**settings):
+    return node_plans(2, "qwen3-235b-a22b-gptq-int4", launch="ray", **settings)
 
 
 def test_a_unit_in_full():
@@ -87,9 +87,9 @@ def test_in_containers_ray_is_what_docker_runs():
         assert "\nUser=" not in text and "\nLimit" not in text and "\nEnvironmentFile=" not in text
 
 
-@pytest.mark.parametrize("wishes", [{}, CONTAINERS], ids=["venv", "container"])
-def test_the_hash_changes_with_everything_that_needs_a_restart(wishes):
-    plan = plans(**wishes)["spark1"]
+@pytest.mark.parametrize("settings", [{}, CONTAINERS], ids=["venv", "container"])
+def test_the_hash_changes_with_everything_that_needs_a_restart(settings):
+    plan = plans(**settings)["spark1"]
     other = replace(plan, ray=replace(plan.ray, env={**plan.ray.env, "NCCL_DEBUG": "INFO"}))
     newer = with_service(plan, venv=replace(plan.here[0].venv, requirements=("ray==2.61.0",)))
     renamed = replace(plan, ray=replace(plan.ray, role="worker"))
@@ -102,7 +102,7 @@ def test_the_hash_changes_with_everything_that_needs_a_restart(wishes):
         ray_files.make(renamed, Settings()),
     ]
     assert len({each.config_hash for each in made}) == len(made)
-    assert ray_files.make(plans(**wishes)["spark1"], Settings()) == made[0]
+    assert ray_files.make(plans(**settings)["spark1"], Settings()) == made[0]
     # What is only the engine's is no reason.
-    longer = plans(**wishes, context=8192)["spark1"]
+    longer = plans(**settings, context=8192)["spark1"]
     assert ray_files.make(longer, Settings()) == made[0]

@@ -23,8 +23,8 @@ UNITS = "/etc/systemd/system"
 ENGINE, RAY, KEEPER = (f"{UNITS}/sparkmatrix-{name}.service" for name in ("engine", "ray", "keeper"))
 
 
-def files(sandboxed=True, **wishes):
-    plan = node_plans(2, "qwen3-235b-a22b-gptq-int4", launch="ray", **wishes)["spark1"]
+def files(sandboxed=True, **settings):
+    plan = node_plans(2, "qwen3-235b-a22b-gptq-int4", launch="ray", **settings)["spark1"]
     made = service_files.make(
         plan.here[0], plan.ray, service_files.Settings(sandbox=sandboxed), service_files.Marks()
     ).files

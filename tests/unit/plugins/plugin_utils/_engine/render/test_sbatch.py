@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.wishes import Wishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from engine_plans import required
 
 RECIPES = {path.stem: required(*recipe.read(path)) for path in sorted(recipe.SHIPPED.glob("*.yml"))}
@@ -35,8 +35,8 @@ CASES = [
 ]
 
 
-def made(name: str, count: int, wishes: dict[str, Any]) -> Any:
-    wanted = Wishes(only_print=True, **{"requirements": ("vllm==0.33.0", "ray[default]==2.60.0"), **wishes})
+def made(name: str, count: int, settings: dict[str, Any]) -> Any:
+    wanted = UserSettings(only_print=True, **{"requirements": ("vllm==0.33.0", "ray[default]==2.60.0"), **settings})
     result = plan(RECIPES[name], assumed_facts([f"spark{number + 1}" for number in range(count)]), wanted, {})
     assert result.plans, [str(finding) for finding in result.findings]
     return result.plans
@@ -50,7 +50,7 @@ def accepted(text: str) -> None:
 @pytest.mark.parametrize("name", sorted(RECIPES))
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
 def test_every_plan_gives_a_script_that_bash_accepts(name, count):
-    wanted = Wishes(only_print=True, requirements=("vllm==0.33.0", "ray[default]==2.60.0"))
+    wanted = UserSettings(only_print=True, requirements=("vllm==0.33.0", "ray[default]==2.60.0"))
     result = plan(RECIPES[name], assumed_facts([f"spark{number + 1}" for number in range(count)]), wanted, {})
     if not result.plans:
         assert result.findings
@@ -60,10 +60,10 @@ def test_every_plan_gives_a_script_that_bash_accepts(name, count):
     assert f"#SBATCH --nodes={count}\n" in text
 
 
-@pytest.mark.parametrize(("name", "count", "wishes"), CASES)
-def test_each_node_runs_what_the_plan_says(name, count, wishes, tmp_path: Path):
+@pytest.mark.parametrize(("name", "count", "settings"), CASES)
+def test_each_node_runs_what_the_plan_says(name, count, settings, tmp_path: Path):
     """srun is a stand-in that runs the function on each node's behalf; exec shows what would be started."""
-    plans = made(name, count, wishes)
+    plans = made(name, count, settings)
     text = sbatch.script(plans)
     accepted(text)
     function = text[text.index("start() {") : text.index("export -f start")]

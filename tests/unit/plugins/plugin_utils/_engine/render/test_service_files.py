@@ -23,8 +23,8 @@ KEEPER = "/etc/systemd/system/sparkmatrix-keeper.service"
 MARKS = Marks("f00", {"": "sha256:abc", "x/y:v0.33.0": "sha256:abc"}, "feed")
 
 
-def plans(count=2, recipe="qwen3-235b-a22b-gptq-int4", **wishes):
-    return node_plans(count, recipe, **wishes)
+def plans(count=2, recipe="qwen3-235b-a22b-gptq-int4", **settings):
+    return node_plans(count, recipe, **settings)
 
 
 def make(plan, marks=MARKS, **settings):
@@ -65,17 +65,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("wishes", "head", "worker"), CASES.values(), ids=CASES)
-def test_files_of_head_and_worker(wishes, head, worker):
-    made = plans(**wishes)
+@pytest.mark.parametrize(("settings", "head", "worker"), CASES.values(), ids=CASES)
+def test_files_of_head_and_worker(settings, head, worker):
+    made = plans(**settings)
     for host, wanted in (("spark1", head), ("spark2", worker)):
         paths = {path if path.startswith("/") else f"/etc/sparkmatrix/{path}" for path in [*wanted, "engine.json"]}
         assert set(make(made[host]).files) == paths
 
 
-@pytest.mark.parametrize(("wishes", "_head", "_worker"), CASES.values(), ids=CASES)
-def test_the_node_tool_reads_the_description(wishes, _head, _worker):
-    for plan in plans(**wishes).values():
+@pytest.mark.parametrize(("settings", "_head", "_worker"), CASES.values(), ids=CASES)
+def test_the_node_tool_reads_the_description(settings, _head, _worker):
+    for plan in plans(**settings).values():
         made = make(plan)
         ranks = engine_rank.of(engine_json.parse(json.loads(made.files["/etc/sparkmatrix/engine.json"])))
         assert ranks.engine == ("sparkmatrix-engine.service" if plan.here[0].engine.runs_here else "")

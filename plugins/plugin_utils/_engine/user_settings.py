@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RayWishes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RaySettings
 
 _RAY = {
     "port": {"type": "int"},
@@ -61,8 +61,8 @@ def _given(values: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
-def _ray(given: Mapping[str, Any] | None) -> RayWishes:
-    return RayWishes(**_given(given))
+def _ray(given: Mapping[str, Any] | None) -> RaySettings:
+    return RaySettings(**_given(given))
 
 
 def _container(given: Mapping[str, Any] | None) -> Container:
@@ -70,7 +70,7 @@ def _container(given: Mapping[str, Any] | None) -> Container:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class UserSettings:
     """0, ``None`` and empty mean: from the recipe, or computed."""
 
     recipe: str = _option("str", "", required=True)
@@ -109,7 +109,7 @@ class Wishes:
     home: str = _option("path", paths.HOME, entry=False)
     hf_home: str = _option("path", "/opt/sparkmatrix/models/huggingface", entry=False)
     # ruff takes _option() for a value that all instances share; it is a field.
-    ray: RayWishes = _option("dict", {}, entry=False, options=_RAY, read=_ray)  # noqa: RUF009
+    ray: RaySettings = _option("dict", {}, entry=False, options=_RAY, read=_ray)  # noqa: RUF009
     container: Container = _option("dict", {}, entry=False, options=_CONTAINER, read=_container)  # noqa: RUF009
     only_print: bool = _option("bool", False, entry=False)  # nothing will be started from this plan
     # What the planner adds for one of several services.
@@ -122,7 +122,7 @@ class Wishes:
     others_share: float = 0.0
 
 
-_OPTIONS = [item for item in fields(Wishes) if "spec" in item.metadata]
+_OPTIONS = [item for item in fields(UserSettings) if "spec" in item.metadata]
 # Options of engine_plan that are of one service.
 SPEC: dict[str, dict[str, Any]] = {item.name: dict(item.metadata["spec"]) for item in _OPTIONS}
 # Keys of an entry of engine_services, with the option that they stand for; what an entry leaves out is as the
@@ -134,10 +134,10 @@ ENTRY: dict[str, str] = {
 }
 
 
-def read(given: Mapping[str, Any]) -> Wishes:
+def read(given: Mapping[str, Any]) -> UserSettings:
     """From options that :data:`SPEC` has accepted."""
     values = {item.name: (item.metadata["read"] or _same)(given[item.name]) for item in _OPTIONS}
-    made = Wishes(**values)
+    made = UserSettings(**values)
     return replace(made, ray=replace(made.ray, executable=f"{made.venv_path}/bin/ray"))
 
 
