@@ -251,6 +251,7 @@ def _common(launch: Launch) -> dict[str, Any]:
         "tensor-parallel-size": parallel.tensor,
         "max-model-len": launch.context,
         "max-num-seqs": launch.concurrency,
+        **kinds_base.media(ENGINE, launch),  # part of the model's configuration, which all ranks must share
     }
     if launch.task != "generate":
         planned["runner"] = "pooling"  # vLLM converts a model that generates by itself (--convert auto)
@@ -276,7 +277,7 @@ def _common(launch: Launch) -> dict[str, Any]:
 
 
 def _api(launch: Launch) -> dict[str, Any]:
-    return {"host": launch.api_host, "port": launch.port, **kinds_base.media(ENGINE, launch)}
+    return {"host": launch.api_host, "port": launch.port}
 
 
 def _ray(launch: Launch) -> dict[str, Any]:

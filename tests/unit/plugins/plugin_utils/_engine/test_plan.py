@@ -588,7 +588,8 @@ VLLM_NATIVE_HEAD = """
 --served-model-name llama --tensor-parallel-size 2
 """
 VLLM_NATIVE_WORKER = """
-/opt/sparkmatrix/engine/bin/vllm serve some/70b --gpu-memory-utilization 0.80 --headless --master-addr
+/opt/sparkmatrix/engine/bin/vllm serve some/70b --allowed-media-domains nothing.invalid
+--gpu-memory-utilization 0.80 --headless --master-addr
 192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 4 --nnodes 2 --node-rank 1
 --served-model-name llama --tensor-parallel-size 2
 """
