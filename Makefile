@@ -19,7 +19,7 @@ demo: env ## boot four simulated Sparks, run site.yml on them and ask the endpoi
 demo-down: ## remove every trace of the demo
 	@.venv/bin/python tests/lab/demo.py down
 
-test: envs ## everything that proves the project on this machine, in about 20 minutes
+test: envs ## all tests of the project on this machine, in about 20 minutes
 	@.venv/bin/python tests/run.py test
 
 test-fast: env ## lint, types and most unit tests, without root, in under three minutes

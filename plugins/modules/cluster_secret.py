@@ -73,7 +73,7 @@ EXAMPLES = r"""
   no_log: true
   when: inventory_hostname == 'spark1'
 
-- name: Carry the token to the workers
+- name: Copy the token to the workers
   sparkmatrix.cluster.cluster_secret:
     name: ray_token
     path: /etc/sparkmatrix/ray.token

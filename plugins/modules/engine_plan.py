@@ -15,7 +15,7 @@ description:
   - Computes from a recipe, the fabric facts of all hosts, their memory and settings one plan per host. Command lines,
     environment, memory budget and the reason for the parallel sizes are in it.
   - Refuses, with all reasons at once, a model that does not fit, sizes that do not divide, options that this version of
-    the engine does not know, and a fabric that is not in force.
+    the engine does not know, and a fabric that is not applied.
   - Runs on the controller, once for all hosts, and contacts none of them. It reads C(spark_fabric) of this run, else
     C(ansible_local.sparkmatrix); memory comes from the result of preflight where there is one.
 options:
@@ -243,7 +243,7 @@ EXAMPLES = r"""
   register: engine
   run_once: true
 
-- name: Give each node its part
+- name: Set each node's part of the plan
   ansible.builtin.set_fact:
     spark_plan: "{{ engine.plans[inventory_hostname] }}"
 """

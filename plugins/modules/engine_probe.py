@@ -11,7 +11,7 @@ short_description: Ask an engine for generated tokens, or for an embedding
 version_added: 0.1.0
 description:
   - Asks an OpenAI-compatible engine on this node for a chat completion and measures it. A generated token is the only
-    proof that an engine serves; C(/health) of vLLM answers 200 while its cluster is dead.
+    sign that an engine serves; C(/health) of vLLM answers 200 while its cluster is dead.
   - With O(ready_timeout) it waits for an engine that is starting. It ends early when the unit has died, with the known
     cause and the telling lines of its journal.
 options:

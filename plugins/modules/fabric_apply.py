@@ -68,9 +68,9 @@ options:
   foreign:
     description:
       - What to do with netplan files and profiles of NetworkManager that configure the interfaces differently.
-      - V(adopt) puts those out of force that are about interfaces of the NIC only. Their content comes back with
+      - V(adopt) disables those that are about interfaces of the NIC only. Their content comes back with
         O(state=absent). Bonds, files with other interfaces and files with routes are refused all the same.
-      - Netplan files that ask DHCP at most, for interfaces of O(fact) only, are put out of force in any case. A warning
+      - Netplan files that ask DHCP at most, for interfaces of O(fact) only, are disabled in any case. A warning
         names them.
     type: str
     choices: [refuse, adopt]

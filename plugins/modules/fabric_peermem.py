@@ -38,7 +38,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: See to it that nvidia-peermem is not loaded on GB10
+- name: Make sure that nvidia-peermem is not loaded on GB10
   sparkmatrix.cluster.fabric_peermem:
 """
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: os_settings
-short_description: Apply the topics of os_stabilization on a node, and take them back
+short_description: Apply the settings of os_stabilization on a node, or restore the earlier ones
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."

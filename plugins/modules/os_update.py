@@ -60,7 +60,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: See what would be updated
+- name: List the available updates
   sparkmatrix.cluster.os_update:
     phase: look
     packages: ["linux-image-*", "nvidia-*"]

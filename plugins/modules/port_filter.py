@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: port_filter
-short_description: Keep a table of nftables in force
+short_description: Keep a table of nftables active
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
   - Loads a table of our own, replaces it in one step when it is another one, and has it loaded at every boot before
-    there is a network. What is in force is compared, so a table that somebody has flushed is loaded again.
+    there is a network. What the kernel has is compared, so a table that somebody has flushed is loaded again.
   - Tables of others are not touched.
 options:
   name:

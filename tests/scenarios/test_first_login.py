@@ -32,8 +32,8 @@ HOSTS = ("spark1", "spark2")
 ACCOUNT = "setup"
 TOOL = "/usr/bin/nvidia-smi"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
-PROOF = "bootstrap | Test that the key logs in"
-NEXT = "bootstrap | Name the machine"
+LOGIN_TEST = "bootstrap | Test the login with the key"
+NEXT = "bootstrap | Set the host name"
 ANNOUNCE = """<service-group><name>%h</name><service><type>_ssh._tcp</type><port>22</port></service></service-group>"""
 # An account as the first start of a Spark makes it: a password, sudo with it, no key.
 MAKE = """
@@ -157,10 +157,10 @@ def bootstrap(here: FirstLogin) -> None:
     confirmed = ("-e", f"node_fingerprint={','.join(shown)}")
     no_sudo = (*passwords[:2], *wanted, *confirmed)
     here.play("bootstrap-no-sudo-password", "playbooks/bootstrap.yml", *no_sudo, fails="sudo password")
-    # The key is not one that this computer has: the proof fails, and passwords stay.
+    # The key is not one that this computer has: the login test fails, and passwords stay.
     here.play("bootstrap-wrong-key", "playbooks/bootstrap.yml", *passwords, *wanted, fails="UNREACHABLE")
     said = (cluster.STATE / "lifecycle-bootstrap-wrong-key.log").read_text()
-    here.expect("the proof fails, and nothing follows", [name in said for name in (PROOF, NEXT)], [True, False])
+    here.expect("the login test ends the run", [name in said for name in (LOGIN_TEST, NEXT)], [True, False])
     for host in HOSTS:
         here.expect("the password lets in still", here.ssh(host, "true", password=True).returncode, 0)
     group(ansible_ssh_private_key_file=str(here.place / "key"))

@@ -117,7 +117,7 @@ def changes(output: str) -> list[str]:
 
 
 def kill_in_the_middle() -> float:
-    """Change the MTU of both machines and kill the controller during the proof; seconds until all is back."""
+    """Change the MTU of both machines and kill the controller during the pings; seconds until all is back."""
     cluster.say("-- Kill the controller in the middle of a change")
     before = [status(host) for host in ("spark1", "spark2")]
     changed = {"fabric_mtu": 4200, "fabric_rollback_seconds": LIMIT_S, **LIMITS}
@@ -130,7 +130,7 @@ def kill_in_the_middle() -> float:
         if "TASK [sparkmatrix.cluster.fabric : verify" in line:
             break
     else:
-        raise cluster.LabError(f"The change ended before its proof:\n{seen[-3000:]}")
+        raise cluster.LabError(f"The change ended before its pings:\n{seen[-3000:]}")
     killed = time.monotonic()
     cluster.ssh(cluster.HEAD, "pkill -KILL -f 'ansible playbook'")
     process.kill()

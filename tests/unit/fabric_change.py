@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A change of the fabric on a :class:`FakeNode`: what is wanted, a run, and what the role does after its proof."""
+"""A change of the fabric on a :class:`FakeNode`: what is wanted, a run, and what the role does after its test."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def machine(node: FakeNode, sysfs: Path | None = None) -> Machine:
 
 
 def apply(node: FakeNode, want: Wanted, check: bool = False, sysfs: Path | None = None, hold: bool = False) -> Outcome:
-    """A run whose proof succeeds; with ``hold`` it ends before the proof."""
+    """A run whose test succeeds; with ``hold`` it ends before the test."""
     outcome = reconcile(machine(node, sysfs), want, check_mode=check)
     if outcome.transaction and not hold:
         rollback.confirm(machine(node, sysfs), outcome.transaction)
@@ -57,7 +57,7 @@ def apply(node: FakeNode, want: Wanted, check: bool = False, sysfs: Path | None 
 
 
 def verify(node: FakeNode, want: Wanted) -> None:
-    """What the role does after the proof."""
+    """What the role does after the test."""
     assert want.fact
     file = managed_files.File(FACT_PATH, content=dump(replace(want.fact, state="applied")).encode())
     managed_files.apply_set("fabric_fact", [file], root=str(node.root))

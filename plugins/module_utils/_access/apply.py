@@ -120,7 +120,7 @@ class _Access:
         files = [File(access_sshd.FILE, content=access_sshd.text_of(settings).encode())] if settings else []
         self.sshd_files = files
         planned = apply_set(access_sshd.SET, files, check_mode=True, root=self.machine.root)
-        # sshd follows its files only when it is told to, so what is in force is not what the files say. A run that died
+        # sshd follows its files only when it is told to, so what it uses is not always what they say. A run that died
         # in between is healed by its rollback.
         self.sshd_change = planned.changed
         if planned.changed and files:
@@ -225,7 +225,7 @@ class _Access:
                     exc.where,
                     exc.remedy,
                 ) from exc
-            raise SparkError(f"{exc.found}. What was there before is in force again", exc.where, exc.remedy) from exc
+            raise SparkError(f"{exc.found}. The previous settings are active again", exc.where, exc.remedy) from exc
         return self.outcome
 
     def _change(self) -> None:

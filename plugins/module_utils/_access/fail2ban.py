@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""fail2ban's jail for sshd as it is in force: the server runs, and bans nobody who must get in.
+"""fail2ban's jail for sshd as it runs: the server runs, and bans nobody who must get in.
 
 Its file is placed before (``_managed.files``). What counts is what the server says: ``fail2ban-client get sshd
 ignoreip`` prints a heading and one ``|- 192.0.2.1`` or ```- 192.0.2.1`` per address; ``… banip`` prints addresses

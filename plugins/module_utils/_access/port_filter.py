@@ -2,10 +2,10 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A table of nftables of our own: in force now, at every boot, and gone without a trace.
+"""A table of nftables of our own: active now and after every boot, and removed without a trace.
 
-What is in force is compared, not what a file says: the table carries a mark of its content, and a table that somebody
-has flushed is loaded again by the next run. It is replaced in one step, so there is no moment without it.
+What the kernel has is compared, not what a file says: the table carries a mark of its content, and a table that was
+flushed is loaded again by the next run. It is replaced in one step, so there is no moment without it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def unit(name: str) -> str:
 
 
 def present(machine: Machine, name: str, rules: str, users: Sequence[str] = (), *, check_mode: bool = False) -> Outcome:
-    """``rules`` in force, now and at every boot. ``users``: accounts that they call ``$accounts``, beside root."""
+    """``rules`` active, now and after every boot. ``users``: accounts that they call ``$accounts``, beside root."""
     text, mark = _text(name, rules, users, check_mode)
     wanted = [
         File(path(name), content=text.encode()),
@@ -87,7 +87,7 @@ def present(machine: Machine, name: str, rules: str, users: Sequence[str] = (), 
             machine.command("systemctl", "enable", unit(name), step="enabling the port filter")
             if not _live(machine, name, mark):
                 raise SparkError(
-                    f"table {table(name)} is not in force after it was loaded",
+                    f"table {table(name)} is not active after it was loaded",
                     "nftables",
                     f"Does something else flush all tables? nft list ruleset; {_journal(name)}",
                 )
@@ -126,7 +126,7 @@ def require(machine: Machine, name: str) -> None:
     mark = re.search("sparkmatrix [0-9a-f]+", text or "")
     if not mark or not _live(machine, name, mark[0]):
         raise SparkError(
-            "Ray and the ranks may be open to the network: the table is not in force as the last run left it"
+            "Ray and the ranks may be open to the network: the table is not active as the last run left it"
             " (nft flush ruleset and stopping nftables.service take it away)",
             f"table {table(name)}",
             f"systemctl restart {unit(name)}; or run site.yml",
@@ -152,7 +152,7 @@ def _text(name: str, rules: str, users: Sequence[str], check_mode: bool) -> tupl
                 raise SparkError(
                     f"there is no account {user!r}", "spark_service_user", "Run the whole layer, which makes it"
                 ) from None
-    made = f"# Managed by sparkmatrix.cluster. In force: nft list table {table(name)}\n"
+    made = f"# Managed by sparkmatrix.cluster. What is active: nft list table {table(name)}\n"
     if users:
         made += f"define {ACCOUNTS} = {{ {', '.join(map(str, dict.fromkeys(numbers)))} }}\n"
     mark = f"sparkmatrix {config_hash(made, rules)}"

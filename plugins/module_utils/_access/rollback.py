@@ -5,7 +5,7 @@
 """The dead-man rollback of firewall and sshd: a change that no fresh login confirms is taken back by the node itself.
 
 How: :mod:`_managed.rollback`. The snapshot has every file that the change may touch. Connections that are there go on
-through a new firewall (conntrack), so they prove nothing: only a process that came over another ssh connection than the
+through a new firewall (conntrack), so they show nothing: only a process that came over another ssh connection than the
 change can confirm it.
 """
 
@@ -61,7 +61,7 @@ def arm(
 
 
 def confirm(machine: Machine, transaction: str, connection: Iterable[str], *, elsewhere: bool = False) -> None:
-    """The change stays. ``elsewhere``: a login from another machine was proved otherwise (Ansible runs on this node).
+    """The change stays. ``elsewhere``: a login from another machine was tested otherwise (Ansible runs on this node).
 
     Raises :class:`SparkError` when the change is no longer there, or when this is no fresh login.
     """
@@ -70,7 +70,7 @@ def confirm(machine: Machine, transaction: str, connection: Iterable[str], *, el
         now = list(connection)
         if not elsewhere and (not now or now == found.connection):
             raise SparkError(
-                "this is not a fresh login, so it does not prove that one is possible; the node takes the change back",
+                "this is not a fresh login, so it does not show that one is possible; the node takes the change back",
                 " ".join(now) or "no ssh connection",
                 "Confirm over an ssh connection of its own: ansible_control_path: none, and no ControlPath in ssh_args",
             )
@@ -100,7 +100,7 @@ def put_back(machine: Machine, found: Pending, *, boot: bool = False) -> None:
     found.remove_made(machine)
     if not boot:
         if found.firewall and found.active:
-            machine.command("ufw", "reload", step="bringing the previous firewall rules into force")
+            machine.command("ufw", "reload", step="applying the previous firewall rules")
         if not sshd.complaint(machine):
             sshd.reload(machine)
     GUARD.disarm(machine, found)

@@ -47,7 +47,7 @@ def text_of(settings: Mapping[str, str]) -> str:
 
 
 def differing(effective: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings of ours that are not in force, with the value that is."""
+    """Settings of ours that are not active, with the value that is."""
     found = {}
     for name, value in settings.items():
         now = effective.get(name.lower(), "")

@@ -146,7 +146,7 @@ def ray_version(name: str, mounts: Sequence[Mapping[str, str]], runner: Runner =
     found = _VERSION.search(done.out)
     if done.rc != 0 or not found:
         raise SparkError(
-            f"ranks shall meet over Ray, and the image has no Ray that starts ({done.complaint})",
+            f"the backend is Ray, but no Ray starts in the image ({done.complaint})",
             f"image {name}",
             _NATIVE,
         )

@@ -6,7 +6,7 @@
 
 A worker's container waits at its address of the cluster for one order (``mpi wait``) and then becomes Open MPI's
 daemon, so its unit lives as long as its rank does. ``mpirun`` calls ``mpi order`` where it would call ssh
-(``plm_rsh_agent``). Who orders proves with a secret of the cluster that it may; the only program that runs is the
+(``plm_rsh_agent``). Whoever orders signs with a secret of the cluster; the only program that runs is the
 image's own ``orted``, and no shell reads the order.
 """
 
@@ -140,7 +140,7 @@ def _line(connection: socket.socket) -> str:
 def wait(
     server: socket.socket, secret: bytes, say: Callable[[str], object], head: str = ""
 ) -> tuple[list[str], socket.socket]:
-    """The daemon's command line, from the first who proves to know the secret, and the connection that it came by.
+    """The daemon's command line, from the first who knows the secret, and the connection that it came by.
 
     Nobody but ``head`` is listened to, where it is given: whoever connects is heard for a while, one after the other.
     """

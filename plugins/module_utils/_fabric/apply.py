@@ -216,7 +216,7 @@ class _Apply:
         if self.check_mode or not self.outcome.changed:
             return self.outcome
         if self.rails and self.outcome.changes == [MEMORY]:
-            self._apply_files(files, check_mode=False)  # what is remembered is in force nowhere: nothing to take back
+            self._apply_files(files, check_mode=False)  # what is remembered is active nowhere: nothing to take back
             return self.outcome
 
         if self.rails:
@@ -505,7 +505,7 @@ class _Apply:
         apply_set(SET, [first, *{**daemon, **wanted}.values()], root=self.machine.root)
 
     def _roll_back(self, cause: SparkError) -> None:
-        """Back to the last proven state, then report the failure. What gives everything back is run again instead."""
+        """Back to the last tested state, then report the failure. What gives everything back is run again instead."""
         if self.pending is None or not self.rails:
             raise cause
         try:
@@ -517,7 +517,7 @@ class _Apply:
                 cause.remedy,
             ) from cause
         self.outcome.transaction = ""
-        state = f"The previous files are in force again, but {'; '.join(left)}" if left else ""
+        state = f"The previous files are active again, but {'; '.join(left)}" if left else ""
         raise SparkError(
-            f"{cause.found}. {state or 'The previous configuration is in force again'}", cause.where, cause.remedy
+            f"{cause.found}. {state or 'The previous configuration is active again'}", cause.where, cause.remedy
         )

@@ -4,7 +4,7 @@
 
 """Netplan files and NetworkManager profiles of others: what is in the way of ours, and what is adopted.
 
-An adopted file is put out of force; its content comes back at a reset, as that of every file that we replace. Nobody is
+An adopted file is disabled; its content comes back at a reset, as that of every file that we replace. Nobody is
 asked about one that holds nothing to lose: it asks DHCP at most, for interfaces of the fabric only.
 """
 
@@ -56,7 +56,7 @@ class Foreign:
             text = "; ".join(f"{item.file}: {item.found}" for item in found)
             remedies = dict.fromkeys(item.remedy for item in found)
             if self.foreign == "refuse":
-                choice = "Set fabric_foreign: adopt to have it put out of force until a reset. Or by hand"
+                choice = "Set fabric_foreign: adopt to have it disabled until a reset. Or by hand"
                 remedies = dict.fromkeys([choice, *remedies])
             else:
                 held = self._held()
@@ -72,7 +72,7 @@ class Foreign:
         return any(address in text and netdev in text for text in files.values())
 
     def adopt(self) -> list[File]:
-        """Foreign files that are put out of force: same path, and their content is kept for the reset as that of every
+        """Foreign files that are disabled: same path, and their content is kept for the reset as that of every
         other file that we replace. What was adopted before stays so while its original would be in the way."""
         held = self._held()
         netplans, keyfiles = self.netplan_files(), self._keyfiles()
@@ -90,12 +90,12 @@ class Foreign:
         ]
 
     def unasked(self, adopted: Iterable[File]) -> list[str]:
-        """Those of ``adopted`` that are put out of force now without having been asked for: one line each."""
+        """Those of ``adopted`` that are disabled now without having been asked for: one line each."""
         if self.foreign == "adopt":
             return []
         held, names = self._held(), ", ".join(item.netdev for item in self.interfaces)
         return [
-            f"{item.path}: asks DHCP on an interface of the fabric ({names}); it is put out of force until a reset"
+            f"{item.path}: asks DHCP on an interface of the fabric ({names}); it is disabled until a reset"
             for item in adopted
             if item.path not in held
         ]
@@ -130,7 +130,7 @@ class Foreign:
         }
 
     def _not_adoptable(self, path: str, held: Mapping[str, str]) -> str:
-        """Why it is not put out of force, or nothing."""
+        """Why it is not disabled, or nothing."""
         if path in held:
             return f"{path} was adopted before and has been changed since"
         if not path.startswith("/etc/"):

@@ -118,7 +118,7 @@ class Cage:
 
     @property
     def admin_down(self) -> bool:
-        """All halves are administratively down: the carrier cannot be read, so ``cabled`` proves nothing."""
+        """All halves are administratively down: the carrier cannot be read, so ``cabled`` says nothing."""
         return all(half.admin_up is False for half in self.halves)
 
     def as_dict(self) -> dict[str, Any]:

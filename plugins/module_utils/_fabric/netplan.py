@@ -301,7 +301,7 @@ def _objection(definition: Definition, wanted: Interface, later: bool) -> str:
     if definition.routes:
         return f"it has addresses or routes of its own for {wanted.netdev}"
     if definition.match:
-        return f"its definition {definition.id!r} also matches {wanted.netdev}, and only one of the two can be in force"
+        return f"its definition {definition.id!r} also matches {wanted.netdev}, and only one of the two can apply"
     if later and definition.dhcp:
         return f"it turns DHCP on for {wanted.netdev} and is read after ours"
     if later and definition.mtu not in (None, wanted.mtu):
@@ -323,16 +323,16 @@ def _remedy(definition: Definition) -> str:
     return f"Take the interface out of that file, or move it away: mv {definition.file} /root/"
 
 
-# --- adopting: out of force, and back at a reset ---------------------------------------------------------------------
+# --- adopting: disabled, and back at a reset -------------------------------------------------------------------------
 
 _ADOPTED = """\
-# Put out of force by the role fabric of sparkmatrix.cluster, which configures these interfaces now.
+# Disabled by the role fabric of sparkmatrix.cluster, which configures these interfaces now.
 # `ansible-playbook reset.yml --tags fabric` brings the content back.
 """
 
 
 def not_adoptable(path: str, text: str, netdevs: Iterable[str], nics: Iterable[Nic]) -> str:
-    """Why this netplan file cannot be put out of force as a whole, or nothing: it must be about ``netdevs`` only.
+    """Why this netplan file cannot be disabled as a whole, or nothing: it must be about ``netdevs`` only.
     ``nics``: every interface of the machine."""
     mine, network = set(netdevs), read(path, text)
     for key in network:

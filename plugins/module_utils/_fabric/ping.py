@@ -2,9 +2,9 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Prove each half of the cable with pings that must not be fragmented.
+"""Test each half of the cable with pings that must not be fragmented.
 
-A ping of full size proves the MTU of both ends and of everything between them, in both directions, since the answer has
+A ping of full size tests the MTU of both ends and of everything between them, in both directions, since the answer has
 the size of the question. When it fails, a small one tells a wrong MTU from a wrong cable.
 """
 

@@ -108,7 +108,7 @@ def activate(machine: Machine, backend: str, netdevs: Sequence[str]) -> None:
             )
         return
     if networkmanager_runs(machine):
-        # Profiles that went out of force are forgotten before the interface is let go.
+        # Profiles that were disabled are forgotten before the interface is let go.
         machine.works("nmcli", "connection", "reload")
         for netdev in netdevs:
             machine.command("nmcli", "device", "set", netdev, "managed", "no", step="telling NetworkManager")

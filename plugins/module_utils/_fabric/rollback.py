@@ -150,7 +150,7 @@ def _before_the_network(machine: Machine, found: Pending) -> list[str]:
     for netdev, before in found.interfaces.items():
         if netdev in now:
             _write_sysctls(machine, netdev, before["sysctls"])
-            # udev has applied the MTU of the interrupted change, which was in force when the machine started.
+            # udev has applied the MTU of the interrupted change, which the files had when the machine started.
             if before["mtu"] and before["mtu"] != now[netdev].mtu:
                 machine.works("ip", "link", "set", netdev, "mtu", str(before["mtu"]))
     return []

@@ -8,15 +8,15 @@ Before the first change::
 
     timer (systemd-run, lost controller) -> pending marker with the snapshot -> boot unit (power cut, reboot)
 
-and after the proof the marker goes first: from then on neither timer nor boot unit does anything. The timer counts on
+and after the test the marker goes first: from then on neither timer nor boot unit does anything. The timer counts on
 the node, so a controller that is gone cannot keep it from firing; the boot unit runs before the network starts. Each
 change has an id, so that a timer which could not be stopped finds nothing of its own to restore.
 
 The marker (0600) *is* the snapshot. Restoring is putting everything back, in any number of attempts, and removing the
-marker last. A marker that a run finds is taken over: its snapshot is the last proven state and stays, the change goes
+marker last. A marker that a run finds is taken over: its snapshot is the last tested state and stays, the change goes
 on under a new id with a new timer.
 
-What is changed, proved and put back is the business of :mod:`_fabric.rollback` and :mod:`_access.rollback`.
+What is changed, tested and put back is the business of :mod:`_fabric.rollback` and :mod:`_access.rollback`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Guard(Generic[AnyPending]):
     before: str  # units that must not run yet at boot
     limit: str  # the variable that gives the seconds
     by_hand: str  # what to look at when the marker is damaged
-    reserve_s: float = 0  # a restore takes up to this, and shall be over in time
+    reserve_s: float = 0  # a restore takes up to this, and must be over in time
 
     @property
     def name(self) -> str:
@@ -173,7 +173,7 @@ class Guard(Generic[AnyPending]):
             raise SparkError(
                 f"the node has already taken the change of {self.what} back",
                 self.marker,
-                f"The proof took longer than {self.limit}; raise it, and run again",
+                f"The test of the change took longer than {self.limit}; raise it, and run again",
             )
         if found.id != transaction:
             raise SparkError(

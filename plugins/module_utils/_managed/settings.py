@@ -137,7 +137,7 @@ class Settings:
         self.result = Result()
 
     def apply(self, sysctl: Mapping[str, Any], limits: Mapping[str, Any], **others: Mapping[str, str]) -> Result:
-        """Bring these values into force; what left the group since the last time gets its old value back.
+        """Apply these values; what left the group since the last time gets its old value back.
 
         ``others`` are values of the further kinds, see the module's text.
         """
@@ -148,7 +148,7 @@ class Settings:
         return self.bring({}, KINDS)
 
     def bring(self, wanted: Mapping[str, Mapping[str, Any]], kinds: Sequence[str]) -> Result:
-        """:meth:`apply` for the named kinds only; all others stay as they are, in force and in the record."""
+        """:meth:`apply` for the named kinds only; all others stay as they are, on the machine and in the record."""
         checked = {kind: _CHECKS[kind](wanted.get(kind, {})) for kind in kinds}
         record = self._load()
         now: dict[str, dict[str, str]] = {}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bring all topics of ``os_stabilization`` into force, or give everything back: read, decide, act, read again.
+"""Apply all topics of ``os_stabilization``, or restore everything: read, decide, act, read again.
 
 Files go through ``_managed.files``, running values through ``_managed.settings``, the watchdog through
 ``_managed.service``; each of them remembers what was there before it acts. What a daemon still has to be told is kept
@@ -60,7 +60,7 @@ def patient(argv: Any) -> Completed:
 
 @dataclass
 class Outcome:
-    """``diff`` is in the form that Ansible prints; ``reboot`` holds reasons for one; ``memory_min`` bytes in force."""
+    """``diff`` is in the form that Ansible prints; ``reboot`` holds reasons for one; ``memory_min`` bytes in effect."""
 
     changed: bool = False
     diff: list[dict[str, Any]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Stabilization:
         self.outcome = Outcome()
 
     def present(self, values: Mapping[str, Any]) -> Outcome:
-        """Bring the options into force. Raises :class:`SparkError`; nothing is changed when an option is refused."""
+        """Apply the options. Raises :class:`SparkError`; nothing is changed when an option is refused."""
         options = os_options.parse(values)
         before = self.settings.load()
         machine = self.reader.read(
@@ -245,7 +245,7 @@ class Stabilization:
             refused = self._docker_busy(machine, options) if unit == "docker.service" else ""
             if refused:
                 part.warn(
-                    f"its new configuration is not in force: {refused}",
+                    f"its new configuration is not active: {refused}",
                     "sudo systemctl restart docker when no container is needed, or set"
                     " os_stabilization_docker_restart: always",
                     unit,
@@ -276,7 +276,7 @@ class Stabilization:
         self.outcome.changed = True
         self.outcome.actions.append(f"systemctl {' '.join(words)}")
 
-    # -- what is in force
+    # -- what is active
 
     def _protected(self, part: Part) -> dict[str, int]:
         """Read memory.min back. What is not as wanted is a finding: a file that has no effect protects nothing."""

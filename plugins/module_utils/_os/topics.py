@@ -237,7 +237,7 @@ def ancestors(cgroup: str, slice_name: str) -> list[str]:
 
 
 def protection(leaves: Mapping[str, int], units: Mapping[str, Unit]) -> dict[str, int]:
-    """Bytes for the leaves and for every slice above them: protection that no ancestor has is not in force."""
+    """Bytes for the leaves and for every slice above them: protection that no ancestor has does nothing."""
     total = dict(leaves)
     for name, size in leaves.items():
         unit = units.get(name, Unit(name))

@@ -6,7 +6,7 @@
 
 apt itself says what an update would do (``apt-get --simulate``); nothing is worked out here that it knows better. A new
 kernel is booted once (``grub-reboot``) while the previous one stays the default, so that a crash or a power cycle
-returns to it. It becomes the default when it has proved itself.
+returns to it. It becomes the default when the tests have passed on it.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def try_kernel(machine: Machine, kernel: str, previous: str) -> None:
 
 
 def keep_kernel(machine: Machine, kernel: str) -> bool:
-    """The kernel that runs has proved itself: back to the machine's own choice of the default."""
+    """The kernel that runs has passed its tests: back to the machine's own choice of the default."""
     if machine.read(DROP_IN) is None:
         return False
     os.unlink(machine.real(DROP_IN))

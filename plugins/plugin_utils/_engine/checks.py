@@ -419,7 +419,7 @@ def _ray_without_tokens(job: Job) -> Iterator[Finding]:
     remedy = f"Require ray[default]=={known}, or set {job.names['launch']}: native, which needs no Ray"
     rays = _rays(job)
     if not rays:
-        yield Finding(where, "ranks shall meet over Ray, and no requirement brings one", remedy)
+        yield Finding(where, "the backend is Ray, but no requirement installs it", remedy)
     for requirement, version in rays:
         if not version:
             found = f"{requirement!r} names no version of Ray; those before {MIN_RAY_TEXT} have no tokens"

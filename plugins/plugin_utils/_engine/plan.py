@@ -324,7 +324,7 @@ class _Parts:
             *(Mount(path, path, True, "its options") for path in sorted(rank.files)),
             *(_MPI_MOUNTS if job.backend == "mpi" else ()),
             *((Mount(hf_token, hf_token, True, "the token for downloads"),) if hf_token else ()),
-            # Images bring one, with settings that come into force wherever our environment has none.
+            # Images bring one, with settings that apply wherever our environment has none.
             Mount(job.settings.container.nccl_conf or own_conf, "/etc/nccl.conf", True, "NCCL's settings"),
             *(Mount(patch.source, patch.target, True, patch.why) for patch in job.recipe.patches),
         )

@@ -409,7 +409,7 @@ def _check_heads(made: _Made, facts: Mapping[str, FabricFact], head: str, firewa
 
 
 def _check_mpi(made: _Made) -> list[Finding]:
-    """Open MPI's daemons and ranks listen on all interfaces, whatever they are told, and ask nobody for a proof."""
+    """Open MPI's daemons and ranks listen on all interfaces, whatever they are told, and ask nobody for a secret."""
     return [
         Finding(
             "spark_port_filter" if service.entry.name == ALONE else f"{WHERE} {service.entry.name}",

@@ -42,7 +42,7 @@ class Schedule:
 
 
 def schedule(
-    wish: str,
+    test: str,
     facts: Mapping[str, FabricFact],
     *,
     paths: Mapping[str, Sequence[Mapping[str, Any]]],
@@ -55,7 +55,7 @@ def schedule(
 
     ``paths`` are those of the pings, ``ready`` is what :func:`_fabric.bandwidth.look` found on each node.
     """
-    reason = _not_wanted(wish, facts, ready, changed)
+    reason = _not_wanted(test, facts, ready, changed)
     if reason:
         return Schedule({}, reason)
     reason = _not_possible(facts, ready, forks)
@@ -66,15 +66,15 @@ def schedule(
 
 
 def _not_wanted(
-    wish: str, facts: Mapping[str, FabricFact], ready: Mapping[str, Mapping[str, Any]], changed: bool
+    test: str, facts: Mapping[str, FabricFact], ready: Mapping[str, Mapping[str, Any]], changed: bool
 ) -> str:
-    if wish == "never":
+    if test == "never":
         return "fabric_bandwidth_test is never"
     if not any(fact.rails for fact in facts.values()):
         return "there is no fabric"
     if any(fact.transport != "rdma" for fact in facts.values()):
         return "the transport is socket"
-    if wish == "auto" and not changed and all(_is_recorded(fact, ready[host]) for host, fact in facts.items()):
+    if test == "auto" and not changed and all(_is_recorded(fact, ready[host]) for host, fact in facts.items()):
         return "nothing has changed since the last measurement (fabric_bandwidth_test: always repeats it)"
     return ""
 

@@ -58,7 +58,7 @@ def plan(options: Options) -> dict[str, Any]:
     nodes = {host: fabric_plan.node_input(host, raw, findings) for host, raw in options["nodes"].items()}
     managed = {host: {node.management_address: ownership.MANAGEMENT} for host, node in nodes.items()}
     findings += [] if findings else ownership.conflicts(managed, _given(options["nodes"]))
-    settings = Settings(**{wish.name: options[wish.name] for wish in fields(Settings)})
+    settings = Settings(**{field.name: options[field.name] for field in fields(Settings)})
     made = Plan("", {}, findings, ()) if findings else fabric_plan.plan(nodes, settings)
     if made.refused:
         found = ["", "The cables:", *(f"  {line}" for line in made.cable_map)] if made.cable_map else []

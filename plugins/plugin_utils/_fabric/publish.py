@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-TAKEN_BACK = "What was in force before this run is in force again."
+TAKEN_BACK = "The configuration of before this run is active again."
 NOTHING_CHANGED = "This run had changed no interface, so nothing was taken back."
 ByHost = Mapping[str, Mapping[str, Any]]
 

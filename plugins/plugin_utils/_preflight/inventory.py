@@ -167,7 +167,7 @@ def check_engine_plan(context: Context) -> Iterator[Finding]:
 
 def check_fabric_plan(context: Context) -> Iterator[Finding]:
     first = next(iter(context.hosts), "")
-    spec = {wish.name: FABRIC_SPEC[wish.name] for wish in fields(FabricSettings)}
+    spec = {field.name: FABRIC_SPEC[field.name] for field in fields(FabricSettings)}
     given = {name: context.value(first, f"fabric_{name}") for name in spec}
     checked = ArgumentSpecValidator(spec).validate({name: value for name, value in given.items() if value is not None})
     if not checked.error_messages:  # said by the check of types

@@ -59,7 +59,7 @@ def test_everything_on_confirmed_and_given_back(node: FakeAccess) -> None:
     assert node.sshd["maxauthtries"] == "10" and node.sshd["passwordauthentication"] == "no"
     assert node.lets_in("allow 22/tcp") and not node.lets_in("allow 80/tcp")
     assert node.lets_in("allow from 192.0.2.2"), "a cluster that runs already goes on"
-    assert node.log[-1] != "ufw --force enable", "what is in force is read again"
+    assert node.log[-1] != "ufw --force enable", "what is active is read again"
     confirm(node.machine(), outcome.transaction, FRESH)
     assert not node.path(PENDING).exists()
     assert not reconcile(node.machine(), ALL).changed
@@ -178,7 +178,7 @@ def test_settings_that_do_not_work_are_taken_back_at_once(
         node.write(SSHD_CONFIG, "Port 22\nMaxAuthTries 6\n")  # reads no drop-ins
         node.sshd = node.settings()
     before = node.state()
-    with pytest.raises(SparkError, match=f"{says}.*before is in force again"):
+    with pytest.raises(SparkError, match=f"{says}.*previous settings are active again"):
         reconcile(node.machine(), Wanted(settings, connection=FIRST))
     assert node.state() == before
 

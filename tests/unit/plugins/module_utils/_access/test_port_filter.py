@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A table in force: loaded, flushed by others, cut off half way, refused, and gone."""
+"""A table: loaded, flushed by others, cut off half way, refused, and gone."""
 
 from __future__ import annotations
 
@@ -130,17 +130,17 @@ def test_what_others_flush_is_loaded_again(node):
 
 def test_verify_sees_what_is_gone(node):
     pf.require(node.machine(), "fabric")  # a node without a fabric has no table for it
-    with pytest.raises(SparkError, match="not in force"):
+    with pytest.raises(SparkError, match="not active"):
         pf.require(node.machine(), "services")
     node.bring()
     pf.require(node.machine(), "services")
     full = node.tables["services"]
     # The table without its rules is as open as none.
     node.tables["services"] = "table inet sparkmatrix_services {\n}\n"
-    with pytest.raises(SparkError, match=r"not in force.*systemctl restart sparkmatrix-port-filter-services"):
+    with pytest.raises(SparkError, match=r"not active.*systemctl restart sparkmatrix-port-filter-services"):
         pf.require(node.machine(), "services")
     node.tables["services"] = full.replace('"sparkmatrix.slice"', "4711")
-    with pytest.raises(SparkError, match="not in force"):
+    with pytest.raises(SparkError, match="not active"):
         pf.require(node.machine(), "services")
 
 

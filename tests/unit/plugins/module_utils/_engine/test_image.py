@@ -205,8 +205,11 @@ def test_the_ray_of_an_image():
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        ((127, "", 'exec: "ray": executable file not found in $PATH'), "no Ray that starts .*not found in .PATH"),
-        ((0, "usage: ray\n"), "no Ray that starts"),
+        (
+            (127, "", 'exec: "ray": executable file not found in $PATH'),
+            "no Ray starts in the image .*not found in .PATH",
+        ),
+        ((0, "usage: ray\n"), "no Ray starts in the image"),
         ((0, "ray, version 2.51.2\n"), "Ray 2.51.2 has no tokens.*engine_launch: native"),
         ((0, "ray, version 1.99\n"), "no tokens"),
     ],

@@ -345,7 +345,7 @@ def test_a_networkmanager_profile_is_named(node: FakeNode) -> None:
     path = f"{netplan.KEYFILES}/cx7.nmconnection"
     text = f"[connection]\nid=cx7\ninterface-name={B}\n[ipv4]\nmethod=manual\naddress1=10.77.0.1/24\n"
     node.write(path, text)
-    choice = "Set fabric_foreign: adopt to have it put out of force until a reset. Or by hand. Delete it: nmcli"
+    choice = "Set fabric_foreign: adopt to have it disabled until a reset. Or by hand. Delete it: nmcli"
     untouched(node, wanted(), f"{B}: {path}: NetworkManager's connection 'cx7' gives {B} 10.77.0.1/24. {choice}")
 
 
@@ -430,7 +430,7 @@ def test_what_asks_dhcp_on_the_cable_is_put_out_of_force_unasked(node: FakeNode,
         node.write(MIRRORED, mirrored(match))
         before = node.tree()
         outcome = apply(node, wanted(), sysfs=tree.root)
-        said = f"asks DHCP on an interface of the fabric ({A}, {B}); it is put out of force until a reset"
+        said = f"asks DHCP on an interface of the fabric ({A}, {B}); it is disabled until a reset"
         assert outcome.warnings == [f"spark1: {MIRRORED}: {said}"]
         assert "NM-" not in node.read(MIRRORED)
         verify(node, wanted())
@@ -529,7 +529,7 @@ def test_a_change_that_does_not_take_is_taken_back(node: FakeNode) -> None:
         apply(node, wanted())
     text = str(raised.value)
     assert f"{B}: waiting 5 s for the interfaces failed: {B}: up, MTU 9000, no IPv4 address (no link: check" in text
-    assert "The previous configuration is in force again" in text
+    assert "The previous configuration is active again" in text
     assert f"networkctl status {B}" in text
     assert (node.tree(), node.state()) == (before, state)
     assert not node.timers
@@ -542,7 +542,7 @@ def test_the_configuration_before_is_in_force_again(node: FakeNode) -> None:
     apply(node, wanted())
     text = node.read(netplan.FILE)
     node.nics[B].carrier = False
-    with pytest.raises(SparkError, match="previous configuration is in force again"):
+    with pytest.raises(SparkError, match="previous configuration is active again"):
         apply(node, wanted(mtu=4200))
     assert node.read(netplan.FILE) == text
     node.nics[B].carrier = True

@@ -80,7 +80,7 @@ def test_a_change_is_armed_before_anything_is_touched(node: FakeNode) -> None:
     assert unit == f"sparkmatrix-fabric-restore-{outcome.transaction}"
     assert node.timers[unit] == [TOOL, "fabric-restore", "--transaction", outcome.transaction]
     armed = next(line for line in node.log if line.startswith("systemd-run"))
-    assert "--on-active=110s" in armed  # the restore itself shall be over after 120
+    assert "--on-active=110s" in armed  # the restore itself must be over after 120
     assert node.log.index(armed) < node.log.index("netplan generate")
     assert node.path(PENDING).stat().st_mode & 0o777 == 0o600
     assert node.path(PENDING).parent.stat().st_mode & 0o777 == 0o700
@@ -485,7 +485,7 @@ def test_a_foreign_file_is_adopted_and_given_back(nic: FakeNode) -> None:
     node._netplan(["netplan", "generate"])
     node._configure(A)
     before = snapshot(node)
-    with pytest.raises(SparkError, match="Set fabric_foreign: adopt to have it put out of force until a reset"):
+    with pytest.raises(SparkError, match="Set fabric_foreign: adopt to have it disabled until a reset"):
         apply(node, wanted())
     outcome = apply(node, adopting())
     assert path in outcome.changes

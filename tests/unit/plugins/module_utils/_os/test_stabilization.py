@@ -129,9 +129,7 @@ def test_an_interrupted_run_is_finished_by_the_next(machine, cut, second):
 def test_running_containers_keep_docker_running(machine):
     machine.containers = ["web"]
     done = stabilization(machine).present({})
-    assert any(
-        "docker.service: its new configuration is not in force: containers run (web)" in w for w in done.warnings
-    )
+    assert any("docker.service: its new configuration is not active: containers run (web)" in w for w in done.warnings)
     assert "systemctl try-restart docker.service" not in machine.calls
     again = stabilization(machine).present({})
     assert not again.changed

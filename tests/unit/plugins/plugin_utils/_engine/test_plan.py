@@ -494,7 +494,7 @@ def test_what_a_recipe_names_for_the_other_runtime_is_not_left_out_silently():
 @pytest.mark.parametrize(
     ("ray", "expected"),
     [
-        ([], "no requirement brings one"),
+        ([], "no requirement installs it"),
         (["ray[default]==2.40.0"], "Ray 2.40.0 has no tokens (2.52 has)"),
         (["Ray == 2.51.2"], "Ray 2.51.2 has no tokens"),
         (["ray[default]"], "'ray[default]' names no version of Ray"),
@@ -502,7 +502,7 @@ def test_what_a_recipe_names_for_the_other_runtime_is_not_left_out_silently():
         (["ray==2.*"], "'ray==2.*' names no version"),
         (["ray @ file:///tmp/ray-2.60.0.whl"], "names no version"),
         (["ray==2.60.0", "ray==1.13"], "Ray 1.13 has no tokens"),
-        (["ray-extras==2.60.0"], "no requirement brings one"),
+        (["ray-extras==2.60.0"], "no requirement installs it"),
     ],
 )
 def test_a_ray_without_tokens_is_refused(ray, expected):

@@ -73,10 +73,10 @@ def all_paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]
     }
 
 
-def plan(facts: Mapping[str, FabricFact], wish: str = "auto", **changes: Any) -> Schedule:
+def plan(facts: Mapping[str, FabricFact], test: str = "auto", **changes: Any) -> Schedule:
     ready = changes.pop("ready", dict.fromkeys(facts, READY))
     options = {"paths": all_paths(facts), "changed": False, "forks": 64, "first_port": 18515, **changes}
-    return schedule(wish, facts, ready=ready, **options)
+    return schedule(test, facts, ready=ready, **options)
 
 
 def test_two_nodes_measure_both_halves_one_after_the_other() -> None:
@@ -117,7 +117,7 @@ def other(**changes: Any) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("changes", "reason", "gap"),
     [
-        ({"wish": "never"}, "never", False),
+        ({"test": "never"}, "never", False),
         ({"ready": other(tool=None)}, "ib_write_bw is missing (install the package perftest) on spark2", True),
         ({"ready": {"spark1": {}, "spark2": {}}}, "is missing (install the package perftest) on all nodes", True),
         ({"ready": other(verbs=False)}, "no /dev/infiniband", True),

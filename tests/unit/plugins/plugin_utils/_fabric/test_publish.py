@@ -32,7 +32,7 @@ def test_who_took_a_change_back_keeps_its_previous_fact() -> None:
     assert made.texts == {"b": "new b"}
     assert made.refusal.splitlines() == [
         "It does not work:",
-        "Taken back on a: What was in force before this run is in force again.",
+        "Taken back on a: The configuration of before this run is active again.",
     ]
     unchanged = publish(PLANNED, compared(), {"a": {}, "b": {}}, verified("It does not work:"))
     assert unchanged.texts == {"a": "new a", "b": "new b"}
