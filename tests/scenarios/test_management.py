@@ -6,8 +6,9 @@
 """The way in changes nothing: one cluster over names of mDNS, over IPv6 and over a tunnel has one set of addresses.
 
 Two nodes on one cable, the layers access and fabric. First Ansible runs on the head, which finds the other node by
-avahi, and again once avahi answers with the fabric; after a reset it runs elsewhere, over link-local IPv6, and then
-at the address of a tunnel, while one node has another network that would be chosen today.
+avahi, and again once the fabric has addresses, which avahi has to keep to itself; after a reset it runs elsewhere,
+over link-local IPv6, and then at the address of a tunnel, while one node has another network that would be chosen
+today.
 """
 
 from __future__ import annotations
@@ -66,7 +67,6 @@ WHERE = (
     " sudo grep -o 'from=\"[^\"]*\"' /var/lib/sparkmatrix-peer/.ssh/authorized_keys; cut -d' ' -f1"
     " /etc/sparkmatrix/ssh/known_hosts | sort -u"
 )
-FABRIC = ("192.168.100.", "192.168.101.")
 
 
 def sparks() -> dict[str, dict[str, Any]]:
@@ -157,23 +157,31 @@ def tunnel() -> dict[str, str]:
 def check(address: dict[str, str]) -> None:
     for host in HOSTS:
         inside(host, "systemctl start avahi-daemon.service")
+    shipped = {host: inside(host, "cat /etc/avahi/avahi-daemon.conf") for host in HOSTS}
     on_the_head()
     plain = "getent ahostsv4 spark2.local | cut -d' ' -f1 | head -1"
     resolved(plain, (address["spark2"],), "spark2.local on the head, at first contact")
     head.play("Access and fabric from the head by names of mDNS", "site.yml", *LAYERS)
     before = state()
     for host in HOSTS:
+        shown = inside(host, "cat /etc/avahi/avahi-daemon.conf")
+        if not all(rail["netdev"] in shown for rail in before["facts"][host]["rails"]):
+            raise LabError(f"{host}: avahi is not kept off the fabric:\n{shown}")
         kept = before["facts"][host]["management_address"], before["facts"][host]["management_interface"]
         if kept != (address[host], "enP7s7"):
             raise LabError(f"{host}: the management address is {kept}, expected {address[host]} on enP7s7")
         inside(host, "systemctl restart avahi-daemon.service")
-    resolved("avahi-resolve -4 -n spark2.local | cut -f2", FABRIC, "spark2.local, asked of avahi")
+    asked = "avahi-resolve -4 -n spark2.local | cut -f2"
+    resolved(asked, (address["spark2"],), "spark2.local, asked of avahi")
     resolved(plain, (address["spark2"],), "spark2.local for every program on the head")
     output, _seconds = head.play("Once more from the head", "site.yml", *LAYERS)
     if head.changes(output):
         raise LabError(f"The second run changed something: {head.changes(output)}")
     expect_same("The second run", before)
     from_here("reset", "reset.yml")
+    for host in HOSTS:
+        if inside(host, "cat /etc/avahi/avahi-daemon.conf") != shipped[host]:
+            raise LabError(f"{host}: avahi's configuration did not come back with the reset")
     from_here("ipv6", "site.yml", link_local())
     expect_same("A first run over IPv6", before)
     logins = tunnel()

@@ -62,6 +62,8 @@ class FakeNode:
         self.write("/etc/hosts", "127.0.0.1 localhost\n")
         self.write("/etc/netplan/01-nm.yaml", "network:\n  renderer: NetworkManager\n")
         self.path("/etc/NetworkManager/conf.d").mkdir(parents=True)
+        self.write("/etc/avahi/avahi-daemon.conf", "[server]\n#deny-interfaces=eth1\nuse-ipv4=yes\n\n[wide-area]\n")
+        self.start_avahi()
 
     # --- files
 
@@ -153,6 +155,7 @@ class FakeNode:
                 if not line.startswith("#"):
                     key, _, value = line.partition(" = ")
                     self.write(f"/proc/sys/{key.replace('.', '/')}", f"{value}\n")
+        self.start_avahi()
         self.nm_managed = {name for name in self.nics if name != "enP7s7" and self._nm_wants(name)}
         for name in self.nics:
             if self._file(name):
@@ -168,6 +171,10 @@ class FakeNode:
         texts = [path.read_text() for path in self.path("/etc/NetworkManager/conf.d").glob("*.conf")]
         lines = [line for text in texts for line in text.splitlines() if line.startswith("unmanaged-devices+=")]
         return any(f"interface-name:{name}" in line.partition("=")[2].split(";") for line in lines)
+
+    def start_avahi(self) -> None:
+        lines = self.read("/etc/avahi/avahi-daemon.conf").splitlines()
+        self.avahi_denies = [line for line in lines if line.startswith("deny-interfaces")]
 
     def _start_networkd(self) -> None:
         texts = [path.read_text() for path in self.path("/etc/systemd/networkd.conf.d").glob("*.conf")]
@@ -246,7 +253,10 @@ class FakeNode:
             return Completed(1, "masked\n") if self.masked else Completed(0, "enabled\n")
         if unit.endswith(".timer"):
             return Completed(0 if self.timers.pop(unit.removesuffix(".timer"), None) else 5)
-        if argv[1] == "start":
+        if argv[1] == "try-restart":
+            assert unit == "avahi-daemon.service"
+            self.start_avahi()
+        elif argv[1] == "start":
             self._start_networkd()
         else:
             self.networkd = False

@@ -54,7 +54,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.validate import validate
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.wait_for_links import reached, target
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import avahi, etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
     Result,
@@ -176,6 +176,7 @@ class _Apply:
         self.outcome = Outcome()
         self.memory = Memory.parse(machine.read(MEMORY))
         self.pending = rollback.GUARD.pending(machine)
+        self._taken_over = self.pending is not None
         self.before = effective(machine) if wanted.rails or self.memory.interfaces else {}
         self.rails = {rail.netdev: rail for rail in wanted.rails}
         self.asked = sysctls_asked(wanted.ipv6)
@@ -207,11 +208,15 @@ class _Apply:
         hosts_before = self.machine.read(etc_hosts.PATH) or ""
         hosts_after = etc_hosts.with_block(hosts_before, self.wanted.hosts if self.rails else (), rollback.OWNER)
 
+        avahi_before = self.machine.read(avahi.PATH)  # None: not installed
+        avahi_after = avahi_before and avahi.denying(avahi_before, [*self.rails], rollback.OWNER)
+
         network = bool(set(planned.changed_paths) - {MEMORY} or leaving or off)
         if network and self.rails:
             self._check(off)
             validate(self.machine, self.interfaces, files, self.backend, self.wanted.connection_interface)
-        self._describe(leaving, off, planned, wrong_sysctls, hosts=(hosts_before, hosts_after))
+        texts = {etc_hosts.PATH: (hosts_before, hosts_after), avahi.PATH: (avahi_before or "", avahi_after or "")}
+        self._describe(leaving, off, planned, wrong_sysctls, texts)
         self.outcome.backend = self.backend
         if self.check_mode or not self.outcome.changed:
             return self.outcome
@@ -227,6 +232,9 @@ class _Apply:
                 self._change_network(files, after, needed, leaving)
             if hosts_after != hosts_before:
                 etc_hosts.write(self.machine, hosts_after)
+            # A run that died may have written the file and not started avahi anew.
+            if avahi_after and (avahi_after != avahi_before or self._taken_over):
+                avahi.write(self.machine, avahi_after, running=True)
         except SparkError as exc:
             self._roll_back(exc)
         if not self.rails:
@@ -308,8 +316,7 @@ class _Apply:
         off: Sequence[str],
         planned: Result,
         sysctls: Mapping[tuple[str, str], int],
-        *,
-        hosts: tuple[str, str],
+        texts: Mapping[str, tuple[str, str]],
     ) -> None:
         changes, out = [], self.outcome
         lines: tuple[list[str], list[str]] = ([], [])
@@ -333,16 +340,10 @@ class _Apply:
             out.diff.append({"before_header": header, "after_header": header, "before": before, "after": after})
         out.diff += [entry for entry in planned.diff if MEMORY not in str(entry.get("before_header"))]
         changes += planned.changed_paths
-        if hosts[0] != hosts[1]:
-            out.diff.append(
-                {
-                    "before_header": etc_hosts.PATH,
-                    "after_header": etc_hosts.PATH,
-                    "before": hosts[0],
-                    "after": hosts[1],
-                }
-            )
-            changes.append(etc_hosts.PATH)
+        for path, (old, new) in texts.items():
+            if old != new:
+                out.diff.append({"before_header": path, "after_header": path, "before": old, "after": new})
+                changes.append(path)
         if self.wanted.fact is None:
             changes += remove_set(FACT_SET, check_mode=True, root=self.machine.root).changed_paths
             changes += remove_set(rollback.GUARD.name, check_mode=True, root=self.machine.root).changed_paths

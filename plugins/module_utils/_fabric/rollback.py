@@ -4,8 +4,8 @@
 
 """The dead-man rollback of the fabric: a change that nobody confirms is taken back by the node itself.
 
-How: :mod:`_managed.rollback`. The snapshot has every file that the change may touch, our block of ``/etc/hosts``, and
-per interface MTU, state, addresses and sysctls.
+How: :mod:`_managed.rollback`. The snapshot has every file that the change may touch, our blocks in ``/etc/hosts``
+and in avahi's configuration, and per interface MTU, state, addresses and sysctls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
     sysctl_path,
     write_sysctl,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts, rollback
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import avahi, etc_hosts, rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import STORE, put_state
 
 HELP = "take back a change of the fabric that nobody confirmed"
@@ -43,6 +43,7 @@ SETTLE_S = 10.0
 class Pending(rollback.Pending):
     plan_hash: str = ""
     hosts: list[str] = field(default_factory=list)  # lines of our block
+    avahi: list[str] = field(default_factory=list)  # interfaces that our block keeps it off
     interfaces: dict[str, dict[str, Any]] = field(default_factory=dict)
     networkd: bool = False  # it was running
 
@@ -75,7 +76,8 @@ def arm(
     change = GUARD.claim(machine)
     if change is None:
         hosts = etc_hosts.block_of(machine.read(etc_hosts.PATH) or "", OWNER)
-        change = Pending(hosts=hosts, networkd=renderer.networkd_runs(machine))
+        denied = avahi.denied(machine.read(avahi.PATH) or "", OWNER)
+        change = Pending(hosts=hosts, avahi=denied, networkd=renderer.networkd_runs(machine))
     change.plan_hash = plan_hash
     change.remember(machine, (*paths, *GUARD.paths))
     for netdev, state in interfaces.items():
@@ -138,6 +140,9 @@ def put_back(machine: Machine, found: Pending, *, boot: bool = False) -> list[st
     hosts = etc_hosts.with_block(text, found.hosts, OWNER)
     if hosts != text:
         etc_hosts.write(machine, hosts)
+    conf = machine.read(avahi.PATH)
+    if conf:
+        avahi.write(machine, avahi.denying(conf, found.avahi, OWNER), running=not boot)
     renderer.generate(machine, "the previous configuration")
     left = _before_the_network(machine, found) if boot else _reapply(machine, found)
     found.remove_made(machine)

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import temp_path
 
 PATH = "/etc/hosts"
 
 
-def _marks(owner: str) -> tuple[str, str]:
+def marks(owner: str) -> tuple[str, str]:
     return f"# BEGIN sparkmatrix.cluster {owner}", f"# END sparkmatrix.cluster {owner}"
 
 
@@ -27,7 +28,7 @@ def with_block(text: str, lines: Sequence[str], owner: str) -> str:
 
     Raises :class:`SparkError` when the block begins and does not end, since what belongs to it cannot be told.
     """
-    begin, end = _marks(owner)
+    begin, end = marks(owner)
     have = text.splitlines(keepends=True)
     bare = [line.strip() for line in have]
     block = [strict.line(line, PATH) + "\n" for line in (begin, *lines, end)] if lines else []
@@ -45,17 +46,17 @@ def with_block(text: str, lines: Sequence[str], owner: str) -> str:
 
 def block_of(text: str, owner: str) -> list[str]:
     """The lines in our block, none when there is no block."""
-    begin, end = _marks(owner)
+    begin, end = marks(owner)
     bare = [line.strip() for line in text.splitlines()]
     if begin not in bare or end not in bare[bare.index(begin) :]:
         return []
     return text.splitlines()[bare.index(begin) + 1 : bare.index(end, bare.index(begin))]
 
 
-def write(machine: Machine, text: str) -> None:
-    """Replace /etc/hosts with the same mode and owner; in place where it is a mount point, as in containers."""
-    real = os.path.realpath(machine.real(PATH))
-    temp = f"{os.path.dirname(real)}/.hosts.sparkmatrix-new"
+def write(machine: Machine, text: str, path: str = PATH) -> None:
+    """Replace a file of others with the same mode and owner; in place where it is a mount point, as in containers."""
+    real = os.path.realpath(machine.real(path))
+    temp = temp_path(real)
     data = text.encode("utf-8", "surrogateescape")
     try:
         with open(temp, "wb") as stream:
@@ -76,4 +77,4 @@ def write(machine: Machine, text: str) -> None:
                 stream.write(data)
                 stream.truncate()
     except OSError as exc:
-        raise SparkError(f"cannot be written ({exc.strerror})", PATH, "Make it writable for root") from exc
+        raise SparkError(f"cannot be written ({exc.strerror})", path, "Make it writable for root") from exc

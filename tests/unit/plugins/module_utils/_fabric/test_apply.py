@@ -28,7 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
     Memory,
     parse_effective,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import avahi, etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from fabric_change import BEGIN, END, NICS, NOTHING, OTHER, A, B, apply, verify, wanted
@@ -68,7 +68,7 @@ def test_a_pristine_node(node: FakeNode) -> None:
     )
     assert node.nm_managed == set(OTHER)
     assert f"networkctl reconfigure {A} {B}" in node.log
-    assert not any("apply" in line or "try" in line for line in node.log)
+    assert not any(line.startswith(("netplan apply", "netplan try")) for line in node.log)
 
 
 def test_the_second_time_nothing_is_done(node: FakeNode) -> None:
@@ -111,6 +111,25 @@ def test_check_mode_says_what_will_happen_and_does_nothing(node: FakeNode) -> No
     assert effective["before"].splitlines()[0] == f"{A}: up, MTU 1500, no IPv4 address"
     assert effective["after"].splitlines()[1] == f"{B}: up, MTU 9000, 192.168.101.10/24"
     assert not any(MEMORY in json.dumps(entry) for entry in outcome.diff)
+
+
+def test_avahi_keeps_off_the_fabric(node: FakeNode) -> None:
+    """Or `<name>.local` is an address of the fabric, from the second run on."""
+    before = node.read(avahi.PATH)
+    check = apply(node, wanted(), check=True)
+    assert avahi.PATH in check.changes and node.read(avahi.PATH) == before
+    assert [entry["before"] for entry in check.diff if entry["before_header"] == avahi.PATH] == [before]
+    apply(node, wanted())
+    assert node.avahi_denies == [f"deny-interfaces={A},{B}"]
+    apply(node, NOTHING)
+    assert (node.read(avahi.PATH), node.avahi_denies) == (before, [])
+
+
+def test_without_avahi_it_gets_no_file(node: FakeNode) -> None:
+    node.path(avahi.PATH).unlink()
+    outcome = apply(node, wanted())
+    assert avahi.PATH not in outcome.changes and not node.path(avahi.PATH).exists()
+    assert not any("avahi" in line for line in node.log)
 
 
 def test_a_lost_manifest_does_not_make_our_files_originals(node: FakeNode) -> None:
@@ -698,7 +717,7 @@ def test_hosts_that_is_a_mount_point_is_written_in_place(node: FakeNode, monkeyp
     apply(node, NOTHING)
     assert node.read("/etc/hosts") == "127.0.0.1 localhost\n"
     assert node.path("/etc/hosts").stat().st_mode & 0o777 == 0o664
-    assert sorted(path.name for path in node.path("/etc").iterdir()) == ["NetworkManager", "hosts", "netplan"]
+    assert sorted(path.name for path in node.path("/etc").iterdir()) == ["NetworkManager", "avahi", "hosts", "netplan"]
 
 
 def test_hosts_that_cannot_be_written(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def snapshot(node: FakeNode) -> Any:
     sysctls = {str(path.relative_to(node.root)): path.read_text().strip() for path in found}
     # A temporary file that a cut leaves is overwritten by the next write of the same file.
     tree = {n: c for n, c in node.tree().items() if not n.startswith("proc/") and not n.endswith(".sparkmatrix-new")}
-    return tree, node.state(), sysctls, node.networkd, sorted(node.nm_managed)
+    return tree, node.state(), sysctls, node.networkd, sorted(node.nm_managed), node.avahi_denies
 
 
 def configured(node: FakeNode) -> None:
