@@ -99,6 +99,13 @@ options:
     description: Also ask with a wrong key, and fail unless that is refused.
     type: bool
     default: false
+  check_rdma:
+    description:
+      - Also read what RDMA has moved over the halves of the fabric fact, before and after the answer, and warn when it
+        is nothing. For a service whose ranks on several nodes talk to each other. Without RDMA in the fact there is
+        nothing to read.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -156,6 +163,16 @@ waiting:
     waited_s: 240.0
     missing_s: 0.0
     failures: 0
+rdma:
+  description:
+    - What RDMA moved meanwhile. C(moved) in bytes, both directions together, by device, null where the device does not
+      count; C(warning) is empty unless it is nothing at all.
+  returned: with O(check_rdma), where the fact has RDMA
+  type: dict
+  sample:
+    words: "RDMA moved meanwhile: rocep1s0f0 14.2 MB, roceP2p1s0f0 13.9 MB"
+    warning: ""
+    moved: {rocep1s0f0: 14200000, roceP2p1s0f0: 13900000}
 access:
   description: HTTP status that a wrong key got.
   returned: with O(check_access)
@@ -164,11 +181,14 @@ access:
 """
 
 from dataclasses import asdict
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
 
 REFUSED = (401, 403)
@@ -201,6 +221,7 @@ def main() -> None:
                 },
             },
             "check_access": {"type": "bool", "default": False},
+            "check_rdma": {"type": "bool", "default": False},
         },
         required_one_of=[("model", "description")],
         supports_check_mode=True,
@@ -214,7 +235,10 @@ def main() -> None:
         key = probe.read_key(params["key_file"]) if params["key_file"] else ""
         return probe.Target(params["host"], params["port"], params["model"], key, params["task"])
 
-    result = {}
+    result: dict[str, Any] = {}
+    machine = Machine()
+    rails = traffic.planned(machine) if params["check_rdma"] and not module.check_mode else ()
+    before = traffic.read(machine, rails)
     try:
         if module.check_mode:
             answer = probe.ask(target(), question)
@@ -234,6 +258,11 @@ def main() -> None:
                 answer = waited
             else:
                 answer = probe.wait_ready(target, question, params["unit"] or "", timeout)
+        if rails:
+            moved = traffic.judge(rails, before, traffic.read(machine, rails), params["unit"] or "sparkmatrix-engine")
+            result["rdma"] = moved.as_dict()
+            if moved.warning:
+                module.warn(moved.warning)
         if params["check_access"]:
             result["access"] = probe.status_without_access(target())
             if result["access"] not in REFUSED:

@@ -50,6 +50,27 @@ def test_probe_answers(key_file):
     assert KEY not in json.dumps(result)
 
 
+def test_probe_without_rdma_traffic_warns(monkeypatch, key_file):
+    rails = (object(),)
+    monkeypatch.setattr(engine_probe.traffic, "planned", lambda _machine: rails)
+    monkeypatch.setattr(engine_probe.traffic, "read", lambda _machine, asked: {"count": len(engine.requests)})
+    seen = []
+
+    def judge(asked, before, after, unit):
+        seen.append((asked, before, after, unit))
+        return engine_probe.traffic.Verdict("none moved", "over TCP", {"x": 0})
+
+    monkeypatch.setattr(engine_probe.traffic, "judge", judge)
+    with fake_engine() as engine:
+        result, failed = probe(engine, key_file, check_rdma=True)
+        assert not failed and result["rdma"] == {"words": "none moved", "warning": "over TCP", "moved": {"x": 0}}
+        assert (
+            "rdma" not in probe(engine, key_file)[0]
+            and "rdma" not in probe(engine, key_file, check_rdma=True, check=True)[0]
+        )
+    assert seen == [(rails, {"count": 0}, {"count": 1}, "sparkmatrix-engine")]
+
+
 def test_probe_without_a_key():
     with fake_engine("open") as engine:
         result, failed = run_module(engine_probe, {"port": engine.port, "model": MODEL})

@@ -1,0 +1,79 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What RDMA has moved over each half, from the port counters in sysfs.
+
+The counters of a network interface do not see RDMA, and these see nothing else: an engine that answers while none of
+them moves serves over TCP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, Rail, load
+
+COUNTERS = ("port_xmit_data", "port_rcv_data")
+_WORD = 4  # bytes: what both count (ib_port_attr, linux/Documentation/ABI/stable/sysfs-class-infiniband)
+
+# Bytes by RDMA device, None where they are not counted.
+Moved = Mapping[str, Optional[int]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    words: str
+    warning: str = ""
+    moved: Moved = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def planned(machine: Machine) -> tuple[Rail, ...]:
+    """The halves that this node's fact wants RDMA on; none without such a fact."""
+    with contextlib.suppress(SparkError, ValueError):
+        fact = load(json.loads(machine.read(FACT_PATH) or "null"), "this node")
+        return fact.rails if fact.transport == "rdma" and fact.state == "applied" else ()
+    return ()
+
+
+def read(machine: Machine, rails: Sequence[Rail]) -> dict[str, int | None]:
+    found: dict[str, int | None] = {}
+    for rail in rails:
+        place = machine.sysfs / "class/infiniband" / rail.rdma_device / "ports" / str(rail.rdma_port) / "counters"
+        words = [sysfs.read_int(place / name) for name in COUNTERS]
+        found[rail.rdma_device] = None if None in words else sum(word or 0 for word in words) * _WORD
+    return found
+
+
+def judge(rails: Sequence[Rail], before: Moved, after: Moved, unit: str) -> Verdict:
+    """Of what was moved while the engine answered. A short answer may take one half of several."""
+    moved: dict[str, int | None] = {}
+    for rail in rails:
+        first, last = before.get(rail.rdma_device), after.get(rail.rdma_device)
+        # One that went back was reset meanwhile.
+        moved[rail.rdma_device] = None if first is None or last is None or last < first else last - first
+    counted = {device: size for device, size in moved.items() if size is not None}
+    if not counted:
+        return Verdict("what RDMA moved was not measured: its devices count no bytes", moved=moved)
+    if any(counted.values()) or len(counted) < len(moved):
+        shown = ", ".join(
+            f"{device} {'not counted' if size is None else f'{size / 1e6:.1f} MB'}" for device, size in moved.items()
+        )
+        return Verdict(f"RDMA moved meanwhile: {shown}", moved=moved)
+    return Verdict(
+        "no byte moved over RDMA",
+        f"the engine serves over TCP: it answered, and no byte moved over RDMA ({', '.join(moved)}). Look for NCCL_NET,"
+        f" NCCL_IB_DISABLE and NCCL_IB_HCA in engine_environment and in the recipe; set NCCL_DEBUG=INFO there, and see"
+        f" which network NCCL names: journalctl -u {unit} | grep NET/",
+        moved,
+    )
