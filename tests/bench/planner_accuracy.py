@@ -83,7 +83,7 @@ PUBLISHED = (
         context=262144, state_blocks=4,
     ),
     Row(
-        "Qwen3.5-122B-A10B with MTP, fp8", "hybrid", QWEN_122B, ONE, "fp8", 24.05, 482080, "one Spark, 0.85",
+        "Qwen3.5-122B-A10B with MTP, fp8", "hybrid", QWEN_122B, ONE, "fp8", 24.05, 482080, "Jetson Thor, 0.85",
         context=262144, state_blocks=3, draft_layers=1, per_request=False,
     ),
 )  # fmt: skip

@@ -110,6 +110,9 @@ class Memory:
     cache_tokens: int = 0
     max_concurrency: int = 0
     max_context: int = 0
+    longest: int = 0  # tokens of the longest single request
+    sequences: int = 0  # requests that the scheduler runs at once
+    at_once: str = ""
     reasons: tuple[str, ...] = ()
 
 

@@ -269,6 +269,9 @@ def _abilities(job: Job) -> Iterator[Finding]:
         yield Finding(job.where, f"{engine.label} does not run on CPUs here", _able("cpu"))
     if recipe.task not in engine.tasks:
         yield Finding(job.where, f"{engine.label} is started for tokens only here", _able(recipe.task))
+    if job.draft and job.draft.method not in engine.drafts:
+        able = ", ".join(name for name, other in ENGINES.items() if job.draft.method in other.drafts)
+        yield Finding(job.where, f"{engine.label} cannot serve it: its draft is {job.draft.method}", f"Use {able}")
     if job.settings.launch == "ray" and not engine.over_ray:
         yield Finding(job.names["launch"], f"{engine.label} is not started over Ray here", "Use auto")
 

@@ -113,7 +113,16 @@ class Job:
 
     @property
     def concurrency(self) -> int:
+        """Requests of full length that must fit: a promise."""
         return self.settings.concurrency or (self.profile.concurrency if self.profile else self.recipe.concurrency)
+
+    @property
+    def sequences(self) -> int:
+        """Requests that the scheduler runs at once, whatever their length: a limit."""
+        asked = self.options.get(self.engine.sequences_option)
+        if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0:
+            return asked
+        return self.concurrency if self.recipe.device == "cpu" else max(self.concurrency, memory_fit.SEQUENCES)
 
 
 def make_job(
@@ -162,6 +171,8 @@ def _load(job: Job, data: int = 1) -> memory_fit.Load:
         batched=batched if isinstance(batched, int) else DEFAULT_BATCHED,
         drafted=draft.tokens if draft else 0,
         draft_layers=draft.layers if draft else 0,
+        sequences=job.sequences,
+        loader=str(job.options.get(job.engine.loader_option, "")),
     )
 
 

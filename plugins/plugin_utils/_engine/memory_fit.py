@@ -66,8 +66,17 @@ BLOCK = {"fp8": 32, "": 16}
 # hidden size 6144 (field report), so about 112 bytes per token and hidden unit.
 ACTIVATION_BYTES = 112
 ASSUMED_HIDDEN = 8192
-GRAPHS = int(1.5 * GIB)  # CUDA graphs; 1 to 5 GiB in reports, the lower end without capture of large batches
+# CUDA graphs are captured for every batch up to the scheduler's limit, at most for 512 tokens: 1 GiB with a few
+# requests, 5.1 with vLLM's own limit (0.80 works as 0.758 then: spark-vllm-docker issue 396).
+GRAPHS, GRAPHS_PER_SEQUENCE, CAPTURED = GIB, GIB // 64, 256
+# The profiling run samples for as many requests as the scheduler may run: logits, probabilities and two copies of them.
+SAMPLER_BYTES = 16  # per request and word of the vocabulary
 RUNTIME = int(1.5 * GIB)  # CUDA context and torch
+# Fast loaders keep buffers that vLLM counts as used. InstantTensor: 4.4 to 5.6 GiB in runs that differ in the loader
+# alone (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks issue 204). fastsafetensors: fitted to spark-vllm-docker issue 396.
+LOADER_BYTES = {"instanttensor": int(4.5 * GIB), "fastsafetensors": 2 * GIB}
+# Requests that the scheduler runs at once where nobody says: as many as the gateway lets in.
+SEQUENCES = 64
 NCCL_PER_NODES = int(0.5 * GIB)  # buffers, on several nodes
 # While loading, pages of the checkpoint and staging buffers come on top: 17 to 19 GiB for 90 GiB of weights (field).
 LOAD_SHARE, LOAD_MIN, LOAD_MAX = 0.20, 2 * GIB, 19 * GIB
@@ -80,7 +89,8 @@ class Load:
     """What is asked of the KV cache: tokens per request, requests of that length at once, vLLM's kv-cache-dtype.
 
     ``batched`` tokens are computed in one step. ``drafted`` tokens are tried in each step of speculative decoding by
-    ``draft_layers`` further layers of the same shape.
+    ``draft_layers`` further layers of the same shape. ``sequences``: requests that the scheduler runs at once, of any
+    length. ``loader``: vLLM's load-format.
     """
 
     context: int
@@ -89,6 +99,8 @@ class Load:
     batched: int = 8192
     drafted: int = 0
     draft_layers: int = 0
+    sequences: int = SEQUENCES
+    loader: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,6 +150,8 @@ class Budget:
     concurrency: int
     max_concurrency: int
     max_context: int
+    longest: int
+    sequences: int
     verdict: str
     reasons: Sequence[str] = ()
     beside: int = 0  # of the other services on the node, in ``host``
@@ -170,6 +184,21 @@ class Budget:
             f"{other}; pinned it would be {self.kv_cache_memory_bytes} bytes"
         )
 
+    def at_once(self) -> str:
+        """The promise, the limit, and what lies between."""
+        fit_whole, limit = self.max_concurrency, self.sequences
+        text = (
+            f"At once: {self.concurrency} request(s) of {self.context} tokens are promised room, {fit_whole} have it;"
+            f" the scheduler runs up to {limit}, further ones wait. The longest single request could have"
+            f" {self.longest} tokens"
+        )
+        if limit <= fit_whole:
+            return text
+        return (
+            f"{text}. When those {limit} grow beyond the cache, the youngest are preempted and computed again later:"
+            " they answer late, and vllm:num_preemptions_total grows"
+        )
+
 
 def gib(number: float) -> str:
     return f"{number / GIB:.1f}"
@@ -185,6 +214,12 @@ def layer_bytes(model: Architecture, parallel: Parallel, dtype: str) -> float:
     if model.attention == "mla":
         return MLA_BYTES.get(dtype) or (model.kv_lora_rank + model.rope_head_dim) * kv_bytes(dtype)
     return max(1, model.kv_heads // parallel.tensor) * model.head_dim * 2 * kv_bytes(dtype)
+
+
+def sliding_bytes(model: Architecture, parallel: Parallel, dtype: str) -> float:
+    """Bytes of one token in one layer that sees only the window, on one rank."""
+    heads = max(1, (model.sliding_kv_heads or model.kv_heads) // parallel.tensor)
+    return heads * (model.sliding_head_dim or model.head_dim) * 2 * kv_bytes(dtype)
 
 
 def kv_per_token(model: Architecture, parallel: Parallel, dtype: str = "auto") -> int:
@@ -219,7 +254,8 @@ def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int
         each = state_blocks or 2 + load.drafted
         return Cache(block, math.ceil(block * one) * growing, constant=groups * each)
     window = model.sliding_window + load.batched if model.sliding_layers else 0
-    sliding = math.ceil(math.ceil(model.sliding_layers / parallel.pipeline) * one)
+    layers = math.ceil(model.sliding_layers / parallel.pipeline)
+    sliding = math.ceil(layers * sliding_bytes(model, parallel, load.dtype))
     return Cache(16, math.ceil(16 * one * growing), window=window, window_bytes=sliding)
 
 
@@ -247,11 +283,13 @@ def weights_per_rank(model: Architecture, weights: Weights, parallel: Parallel) 
 
 
 def overhead_of(model: Architecture, parallel: Parallel, load: Load, eager: bool = False) -> tuple[int, int]:
-    """(all overhead, activations of it) in bytes: activations, CUDA graphs, runtime and communication."""
+    """(all overhead, activations of it) in bytes: activations, CUDA graphs, runtime, loader and communication."""
     activations = max(GIB // 2, load.batched * (model.hidden_size or ASSUMED_HIDDEN) * ACTIVATION_BYTES)
+    activations += load.sequences * model.vocab_size * SAMPLER_BYTES
     ranks = parallel.tensor * parallel.pipeline * parallel.data
-    rest = RUNTIME + (0 if eager else GRAPHS) + (NCCL_PER_NODES * math.ceil(math.log2(ranks)) if ranks > 1 else 0)
-    return activations + rest, activations
+    graphs = 0 if eager else GRAPHS + min(load.sequences, CAPTURED) * GRAPHS_PER_SEQUENCE
+    rest = RUNTIME + graphs + (NCCL_PER_NODES * math.ceil(math.log2(ranks)) if ranks > 1 else 0)
+    return activations + rest + LOADER_BYTES.get(load.loader, 0), activations
 
 
 def fit(
@@ -285,8 +323,11 @@ def fit(
     needed = kept.request(load.context) * load.concurrency
     host = OS_RESERVE + ENGINE_HOST + object_store + beside
     load_peak = own + int(min(LOAD_MAX, max(LOAD_MIN, LOAD_SHARE * own)))
-    longest = kept.longest(available // load.concurrency)
-    longest = min(longest, model.max_context or longest)  # nothing is longer than the model goes, whatever would fit
+    # Nothing is longer than the model goes, whatever would fit.
+    promised, longest = (
+        min(fitting, model.max_context or fitting)
+        for fitting in (kept.longest(available // load.concurrency), kept.longest(available))
+    )
     made = Budget(
         total=memory,
         assumed=not total,
@@ -304,7 +345,9 @@ def fit(
         context=load.context,
         concurrency=load.concurrency,
         max_concurrency=available // kept.request(load.context),
-        max_context=longest,
+        max_context=promised,
+        longest=longest,
+        sequences=load.sequences,
         verdict="fits",
         beside=beside,
         cache_tokens=0 if kept.constant or kept.window else available // kept.block_bytes * kept.block,

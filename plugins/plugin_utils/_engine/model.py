@@ -41,19 +41,22 @@ class Architecture:
     kv_lora_rank: int = 0  # mla
     rope_head_dim: int = 0  # mla: qk_rope_head_dim
     full_attention_layers: int = 0  # hybrid models: layers whose cache grows with the context; 0: all of them
-    linear_key_heads: int = 0  # hybrid models: sizes of the linear attention's state
-    linear_value_heads: int = 0
-    linear_key_head_dim: int = 0
-    linear_value_head_dim: int = 0
+    plain_layers: int = 0  # hybrid models: layers that keep nothing (Nemotron's experts are layers of their own)
+    linear_key_heads: int = 0  # hybrid models: sizes of the linear attention's state (Mamba 2: n_groups)
+    linear_value_heads: int = 0  # Mamba 2: mamba_num_heads
+    linear_key_head_dim: int = 0  # Mamba 2: ssm_state_size
+    linear_value_head_dim: int = 0  # Mamba 2: mamba_head_dim
     linear_conv_kernel: int = 4
     state_bytes: int = 4  # bytes per value of that state (mamba_ssm_dtype); 4: float32
     sliding_window: int = 0  # tokens that a sliding layer sees
     sliding_layers: int = 0  # layers that see only the window
+    sliding_kv_heads: int = 0  # where those layers have others (Gemma 4); 0: the same
+    sliding_head_dim: int = 0
 
     @property
     def linear_layers(self) -> int:
         """Layers with a state of constant size instead of a growing cache."""
-        return self.layers - self.full_attention_layers if self.full_attention_layers else 0
+        return self.layers - self.full_attention_layers - self.plain_layers if self.full_attention_layers else 0
 
     @property
     def growing_layers(self) -> int:
@@ -98,21 +101,25 @@ def _document(path: Path) -> Mapping[str, Any]:
 
 
 def from_config(config: Mapping[str, Any]) -> Architecture:
-    """``config.json`` of the Llama, Qwen, DeepSeek, Mixtral, gpt-oss and Qwen3-Next families and their relatives."""
+    """``config.json`` of the Llama, Qwen, DeepSeek, Mixtral, gpt-oss, Gemma, Nemotron-H and Qwen3-Next families."""
     text = {**config, **(config.get("text_config") or config.get("llm_config") or {})}
     try:
+        kinds = _kinds(text)
+        if kinds:
+            text.setdefault("num_hidden_layers", len(kinds))
         layers, heads, hidden = (int(text[key]) for key in ("num_hidden_layers", "num_attention_heads", "hidden_size"))
         mla = bool(text.get("kv_lora_rank"))
-        kinds = list(text.get("layer_types") or [])
         full = kinds.count("full_attention") if "linear_attention" in kinds else 0
         if not full and text.get("full_attention_interval"):
             full = layers // int(text["full_attention_interval"])
         sliding = kinds.count("sliding_attention")
+        wide = bool(sliding and text.get("global_head_dim"))  # its growing layers have heads of their own
+        kv_heads, head_dim = int(text.get("num_key_value_heads") or heads), int(text.get("head_dim") or hidden // heads)
         return Architecture(
             layers=layers,
             attention_heads=heads,
-            kv_heads=int(text.get("num_key_value_heads") or heads),
-            head_dim=int(text.get("head_dim") or hidden // heads),
+            kv_heads=(_first(text, "num_global_key_value_heads") if wide else 0) or kv_heads,
+            head_dim=int(text["global_head_dim"]) if wide else head_dim,
             hidden_size=hidden,
             vocab_size=int(text.get("vocab_size") or 0),
             experts=_first(text, "num_experts", "n_routed_experts", "num_local_experts"),
@@ -124,17 +131,39 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
             kv_lora_rank=_first(text, "kv_lora_rank"),
             rope_head_dim=_first(text, "qk_rope_head_dim"),
             full_attention_layers=full,
-            linear_key_heads=_first(text, "linear_num_key_heads"),
-            linear_value_heads=_first(text, "linear_num_value_heads"),
-            linear_key_head_dim=_first(text, "linear_key_head_dim"),
-            linear_value_head_dim=_first(text, "linear_value_head_dim"),
-            linear_conv_kernel=_first(text, "linear_conv_kernel_dim") or 4,
-            state_bytes=2 if str(text.get("mamba_ssm_dtype")) in {"bfloat16", "float16"} else 4,
+            plain_layers=kinds.count("plain"),
+            linear_key_heads=_first(text, "linear_num_key_heads", "n_groups") if full else 0,
+            linear_value_heads=_first(text, "linear_num_value_heads", "mamba_num_heads"),
+            linear_key_head_dim=_first(text, "linear_key_head_dim", "ssm_state_size"),
+            linear_value_head_dim=_first(text, "linear_value_head_dim", "mamba_head_dim"),
+            linear_conv_kernel=_first(text, "linear_conv_kernel_dim", "conv_kernel") or 4,
+            state_bytes=2 if _state_dtype(text) in {"bfloat16", "float16"} else 4,
             sliding_window=_first(text, "sliding_window") if sliding else 0,
             sliding_layers=sliding,
+            sliding_kv_heads=kv_heads if wide else 0,
+            sliding_head_dim=head_dim if wide else 0,
         )
     except KeyError as exc:
         raise SparkError(f"it has no {exc.args[0]}", "config.json", "Write the architecture into the recipe") from exc
+
+
+# Nemotron-H writes its layers as one letter each, or as words of its own.
+_WORDS = {"M": "linear_attention", "*": "full_attention", "E": "plain", "-": "plain"} | {
+    "mamba": "linear_attention",
+    "attention": "full_attention",
+    "moe": "plain",
+    "mlp": "plain",
+}
+
+
+def _kinds(text: Mapping[str, Any]) -> list[str]:
+    """What each layer keeps, where the configuration says so."""
+    kinds = text.get("layer_types") or text.get("layers_block_type") or text.get("hybrid_override_pattern") or ()
+    return [_WORDS.get(kind, kind) for kind in kinds]
+
+
+def _state_dtype(text: Mapping[str, Any]) -> str:
+    return str(text.get("mamba_ssm_dtype") or text.get("mamba_ssm_cache_dtype"))
 
 
 def _first(text: Mapping[str, Any], *keys: str) -> int:

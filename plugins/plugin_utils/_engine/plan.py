@@ -133,8 +133,7 @@ def _launch(job: Job, parallel: parallelism.Parallel) -> Launch:
         parallel=parallel,
         backend=job.backend,
         context=job.context,
-        # Of each replica: what the cache was computed for.
-        concurrency=-(-job.concurrency // parallel.data),
+        sequences=job.sequences,
         port=settings.port,
         options=job.options,
         revision="" if settings.model else job.recipe.revision,

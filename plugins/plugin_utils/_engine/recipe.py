@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model 
 SHIPPED = Path(__file__).resolve().parents[3] / "roles/engine/files/recipes"
 DEVICES = ("gpu", "cpu")
 RUNTIMES = ("", "venv", "container")
-METHODS = ("draft_model", "eagle3", "mtp")
+METHODS = ("draft_model", "eagle3", "mtp", "dflash", "dspark")
 EXAMPLES = "See an example in roles/engine/files/recipes"
 _NAME = re.compile(r"^[a-z0-9][a-z0-9._-]*$")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -49,12 +49,13 @@ class RecipeSettings:
 class Draft:
     """Speculative decoding."""
 
-    method: str  # draft_model, eagle3 or mtp (layers of the model itself)
+    method: str  # draft_model, eagle3, mtp (layers of the model itself), dflash or dspark (a block of tokens at once)
     tokens: int  # drafted in each step
     model: str = ""  # empty for mtp
     weights_gb: float = 0.0  # 10^9 bytes
     layers: int = 0  # attention layers of the shape of the model that it adds to the cache
     revision: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)  # further keys of vLLM's speculative-config
 
 
 @dataclass(frozen=True)
@@ -345,7 +346,7 @@ def _judge_numbers(recipe: Recipe, where: str) -> Iterator[Finding]:
             f"{sizes.attention_heads} attention heads are no multiple of {sizes.kv_heads} KV heads",
             "Copy both from the model's config.json",
         )
-    if sizes.full_attention_layers + sizes.sliding_layers > sizes.layers:
+    if sizes.full_attention_layers + sizes.plain_layers + sizes.sliding_layers > sizes.layers:
         yield Finding(where, f"there are more layers of a kind than {sizes.layers} layers", "Correct the architecture")
     if sizes.max_context and recipe.context > sizes.max_context:
         yield Finding(where, f"context {recipe.context} is above the model's {sizes.max_context}", "Lower it")

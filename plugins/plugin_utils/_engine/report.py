@@ -44,7 +44,9 @@ def memory_report(job: Job) -> Memory:
         sentence = f"not computed: a CPU has no GPU memory; {job.concurrency} x {job.context} tokens as the recipe says"
         return Memory("not computed", sentence, "", job.recipe.device, job.context, job.concurrency, 0.0)
     sizes = {**budget.as_dict(), "context": job.context, "concurrency": job.concurrency}
-    return Memory(**sizes, sentence=budget.sentence(), room=budget.room(), device=job.recipe.device)
+    return Memory(
+        **sizes, sentence=budget.sentence(), room=budget.room(), at_once=budget.at_once(), device=job.recipe.device
+    )
 
 
 def expectation(job: Job, parallel: parallelism.Parallel) -> Expectation:
@@ -87,7 +89,7 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
         *_lowered(job),
         f"Memory per node: {head.memory.sentence}",
     ]
-    lines += [head.memory.room] if head.memory.room else []
+    lines += [line for line in (head.memory.room, head.memory.at_once) if line]
     if expected.high:
         lines.append(
             f"Expected for one stream: {expected.low:.0f} to {expected.high:.0f} tokens/s, an estimate from"

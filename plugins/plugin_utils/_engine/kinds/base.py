@@ -60,7 +60,7 @@ class Launch:
     parallel: Parallel
     backend: str  # single, ray, native or mpi
     context: int
-    concurrency: int
+    sequences: int  # requests that are computed at once
     port: int
     options: Mapping[str, Any]  # of recipe and user, merged
     revision: str = ""
@@ -142,9 +142,12 @@ class Engine(ABC):
     file_planned: Mapping[str, str] = {}
     # Options by what they are for; empty where it has none.
     batched_option = ""  # tokens that are computed in one step
+    sequences_option = ""  # requests that are computed at once
+    loader_option = ""  # how the weights are read
     kv_dtype_option = ""
     eager_option = ""  # no CUDA graphs
     draft_option = ""  # brings a way of speculative decoding of the user's own
+    drafts: Collection[str] = ()  # ways that recipes name
     profile_options: Mapping[str, Mapping[str, Any]] = {}  # by name of the profile
     key_variable = ""  # that holds the API key it asks for
     health = ""  # path where the engine itself generates a token for whoever asks; empty: a token is asked for

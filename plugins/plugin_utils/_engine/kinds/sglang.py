@@ -22,8 +22,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
-# SGLang's name for a way of speculative decoding; it needs the length of the draft twice.
-ALGORITHMS = {"draft_model": "STANDALONE", "eagle3": "EAGLE3", "mtp": "EAGLE"}
+# SGLang's name for a way of speculative decoding; those that draft token by token need the length of the draft twice.
+ALGORITHMS = {"draft_model": "STANDALONE", "eagle3": "EAGLE3", "mtp": "EAGLE", "dflash": "DFLASH", "dspark": "DSPARK"}
+IN_BLOCKS = ("dflash", "dspark")
 MAX_FRACTION = 0.95
 _NODES = "nothing: it follows from the nodes of the inventory"
 _PLANNED = {
@@ -44,7 +45,6 @@ _PLANNED = {
     "nccl-init-addr": _NODES,
     "mem-fraction-static": "{gpu_memory_utilization}",
     "context-length": "{context}",
-    "max-running-requests": "{concurrency}",
     "revision": "the recipe's revision",
     "enable-metrics": "nothing: metrics are always on",
     kinds_base.MEDIA_OPTION: "{media_domains}",
@@ -98,7 +98,10 @@ class SGLang(Engine):
     dangerous_environment = _DANGEROUS_ENVIRONMENT
     batched_option = "chunked-prefill-size"
     kv_dtype_option = "kv-cache-dtype"
+    sequences_option = "max-running-requests"
+    loader_option = "load-format"
     eager_option = "disable-cuda-graph"
+    drafts = tuple(ALGORITHMS)
     health = "/health_generate"
 
     def image_version(self, image: str) -> str:
@@ -154,7 +157,7 @@ def _common(launch: Launch) -> dict[str, Any]:
         "port": launch.port,
         "tp-size": parallel.tensor,
         "context-length": launch.context,
-        "max-running-requests": launch.concurrency,
+        "max-running-requests": launch.sequences,
         "enable-metrics": True,
         **kinds_base.media(ENGINE, launch),
     }
@@ -174,8 +177,9 @@ def _common(launch: Launch) -> dict[str, Any]:
             planned["max-total-tokens"] = launch.budget.cache_tokens
     if launch.draft:
         planned["speculative-algorithm"] = ALGORITHMS[launch.draft.method]
-        planned["speculative-num-steps"] = launch.draft.tokens
-        planned["speculative-eagle-topk"] = 1
+        if launch.draft.method not in IN_BLOCKS:
+            planned["speculative-num-steps"] = launch.draft.tokens
+            planned["speculative-eagle-topk"] = 1
         planned["speculative-num-draft-tokens"] = launch.draft.tokens + 1
         if launch.draft.model:
             planned["speculative-draft-model-path"] = launch.draft.model

@@ -61,7 +61,6 @@ _PLANNED = {
     "ep_size": "{expert_parallel}",
     "moe_expert_parallel_size": "{expert_parallel}",
     "gpus_per_node": _NODES,
-    "max_batch_size": "{concurrency}",
     "max_seq_len": "{context}",
     "free_gpu_memory_fraction": "{gpu_memory_utilization}",
     "kv_cache_free_gpu_memory_fraction": "{gpu_memory_utilization}",
@@ -121,8 +120,10 @@ class TensorRTLLM(Engine):
     file_options = frozenset(_FILE_FIELDS.split())
     file_planned = _FILE_PLANNED
     batched_option = "max_num_tokens"
+    sequences_option = "max_batch_size"
     kv_dtype_option = "kv_cache_dtype"
     draft_option = "speculative_config"
+    drafts = tuple(DECODING)
     profile_options = _PROFILE_OPTIONS
     health = "/health_generate"
 
@@ -221,7 +222,7 @@ def _common(launch: Launch) -> dict[str, Any]:
         "host": API_HOST,
         "port": launch.port,
         "tp_size": parallel.tensor,
-        "max_batch_size": launch.concurrency,
+        "max_batch_size": launch.sequences,
         "max_seq_len": launch.context,
         "gpus_per_node": 1,
     }

@@ -48,7 +48,6 @@ _PLANNED = {
     "gpu-memory-utilization": "{gpu_memory_utilization}",
     "device-memory-utilization": "{gpu_memory_utilization}",
     "max-model-len": "{context}",
-    "max-num-seqs": "{concurrency}",
     "revision": "the recipe's revision",
     kinds_base.MEDIA_OPTION: "{media_domains}",
     # Arguments are visible to every user of the node.
@@ -154,9 +153,12 @@ class VLLM(Engine):
     refused_environment = _REFUSED_ENVIRONMENT
     runtime = "venv"
     batched_option = "max-num-batched-tokens"
+    sequences_option = "max-num-seqs"
+    loader_option = "load-format"
     kv_dtype_option = "kv-cache-dtype"
     eager_option = "enforce-eager"
     draft_option = "speculative-config"
+    drafts = ("draft_model", "eagle3", "mtp", "dflash", "dspark")
     profile_options = _PROFILE_OPTIONS
     key_variable = "VLLM_API_KEY"
     config_root = f"{paths.ETC}/vllm"
@@ -250,7 +252,7 @@ def _common(launch: Launch) -> dict[str, Any]:
         "served-model-name": launch.served,
         "tensor-parallel-size": parallel.tensor,
         "max-model-len": launch.context,
-        "max-num-seqs": launch.concurrency,
+        "max-num-seqs": launch.sequences,
         **kinds_base.media(ENGINE, launch),  # part of the model's configuration, which all ranks must share
     }
     if launch.task != "generate":
@@ -267,7 +269,11 @@ def _common(launch: Launch) -> dict[str, Any]:
         if launch.pin_kv_cache:
             planned["kv-cache-memory-bytes"] = launch.budget.kv_cache_memory_bytes
     if launch.draft:
-        draft = {"method": launch.draft.method, "num_speculative_tokens": launch.draft.tokens}
+        draft: dict[str, Any] = {
+            "method": launch.draft.method,
+            "num_speculative_tokens": launch.draft.tokens,
+            **launch.draft.options,
+        }
         if launch.draft.model:
             draft["model"] = launch.draft.model
         if launch.draft.revision:

@@ -93,7 +93,7 @@ RAY_WORKER = """
 SERVE = """
 /opt/sparkmatrix/engine/bin/vllm serve someone/big --allowed-media-domains nothing.invalid
 --distributed-executor-backend ray --gpu-memory-utilization 0.80
---host 127.0.0.1 --max-model-len 32768 --max-num-seqs 8 --port 8000 --served-model-name big --tensor-parallel-size 4
+--host 127.0.0.1 --max-model-len 32768 --max-num-seqs 64 --port 8000 --served-model-name big --tensor-parallel-size 4
 """
 
 
@@ -526,8 +526,8 @@ def test_who_starts_no_ray_of_an_environment_needs_none_there(count, settings):
 
 
 def test_a_ray_whose_options_are_not_known_is_said():
-    assert not made(2).warnings
-    result = made(2, settings=UserSettings(requirements=["vllm==0.33.0", "ray[default]==2.52.0"]))
+    assert not made(4).warnings
+    result = made(4, settings=UserSettings(requirements=["vllm==0.33.0", "ray[default]==2.52.0"]))
     (warning,) = result.warnings
     assert "there is no option table for Ray 2.52.0" in warning and "2.60.0" in warning
 
@@ -584,25 +584,25 @@ def other(count, name, version="", **values):
 VLLM_NATIVE_HEAD = """
 /opt/sparkmatrix/engine/bin/vllm serve some/70b --allowed-media-domains nothing.invalid
 --gpu-memory-utilization 0.80 --host 127.0.0.1 --master-addr
-192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 4 --nnodes 2 --node-rank 0 --port 8000
+192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 64 --nnodes 2 --node-rank 0 --port 8000
 --served-model-name llama --tensor-parallel-size 2
 """
 VLLM_NATIVE_WORKER = """
 /opt/sparkmatrix/engine/bin/vllm serve some/70b --allowed-media-domains nothing.invalid
 --gpu-memory-utilization 0.80 --headless --master-addr
-192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 4 --nnodes 2 --node-rank 1
+192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 64 --nnodes 2 --node-rank 1
 --served-model-name llama --tensor-parallel-size 2
 """
 SGLANG = """
 sglang serve --allowed-media-domains nothing.invalid
 --context-length 16384 --dist-init-addr 192.168.100.10:29501 --enable-metrics --host 127.0.0.1
---max-running-requests 4 --mem-fraction-static 0.71 --model-path some/70b --nnodes 2 --node-rank {} --port 8000
+--max-running-requests 64 --mem-fraction-static 0.70 --model-path some/70b --nnodes 2 --node-rank {} --port 8000
 --served-model-name llama --tp-size 2
 """
 TRTLLM = """
 mpirun --allow-run-as-root -n 2 --hostfile /etc/sparkmatrix/mpi-hosts --bind-to none
 trtllm-llmapi-launch trtllm-serve some/70b --config /etc/sparkmatrix/trtllm.yml --free_gpu_memory_fraction 0.77
---gpus_per_node 1 --host 127.0.0.1 --max_batch_size 4 --max_seq_len 16384 --port 8000 --tp_size 2
+--gpus_per_node 1 --host 127.0.0.1 --max_batch_size 64 --max_seq_len 16384 --port 8000 --tp_size 2
 """
 
 
@@ -811,7 +811,7 @@ def test_replicas_that_span_nodes_are_not_sent_in_a_circle():
 
 def test_each_replica_takes_its_part_of_the_requests():
     (head, _) = other(2, "vllm", launch="native", data_parallel_size=2, context=2048, concurrency=5)
-    assert "--max-num-seqs 3" in " ".join(head.here[0].engine.command.words)
+    assert "--max-num-seqs 64" in " ".join(head.here[0].engine.command.words)
     assert "for 3 x 2048 tokens" in head.here[0].memory.sentence
 
 
