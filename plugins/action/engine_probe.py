@@ -9,6 +9,7 @@ An engine that serves already, or soon, costs one call of the module as before.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -26,6 +27,7 @@ class ActionModule(ActionBase):
         host = str((task_vars or {}).get("inventory_hostname", ""))
         hint = f" (at any time, on the head: sudo {NODE_PROGRAM} status)"
         options = {"part": PART_S, **self._task.args}
+        began = time.monotonic()
         while True:
             found = self._execute_module(
                 module_name="sparkmatrix.cluster.engine_probe", module_args=options, task_vars=task_vars
@@ -33,6 +35,8 @@ class ActionModule(ActionBase):
             waiting = found.get("waiting")
             if not waiting:
                 result.update(found)
+                if found.get("ready"):
+                    result["waited_s"] = round(time.monotonic() - began, 1)
                 return result
             # Beside what the callback prints, which programs may read.
             self._display.display(strict.words(f"[{host}] {waiting['words']}") + hint, stderr=True)

@@ -173,6 +173,21 @@ rdma:
     words: "RDMA moved meanwhile: rocep1s0f0 14.2 MB, roceP2p1s0f0 13.9 MB"
     warning: ""
     moved: {rocep1s0f0: 14200000, roceP2p1s0f0: 13900000}
+endpoint:
+  description: Where the engine was asked.
+  returned: when the engine answered
+  type: str
+  sample: http://127.0.0.1:8000/v1
+task:
+  description: What the engine is for.
+  returned: when the engine answered
+  type: str
+  sample: generate
+waited_s:
+  description: Seconds until the answer, with all waiting.
+  returned: when the engine answered
+  type: float
+  sample: 41.2
 access:
   description: HTTP status that a wrong key got.
   returned: with O(check_access)
@@ -275,7 +290,11 @@ def main() -> None:
         if module.check_mode:
             module.exit_json(changed=False, ready=False, reason=str(exc))
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=False, ready=True, answer=answer.as_dict(), **result)
+    asked = target()
+    endpoint = f"http://{asked.host}:{asked.port}/v1"
+    module.exit_json(
+        changed=False, ready=True, answer=answer.as_dict(), endpoint=endpoint, task=asked.task, **result
+    )
 
 
 if __name__ == "__main__":

@@ -103,6 +103,27 @@ SHARED: tuple[Variable, ...] = (
         description="Images of the node and their ids, set by the engine's environment",
     ),
     Variable("spark_node_tool", "spark", "dict", description="Result of node_tool, set by the layers that install it"),
+    *(
+        Variable(
+            name, "spark", "dict", description=f"Result of a task, for the summary of the run, set by the role {role}"
+        )
+        for name, role in (
+            ("spark_access_compared", "access"),
+            ("spark_peer_files", "peers"),
+            ("spark_os_settings", "os_stabilization"),
+            ("spark_fabric_compared", "fabric"),
+            ("spark_fabric_pings", "fabric"),
+            ("spark_ray_service", "ray"),
+            ("spark_ray_cluster", "ray"),
+            ("spark_engine_files", "engine"),
+            ("spark_engine_keeper", "engine"),
+            ("spark_engine_units", "engine"),
+            ("spark_first_token", "engine"),
+            ("spark_gateway", "gateway"),
+            ("spark_answers", "verify"),
+        )
+    ),
+    Variable("spark_summary", "spark", "dict", description="The last lines of a run, set by the playbook"),
 )
 
 

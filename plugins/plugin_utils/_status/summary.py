@@ -1,0 +1,259 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The last lines of a playbook: what is there now, how to use it, what changed, what to run next, how to undo. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+WIDTH = 110  # of the line with the layers
+MOST = 12  # lines
+_LABEL = 10
+
+# Playbooks that start or change what serves, so that there is something to look at afterwards.
+STARTING = ("start", "restart", "upgrade", "rollback")
+# What undoes a playbook. Without an entry it is reset.yml, for the tags of the run.
+UNDO = {
+    "start": "stop",
+    "stop": "start",
+    "upgrade": "rollback",
+    "rollback": "rollback",
+    "node_add": "node_remove",
+    "node_remove": "node_add",
+    "reset": "site",
+}
+# Nothing to undo, or not by a playbook.
+NO_UNDO = {
+    "verify": "",
+    "restart": "",
+    "node_replace": "",
+    "os_update": "docs/operations.md says how an earlier kernel is chosen; packages are not taken back",
+}
+PATHS = {"generate": "chat/completions", "embed": "embeddings", "rank": "rerank"}
+
+
+@dataclass(frozen=True)
+class Login:
+    """How a command gets to the head. ``to``: of ssh; empty where this computer is the head."""
+
+    host: str
+    to: str = ""
+    port: int = 0
+
+    @property
+    def ssh(self) -> str:
+        return f"ssh{f' -p {self.port}' if self.port not in (0, 22) else ''}"
+
+    def command(self, words: str) -> str:
+        return f"{self.ssh} {self.to} '{words}'" if self.to else words
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that ran. ``figure``: the one that tells most; ``changed``: nodes on which it changed something."""
+
+    name: str
+    figure: str = ""
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Service:
+    """``high``: tokens/s that the plan expects, 0 where it has no figure; ``measured``: None where nobody measured."""
+
+    model: str
+    task: str = "generate"
+    words: str = ""
+    low: float = 0.0
+    high: float = 0.0
+    measured: float | None = None
+
+
+@dataclass(frozen=True)
+class Way:
+    """How clients come in. ``private``: at loopback of the head, so from elsewhere through ssh."""
+
+    url: str
+    key_file: str = ""  # on the head; empty: no key is asked for
+    own_ca: bool = False
+    private: bool = False
+
+    @property
+    def port(self) -> str:
+        return self.url.rpartition(":")[2].partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Commands:
+    """How the user calls playbooks. ``folder``: of this collection, seen from where he is; ``top``: playbooks there."""
+
+    program: str = "ansible-playbook"
+    folder: str = ""
+    options: str = ""
+    top: tuple[str, ...] = ()
+
+    def play(self, name: str, more: str = "") -> str:
+        path = f"{name}.yml" if name in self.top else f"playbooks/{name}.yml"
+        return " ".join(part for part in (self.program, f"{self.folder}{path}", self.options, more) if part)
+
+
+@dataclass(frozen=True)
+class Run:
+    playbook: str
+    hosts: tuple[str, ...]
+    head: Login
+    commands: Commands = Commands()
+    failed: tuple[str, ...] = ()
+    check: bool = False
+    tags: tuple[str, ...] = ()  # empty: all layers
+    layers: tuple[Layer, ...] = ()
+    services: tuple[Service, ...] = ()
+    way: Way | None = None
+    reboot: tuple[str, ...] = ()  # nodes that wait for one
+    leaving: tuple[str, ...] = ()
+
+
+def lines(run: Run) -> list[str]:
+    """At most :data:`MOST`."""
+    found = [_heading(run)]
+    if run.failed:
+        found.append(_line("not on", f"{', '.join(run.failed)}: see the error above; run the playbook again"))
+    found += _layers(run)
+    if run.services and not run.check:
+        found += _use(run)
+    if run.playbook != "reset":
+        found.append(_changed(run))
+    found += [_line("next", text) for text in _next(run)]
+    undo = _undo(run)
+    return [*found, _line("undo", undo)] if undo else found
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}}{text}"
+
+
+def _nodes(hosts: Sequence[str], everybody: Sequence[str]) -> str:
+    if len(hosts) == len(everybody) > 1:
+        return f"all {len(hosts)} nodes"
+    return ", ".join(hosts)
+
+
+def _heading(run: Run) -> str:
+    name = f"{run.playbook}.yml{''.join(f' --tags {tags}' for tags in [','.join(run.tags)] if tags)}"
+    nodes = [host for host in run.hosts if host not in run.failed]
+    where = f"{len(nodes)} node{'s' if len(nodes) != 1 else ''}"
+    if run.check:
+        return f"{name} --check: this is what it would do on {where}; nothing was changed"
+    if run.playbook == "stop":
+        return f"{name}: the engine is stopped on {where}, and stays so over reboots"
+    if run.playbook == "reset":
+        return f"{name}: undone on {where}"
+    if run.services and (run.way or run.playbook in STARTING):
+        return f"{name}: {where} serve{'s' if len(nodes) == 1 else ''} {', '.join(one.model for one in run.services)}"
+    return f"{name}: done on {where}"
+
+
+def _layers(run: Run) -> list[str]:
+    if not run.layers:
+        return []
+    state = "planned" if run.check else "ok"
+    words = [f"{one.name} {state}{f' ({one.figure})' if one.figure else ''}" for one in run.layers]
+    # A figure is not torn from its layer, so blanks within one are no place to break.
+    text = ", ".join(word.replace(" ", "\0") for word in words)
+    rows = textwrap.wrap(text, WIDTH - _LABEL, break_long_words=False, break_on_hyphens=False)
+    if len(rows) > 2:
+        rows = [rows[0], " ".join(rows[1:])]
+    return [_line("layers" if not number else "", row.replace("\0", " ")) for number, row in enumerate(rows)]
+
+
+def _use(run: Run) -> list[str]:
+    found = [_line("model", "; ".join(f"{one.model}{f', {one.words}' if one.words else ''}" for one in run.services))]
+    speeds = "; ".join(_speed(one, len(run.services) > 1) for one in run.services if one.measured is not None)
+    if speeds:
+        found.append(_line("speed", speeds))
+    if run.way:
+        found += _way(run, run.way)
+    return found
+
+
+def _speed(service: Service, several: bool) -> str:
+    measured = service.measured or 0.0
+    what = f"{service.model}: " if several else ""
+    if service.task != "generate":
+        return f"{what}answers"
+    said = f"{what}{measured:.1f} tokens/s for one stream"
+    if not service.high:
+        return f"{said}; the plan has no expectation"
+    band = f"{said}; the plan expects {service.low:.0f} to {service.high:.0f}"
+    return f"{band}: slower than expected" if measured < service.low else band
+
+
+def _way(run: Run, way: Way) -> Iterator[str]:
+    head = run.head
+    tunnel = way.private and head.to
+    where = f"on {head.host} only; from here first: {head.ssh} -fNL {way.port}:127.0.0.1:{way.port} {head.to}"
+    yield _line("URL", f"{way.url}  ({where})" if tunnel else way.url)
+    if way.key_file:
+        # The engine's file is a line of systemd's, VLLM_API_KEY="...".
+        read = f"sudo cat {way.key_file}" if way.key_file.endswith(".key") else f'sudo cut -d\\" -f2 {way.key_file}'
+        trust = f"; {head.command('sudo cat /etc/sparkmatrix/gateway/tls/ca.crt')} > sparkmatrix-ca.crt"
+        yield _line("key", f"KEY=$({head.command(read)}){trust if way.own_ca else ''}")
+    yield _line("try it", curl(run.services[0], way))
+
+
+def curl(service: Service, way: Way) -> str:
+    body: dict[str, object] = {"model": service.model}
+    if service.task == "embed":
+        body["input"] = "Hello"
+    elif service.task == "rank":
+        body.update(query="Hello", documents=["Good day", "Goodbye"])
+    else:
+        body["messages"] = [{"role": "user", "content": "Hello"}]
+    words = ["curl", *(["--cacert", "sparkmatrix-ca.crt"] if way.own_ca else [])]
+    words += [f"{way.url}/{PATHS[service.task]}", "-H", "'Content-Type: application/json'"]
+    if way.key_file:
+        words += ["-H", '"Authorization: Bearer $KEY"']
+    return " ".join([*words, "-d", shlex.quote(json.dumps(body))])
+
+
+def _changed(run: Run) -> str:
+    found = [f"{one.name} on {_nodes(one.changed, run.hosts)}" for one in run.layers if one.changed]
+    return _line("changes" if run.check else "changed", "; ".join(found) or "nothing")
+
+
+def _next(run: Run) -> Iterator[str]:
+    play = run.commands.play
+    if run.check:
+        yield "the same command without --check"
+        return
+    notes = []
+    if run.leaving:
+        notes.append(f"delete {', '.join(run.leaving)} from the group sparks_leaving of the inventory")
+    if run.playbook == "rollback":
+        notes.append("set the inventory back, too: the next site.yml brings what it says")
+    if run.reboot:
+        notes.append(f"reboot {_nodes(run.reboot, run.hosts)}, or run with -e os_stabilization_reboot=if_needed")
+    if notes:
+        yield "; ".join(notes)
+    if run.playbook == "stop":
+        yield play("start")
+    elif run.playbook == "reset":
+        return
+    elif run.services:
+        yield f"{play('verify')}  (measures it, at any time)"
+    else:
+        yield f"{play('site')}  (all layers)"
+
+
+def _undo(run: Run) -> str:
+    if run.check or run.playbook in NO_UNDO:
+        return "" if run.check else NO_UNDO[run.playbook]
+    if run.playbook in UNDO:
+        return run.commands.play(UNDO[run.playbook])
+    return run.commands.play("reset", f"--tags {','.join(run.tags)}" if run.tags else "")

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The summary from what the layers of a run have registered."""
+
+from __future__ import annotations
+
+import json
+from unittest.mock import MagicMock
+
+import engine_plans
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.action import summary
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
+
+HOSTS = ("spark1", "spark2")
+PLANS = services.plan(
+    [
+        services.Service(
+            services.Entry(services.ALONE, (), 1.0, {}),
+            engine_plans.required(*engine_recipe.find("qwen3-8b", ())),
+            UserSettings(requirements=engine_plans.REQUIREMENTS, only_print=True),
+        )
+    ],
+    engine_plan.assumed_facts(HOSTS),
+    {},
+).plans
+SKIPPED = {"changed": False, "skipped": True, "skip_reason": "Conditional result was False"}
+NETWORK = {
+    "rdma_interfaces": [],
+    "interfaces": [{"name": "enP7s7", "addresses": [{"address": "10.0.0.11"}, {"address": "fe80::1"}]}],
+}
+ANSWER = {"model": "qwen3-8b", "tokens_per_s": 12.34, "text": "a story"}
+
+
+def site():
+    """By host."""
+    common = {
+        "spark_access_compared": {"changes": []},
+        "spark_os_settings": {"actions": ["vm.swappiness"], "reboot": []},
+    }
+    head = {
+        "spark_ray_cluster": {"alive": list(HOSTS), "complete": True},
+        "spark_first_token": {"results": [{"ready": True, "answer": ANSWER, "waited_s": 41.2}]},
+        "spark_answers": {"results": [{"ready": True, "answer": ANSWER}]},
+        "spark_node_info": {"node": {"network": NETWORK}},
+    }
+    return {
+        host: {
+            "ansible_host": f"10.0.0.{11 + rank}",
+            "ansible_user": "nvidia",
+            "spark_rank": rank,
+            **common,
+            "spark_plan": PLANS[host].as_dict(),
+            "spark_ray_service": {"changed": rank == 1},
+            **(head if rank == 0 else {"spark_ray_cluster": SKIPPED, "spark_answers": {**SKIPPED, "results": []}}),
+        }
+        for rank, host in enumerate(HOSTS)
+    }
+
+
+def act(hostvars, playbook="site", **variables):
+    task = MagicMock(args={"playbook": playbook}, async_val=0)
+    action = summary.ActionModule(task, MagicMock(), MagicMock(check_mode=False), MagicMock(), MagicMock(), MagicMock())
+    known = {"ansible_play_hosts_all": list(hostvars), "ansible_play_hosts": list(hostvars), "hostvars": hostvars}
+    result = action.run(task_vars={**known, "ansible_run_tags": ["all"], **variables})
+    json.dumps(result)
+    return result
+
+
+def lines(*arguments, **variables):
+    heading, *rest = act(*arguments, **variables)["lines"]
+    return {"heading": heading, **{line[:10].strip(): line[10:] for line in rest}}
+
+
+def test_a_run_says_what_it_knows():
+    found = lines(site())
+    assert found["heading"] == "site.yml: 2 nodes serve qwen3-8b"
+    assert found["layers"] == (
+        "access ok, os_stabilization ok, ray ok (2 of 2 nodes), engine ok (first token after 41 s),"
+    )
+    assert found[""] == "verify ok (12.3 tokens/s)"
+    assert found["changed"] == "os_stabilization on all 2 nodes; ray on spark2"
+    assert found["URL"].startswith("http://127.0.0.1:8000/v1  (on spark1 only")
+    assert "12.3 tokens/s for one stream; the plan expects" in found["speed"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "url", "trust"),
+    [
+        ({"gateway_listen": ["enP7s7"]}, "https://10.0.0.11:8443/v1", True),
+        ({"gateway_listen": ["0.0.0.0"], "gateway_tls": "off", "gateway_port": 80}, "http://10.0.0.11:80/v1", False),
+    ],
+)
+def test_where_the_gateway_is_is_known_without_its_layer(settings, url, trust):
+    known = site()
+    known["spark1"].update(settings)
+    found = lines(known, "verify")
+    assert found["URL"] == url
+    assert ("--cacert" in found["try it"]) == trust
+
+
+def test_a_start_plans_nothing_and_says_where_it_answers():
+    known = {
+        "spark1": {
+            "spark_rank": 0,
+            "spark_engine_units": {"changed": True},
+            "spark_first_token": {
+                "results": [
+                    {"ready": True, "answer": ANSWER, "endpoint": "http://127.0.0.1:8000/v1", "task": "generate"}
+                ]
+            },
+        }
+    }
+    found = lines(known, "start")
+    assert found["heading"] == "start.yml: 1 node serves qwen3-8b"
+    assert found["changed"] == "engine on spark1"
+    assert found["URL"].startswith("http://127.0.0.1:8000/v1")
+
+
+def test_what_a_machine_answers_is_not_trusted():
+    known = site()
+    known["spark2"]["spark_ray_cluster"] = {"alive": [{"not": "a name"}], "complete": True}
+    found = act(known)
+    assert found["failed"]
+    assert "spark2: alive[0]" in found["msg"]
+    known["spark2"]["spark_ray_cluster"] = SKIPPED
+    known["spark2"]["spark_os_settings"] = {"actions": [], "reboot": ["\x1b[2J"]}
+    assert "\x1b" not in "".join(act(known).get("lines", ()))
+
+
+def test_commands_are_as_this_run_was_called(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [f"{tmp_path}/venv/bin/ansible-playbook"])
+    made = summary.commands({"ansible_inventory_sources": [f"{tmp_path}/inventories/mine", "10.0.0.1,"]})
+    assert made.program == "venv/bin/ansible-playbook"
+    assert made.options == "-i inventories/mine -i 10.0.0.1,"
+    assert made.folder.endswith("/")
