@@ -292,9 +292,7 @@ def main() -> None:
         module.fail_json(msg=str(exc))
     asked = target()
     endpoint = f"http://{asked.host}:{asked.port}/v1"
-    module.exit_json(
-        changed=False, ready=True, answer=answer.as_dict(), endpoint=endpoint, task=asked.task, **result
-    )
+    module.exit_json(changed=False, ready=True, answer=answer.as_dict(), endpoint=endpoint, task=asked.task, **result)
 
 
 if __name__ == "__main__":

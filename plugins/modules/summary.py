@@ -34,7 +34,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Sum up
+- name: Make the summary
   sparkmatrix.cluster.summary:
     playbook: site
   run_once: true
