@@ -37,14 +37,14 @@ BROKEN = (
         "read-only",
         "mount --bind /etc /etc && mount -o remount,bind,ro /etc",
         "umount --lazy /etc",
-        "Read-only file system",
+        "the file system is read-only",
     ),
     (
         "full",
         "mkdir -p /etc/sparkmatrix && mount -t tmpfs -o size=4k,mode=755 tmpfs /etc/sparkmatrix && "
         "head -c 4096 /dev/zero > /etc/sparkmatrix/full",
         "umount /etc/sparkmatrix",
-        "No space left on device",
+        "the disk is full",
     ),
 )
 
