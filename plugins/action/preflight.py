@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +46,8 @@ SPEC: dict[str, dict[str, Any]] = {
     "ignored_variables": {"type": "list", "elements": "str", "default": []},
     "severity": {"type": "dict", "default": {}},
     "inventory_sources": {"type": "list", "elements": "str", "default": []},
+    "config_file": {"type": "str", "default": ""},
+    "playbook_dir": {"type": "str", "default": ""},
 }
 # Read for every host beside the variables with the prefixes of the run's layers.
 ALSO = ("ansible_host", "ansible_port", "fabric_management_address")
@@ -69,8 +72,12 @@ class ActionModule(ActionBase):
         sparks = list(task_vars["groups"].get(args["group"], []))
         findings += preflight_layers.missing_sparks(sparks, args["inventory_sources"])
         if args["phase"] == "request":
-            text = refusal("This run was refused before any machine was contacted:", findings)
-            return {"changed": False, "layers": layers, **({"failed": True, "msg": text} if findings else {})}
+            if findings:
+                text = refusal("This run was refused before any machine was contacted:", findings)
+                return {"changed": False, "layers": layers, "failed": True, "msg": text}
+            found = preflight_layers.unread_configuration(args["config_file"], args["playbook_dir"], os.getcwd())
+            told = [str(finding) for finding in found]
+            return {"changed": False, "layers": layers, **({"warnings": told} if told else {})}
         refused: list[Finding] = []
         context = self._context(args, task_vars, frozenset(layers), sparks, refused)
         if refused:
@@ -88,7 +95,10 @@ class ActionModule(ActionBase):
             text = refusal("Preflight refused this run, and nothing has been changed:", findings)
             if names:
                 wanted = ", ".join(f"{name}: warn" for name in names)
-                text += f"\nTo run in spite of these checks: preflight_severity: {{{wanted}}}"
+                text += (
+                    "\nTo run in spite of these checks, add this line to group_vars/sparks.yml of your inventory:"
+                    f"\n  preflight_severity: {{{wanted}}}"
+                )
             noted = infos(findings)
             if noted:
                 text += "\n".join(["\nNoted besides:", *(f"  - {finding}" for finding in noted)])

@@ -103,6 +103,14 @@ options:
     type: list
     elements: str
     default: []
+  config_file:
+    description: The configuration that Ansible has read, C(ansible_config_file); empty for none, which is a warning.
+    type: str
+    default: ""
+  playbook_dir:
+    description: Where the playbook is, C(playbook_dir); C(ansible.cfg) is there or one directory above.
+    type: str
+    default: ""
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module

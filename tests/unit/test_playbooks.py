@@ -22,7 +22,7 @@ from ansible.template import Templar, trust_as_template
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSIBLE = pathlib.Path(sys.executable).parent / "ansible-playbook"
 pytestmark = pytest.mark.slow
-INVENTORIES = sorted(path.name for path in (ROOT / "inventories").iterdir())
+INVENTORIES = sorted(path.name for path in (ROOT / "inventories").glob("[0-9]spark*"))
 PLAYBOOKS = [
     "site.yml",
     "reset.yml",
@@ -105,6 +105,16 @@ def test_a_checkout_that_lost_its_link_says_so(tmp_path):
     assert "ln -sfn ../../.. collections/ansible_collections/sparkmatrix/cluster" in " ".join(
         (done.stdout + done.stderr).split()
     )
+
+
+def test_started_in_another_folder_it_works_and_says_what_is_not_read(tmp_path):
+    wrong = inventory(tmp_path, TWO, "        fabric_mtuu: 9000\n")
+    done = play(str(ROOT / "playbooks/preflight.yml"), "-i", wrong, cwd=tmp_path, ANSIBLE_CONFIG="", HOME=str(tmp_path))
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "there is no variable fabric_mtuu" in said
+    assert f"ansible.cfg: it is not read, since this run was started in {tmp_path}" in said
+    assert f"Start it in {ROOT}, or: export ANSIBLE_CONFIG={ROOT}/ansible.cfg" in said
+    assert "ansible.cfg: it is not read" not in play("playbooks/preflight.yml", "-i", wrong).stderr
 
 
 def test_every_playbook_loads():

@@ -11,7 +11,6 @@ prefix.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import re
@@ -19,6 +18,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 
 DIRECTORY = Path(__file__).resolve().parent / "versions"
 _NUMBERS = {
@@ -85,10 +86,8 @@ def versions(engine: str) -> tuple[str, ...]:
 
 
 def close(word: str, known: Sequence[str], prefix: str = "--") -> str:
-    """What all names begin with says nothing about which one was meant."""
-    rests = {name.removeprefix(prefix): name for name in known}
-    found = difflib.get_close_matches(word.removeprefix(prefix), list(rests), n=1, cutoff=0.6)
-    return f"Did you mean {rests[found[0]]}?" if found else ""
+    """One name: an engine has hundreds of options, and many begin alike."""
+    return spelling.did_you_mean(word, known, prefix=prefix, most=1)
 
 
 def check(

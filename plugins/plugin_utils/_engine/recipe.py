@@ -9,7 +9,6 @@ The dataclasses are the schema: ``docs/recipe.schema.json`` is made from them (:
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -19,6 +18,7 @@ from typing import Any
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import ATTENTIONS, Architecture
@@ -163,7 +163,7 @@ def find(name: str, paths: Sequence[str], names: OptionNames = VARIABLES) -> tup
         Finding(
             names["recipe"],
             f"there is no recipe {name!r} in {searched}",
-            f"{did_you_mean(name, known)}Known recipes: {', '.join(known) or 'none'}",
+            f"{_hint(name, known)}Known recipes: {', '.join(known) or 'none'}",
         )
     ]
 
@@ -213,9 +213,9 @@ def _build(cls: type[Any], document: Mapping[str, Any]) -> Any:
     return cls(**values)
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]!r}? " if close else ""
+def _hint(word: str, known: Sequence[str]) -> str:
+    hint = spelling.did_you_mean(word, known, shown=repr)
+    return f"{hint} " if hint else ""
 
 
 def _check(cls: type[Any], document: Any, where: str, prefix: str = "") -> Iterator[Finding]:
@@ -226,7 +226,7 @@ def _check(cls: type[Any], document: Any, where: str, prefix: str = "") -> Itera
     known = {item.name: item for item in fields(cls)}
     for key in document:
         if key not in known:
-            hint = did_you_mean(str(key), list(known))
+            hint = _hint(str(key), list(known))
             yield Finding(where, f"unknown key {prefix}{key}", f"{hint}Known keys: {', '.join(known)}")
     for name, item in known.items():
         if name not in document:

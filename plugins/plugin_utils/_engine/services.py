@@ -9,7 +9,6 @@ One service is the list with one entry.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     Unknown,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, user_settings
@@ -102,12 +102,8 @@ def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple
     findings = []
     known = (*OWN, *ENTRY)
     for key in sorted(str(key) for key in values if key not in known):
-        close = difflib.get_close_matches(key, known, n=1)
-        findings.append(
-            Finding(
-                where, f"it has no key {key!r}", f"Did you mean {close[0]!r}?" if close else f"Use: {', '.join(known)}"
-            )
-        )
+        hint = spelling.did_you_mean(key, known, shown=repr)
+        findings.append(Finding(where, f"it has no key {key!r}", hint or f"Use: {', '.join(known)}"))
     name = str(values.get("name") or "")
     if not engine_names.NAME.match(name) or name in RESERVED:
         reason = "is taken" if name in RESERVED else "is no name of a service"

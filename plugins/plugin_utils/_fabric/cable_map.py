@@ -562,8 +562,13 @@ def cables_of(links: Iterable[Link]) -> dict[str, list[Cable]]:
 
 
 def cable_map(nodes: Nodes, links: Sequence[Link], used: set[Port] | None) -> list[str]:
-    """One line per cable: ``spark1 cage 0 - spark2 cage 1  200 Gb/s  heard``. ``used`` is None without a plan."""
-    words = {"probe": "heard", "lldp": "heard by LLDP", "declared": "declared", "assumed": "assumed"}
+    """One line per cable, as ``spark1 cage 0 - spark2 cage 1  200 Gb/s  declared``. ``used`` is None without a plan."""
+    words = {
+        "probe": "seen by the other end",
+        "lldp": "announced by LLDP",
+        "declared": "declared in fabric_cables",
+        "assumed": "assumed",
+    }
     rows = []
     for link in links:
         pairs = [(port, _place(port, link)) for port in (link.ends if link.switch else link.ends[:1])]

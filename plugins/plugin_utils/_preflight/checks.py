@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import inventory as preflight_inventory
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as preflight_machines
@@ -48,12 +48,11 @@ def check_severity(context: Context) -> Iterator[Finding]:
     for name, level in context.settings.severity.items():
         check = known.get(str(name))
         if check is None:
-            close = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"Did you mean {close[0]}? " if close else ""
+            hint = spelling.did_you_mean(str(name), known)
             yield Finding(
                 "preflight_severity",
                 f"there is no check {str(name)!r}",
-                f"{hint}docs/preflight.md lists the checks",
+                f"{hint} docs/preflight.md lists the checks".strip(),
             )
         elif level not in LEVELS:
             # YAML reads off and no as false.

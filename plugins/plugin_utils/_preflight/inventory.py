@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early as engine_early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
@@ -124,8 +124,12 @@ def check_unknown(context: Context) -> Iterator[Finding]:
     for name, hosts in sorted(where.items()):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in context.settings.ignored_variables):
             continue
-        close = difflib.get_close_matches(name, context.variables, n=1, cutoff=0.75)
-        hint = f"Did you mean {close[0]}?" if close else "See the README of the role for its variables"
+        role = next(prefix for prefix in prefixes if name.startswith(prefix))
+        near = [known for known in context.variables if known.startswith(role)]
+        hint = spelling.did_you_mean(name, near, prefix=role) or spelling.did_you_mean(
+            name, context.variables, cutoff=0.75
+        )
+        hint = hint or "See the README of the role for its variables"
         yield Finding(
             context.who(h for h in context.hosts if h in hosts),
             f"there is no variable {name}",

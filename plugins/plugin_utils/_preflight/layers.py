@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-import difflib
+import os
 from collections.abc import Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 
 LAYERS = ("access", "os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify")
 KNOWN_TAGS = ("preflight", *LAYERS)
@@ -29,7 +30,11 @@ def select(
     """
     known = {*KNOWN_TAGS, *SPECIAL_TAGS}
     unknown_tags = [("--tags", tag) for tag in dict.fromkeys(run_tags) if tag not in known]
-    unknown_tags += [("--skip-tags", tag) for tag in dict.fromkeys(skip_tags) if tag not in known and _close(tag)]
+    unknown_tags += [
+        ("--skip-tags", tag)
+        for tag in dict.fromkeys(skip_tags)
+        if tag not in known and spelling.closest(tag, KNOWN_TAGS)
+    ]
     findings = [Finding(option, f"there is no layer {tag!r}", _suggestion(tag)) for option, tag in unknown_tags]
     wanted = set(playbook_layers or LAYERS)
     unknown = sorted(wanted - set(LAYERS))
@@ -41,14 +46,9 @@ def select(
     return [layer for layer in LAYERS if layer in selected and layer not in skip_tags], findings
 
 
-def _close(word: str) -> list[str]:
-    return difflib.get_close_matches(word, KNOWN_TAGS, n=1)
-
-
 def _suggestion(word: str) -> str:
-    close = _close(word)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
-    return f"{hint}The layers are: {', '.join(KNOWN_TAGS)}"
+    hint = spelling.did_you_mean(word, KNOWN_TAGS, shown=repr)
+    return f"{hint}{' ' if hint else ''}The layers are: {', '.join(KNOWN_TAGS)}"
 
 
 def missing_sparks(sparks: Sequence[str], sources: Sequence[str]) -> list[Finding]:
@@ -60,5 +60,24 @@ def missing_sparks(sparks: Sequence[str], sources: Sequence[str]) -> list[Findin
             "inventory " + ", ".join(sources) if sources else "inventory",
             "there is no host in the group 'sparks'",
             "Name an inventory with -i, for example -i inventories/4spark; list your machines in its group 'sparks'",
+        )
+    ]
+
+
+def unread_configuration(config_file: str, playbook_dir: str, started_in: str) -> list[Finding]:
+    """Ansible reads ``ansible.cfg`` of the directory that it is started in. Whoever has one of his own knows that."""
+    folders = [os.path.realpath(os.path.join(playbook_dir, way)) for way in (".", "..", "../..") if playbook_dir]
+    checkout = next((folder for folder in folders if os.path.isfile(os.path.join(folder, "ansible.cfg"))), "")
+    if config_file or not checkout:
+        return []
+    here = os.path.realpath(started_in) == checkout
+    why = "every user may write into this directory" if here else f"this run was started in {started_in}"
+    other = "" if here else f"Start it in {checkout}, or: "
+    return [
+        Finding(
+            "ansible.cfg",
+            f"it is not read, since {why}; what you see is longer, and machines warn of their Python",
+            f"{other}export ANSIBLE_CONFIG={checkout}/ansible.cfg",
+            severity="warning",
         )
     ]

@@ -74,7 +74,8 @@ def test_a_bad_inventory_is_refused_with_every_finding():
     assert lines[2].startswith("  2. spark_1, spark2: spark_rank 0 is given 2 times")
     assert "Did you mean preflight_severity?" in lines[3]
     assert "preflight_min_memory_gib cannot be evaluated: 'x' is undefined" in lines[4]
-    assert lines[5].endswith("preflight_severity: {names: warn, unknown_variables: warn}")
+    assert lines[5].endswith("add this line to group_vars/sparks.yml of your inventory:")
+    assert lines[6] == "  preflight_severity: {names: warn, unknown_variables: warn}"
     assert "findings" not in result
 
 

@@ -190,7 +190,7 @@ def test_a_ring_has_a_subnet_per_cable_and_half() -> None:
         "UCX_NET_DEVICES": "enP7s7",
         "VLLM_HOST_IP": "10.0.0.1",
     }
-    assert made.cable_map[0] == "spark1 cage 0 - spark3 cage 1  200 Gb/s  heard"
+    assert made.cable_map[0] == "spark1 cage 0 - spark3 cage 1  200 Gb/s  seen by the other end"
     assert len(fabric_plan.paths(made.facts)["spark1"]) == 4
 
 

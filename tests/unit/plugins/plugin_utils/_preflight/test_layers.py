@@ -62,3 +62,17 @@ def test_an_inventory_without_sparks_is_refused(sources, where):
 
 def test_an_inventory_with_sparks_passes():
     assert preflight_layers.missing_sparks(["spark1"], ["x"]) == []
+
+
+def test_a_configuration_that_was_not_read(tmp_path):
+    (tmp_path / "ansible.cfg").touch()
+    (tmp_path / "playbooks").mkdir()
+    playbooks, elsewhere = str(tmp_path / "playbooks"), str(tmp_path.parent)
+    assert not preflight_layers.unread_configuration("/home/me/.ansible.cfg", playbooks, elsewhere)
+    assert not preflight_layers.unread_configuration("", elsewhere, elsewhere)  # a collection that was installed
+    (finding,) = preflight_layers.unread_configuration("", playbooks, elsewhere)
+    assert f"started in {elsewhere}" in finding.found
+    assert finding.remedy == f"Start it in {tmp_path}, or: export ANSIBLE_CONFIG={tmp_path}/ansible.cfg"
+    (finding,) = preflight_layers.unread_configuration("", str(tmp_path), str(tmp_path))
+    assert "every user may write into this directory" in finding.found
+    assert finding.remedy == f"export ANSIBLE_CONFIG={tmp_path}/ansible.cfg"

@@ -1,0 +1,55 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import SHIPPED
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
+
+RECIPES = sorted(path.stem for path in SHIPPED.glob("*.yml"))
+ENGINE = [name for name in variables.load() if name.startswith("engine_")]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("qwen3-235b", ["qwen3-235b-a22b-gptq-int4", "qwen3-235b-a22b-nvfp4-trtllm"]),
+        ("gpt-oss", ["gpt-oss-120b"]),
+        ("gpt-oss-12b", ["gpt-oss-120b"]),
+        ("405b", ["llama-3.1-405b-awq"]),
+        ("qwen3-8b-fp8", ["qwen3-8b"]),
+        ("mistral", []),
+        ("", []),
+    ],
+)
+def test_a_recipe(word, meant):
+    assert spelling.closest(word, RECIPES) == meant
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("engine_max_model_len", "engine_context"),
+        ("engine_num_ctx", "engine_context"),
+        ("engine_max_num_seqs", "engine_concurrency"),
+        ("engine_extra_args", "engine_options"),
+        ("engine_model", "engine_recipe or engine_model_path"),
+        ("engine_tensor_parallel", "engine_tensor_parallel_size"),
+        ("engine_contxt", "engine_context"),
+        ("engine_parallel_tensor", "engine_tensor_parallel_size"),
+    ],
+)
+def test_a_variable_of_the_engine(word, meant):
+    assert spelling.did_you_mean(word, ENGINE, prefix="engine_") == f"Did you mean {meant}?"
+
+
+def test_every_name_of_others_leads_to_one_of_ours():
+    assert {f"engine_{name}" for names in spelling.ALIASES.values() for name in names} <= set(ENGINE)
+    assert not {f"engine_{name}" for name in spelling.ALIASES} & set(ENGINE)
+
+
+def test_three_names_are_a_list():
+    assert spelling.did_you_mean("a", ["a-b", "a-c", "a-d", "e"], shown=repr) == "Did you mean 'a-b', 'a-c' or 'a-d'?"
