@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """What is written about options in several places is the same: documentation and code of modules and actions, entry
-points of roles, the README's list of modules."""
+points of roles, the list of modules for users. And the guides can be read: links, lines, words."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import pytest
 import yaml
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.action import plan
+from guide_examples import FENCE, GUIDES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins"
@@ -26,6 +27,11 @@ MODULES = sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py"))
 ACTIONS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
 INTERNAL = "Internal to this collection: no compatibility promise."
+# What a reader knows by another name: gateway, verify or test, should or must, settings, apply and disable.
+BANNED = re.compile(
+    r"\b(doors?|wishes|shall|prov(?:e|es|ed|ing)|(?:bring|brings|brought|put|puts) (?:\w+ )?(?:into|out of) force)\b",
+    re.IGNORECASE,
+)
 KEYS = {"type": "str", "required": False, "default": None, "choices": None, "elements": None}
 
 
@@ -94,8 +100,10 @@ def test_the_documentation_names_every_planner() -> None:
 
 
 def test_every_module_is_for_users_or_internal() -> None:
-    """Those for users are in the README; the others say in their first line that they are not."""
-    table = (ROOT / "README.md").read_text().partition("| Module for your own playbooks |")[2].partition("\n\n")[0]
+    """Those for users are in docs/modules.md; the others say in their first line that they are not."""
+    table = (
+        (ROOT / "docs/modules.md").read_text().partition("| Module for your own playbooks |")[2].partition("\n\n")[0]
+    )
     listed = re.findall(r"^\| `(\w+)` \| [^|]+ \|$", table, re.M)
     assert len(listed) == table.count("\n") - 1 and set(listed) <= set(MODULES)
     for name in MODULES:
@@ -116,3 +124,45 @@ def test_an_option_of_several_entry_points_is_one(role: str) -> None:
     for entry in specs.values():
         for name, option in (entry.get("options") or {}).items():
             assert plain({name: options.setdefault(name, option)}) == plain({name: option}), name
+
+
+# --- the guides ------------------------------------------------------------------------------------------------------
+
+
+def anchors(page: str) -> set[str]:
+    """Of its headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", FENCE.sub("", page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path: pathlib.Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", path.read_text())):
+        if link.startswith("http"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_guide_can_be_read(path: pathlib.Path) -> None:
+    page = path.read_text()
+    prose = FENCE.sub("", page)
+    assert BANNED.findall(prose) == []
+    # A table's row and an address cannot be broken.
+    long = [line for line in page.splitlines() if len(line) > 120 and not re.match(r"\s*\||\S*\]\(http|\[", line)]
+    assert long == []
+    titles = re.findall(r"^## (.*)$", prose, re.MULTILINE)
+    if path.parent == ROOT / "docs" and len(titles) > 3:
+        assert re.search(r"^- \[.*\]\(#", prose, re.MULTILINE), "a table of contents"
+
+
+def test_the_first_page_and_the_glossary_are_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    rows = re.findall(r"^\| .* \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert len(rows) - 1 <= 15
+    assert {path.name for path in ROOT.glob("docs/*.md")} - {"README.md"} <= set(
+        re.findall(r"\(([\w-]+\.md)", (ROOT / "docs/README.md").read_text())
+    ), "docs/README.md lists every guide"

@@ -100,7 +100,7 @@ CAUSES: Sequence[tuple[str, str, str]] = (
     ),
     (
         r"Read-only file system",
-        "it writes where its unit may not (docs/engine.md, What a rank may do)",
+        "it writes where its unit may not (docs/security.md, What a rank may do)",
         "Let it write below engine_model_cache or /var/lib/sparkmatrix/home; or set engine_sandbox: false",
     ),
     (

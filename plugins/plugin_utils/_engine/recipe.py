@@ -231,7 +231,7 @@ def _check(cls: type[Any], document: Any, where: str, prefix: str = "") -> Itera
     for name, item in known.items():
         if name not in document:
             if item.default is MISSING and item.default_factory is MISSING:
-                yield Finding(where, f"{prefix}{name} is missing", "Add it; docs/engine.md explains each key")
+                yield Finding(where, f"{prefix}{name} is missing", "Add it; docs/recipes.md explains each key")
             continue
         value, kind = document[name], str(item.type)
         if kind in _PARTS:

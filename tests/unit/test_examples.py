@@ -1,0 +1,303 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every example of the guides is one that works: programs, options, variables, names of models, files, and output.
+
+What a simulated cluster can run is run there as well (`run=site`). Programs of others are named below: only whoever
+wrote them can say whether their options exist.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import pathlib
+import re
+import shlex
+import shutil
+from typing import Any
+
+import pytest
+import yaml
+from ansible.cli.playbook import PlaybookCLI
+from ansible.parsing.utils.yaml import from_yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, layers, variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
+from engine_plans import required
+from guide_examples import ROOT, Block, Command, blocks, commands
+
+KINDS = {"console", "yaml", "python", "json", "text", "routeros", "nvue"}
+NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
+RECIPES = {path.stem: required(*engine_recipe.read(path)) for path in engine_recipe.SHIPPED.glob("*.yml")}
+KNOWN = variables.load()
+# Programs whose options nothing here knows.
+FOREIGN = {
+    "ansible-builder", "cd", "certbot", "dcb", "docker", "env", "ethtool", "export", "git", "pip", "python3", "rsync",
+    "sbatch", "unzip", "apt-get",
+}  # fmt: skip
+PLAYBOOKS = "".join(path.read_text() for path in sorted((ROOT / "playbooks").rglob("*.yml")))
+PLACES = "".join(
+    path.read_text()
+    for room in ("plugins", "roles")
+    for path in sorted((ROOT / room).rglob("*"))
+    if path.suffix in {".py", ".yml", ".j2"}
+)
+
+
+def asked(given: dict[str, Any]) -> list[str]:
+    """What preflight refuses of these variables, before it contacts a machine, whether there are one, two or four."""
+    return min((refused(given, count) for count in (4, 2, 1)), key=len)
+
+
+def refused(given: dict[str, Any], count: int) -> list[str]:
+    hosts = {f"spark{n + 1}": {"spark_rank": n, "ansible_host": f"192.0.2.{n + 1}", **given} for n in range(count)}
+    settings = base.Settings(severity=given.get("preflight_severity", {}))
+    context = base.Context(
+        layers=frozenset(layers.LAYERS),
+        hosts=hosts,
+        play_hosts=list(hosts),
+        variables=KNOWN,
+        settings=settings,
+    )
+    made = preflight_checks.run(preflight_checks.INVENTORY_CHECKS, context)
+    return [str(finding) for _check, finding in made if finding.severity == "error"]
+
+
+# --- what stands in the guides ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.place)
+def test_every_block_says_what_it_is(block: Block) -> None:
+    assert block.kind in KINDS, block.place
+    if block.kind == "console":
+        assert list(commands(block)), f"{block.place}: a command stands after a prompt ($)"
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=lambda block: block.place)
+def test_json_can_be_read(block: Block) -> None:
+    json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.place)
+def test_python_compiles_and_is_run(block: Block) -> None:
+    compile(block.text, block.place, "exec")
+    assert block.marks == "run=site", block.place
+    models_are_served(block.text)
+
+
+def models_are_served(text: str) -> None:
+    for name in re.findall(r"""model["']?\s*[:=]\s*["']([^"']+)["']""", text):
+        assert name in {found.served_model_name for found in RECIPES.values()}, name
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=lambda block: block.place)
+def test_yaml_is_what_preflight_takes(block: Block, tmp_path: pathlib.Path) -> None:
+    shutil.copy(engine_recipe.SHIPPED / "qwen3-8b.yml", tmp_path / "my-model.yml")
+    text = block.text.replace("/home/me/recipes", str(tmp_path)).replace(
+        "{{ vault_batch_key }}", "0123456789abcdef" * 2
+    )
+    document = yaml.safe_load(text)
+    if isinstance(document, list):  # a playbook
+        for play in document:
+            assert not asked(play.get("vars", {})), block.place
+            for task in play.get("tasks", []):
+                role = task.get("ansible.builtin.include_role", {}).get("name", "")
+                assert (ROOT / "roles" / role.rpartition(".")[2]).is_dir(), block.place
+                own = {name: value for name, value in task.get("vars", {}).items() if name in KNOWN}
+                assert own == task.get("vars", {}) and not asked(own), block.place
+            imported = play.get("ansible.builtin.import_playbook", "")
+            assert not imported or (ROOT / f"{imported.rpartition('.')[2]}.yml").is_file(), block.place
+        return
+    if "all" in document:  # an inventory
+        assert set(document["all"]["children"]) <= {"sparks", "sparks_leaving"}, block.place
+        return
+    for name in document:
+        assert name in KNOWN or name.startswith("ansible_"), f"{block.place}: {name}"
+    assert asked(document) == [], block.place
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def example(path: str) -> pathlib.Path:
+    """The reader's own inventory is a copy of one that is shipped."""
+    return ROOT / path.replace("inventories/mine", "inventories/2spark").replace(
+        "inventories/discovered", "inventories/2spark"
+    )
+
+
+def playbook(words: list[str]) -> None:
+    cli = PlaybookCLI(["ansible-playbook", *words])
+    cli.init_parser()
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            options = cli.parser.parse_args(words)
+        except SystemExit:
+            raise AssertionError(f"{words}: {said.getvalue()}") from None
+    given: dict[str, Any] = {}
+    for text in options.extra_vars or []:
+        pairs = from_yaml(text) if text[0] == "{" else dict(word.split("=", 1) for word in shlex.split(text))
+        given.update(pairs)
+    assert options.args
+    for name in options.args:
+        assert (ROOT / name).is_file(), name
+    for path in options.inventory or []:
+        assert example(path).exists(), path
+    for tag in [tag for text in options.tags or [] for tag in text.split(",")]:
+        assert tag in layers.KNOWN_TAGS, tag
+    for name in given:
+        assert name in KNOWN or re.search(rf"\b{name}\b", PLAYBOOKS), name
+    assert asked({name: value for name, value in given.items() if name in KNOWN}) == []
+
+
+def node_program(words: list[str]) -> None:
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            _node_program.parser().parse_args(words)
+        except SystemExit as end:
+            assert end.code == 0, f"{words}: {said.getvalue()}"
+
+
+def make(words: list[str]) -> None:
+    for target in words:
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
+
+
+def journal(words: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-u")
+    parser.add_argument("-t")
+    named = parser.parse_args(words)
+    assert (named.u or named.t) in PLACES, words
+
+
+def shown(words: list[str]) -> None:
+    for path in words:
+        name = path.rpartition("/")[2]
+        known = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", PLACES) or path.endswith("/keys/alice.key")
+        assert path.startswith("/etc/sparkmatrix/") and known, path
+
+
+def written(words: list[str]) -> None:
+    """Programs of this repository, and files of it that the reader copies or edits."""
+    for word in words:
+        if "/" in word and not word.startswith("inventories/mine"):
+            assert example(word).exists() or word in PLACES, word
+
+
+def peer(words: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    for name in "AfN":
+        parser.add_argument(f"-{name}", action="store_true")
+    for name in "LF":
+        parser.add_argument(f"-{name}")
+    parser.add_argument("host")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    command = parser.parse_args(words).command
+    if command and command != ["fabric-status"]:
+        one(command)
+
+
+def request(words: list[str]) -> None:
+    body = json.loads(words[words.index("-d") + 1])
+    models_are_served(json.dumps(body))
+
+
+CHECKS = {
+    "ansible-playbook": playbook,
+    NODE_PROGRAM: node_program,
+    "make": make,
+    "journalctl": journal,
+    "cat": shown,
+    "ssh": peer,
+    "curl": request,
+    "cp": lambda words: written(words[1:]),
+    "$EDITOR": lambda words: written([str(example(word)) for word in words]),
+    "python": lambda words: written(words[:1]),
+    "pytest": lambda words: written([word for word in words if "/" in word]),
+    "ansible-doc": lambda words: written([f"plugins/modules/{words[0].rpartition('.')[2]}.py"]),
+}
+
+
+def one(words: list[str]) -> None:
+    if "=" in words[0] and words[0].split("=")[0].isidentifier():  # KEY=$(...)
+        inner = re.fullmatch(r"\w+=\$\((.*)\)", words[0])
+        return every(inner[1]) if inner else one(words[1:])
+    if words[0] == "sudo":
+        words = words[3:] if words[1] == "-u" else words[1:]
+    name = words[0].removeprefix(".venv/bin/")
+    if name in CHECKS:
+        return CHECKS[name](words[1:])
+    assert name in FOREIGN or name.rpartition("/")[2] in FOREIGN, f"nothing checks {name!r}"
+    return None
+
+
+def every(text: str) -> None:
+    text = re.sub(r"\$\((.*)\)", lambda match: shlex.quote(f"$({match[1]})"), text)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars="&|>")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    skip = False
+    for word in [*lexer, "&&"]:
+        if word in {"&&", "|"}:
+            if words and words[0] not in {"cut", "grep"}:
+                one(words)
+            words, skip = [], False
+        elif word == ">":
+            skip = True
+        elif not skip:
+            words.append(word)
+
+
+COMMANDS = [command for block in blocks("console") for command in commands(block)]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.place)
+def test_a_command_is_one_that_exists(command: Command) -> None:
+    every(command.text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "ansible-playbook playbooks/start.yml -i inventories/nobodys",
+        "ansible-playbook playbooks/begin.yml -i inventories/mine",
+        "ansible-playbook site.yml -i inventories/mine --tags fabrik",
+        "ansible-playbook site.yml -i inventories/mine --diffs",
+        "ansible-playbook site.yml -i inventories/mine -e engine_recipes=qwen3-8b",
+        "ansible-playbook site.yml -i inventories/mine -e engine_recipe=qwen3-9b",
+        f"ssh spark1 sudo {NODE_PROGRAM} state",
+        "ssh spark1 sudo cat /etc/sparkmatrix/engine-keys.env",
+        "journalctl -u sparkmatrix-motor",
+        """curl http://x/ -d '{"model": "qwen3-235b-a22b-gptq-int4"}'""",
+        "make tests",
+        "reboot",
+    ],
+)
+def test_a_command_that_does_not_exist_is_noticed(wrong: str) -> None:
+    with pytest.raises(AssertionError):
+        every(wrong)
+
+
+# --- output ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in blocks("text") if block.marks.startswith("plan:")], ids=lambda block: block.place
+)
+def test_the_plan_that_is_shown_is_the_one_that_is_printed(block: Block) -> None:
+    """`plan: MACHINES RECIPE`; a `…` stands for what was left out of a line."""
+    count, name = block.marks.split()[1:]
+    settings = UserSettings(only_print=True, requirements=("vllm==0.33.0", "ray[default]==2.60.0"))
+    hosts = [f"spark{number + 1}" for number in range(int(count))]
+    printed = plan(RECIPES[name], assumed_facts(hosts), settings, {}).summary
+    for line in block.text.splitlines():
+        pattern = ".*".join(re.escape(part) for part in line.split("…"))
+        assert any(re.fullmatch(pattern, one_line) for one_line in printed), line
