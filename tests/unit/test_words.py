@@ -2,7 +2,8 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What users read is in plain words: messages, help and documentation of plugins, arguments of roles, task names."""
+"""What users read is in plain words: messages, help and documentation of plugins, arguments of roles, task names,
+guides."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ READ = [
     ),
     *sorted(ROOT.glob("*.yml")),
     ROOT / "Makefile",
+    ROOT / "README.md",
+    *sorted(ROOT.glob("docs/*.md")),
 ]
 TASK_FILES = sorted([*(ROOT / "roles").glob("*/tasks/**/*.yml"), *(ROOT / "playbooks").rglob("*.yml")])
 TASK = re.compile(r"^\s*- name: (?:\w+ \| )?(.+?)(?: # noqa.*)?$", re.MULTILINE)
