@@ -107,8 +107,7 @@ class ActionModule(ActionBase):
         """This run's fact, else the one that the node keeps. A planned one is good enough in check mode."""
         present = variables.get("spark_fabric")
         if present is None:
-            local = (variables.get("ansible_facts") or {}).get("ansible_local") or variables.get("ansible_local") or {}
-            present = local.get("sparkmatrix")
+            present = (variables.get(NODE_VARIABLE) or {}).get("fact")
         fact = fabric_fact.load(present, host)
         if (self._task.check_mode or self._only_print) and fact.state == "planned":
             return fact

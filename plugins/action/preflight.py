@@ -36,7 +36,6 @@ SPEC: dict[str, dict[str, Any]] = {
     "group": {"type": "str", "default": "sparks"},
     "play_hosts": {"type": "list", "elements": "str", "default": []},
     "result_variable": {"type": "str", "default": "spark_node_info"},
-    "local_variable": {"type": "str", "default": "__preflight_local"},
     "answer_variable": {"type": "str", "default": "__preflight_answer"},
     "reach_variable": {"type": "str", "default": "__preflight_reach"},
     "require_gb10": {"type": "bool", "default": True},
@@ -123,7 +122,7 @@ class ActionModule(ActionBase):
         broken: dict[str, dict[str, str]] = {}
         nodes: dict[str, Any] = {}
         failures: dict[str, str] = {}
-        local_facts: dict[str, Any] = {}
+        earlier: dict[str, Any] = {}
         reach: dict[str, Any] = {}
         for host in sparks:
             variables = hostvars[host]
@@ -137,21 +136,16 @@ class ActionModule(ActionBase):
                     broken.setdefault(host, {})[name] = " ".join(str(exc).split())
             if args["phase"] in ("peers", "hosts") and host in args["play_hosts"]:
                 read = variables.get(args["result_variable"]) or {}
-                local = variables.get(args["local_variable"]) or {}
                 answer = variables.get(args["answer_variable"]) or {}
                 if answer.get("unreachable"):
                     read = answer
-                elif local.get("unreachable") or local.get("failed"):
-                    read = local  # it went away between the two calls
                 if read.get("node"):
                     nodes[host] = (border.read(answers.NODE_INFO, read, host, refused) or {}).get("node")
+                    earlier[host] = read.get("fact")  # fabric_fact.load judges it
                 else:
                     failures[host] = _reason(read)
                 said = border.read(answers.REACH, variables.get(args["reach_variable"]) or {}, host, refused)
                 reach[host] = (said or {}).get("reached") or []
-                # Not asked at all where another machine's failure ended the block: then nothing is known.
-                if local.get("ansible_facts") is not None:
-                    local_facts[host] = local["ansible_facts"].get("ansible_local") or {}
         settings = preflight_checks.Settings(
             require_gb10=args["require_gb10"],
             min_memory_gib=args["min_memory_gib"],
@@ -169,7 +163,7 @@ class ActionModule(ActionBase):
             broken=broken,
             nodes=nodes,
             failures=failures,
-            local_facts=local_facts,
+            earlier=earlier,
             reach=reach,
             followed=frozenset(args["followed_layers"]),
         )

@@ -16,8 +16,8 @@ description:
     environment, memory budget and the reason for the parallel sizes are in it.
   - Refuses, with all reasons at once, a model that does not fit, sizes that do not divide, options that this version of
     the engine does not know, and a fabric that is not applied.
-  - Runs on the controller, once for all hosts, and contacts none of them. It reads C(spark_fabric) of this run, else
-    C(ansible_local.sparkmatrix); memory comes from the result of preflight where there is one.
+  - Runs on the controller, once for all hosts, and contacts none of them. It reads C(spark_fabric) of this run,
+    else the fact that preflight has read (C(spark_node_info)); memory comes from the result of preflight, too.
 options:
   recipe:
     description: Name of a recipe, or the path of a recipe file on the controller.

@@ -84,6 +84,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+fact:
+  description: The fabric fact on disk, not validated; null where there is none, and its text where it is no JSON.
+  returned: success
+  type: raw
 node:
   description: The machine. Sizes are in bytes, times in seconds.
   returned: success
@@ -150,6 +154,8 @@ node:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import PARTS, Request, gather
 
 
@@ -169,7 +175,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, node=gather(Request(**module.params)))
+    node = gather(Request(**module.params))
+    module.exit_json(changed=False, node=node, fact=fact.on_disk(Machine()))
 
 
 if __name__ == "__main__":

@@ -61,10 +61,6 @@ options:
     description: Variable that holds the result of M(sparkmatrix.cluster.node_info) on every host.
     type: str
     default: spark_node_info
-  local_variable:
-    description: Variable that holds the result of reading C(ansible_local) on every host.
-    type: str
-    default: __preflight_local
   answer_variable:
     description: Variable that holds the result of the first contact with every host.
     type: str

@@ -331,7 +331,7 @@ def facts(topology: str, nodes: int) -> dict[str, Any]:
             "enP7s7",
             rails,
         )
-        made[name] = {"sparkmatrix": json.loads(fabric_fact.dump(fact))}
+        made[name] = json.loads(fabric_fact.dump(fact))
     return made
 
 
@@ -363,7 +363,7 @@ def judge(topology: str, nodes: int, machines: Cluster) -> set[Verdict]:
             variables=variables(),
             nodes=known,
             failures=lost,
-            local_facts=facts(topology, nodes),
+            earlier=facts(topology, nodes),
         )
         for check, finding in preflight_checks.run(preflight_checks.CHECKS, context):
             if finding.severity != "info":

@@ -165,13 +165,13 @@ def fact(host="spark1", rank=0, count=4, state="applied", topology="switch", **c
         environment=changes.pop("environment", {"NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0"}),
         **changes,
     )
-    return {"sparkmatrix": json.loads(fabric_fact.dump(document))}
+    return json.loads(fabric_fact.dump(document))
 
 
 def context(layers=ALL, hosts=None, **rest):
     hosts = inventory() if hosts is None else hosts
     rest.setdefault("play_hosts", list(hosts))
     rest.setdefault("variables", VARIABLES)
-    if "local_facts" not in rest:
-        rest["local_facts"] = {host: fact(host, n) for n, host in enumerate(hosts)}
+    if "earlier" not in rest:
+        rest["earlier"] = {host: fact(host, n) for n, host in enumerate(hosts)}
     return base.Context(layers=frozenset(layers), hosts=hosts, **rest)

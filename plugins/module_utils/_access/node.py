@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import os
 import pwd
 import shutil
@@ -25,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import on_disk
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as managed_settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import network, ssh_connection
 
@@ -63,7 +62,7 @@ def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool 
         connection=[end if end.isdigit() else canonical(end) for end in ssh_connection(machine) or ()],
         ssh_ports=sorted(sshd.ports(machine)),
         network=network(machine),
-        fact=_fact(machine),
+        fact=on_disk(machine),
         account=_exists(user),
         known_hosts=machine.read(KNOWN_HOSTS) or "",
         jail=machine.exists(managed_settings.record_path(fail2ban.SETTINGS)),
@@ -132,15 +131,6 @@ def host_keys(machine: Machine) -> list[str]:
             "there is no public host key", "/etc/ssh/ssh_host_*_key.pub", "Make the host keys: sudo ssh-keygen -A"
         )
     return found
-
-
-def _fact(machine: Machine) -> Any:
-    text = machine.read(FACT_PATH)
-    if text is None:
-        return None
-    with contextlib.suppress(ValueError):
-        return json.loads(text)
-    return text  # torn: who reads it says so
 
 
 def _exists(user: str) -> bool:

@@ -4,12 +4,14 @@
 
 """The fabric fact: what the fabric role tells every later layer about one node.
 
-One JSON document per node at ``/etc/ansible/facts.d/sparkmatrix.fact``, read back as ``ansible_local.sparkmatrix``.
-:func:`load` is the only reader. Nobody downstream derives an interface name, an address or a GID again.
+One JSON document per node at ``/etc/ansible/facts.d/sparkmatrix.fact``, where others find it as
+``ansible_local.sparkmatrix``. :func:`load` is the only reader. Nobody downstream derives an interface name, an address
+or a GID again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -18,6 +20,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 FACT_PATH = "/etc/ansible/facts.d/sparkmatrix.fact"
 SCHEMA_VERSION = 3
@@ -111,11 +114,21 @@ def dump(fact: FabricFact) -> str:
     return json.dumps(fact.as_dict(), indent=2, sort_keys=True) + "\n"
 
 
+def on_disk(machine: Machine) -> Any:
+    """The document that an earlier run left, for :func:`load`; None where there is none, its text where it is torn."""
+    text = machine.read(FACT_PATH)
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return text
+
+
 def load(document: Any, host: str) -> FabricFact:
     """Validate what was read from a node.
 
-    ``document`` is the parsed JSON (a mapping). Ansible hands over a string when the file is torn or was edited by
-    hand, and nothing when it does not exist; both raise :class:`SparkError` with the way out.
+    ``document`` is as :func:`on_disk` returns it. One that is torn or was edited by hand, and none at all, raise
+    :class:`SparkError` with the way out.
     """
     where = f"{host} {FACT_PATH}"
     if document in (None, "", {}):

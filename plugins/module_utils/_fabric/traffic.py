@@ -11,7 +11,6 @@ them moves serves over TCP.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -19,7 +18,7 @@ from typing import Any, Optional
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, Rail, load
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail, load, on_disk
 
 COUNTERS = ("port_xmit_data", "port_rcv_data")
 _WORD = 4  # bytes: what both count (ib_port_attr, linux/Documentation/ABI/stable/sysfs-class-infiniband)
@@ -40,8 +39,8 @@ class Verdict:
 
 def planned(machine: Machine) -> tuple[Rail, ...]:
     """The halves that this node's fact wants RDMA on; none without such a fact."""
-    with contextlib.suppress(SparkError, ValueError):
-        fact = load(json.loads(machine.read(FACT_PATH) or "null"), "this node")
+    with contextlib.suppress(SparkError):
+        fact = load(on_disk(machine), "this node")
         return fact.rails if fact.transport == "rdma" and fact.state == "applied" else ()
     return ()
 

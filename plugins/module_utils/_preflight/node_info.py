@@ -276,8 +276,8 @@ def rdma_interfaces(machine: Machine) -> list[str]:
 
 def kept_management(machine: Machine) -> dict[str, str] | None:
     """Of the fabric fact as it is on disk, whatever release wrote it; None without one."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        found = json.loads(machine.read(fabric_fact.FACT_PATH) or "")
+    with contextlib.suppress(KeyError, TypeError):
+        found = fabric_fact.on_disk(machine)
         return {"address": str(found["management_address"]), "interface": str(found.get("management_interface") or "")}
     return None
 

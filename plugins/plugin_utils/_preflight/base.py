@@ -62,8 +62,8 @@ class Context:
 
     ``hosts`` maps every host of the group ``sparks`` to its variables, those outside ``--limit`` too; ``broken`` holds
     variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
-    ``node_info``; ``failures`` to the message where there is none. ``local_facts`` maps hosts to ``ansible_local``,
-    where it was read. ``reach``: what each host says of the others' management addresses (``management_reach``).
+    ``node_info``; ``failures`` to the message where there is none. ``earlier``: the fabric facts on disk, not
+    validated. ``reach``: what each host says of the others' management addresses (``management_reach``).
     ``followed``: layers that the playbook leaves alone where no earlier run has set them up.
     """
 
@@ -75,7 +75,7 @@ class Context:
     broken: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
-    local_facts: Mapping[str, Any] = field(default_factory=dict)
+    earlier: Mapping[str, Any] = field(default_factory=dict)
     followed: frozenset[str] = frozenset()
     reach: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -88,10 +88,10 @@ class Context:
 
     def fact(self, host: str) -> fabric_fact.FabricFact | None:
         """The fabric fact of an earlier run; None where there is none, or none that can be read."""
-        if host not in self.local_facts:
+        if host not in self.earlier:
             return None
         try:
-            return fabric_fact.load((self.local_facts[host] or {}).get("sparkmatrix"), host)
+            return fabric_fact.load(self.earlier[host], host)
         except SparkError:
             return None
 
@@ -175,7 +175,7 @@ def nccl_version(context: Context, host: str) -> str | None:
 
 def fabric_interfaces(context: Context, host: str) -> set[str]:
     """Interfaces of the fabric: those in the fact of an earlier run, and those of the ConnectX-7."""
-    document = (context.local_facts.get(host) or {}).get("sparkmatrix")
+    document = context.earlier.get(host)
     rails = document.get("rails") if isinstance(document, Mapping) else None
     named = {str(rail.get("netdev")) for rail in as_list(rails) if isinstance(rail, Mapping)}
     return named | fabric_ports((context.nodes.get(host) or {}).get("network") or {})

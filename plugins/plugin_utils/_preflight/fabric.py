@@ -156,10 +156,10 @@ def check_fabric_fact(context: Context) -> Iterator[Finding]:
     if "fabric" in context.layers:
         return
     for host in context.nodes:
-        if host not in context.local_facts:
+        if host not in context.earlier:
             continue
         try:
-            fact = fabric_fact.load((context.local_facts[host] or {}).get("sparkmatrix"), host)
+            fact = fabric_fact.load(context.earlier[host], host)
             fabric_fact.require_applied(fact)
         except SparkError as exc:
             yield Finding(host, exc.found, exc.remedy, fabric_fact.FACT_PATH)

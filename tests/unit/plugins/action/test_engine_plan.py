@@ -59,13 +59,10 @@ def test_from_this_runs_fabric_and_preflight():
     assert any("Tensor parallel over 2 nodes" in line for line in result["summary"])
 
 
-@pytest.mark.parametrize("where", ["ansible_facts", "ansible_local"])
-def test_from_the_file_of_an_earlier_run(where):
-    def variables(rank):
-        local = {"sparkmatrix": fact(rank, 2)}
-        return {"ansible_facts": {"ansible_local": local}} if where == "ansible_facts" else {"ansible_local": local}
-
-    result = plan({f"spark{rank + 1}": variables(rank) for rank in range(2)})
+def test_from_the_file_of_an_earlier_run():
+    result = plan(
+        {f"spark{rank + 1}": {"spark_node_info": {"node": {"memory": {}}, "fact": fact(rank, 2)}} for rank in range(2)}
+    )
     assert result["plans"]["spark2"]["here"][0]["role"] == "worker"
 
 

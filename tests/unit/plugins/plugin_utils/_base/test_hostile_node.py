@@ -284,8 +284,7 @@ def judge_preflight(seen: dict[str, Any]) -> Result:
     read = {
         host: {
             **values,
-            "spark_node_info": {"node": seen[host]["node"]},
-            "__preflight_local": {"ansible_facts": {"ansible_local": {"sparkmatrix": seen[host]["fact"]}}},
+            "spark_node_info": {"node": seen[host]["node"], "fact": seen[host]["fact"]},
         }
         for host, values in inventory(len(HOSTS)).items()
     }

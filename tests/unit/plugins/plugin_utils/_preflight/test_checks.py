@@ -567,8 +567,8 @@ def test_an_interface_of_the_earlier_fabric_may_have_its_subnet():
         {"name": "renamed0", "addresses": [{"address": "10.100.1.1", "prefix": 24, "scope": "global"}]}
     )
     assert [name for name, _ in examine(context({"fabric"}, nodes=read))] == ["subnets"]
-    earlier = {"spark1": {"sparkmatrix": {"rails": [{"netdev": "renamed0"}]}}}
-    assert examine(context({"fabric"}, nodes=read, local_facts=earlier)) == []
+    earlier = {"spark1": {"rails": [{"netdev": "renamed0"}]}}
+    assert examine(context({"fabric"}, nodes=read, earlier=earlier)) == []
 
 
 def test_management_over_the_fabric():
@@ -581,8 +581,8 @@ def test_management_over_the_fabric():
 @pytest.mark.parametrize(
     ("local", "message"),
     [
-        ({}, "there is no fabric fact"),
-        ({"sparkmatrix": "torn {"}, "not valid JSON"),
+        (None, "there is no fabric fact"),
+        ("torn {", "not valid JSON"),
         (fact(state="applying"), "in state 'applying'"),
         (fact(count=2), "made for rank 0 of 2, the inventory says 0 of 4"),
         (fact("spark7"), "made for rank 0 of 4 and the name spark7, the inventory says 0 of 4"),
@@ -592,12 +592,12 @@ def test_management_over_the_fabric():
 def test_fabric_fact(local, message):
     facts = {f"spark{n + 1}": fact(f"spark{n + 1}", n) for n in range(4)}
     facts["spark1"] = local
-    text = dict(examine(context({"plan"}, nodes=nodes(), local_facts=facts)))["fabric_fact"]
+    text = dict(examine(context({"plan"}, nodes=nodes(), earlier=facts)))["fabric_fact"]
     assert message in text
     assert "--tags fabric" in text
-    assert "fabric_fact" not in dict(examine(context({"plan", "fabric"}, nodes=nodes(), local_facts=facts)))
+    assert "fabric_fact" not in dict(examine(context({"plan", "fabric"}, nodes=nodes(), earlier=facts)))
     del facts["spark1"]  # not asked
-    assert examine(context({"plan"}, nodes=nodes(), local_facts=facts)) == []
+    assert examine(context({"plan"}, nodes=nodes(), earlier=facts)) == []
 
 
 @pytest.mark.parametrize(

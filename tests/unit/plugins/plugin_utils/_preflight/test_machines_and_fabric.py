@@ -35,7 +35,7 @@ class Cluster:
     rest: dict[str, Any] = field(default_factory=dict)
 
     def context(self, layers):
-        return context(layers, self.hosts, nodes=self.nodes, local_facts=self.facts, **self.rest)
+        return context(layers, self.hosts, nodes=self.nodes, earlier=self.facts, **self.rest)
 
 
 def node(key, value, host="spark2"):
@@ -634,7 +634,7 @@ def test_rails_of_a_ring_as_they_are_planned_keep_their_addresses():
     hosts = inventory(4, fabric_host_offset=10)
     settings = Settings(topology="ring", subnets=["10.100.0.0/24", "10.100.1.0/24"], allow_large_ring=True)
     planned = fabric_plan.plan(ring(4), settings).facts
-    facts = {host: {"sparkmatrix": json.loads(dump(replace(one, state="applied")))} for host, one in planned.items()}
+    facts = {host: json.loads(dump(replace(one, state="applied"))) for host, one in planned.items()}
     assert len({rail.address for one in planned.values() for rail in one.rails}) == 16
     cluster = Cluster(hosts=hosts, facts=facts)
     assert texts(cluster, {"fabric"}, "readdressed") == []
