@@ -110,7 +110,8 @@ node:
     paths: {description: 'Per path: exists, at (the directory measured), total, free, read_only.', type: dict}
     network:
       description:
-        - interfaces, routes, default_gateway.
+        - interfaces, routes, default_gateway. rules are those of IPv4 (C(ip rule)) that every packet meets before the
+          table main.
         - rdma_interfaces are those of the ConnectX-7, kept is the management address (address, interface) in the fabric
           fact of an earlier run.
         - connection_address and connection_interface carry Ansible's own connection. connection_source tells how they

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""``sparkmatrix-node fabric-status``: what the fabric of this node is, what has drifted from what was verified, and
-whether a change waits for confirmation."""
+"""``sparkmatrix-node fabric-status``: what the fabric of this node is, what has drifted from what was verified, whether
+the port filter is active, and whether a change waits for confirmation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import contextlib
 import json
 import sys
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift, rollback, show_gids
@@ -52,6 +53,14 @@ def lines(machine: Machine) -> tuple[list[str], bool]:
                 mark = "   <- drifted" if own else ""
                 found.append(f"{now.get(rail.netdev, Effective()).line(rail.netdev)}{mark}")
                 found += [f"  {item}" for item in own]
+    for name in port_filter.NAMES:
+        try:
+            # A table that the node keeps; only root may ask the kernel.
+            if machine.exists(port_filter.path(name)):
+                port_filter.require(machine, name)
+        except SparkError as exc:
+            wrong = True
+            found.append(str(exc))
     pending = rollback.GUARD.pending(machine)
     if pending is None:
         found.append("pending: nothing")

@@ -231,6 +231,7 @@ def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
     fabric fact keeps, and the interface that carries Ansible's connection."""
     interfaces = parse_addresses(machine.output("ip", "-j", "-d", "addr", "show"))
     routes = parse_routes(machine.output("ip", "-j", "route", "show", "table", "all"))
+    rules = parse_rules(machine.output("ip", "-j", "-4", "rule", "show"))
     address, source = connection_address(machine, connection_host, interfaces)
     carrier = next((item["name"] for item in interfaces or [] if address in _plain(item)), None)
     gateway = next((r for r in routes or [] if r["dst"] == "default" and r["table"] == "main" and r["gateway"]), None)
@@ -242,6 +243,7 @@ def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
         "rdma_interfaces": rdma_interfaces(machine),
         "kept": kept_management(machine),
         "routes": routes,
+        "rules": rules,
         "default_gateway": gateway and {"address": gateway["gateway"], "interface": gateway["dev"]},
         "connection_address": address,
         "connection_interface": carrier,
@@ -354,6 +356,32 @@ def parse_routes(text: str | None) -> list[dict[str, Any]] | None:
                 "type": entry.get("type", "unicast"),
             }
         )
+    return found
+
+
+# A rule with one of these is about some packets only (ip-rule(8)); with "not", about all others.
+_SELECTORS = ("fwmark", "dst", "iif", "oif", "ipproto", "sport", "dport", "uid_start", "tos", "tun_id")
+
+
+def parse_rules(text: str | None) -> list[dict[str, Any]] | None:
+    """``[{priority, table, action}]``: the rules that any packet of the machine's own meets before the table main, in
+    the order of the kernel. Without those whose default route does not count (``suppress_prefixlength``).
+    """
+    entries = _json_list(text)
+    if entries is None:
+        return None
+    found = []
+    for entry in sorted(entries, key=lambda one: one["priority"] if isinstance(one.get("priority"), int) else 0):
+        table = str(entry.get("table", "main"))
+        some = [name for name in _SELECTORS if name in entry] or entry.get("src", "all") != "all"
+        action = str(entry.get("action", "goto" if "goto" in entry else "lookup"))
+        if table in ("local", "255") or bool(some) != ("not" in entry) or action in ("goto", "nop"):
+            continue
+        if table in ("main", "254") and action == "lookup":
+            break
+        if "suppress_prefixlen" in entry:
+            continue
+        found.append({"priority": entry.get("priority"), "table": table, "action": action})
     return found
 
 

@@ -189,6 +189,7 @@ NETWORK = {
             )
         )
     ),
+    "rules": Maybe(Each(Full({"priority": Maybe(COUNT), "table": word, "action": word}, ("table", "action")))),
     "default_gateway": Maybe({"address": address, "interface": interface}),
     "connection_address": Maybe(or_empty(address)),
     "connection_interface": Maybe(or_empty(interface)),

@@ -119,7 +119,7 @@ def changeable(made: Sequence[tuple[Check, Finding]]) -> list[str]:
 
 def request(context: Context) -> dict[str, Any]:
     """What ``node_info`` has to look for, so that one call per node is enough."""
-    commands = {name for layer in context.layers for name in preflight_machines.COMMANDS.get(layer, {})}
+    commands = {name for host in context.hosts for name in preflight_machines.wanted_commands(context, host)}
     # Installed where it is missing.
     commands |= {"nft"} if context.layers & {"fabric", "ray", "engine"} else set()
     parts = {part for check in selected(HOST_CHECKS, context) for part in check.needs}

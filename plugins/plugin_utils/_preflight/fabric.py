@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +78,8 @@ def check_subnets(context: Context) -> Iterator[Finding]:
                     used.setdefault(found, f"address {item['address']} on {interface['name']}")
         for route in network.get("routes") or []:
             found = as_network(route["dst"])
-            ours = route.get("dev") in own or is_docker(route.get("dev"))
+            # "throw": a VPN leaves this network to the table main, as it does with the fabric once it is there.
+            ours = route.get("dev") in own or is_docker(route.get("dev")) or route.get("type") == "throw"
             if found is not None and found.prefixlen > 0 and not ours and not found.is_link_local:
                 used.setdefault(found, f"route {route['dst']} through {route.get('dev') or route.get('type')}")
         for subnet in subnets:
@@ -90,6 +91,42 @@ def check_subnets(context: Context) -> Iterator[Finding]:
                         "Choose other fabric_subnets",
                     )
                     break
+
+
+def check_rules(context: Context) -> Iterator[Finding]:
+    """What a VPN puts before the table main, where the routes of the fabric are. Routes to single networks are
+    :func:`check_subnets`' business."""
+    for host, node in context.nodes.items():
+        if not wants_fabric(context, host):
+            continue
+        network = node.get("network") or {}
+        subnets = [str(subnet) for subnet in as_list(context.value(host, "fabric_subnets", []))]
+        for rule in network.get("rules") or []:
+            routes = [route for route in network.get("routes") or [] if str(route.get("table")) == rule["table"]]
+            # A VPN that lets the local network alone says so with a route that hands it on.
+            spared = {route["dst"] for route in routes if route.get("type") == "throw"}
+            default = next((route for route in routes if route["dst"] == "default"), None)
+            if rule["action"] != "lookup":
+                does = f"ends them ({rule['action']})"
+            elif default is not None and not _all_within(subnets, spared):
+                does = f"sends them to {default.get('dev') or default.get('type')} (table {rule['table']})"
+            else:
+                continue
+            yield Finding(
+                host,
+                f"the routing rule {rule.get('priority')} comes before the routes of the fabric, and {does}",
+                f"Let the VPN leave local networks alone (Tailscale: tailscale set --exit-node-allow-lan-access), or: "
+                f"ip rule add to {subnets[0] if subnets else '<subnet>'} lookup main priority 100, for each subnet",
+                f"ip rule {rule.get('priority')}",
+            )
+
+
+def _all_within(subnets: Iterable[str], spared: Iterable[str]) -> bool:
+    wanted = [found for found in map(as_network, subnets) if found is not None]
+    free = [found for found in map(as_network, spared) if found is not None]
+    return all(
+        any(one.version == 4 and other.version == 4 and one.subnet_of(other) for other in free) for one in wanted
+    )
 
 
 def check_management(context: Context) -> Iterator[Finding]:
@@ -451,18 +488,28 @@ def check_nccl_ring(context: Context) -> Iterator[Finding]:
 
 
 def _drift(context: Context, *kinds: str) -> Iterator[drift.Drift]:
-    """What has changed on the nodes since their fabric was verified, of interfaces that are there."""
+    """What has changed on the nodes since their fabric was verified."""
     for host, node in context.nodes.items():
         fact, present = context.fact(host), {item["name"]: item for item in context.interfaces(host)}
-        if fact is None:
+        if fact is None or not present:
             continue
-        known = replace(fact, host=host, rails=tuple(rail for rail in fact.rails if rail.netdev in present))
-        now = {rail.netdev: _effective(present[rail.netdev], rail) for rail in known.rails}
+        known = replace(fact, host=host)
+        off = {port.get("netdev") for port in context.rdma_ports(host) if port.get("admin_up") is False}
+        there = [rail for rail in fact.rails if rail.netdev in present]
+        now = {rail.netdev: _effective(present[rail.netdev], rail, rail.netdev not in off) for rail in there}
         gids = None if node.get("gids") is None else [Gid.of_dict(entry) for entry in node["gids"]]
         yield from (item for item in drift.drift(known, now, gids) if item.kind in kinds)
 
 
-def _effective(interface: Mapping[str, Any], rail: fabric_fact.Rail) -> Effective:
+def check_half_off(context: Context) -> Iterator[Finding]:
+    # In a run of the layer fabric its own plan judges what is there now.
+    if "fabric" in context.layers:
+        return
+    for item in _drift(context, drift.GONE, drift.DOWN):
+        yield Finding(item.host, f"a half of the applied fabric: {item.found}", item.remedy, item.device)
+
+
+def _effective(interface: Mapping[str, Any], rail: fabric_fact.Rail, up: bool) -> Effective:
     """What ``node_info`` does not tell counts as planned."""
     addresses = [
         f"{item['address']}/{item.get('prefix') or rail.prefix}"
@@ -470,7 +517,7 @@ def _effective(interface: Mapping[str, Any], rail: fabric_fact.Rail) -> Effectiv
         if item.get("family") == "inet" and not str(item["address"]).startswith("169.254.")
     ]
     link = interface.get("state") != "DOWN"
-    return Effective(True, True, link, interface.get("mtu") or rail.mtu, tuple(sorted(addresses)))
+    return Effective(True, up, link, interface.get("mtu") or rail.mtu, tuple(sorted(addresses)))
 
 
 def _drifted(context: Context, found: Iterator[drift.Drift], cured: str) -> Iterator[Finding]:
@@ -529,6 +576,14 @@ CHECKS: tuple[Check, ...] = (
         "a fabric subnet overlaps an address or route in use",
         "Addresses outside the fabric would be lost",
         fixed="addresses outside the fabric would be lost",
+    ),
+    Check(
+        "routing_rules",
+        FABRIC,
+        check_rules,
+        "a routing rule, of a VPN for example, comes before the routes of the fabric and takes its packets",
+        "Pings and connections between the halves go into the tunnel, or nowhere",
+        WARN,
     ),
     Check(
         "docker_subnet",
@@ -615,6 +670,14 @@ CHECKS: tuple[Check, ...] = (
         check_half_address,
         "a half of the applied fabric has lost its address (only told when the run sets it again)",
         "The half has no RoCE v2 GID without it and carries nothing: half the bandwidth",
+    ),
+    Check(
+        "half_off",
+        AFTER_FABRIC,
+        check_half_off,
+        "a half of the applied fabric is switched off, or gone from the machine",
+        "NCCL does not start on a half that is missing, or leaves it out: half the bandwidth",
+        needs=frozenset({"rdma"}),
     ),
     Check(
         "mtu_drift",

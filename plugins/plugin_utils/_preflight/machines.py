@@ -220,11 +220,20 @@ def check_clock(context: Context) -> Iterator[Finding]:
             )
 
 
-def check_commands(context: Context) -> Iterator[Finding]:
+def wanted_commands(context: Context, host: str) -> dict[str, str]:
+    """Programs that this run needs on a host, with their packages."""
     needed: dict[str, str] = {}
     for layer in sorted(context.layers):
         needed.update(COMMANDS.get(layer, {}))
+    own_ca = str(context.value(host, "gateway_tls", "")) == "own_ca"
+    if "gateway" in context.layers and host == context.head and own_ca and gateway_wanted(context):
+        needed["openssl"] = "openssl"
+    return needed
+
+
+def check_commands(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
+        needed = wanted_commands(context, host)
         present = node.get("commands") or {}
         missing = sorted(name for name in needed if not present.get(name))
         if missing:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
@@ -119,6 +120,12 @@ def test_fabric_status_marks_what_has_drifted(
 
     good = [f"{A}: up, MTU 9000, 192.168.100.10/24", f"{B}: up, MTU 9000, 192.168.101.10/24"]
     assert shown() == (0, good)
+    # The node keeps a table that its kernel has not.
+    node.write(port_filter.path("services"), "# sparkmatrix 12ab\n")
+    node.fail["nft list table"] = "No such file or directory"
+    code, (*_halves, why) = shown()
+    assert code == 1 and why.startswith("table inet sparkmatrix_services: Ray and the ranks may be open to the network")
+    node.path(port_filter.path("services")).unlink()
     node.nics[B].mtu = 1500
     code, (first, second, why) = shown()
     assert (code, first) == (1, good[0])

@@ -79,6 +79,7 @@ def test_an_empty_machine_gives_nones(tmp_path):
         "rdma_interfaces": [],
         "kept": None,
         "routes": None,
+        "rules": None,
         "default_gateway": None,
         "connection_address": None,
         "connection_interface": None,
@@ -264,7 +265,9 @@ _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["ifname", "addr_info", "local", "dst", "table", "type"]), inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["ifname", "addr_info", "local", "dst", "table", "type", "priority"]), inner, max_size=4
+        )
     ),
     max_leaves=12,
 )
@@ -274,6 +277,43 @@ _JSON = st.recursive(
 def test_any_json_is_survived(value):
     ni.parse_addresses(json.dumps(value))
     ni.parse_routes(json.dumps(value))
+    ni.parse_rules(json.dumps(value))
+
+
+TAILSCALE = [
+    {"priority": 0, "src": "all", "table": "local"},
+    {"priority": 5210, "src": "all", "fwmark": "0x80000", "fwmask": "0xff0000", "table": "main"},
+    {"priority": 5250, "src": "all", "fwmark": "0x80000", "fwmask": "0xff0000", "action": "unreachable"},
+    {"priority": 5270, "src": "all", "table": "52"},
+    {"priority": 32766, "src": "all", "table": "main"},
+    {"priority": 32767, "src": "all", "table": "default"},
+]
+# wg-quick: only what main has no route for but a default goes into the tunnel.
+WIREGUARD = [
+    {"not": None, "priority": 32765, "src": "all", "fwmark": "0xca6c", "table": "51820"},
+    {"priority": 32764, "src": "all", "table": "main", "suppress_prefixlen": 0},
+    *TAILSCALE[:1],
+    *TAILSCALE[-2:],
+]
+
+
+@pytest.mark.parametrize(
+    ("rules", "met"),
+    [
+        (TAILSCALE, [(5270, "52", "lookup")]),
+        (WIREGUARD, []),
+        ([{**WIREGUARD[0], "priority": 50}, *WIREGUARD[1:]], [(50, "51820", "lookup")]),
+        ([{"priority": 9, "src": "all", "action": "blackhole"}, *TAILSCALE[-2:]], [(9, "main", "blackhole")]),
+        (
+            [{"priority": 9, "src": "10.0.0.0", "srclen": 8, "table": "7"}, {"priority": 8, "src": "all", "goto": 10}],
+            [],
+        ),
+        ([{"priority": 9, "src": "all", "table": "7", "suppress_prefixlen": 0}], []),
+    ],
+)
+def test_rules_before_main(rules, met):
+    found = ni.parse_rules(json.dumps(rules))
+    assert [(one["priority"], one["table"], one["action"]) for one in found] == met
 
 
 # -- systemd, netplan

@@ -242,6 +242,22 @@ FAULTS = {
         "spark2 NVIDIA GB10: the GPU is 96 % busy at 513 MHz at 48 degrees Celsius: a GB10 at work runs above 2000",
         ALL,
     ),
+    "half_off": (
+        port(admin_up=False),
+        "spark2 rocep1s0f0 (enp1s0f0np0): a half of the applied fabric: the inter",
+        LATER,
+    ),
+    "routing_rules": (
+        lambda c: c.nodes["spark2"]["network"].update(
+            rules=[{"priority": 5270, "table": "52", "action": "lookup"}],
+            routes=[
+                {"dst": "default", "dev": "tailscale0", "table": "52"},
+                {"dst": "10.100.0.0/24", "type": "throw", "table": "52"},
+            ],
+        ),
+        "spark2 ip rule 5270: the routing rule 5270 comes before the routes of the fabric, and sends them to tail",
+        {"fabric"},
+    ),
     "mtu_drift": (
         interface("enp1s0f0np0", mtu=1500),
         "spark2 rocep1s0f0 (enp1s0f0np0): the MTU is 1500, and 9000 were verified: larger packets of the others are",
@@ -644,6 +660,53 @@ def test_rails_of_a_ring_as_they_are_planned_keep_their_addresses():
     del cluster.hosts["spark4"], cluster.nodes["spark4"]
     cluster.hosts["spark3"]["spark_rank"] = 2
     assert texts(cluster, {"fabric"}, "readdressed") == []
+
+
+def test_a_half_that_is_gone():
+    cluster = Cluster()
+    network = cluster.nodes["spark2"]["network"]
+    network["interfaces"] = [item for item in network["interfaces"] if item["name"] != "enP2p1s0f0np0"]
+    ((severity, text),) = texts(cluster, {"engine"}, "half_off")
+    assert (
+        severity == "error" and "spark2 roceP2p1s0f0 (enP2p1s0f0np0): a half of the applied fabric: the inter" in text
+    )
+    assert texts(cluster, ALL, "half_off") == []  # the layer fabric sees for itself
+
+
+@pytest.mark.parametrize(
+    ("rule", "routes", "found"),
+    [
+        ("lookup", [], 0),
+        ("lookup", [{"dst": "default", "type": "throw", "table": "52"}], 0),
+        ("lookup", [{"dst": "default", "dev": "tun0", "table": "main"}], 0),
+        ("lookup", [{"dst": "default", "dev": "tun0", "table": "52"}], 1),
+        ("unreachable", [], 1),
+    ],
+)
+def test_rules_that_take_packets_of_the_fabric(rule, routes, found):
+    cluster = Cluster()
+    cluster.nodes["spark2"]["network"].update(
+        rules=[{"priority": 9, "table": "52", "action": rule}],
+        routes=[*routes, *({"dst": f"10.100.{n}.0/24", "type": "throw", "table": "52"} for n in range(2 - 2 * found))],
+    )
+    assert len(texts(cluster, {"fabric"}, "routing_rules")) == found
+    cluster.hosts = {name: {**values, "fabric_topology": "single"} for name, values in cluster.hosts.items()}
+    assert texts(cluster, {"fabric"}, "routing_rules") == []
+
+
+def test_openssl_is_needed_for_an_authority_of_its_own():
+    wanted = {"gateway_listen": ["enP7s7"], "gateway_tls": "own_ca"}
+    head = {"spark1": {**inventory(2)["spark1"], **wanted}, "spark2": {**inventory(2)["spark2"], **wanted}}
+    asked = context({"gateway"}, head)
+    assert "openssl" in pf.request(asked)["commands"]
+    here = dict(nodes(2))
+    for node in here.values():
+        node["commands"] = dict.fromkeys(pf.request(asked)["commands"], "/usr/bin/x") | {"openssl": None}
+    cluster = Cluster(hosts=head, nodes=here)
+    ((_severity, text),) = texts(cluster, {"gateway"}, "commands")
+    assert text.startswith("spark1: not installed: openssl") and "apt-get install openssl" in text
+    head["spark1"]["gateway_tls"] = "files"
+    assert "openssl" not in pf.request(context({"gateway"}, head))["commands"]
 
 
 def test_an_exported_index_that_drifted():
