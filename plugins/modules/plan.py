@@ -27,7 +27,8 @@ options:
       - V(bandwidth) schedules the measurement of every half; V(bandwidth_verdict) judges its figures.
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
-      - V(images) judges whether all ranks of a service have the same container image, V(engine_versions)
+      - V(engine_inputs) judges whether all nodes can have the models, V(images) whether all ranks of a service have
+        the same container image, V(engine_versions)
         what engines without an option table say of their options; V(engine_files) and V(ray_files) turn one machine's
         part of the engine plan into files and units.
     type: str
@@ -46,6 +47,7 @@ options:
       - qos_before
       - qos_after
       - os_update
+      - engine_inputs
       - images
       - engine_versions
       - engine_files

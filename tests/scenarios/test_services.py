@@ -30,7 +30,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
 from cluster import LabError, say
-from test_staying_up import BACK_S, TOOL, Cluster
+from test_staying_up import BACK_S, BROKEN, MODELS, TOOL, Cluster
 
 CHAT: dict[str, Any] = {"name": "chat", "served_model_name": "chat", "nodes": ["spark1"]}
 # It embeds: chat beside embeddings is what one node is shared for most.
@@ -297,16 +297,20 @@ def tokens(here: Cluster) -> int:
 
 
 def pairs_upgraded(here: Cluster) -> dict[str, Any]:
-    """One is upgraded, rolled back, and upgraded to what does not exist; the other answers all the time."""
+    """One is upgraded, rolled back, upgraded to what is not there or does not start; the other answers meanwhile."""
     seconds = {}
     shorter = options([LEFT, {**RIGHT, "context": 128}])
-    broken = options([LEFT, {**RIGHT, "model_path": "/nonexistent"}])
+    nowhere = options([LEFT, {**RIGHT, "model_path": "/nonexistent"}])
+    broken = options([LEFT, {**RIGHT, "model_path": f"{MODELS}/broken"}])
+    for host in RIGHT["nodes"]:
+        here.node(host, "sudo python3 -", data=BROKEN.encode())
     both = options([{**LEFT, "context": 128}, {**RIGHT, "context": 128}])
     one = ("-e", "engine_service=right")
     steps = (
         ("refused", "playbooks/upgrade.yml", both, "left would be served otherwise", 256),
         ("upgrade", "playbooks/upgrade.yml", shorter, "", 128),
         ("rollback", "playbooks/rollback.yml", (), "", 256),
+        ("nowhere", "playbooks/upgrade.yml", nowhere, "there is nothing at this path", 256),
         ("bad", "playbooks/upgrade.yml", broken, "what served before serves again (left, right)", 256),
     )
     with Meanwhile(here) as other:

@@ -179,6 +179,14 @@ data = file.read_bytes()
 begin = 8 + int.from_bytes(data[:8], 'little')
 file.write_bytes(data[:begin] + data[begin + 4096 :] + data[begin : begin + 4096])
 """
+# One that is whole, and of an architecture that no engine knows.
+BROKEN = f"""
+import pathlib, shutil
+broken = pathlib.Path('{MODELS}/broken')
+shutil.copytree('{MODELS}/tiny-llama', broken, dirs_exist_ok=True)
+config = broken / 'config.json'
+config.write_text(config.read_text().replace('Llama', 'Nobody').replace('llama', 'nobody'))
+"""
 
 
 class User:
@@ -624,10 +632,11 @@ def operators(here: Cluster) -> dict[str, Any]:
 
 
 def upgrade(here: Cluster) -> dict[str, Any]:
-    """Another model and context, and back; then a model that does not exist, which has to end where it began."""
+    """Another model and context, and back; one that does not exist, which is refused while this one serves; one that
+    does not start, which has to end where it began."""
     here.serving()
     for host in here.launch.hosts:
-        here.node(host, "sudo python3 -", data=OTHER.encode())
+        here.node(host, "sudo python3 -", data=(OTHER + BROKEN).encode())
     before, said = _context(here), _said(here)
     seconds = {}
     steps = (
@@ -642,13 +651,21 @@ def upgrade(here: Cluster) -> dict[str, Any]:
         (
             "bad",
             "playbooks/upgrade.yml",
-            ("-e", "engine_model_path=/nonexistent"),
+            ("-e", f"engine_model_path={MODELS}/broken"),
             "serves again (tiny-llama). On spark1: sparkmatrix-keeper",
             before,
         ),
     )
     for name, playbook, more, fails, expected in steps:
         seconds[f"{name}_s"] = round(here.site(f"staying-up-{name}", playbook, *more, fails=fails).seconds)
+        if name == "rollback":
+            nowhere = ("-e", "engine_model_path=/nonexistent")
+            with User(here) as user:
+                here.site(
+                    "staying-up-nowhere", "playbooks/upgrade.yml", *nowhere, fails="there is nothing at this path"
+                )
+            if user.tally["failed"]:
+                raise LabError(f"a model that is not there stopped the one that serves: {user.tally}")
         if _context(here) != expected or (_said(here) == said) != (expected == before):
             raise LabError(f"{name}: {_context(here)} tokens of context (expected {expected}), and {_said(here)!r}")
     return seconds

@@ -157,6 +157,16 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class Model:
+    """What ranks on the node read: a path of the node, or the name of a repository."""
+
+    name: str
+    revision: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)  # by which a name is looked up
+    contained: bool = False  # by root in a container, else by the service user
+
+
+@dataclass(frozen=True)
 class Image:
     """What containers of the node are made from."""
 
@@ -229,6 +239,7 @@ class ServicePlan:
     parallel: Parallel
     memory: Memory
     expectation: Expectation
+    models: tuple[Model, ...] = ()  # that its ranks on this node read
     config_hash: str = ""  # of everything that makes it another service to a user
 
     @property
@@ -334,6 +345,7 @@ class NodePlan:
     mpi: MpiPlan = field(default_factory=MpiPlan)
     images: tuple[Image, ...] = ()
     environments: tuple[Environment, ...] = ()
+    models: tuple[Model, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     model_cache: str = ""  # directory for what is downloaded
     open_to_peers: bool = False  # ranks of other nodes, or the gateway on the cluster's head, come in here

@@ -387,7 +387,7 @@ QOS = Only(
     }
 )
 
-# --- os_update, engine_version, engine_image
+# --- os_update, engine_version, engine_inputs, engine_image
 UPDATE = Only(
     {
         "look": Full(
@@ -410,4 +410,12 @@ UPDATE = Only(
     }
 )
 VERSIONS = Only({"engines": By(words, {"version": or_empty(word), "options": Each(word)})})
+INPUTS = Only(
+    {
+        "models": Each(
+            Full({"name": words, "where": word, "signature": or_empty(word), "problem": words, "remedy": words})
+        )
+    },
+    ("models",),
+)
 IMAGES = Only(dict.fromkeys(("ids", "contents"), By(word, or_empty(word))))

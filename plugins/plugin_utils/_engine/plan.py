@@ -17,11 +17,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY_TEXT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_files import VARIABLES
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import RAY_NCCL_CONF, RAY_PROJECT, Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Command,
     EnginePlan,
     Member,
+    Model,
     Mount,
     NodePlan,
     RayPlan,
@@ -194,6 +196,7 @@ class _Parts:
             parallel=_parallel(self.launch.parallel),
             memory=engine_report.memory_report(job),
             expectation=engine_report.expectation(job, self.launch.parallel),
+            models=self._models(number),
         )
 
     def ray(self, number: int) -> RayPlan:
@@ -288,6 +291,20 @@ class _Parts:
                     else "Leave it out",
                 )
                 break
+
+    def _models(self, number: int) -> tuple[Model, ...]:
+        """Also of a rank that Ray holds; a node without one reads none."""
+        job = self.job
+        if not self.ranks[number].program and job.backend != "ray":
+            return ()
+        environment = {name: value for name, value in self._environment(number).items() if name in VARIABLES}
+        named = {job.model: self.launch.revision}
+        drafted = job.options.get(job.engine.draft_option)
+        if isinstance(drafted, Mapping) and drafted.get("model"):
+            named[str(drafted["model"])] = str(drafted.get("revision") or "")
+        if job.draft and job.draft.model:
+            named[job.draft.model] = job.draft.revision
+        return tuple(Model(name, revision, environment, job.runtime == "container") for name, revision in named.items())
 
     def _members(self) -> tuple[Member, ...]:
         return tuple(

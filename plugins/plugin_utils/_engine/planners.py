@@ -17,11 +17,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
     RefusedError,
     judged,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images, unknown_versions
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images, inputs, unknown_versions
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files as render_ray_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
 
+REFUSED_INPUTS = "The models were refused, and nothing was stopped or started:"
 REFUSED = "The container images were refused, and nothing was started:"
 REFUSED_OPTIONS = "The engine itself does not know what it was to be started with, and nothing was started:"
 COMMON: dict[str, dict[str, Any]] = {
@@ -32,6 +33,12 @@ COMMON: dict[str, dict[str, Any]] = {
     "nofile": {"type": "str", "default": "65536"},
     "sandbox": {"type": "bool", "default": True},
 }
+
+
+def judge_inputs(options: Options) -> dict[str, Any]:
+    plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
+    seen = {host: told["models"] for host, told in options["seen"].items()}
+    return judged(REFUSED_INPUTS, inputs.judge(plans, seen))
 
 
 def judge_images(options: Options) -> dict[str, Any]:
@@ -91,6 +98,7 @@ def _listed(files: Mapping[str, str]) -> list[dict[str, str]]:
 
 # A mark changes a file with what it stands for, so that a unit is restarted; it has no meaning of its own.
 PLANNERS = {
+    "engine_inputs": Planner(judge_inputs, {}, gathered={"plans": answers.PLAN, "seen": answers.INPUTS}, alive=True),
     "images": Planner(judge_images, {}, gathered={"plans": answers.PLAN, "images": answers.IMAGES}, alive=True),
     "engine_versions": Planner(
         judge_versions, {}, gathered={"plans": answers.PLAN, "told": answers.VERSIONS}, alive=True

@@ -433,6 +433,7 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> N
         mpi=next((MpiPlan(plan.role, plan.head) for plan in plans if plan.backend == "mpi"), MpiPlan()),
         images=_images(plans),
         environments=documents.environments(plans),
+        models=tuple({(model.name, model.revision): model for plan in plans for model in plan.models}.values()),
         unknown=_unknown(plans),
         model_cache=next((plan.model_cache for plan in plans if plan.model_cache), ""),
         open_to_peers=any(plan.backend != "single" for plan in plans)

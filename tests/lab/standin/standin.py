@@ -103,6 +103,9 @@ def plain(engine: str, words: list[str]) -> list[str]:
     return made
 
 
+ARCHITECTURE = "LlamaForCausalLM"
+
+
 class Job:
     """What the options mean."""
 
@@ -112,8 +115,13 @@ class Job:
         self.args = parser(engine, names[engine]).parse_args(plain(engine, words))
         get = self.get
         self.model = str(get("model_path") or get("model"))
-        if self.model.startswith("/") and not (pathlib.Path(self.model) / "config.json").is_file():
-            raise Refused(f"OSError: Invalid repository ID or local directory specified: '{self.model}'")
+        if self.model.startswith("/"):
+            config = pathlib.Path(self.model) / "config.json"
+            if not config.is_file():
+                raise Refused(f"OSError: Invalid repository ID or local directory specified: '{self.model}'")
+            known = json.loads(config.read_text()).get("architectures") or [ARCHITECTURE]
+            if ARCHITECTURE not in known:
+                raise Refused(f"ValueError: Model architectures {known} are not supported for now.")
         self.served = str(get("served_model_name") or self.model)
         if isinstance(get("served_model_name"), list):
             self.served = get("served_model_name")[0]

@@ -366,6 +366,20 @@ CASES = {
         nothing,
         dear=True,
     ),
+    "engine_inputs": Case(
+        lambda rank: {
+            "plan": PLANS[HOSTS[rank]],
+            "seen": {
+                "models": [{"name": "Qwen/Qwen3-8B", "where": "cache", "signature": "0a", "problem": "", "remedy": ""}]
+            },
+        },
+        lambda seen: plan(
+            "engine_inputs",
+            {"plans": {h: s["plan"] for h, s in seen.items()}, "seen": {h: s["seen"] for h, s in seen.items()}},
+        ),
+        nothing,
+        trusted=("plan",),  # tried with images
+    ),
     "engine_versions": Case(
         lambda rank: {
             "plan": PLANS[HOSTS[rank]],

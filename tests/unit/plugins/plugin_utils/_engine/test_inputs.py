@@ -1,0 +1,68 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The models of all nodes together: what a plan reads, and what is refused before anything is stopped."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Model, NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import inputs
+from engine_plans import node_plans
+from planning import plan as run_planner
+
+PLANS = node_plans(2, model="/models/a")
+
+
+def seen(signature="0a", where="files", problem="", name="/models/a"):
+    return {"name": name, "where": where, "signature": signature, "problem": problem, "remedy": "Copy it"}
+
+
+def judge(one, other, plans=PLANS):
+    return inputs.judge(plans, {"spark1": [one], "spark2": [other]})
+
+
+def test_the_same_everywhere():
+    assert judge(seen(), seen()) == []
+
+
+def test_each_node_that_lacks_it_is_named():
+    findings = judge(seen("", problem="it has no config.json"), seen("", problem="there is nothing at this path"))
+    assert [(f.host, f.severity) for f in findings] == [("spark1", "error"), ("spark2", "error")]
+    assert str(findings[1]) == "spark2: model /models/a: there is nothing at this path. Copy it."
+
+
+@pytest.mark.parametrize(("where", "severity"), [("files", "error"), ("cache", "warning")])
+def test_different_files(where, severity):
+    (finding,) = judge(seen("0a", where), seen("0b", where))
+    assert finding.severity == severity
+    assert "spark1 0a, spark2 0b" in finding.host
+    assert "is not the same on these nodes" in finding.found
+
+
+def test_services_without_a_common_rank_may_read_different_files():
+    alone = {"spark1": node_plans(1)["spark1"]}
+    name = alone["spark1"].here[0].models[0].name
+    assert judge(seen(name=name), seen("0b", name=name), {**alone, "spark2": NodePlan("spark2")}) == []
+
+
+def test_what_a_plan_reads():
+    (model,) = PLANS["spark2"].here[0].models
+    assert (model.name, model.revision, model.contained) == ("/models/a", "", False)
+    assert model.environment["HF_HUB_OFFLINE"] == "1"
+    by_name = {one.name: one for one in node_plans(1)["spark1"].here[0].models}
+    assert set(by_name) == {"Qwen/Qwen3-8B"}
+    assert by_name["Qwen/Qwen3-8B"].environment["HF_HOME"]
+    drafted = node_plans(2, recipe="llama-3.1-70b-fp8-eagle3")["spark1"].here[0].models
+    assert len(drafted) == 2
+    own = node_plans(1, options={"speculative-config": {"method": "eagle3", "model": "/draft"}})["spark1"]
+    assert Model("/draft", environment=own.here[0].models[0].environment) in own.here[0].models
+
+
+def test_all_nodes_are_refused_at_once():
+    told = {"spark1": {"models": []}, "spark2": {"models": [seen("", problem="there is nothing at this path")]}}
+    result = run_planner("engine_inputs", {"plans": {h: p.as_dict() for h, p in PLANS.items()}, "seen": told})
+    assert result["failed"]
+    assert result["msg"].startswith("The models were refused, and nothing was stopped")
+    assert "spark2: model /models/a: there is nothing at this path" in result["msg"]
