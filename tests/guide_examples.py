@@ -4,7 +4,8 @@
 
 """The examples in README, docs/ and the roles' READMEs: fenced blocks, and the commands in them.
 
-The first word after the fence says what a block is; `run=site` after it that the Molecule scenario `site` runs it.
+The first word after the fence says what a block is. After it, `run=site` and `run=head` say that the Molecule scenario
+`site` runs it, on the computer of the user or on the head.
 """
 
 from __future__ import annotations
@@ -32,6 +33,46 @@ class Command:
     place: str
     text: str
     marks: str
+
+
+# What differs from one cluster to another, as it is in the guides: our lab has a model, a key and ports of its own.
+IN_THE_LAB = (
+    (r"\bnvidia@(spark\d)\.local", r"\1"),
+    (r"\balice\b", "default"),
+    (r'"qwen3-235b"', '"tiny-llama"'),
+    (r'("?messages"?(?:: |=)\[)', r"@\1"),
+    (r'@"messages"', r'"max_tokens": 4, "messages"'),
+    (r"@messages", r"max_tokens=4, messages"),
+    # A tunnel that ends by itself.
+    (r"ssh -fNL 8000:(\S+) (\S+)", r"ssh -fL 18000:\1 \2 sleep 5"),
+    (r"http://127\.0\.0\.1:8000/", "http://127.0.0.1:18000/"),
+)
+
+
+def in_the_lab(text: str, address: str) -> str:
+    for pattern, instead in IN_THE_LAB:
+        text = re.sub(pattern, instead, text)
+    return text.replace("10.0.0.11", address)
+
+
+def script(page: str, address: str, directory: pathlib.Path, python: str, ssh_config: pathlib.Path) -> str:
+    """The examples of a page that the user's computer runs, in their order, in one shell; files are written beside."""
+    lines = ["set -eo pipefail", f"cd {directory}", f'ssh() {{ command ssh -F {ssh_config} "$@"; }}']
+    lines += [f'python3() {{ {python} "$@"; }}']
+    for block in blocks():
+        if not block.place.startswith(f"{page}:") or block.marks != "run=site":
+            continue
+        text = in_the_lab(block.text, address)
+        if block.kind == "python":
+            (directory / text.split()[1]).write_text(text, encoding="utf-8")
+    for block in blocks("console"):
+        if block.place.startswith(f"{page}:") and block.marks == "run=site":
+            lines += [in_the_lab(command.text, address) for command in commands(block)]
+    return "\n".join(lines)
+
+
+def pages(mark: str) -> list[str]:
+    return sorted({block.place.partition(":")[0] for block in blocks() if block.marks == mark})
 
 
 def blocks(*kinds: str) -> list[Block]:

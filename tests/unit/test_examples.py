@@ -53,7 +53,12 @@ PLACES = "".join(
 
 def asked(given: dict[str, Any]) -> list[str]:
     """What preflight refuses of these variables, before it contacts a machine, whether there are one, two or four."""
-    return min((refused(given, count) for count in (4, 2, 1)), key=len)
+    found: list[str] = []
+    for count in (4, 2, 1) if given else ():
+        found = refused(given, count)
+        if not found:
+            break
+    return found
 
 
 def refused(given: dict[str, Any], count: int) -> list[str]:

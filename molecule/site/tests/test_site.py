@@ -13,9 +13,13 @@ import re
 import socket
 import ssl
 import subprocess
+import sys
 from concurrent import futures
 
 import pytest
+
+sys.path.insert(0, f"{os.environ['MOLECULE_PROJECT_DIRECTORY']}/tests")
+import guide_examples
 
 NODES = 2
 HEAD = "spark1"
@@ -177,6 +181,27 @@ def test_a_client_of_another_machine_gets_an_answer_through_the_gateway(host, ma
     assert answers[key][0] == 200, answers
     assert answers[key][1]["usage"]["completion_tokens"] > 0
     assert answers["wrong"][0] == 401
+
+
+ENGINE_PYTHON = pathlib.Path.home() / ".cache/sparkmatrix/engine/bin/python3.11"
+
+
+@pytest.mark.parametrize("page", guide_examples.pages("run=site"))
+def test_the_examples_of_a_guide_work_on_the_computer_of_a_user(host, management, page, tmp_path):
+    """As they are written there, but for names and addresses. OpenAI's client is the one that vLLM brings."""
+    state = pathlib.Path(os.environ["MOLECULE_PROJECT_DIRECTORY"], ".lab")
+    text = guide_examples.script(page, management, tmp_path, ENGINE_PYTHON, state / "ssh_config")
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    assert '"error"' not in done.stdout and ("curl" not in text or '"choices"' in done.stdout), done.stdout
+    assert "client.py" not in text or not done.stdout.rstrip().endswith("[DONE]"), done.stdout
+
+
+def test_the_examples_of_the_guides_work_on_the_head(host, management):
+    for block in guide_examples.blocks("console"):
+        for command in guide_examples.commands(block) if block.marks == "run=head" else ():
+            done = host.run("cd / && " + command.text)
+            assert done.rc == 0, f"{command.place}: {command.text}\n{done.stdout}\n{done.stderr}"
 
 
 def answering(addresses, ports):
