@@ -86,6 +86,16 @@ def blocks(*kinds: str) -> list[Block]:
     return [block for block in found if not kinds or block.kind in kinds]
 
 
+def inline() -> list[Command]:
+    """Playbooks and make's targets that are called within a sentence; not those with a place to fill in."""
+    found = []
+    for path in GUIDES:
+        page = path.read_text(encoding="utf-8")
+        for match in re.finditer(r"`((?:(?:\.venv/bin/)?ansible-playbook|make) [^`<…]+)`", FENCE.sub("", page)):
+            found.append(Command(f"{path.relative_to(ROOT)}: {match[1]}", match[1].replace("\n", " "), ""))
+    return found
+
+
 def commands(block: Block) -> Iterator[Command]:
     """Lines after a prompt; what follows without one is output."""
     for match in re.finditer(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)$", block.text, re.MULTILINE):

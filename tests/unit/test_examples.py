@@ -30,8 +30,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, layers, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import summary
 from engine_plans import required
-from guide_examples import ROOT, Block, Command, blocks, commands
+from guide_examples import ROOT, Block, Command, blocks, commands, inline
 
 KINDS = {"console", "yaml", "python", "json", "text", "routeros", "nvue"}
 NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
@@ -261,7 +262,7 @@ def every(text: str) -> None:
             words.append(word)
 
 
-COMMANDS = [command for block in blocks("console") for command in commands(block)]
+COMMANDS = [command for block in blocks("console") for command in commands(block)] + inline()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.place)
@@ -306,3 +307,28 @@ def test_the_plan_that_is_shown_is_the_one_that_is_printed(block: Block) -> None
     for line in block.text.splitlines():
         pattern = ".*".join(re.escape(part) for part in line.split("…"))
         assert any(re.fullmatch(pattern, one_line) for one_line in printed), line
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in blocks("text") if block.marks == "summary"], ids=lambda block: block.place
+)
+def test_the_end_of_a_run_that_is_shown_is_the_one_that_is_printed(block: Block) -> None:
+    names = ("access", "os_stabilization", "fabric", "ray", "engine", "verify")
+    figures = {"ray": "2 of 2 nodes", "fabric": "direct", "engine": "first token", "verify": "tokens/s"}
+    run = summary.Run(
+        "site",
+        ("spark1", "spark2"),
+        summary.Login("spark1", "nvidia@10.0.0.11"),
+        summary.Commands(".venv/bin/ansible-playbook", "", "-i inventories/mine", ("site", "verify", "reset")),
+        layers=tuple(summary.Layer(name, figures.get(name, "")) for name in names),
+        services=(
+            summary.Service(
+                "qwen3-235b", words="vLLM on 2 nodes, context 32768 x 8 requests", low=8, high=26, measured=17
+            ),
+        ),
+        way=summary.Way("http://127.0.0.1:8000/v1", "/etc/sparkmatrix/engine-key.env", private=True),
+    )
+    printed = [re.sub(r"\s+", " ", line) for line in re.split(r"\n(?! )", "\n".join(summary.lines(run)))]
+    for line in block.text.splitlines():
+        pattern = ".*".join(re.escape(re.sub(r"\s+", " ", part)) for part in line.split("…"))
+        assert any(re.fullmatch(pattern, one_line) for one_line in printed), f"{line}: {printed}"
