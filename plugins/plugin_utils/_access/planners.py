@@ -57,7 +57,8 @@ def filter_services(options: Options) -> dict[str, Any]:
     # On any node: the head of the cluster asks the APIs of all heads.
     answered = {head.port for plan in plans.values() for head in plan.heads}
     answered |= {options["dashboard_port"]} if any(plan.ray.needed for plan in plans.values()) else set()
-    reach = {host: port_filter.reach(host, facts, options["also"], answered) for host in facts}
+    apis = {host: [(head.host, head.port) for head in plan.heads] for host, plan in plans.items()}
+    reach = {host: port_filter.reach(host, facts, options["also"], answered, apis.get(host, ())) for host in facts}
     return {"rules": {host: port_filter.services(who) for host, who in reach.items()}}
 
 

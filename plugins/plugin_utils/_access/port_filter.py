@@ -4,14 +4,15 @@
 
 """Who may open a connection to Ray and the ranks, and to the addresses on the fabric: as rules of nftables.
 
-Two tables of our own. They only drop first packets (SYN) of TCP connections; what is connected goes on, nothing is
-tracked, and whatever they let pass still has to pass ufw and every other table.
+Two tables of our own. They only drop or refuse first packets (SYN) of TCP connections; what is connected goes on,
+nothing is tracked, and whatever they let pass still has to pass ufw and every other table.
 
 ``services``: the sockets of Ray and the engine, whatever their ports are: torch, gloo, NCCL and ZMQ let nobody choose
 theirs. The kernel tells them by the control group of the process that opened them, the slice of our units and
 containers. Other nodes come in, and nobody else. An account of a node that is neither root nor the service user has
 the first packet of its connections to the nodes marked (DSCP 1); there such a packet is dropped, too. The API and
-Ray's dashboard on loopback ask for a key or a token themselves, and answer every account.
+Ray's dashboard on loopback ask for a key or a token themselves, and answer every account. At the address of an API
+nobody else answers: whoever takes the port while the engine is down gets no connection, and so no key and no prompt.
 
 ``fabric``: Linux answers for each of its addresses on all of its interfaces. Here the addresses on the fabric answer
 on the fabric only.
@@ -53,9 +54,16 @@ class Reach:
     management: tuple[Network, ...] = ()  # other nodes, over any other
     also: tuple[Network, ...] = ()  # whom the user names
     answered: tuple[int, ...] = ()  # ports that every account of the nodes may use
+    apis: tuple[tuple[str, int], ...] = ()  # address and port of the APIs on this node
 
 
-def reach(host: str, facts: Mapping[str, FabricFact], also: Sequence[str], answered: Iterable[int]) -> Reach:
+def reach(
+    host: str,
+    facts: Mapping[str, FabricFact],
+    also: Sequence[str],
+    answered: Iterable[int],
+    apis: Iterable[tuple[str, int]] = (),
+) -> Reach:
     others = [fact for name, fact in sorted(facts.items()) if name != host]
     return Reach(
         interfaces=tuple(rail.netdev for rail in facts[host].rails),
@@ -63,6 +71,7 @@ def reach(host: str, facts: Mapping[str, FabricFact], also: Sequence[str], answe
         management=networks(fact.management_address for fact in others),
         also=networks(also, "spark_port_filter_from"),
         answered=tuple(sorted(set(answered))),
+        apis=tuple(sorted(set(apis))),
     )
 
 
@@ -82,7 +91,19 @@ def services(who: Reach) -> str:
     return _table(
         SERVICES,
         [
-            ("input", [f"{_OPENING} != syn accept", f'socket cgroupv2 level 1 "{CGROUP}" jump ours']),
+            (
+                "input",
+                [
+                    f"{_OPENING} != syn accept",
+                    f'socket cgroupv2 level 1 "{CGROUP}" jump ours',
+                    # Ours never come back from there.
+                    *(
+                        f"{family} daddr {_set(addresses)} tcp dport {port} counter reject with tcp reset"
+                        for address, port in who.apis
+                        for family, addresses in _families(networks([address]))
+                    ),
+                ],
+            ),
             ("ours", ours),
             (
                 "output",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 
 import engine_plans
@@ -18,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter as pf
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as services_of_a_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
 from fabric_inputs import wired
@@ -33,6 +35,7 @@ table inet sparkmatrix_services {{
         type filter hook input priority filter - 10; policy accept;
         tcp flags & (fin | syn | rst | ack) != syn accept
         socket cgroupv2 level 1 "sparkmatrix.slice" jump ours
+        ip daddr {{ 127.0.0.1 }} tcp dport 8000 counter reject with tcp reset
     }}
     chain ours {{
         tcp dport {{ 8000, 8265 }} iifname lo accept
@@ -78,7 +81,7 @@ PAIR = facts("spark1.0 spark2.0")
 
 def services(also: tuple[str, ...] = (), **changes: object) -> str:
     changed = {**PAIR, "spark2": replace(PAIR["spark2"], **changes)}
-    return pf.services(pf.reach("spark1", changed, also, (8265, 8000)))
+    return pf.services(pf.reach("spark1", changed, also, (8265, 8000), [("127.0.0.1", 8000)]))
 
 
 def test_the_tables_in_full() -> None:
@@ -154,13 +157,71 @@ def test_nft_takes_both_tables(tmp_path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+# A listener in our slice, one in another control group, and nobody: who can be reached at the ports of two APIs.
+TAKEN = """
+import os, pathlib, socket, sys
+def joined(name):
+    pathlib.Path("/sys/fs/cgroup", name, "cgroup.procs").write_text(str(os.getpid()))
+def listener(port):
+    made = socket.socket()
+    made.bind(("0.0.0.0", port))
+    made.listen()
+    return made
+def reached(port, host="127.0.0.1"):
+    try:
+        socket.create_connection((host, port), 2).close()
+        return "reached"
+    except OSError as exc:
+        return type(exc).__name__
+joined(sys.argv[1])
+ours = listener(8000)
+joined(sys.argv[2])
+stranger, elsewhere = listener(8001), listener(9000)
+print(reached(8000), reached(8001), reached(8002), reached(9000), reached(8001, "127.0.0.2"))
+ours.close()
+again = listener(8000)
+print(reached(8000))
+joined(".")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="nft asks the kernel, as root")
+def test_who_takes_the_port_of_an_api_is_not_reached(tmp_path) -> None:
+    mine, other = f"sparkmatrix-test-{os.getpid()}", f"stranger-test-{os.getpid()}"
+    apis = [("127.0.0.1", port) for port in (8000, 8001, 8002)]
+    text = pf.services(pf.reach("spark1", PAIR, (), (8000, 8001, 8002), apis)).replace(node.CGROUP, mine)
+    (tmp_path / "rules.nft").write_text(f"define accounts = {{ 0 }}\n{text}")
+    (tmp_path / "taken.py").write_text(TAKEN)
+    script = (
+        "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup || exit 9; ip link set lo up || exit 9;"
+        f" cd /sys/fs/cgroup && mkdir {mine} {other} || exit 9; nft -f {tmp_path}/rules.nft || exit 8;"
+        f" {sys.executable} {tmp_path}/taken.py {mine} {other}; rc=$?; rmdir {mine} {other}; exit $rc"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 9 or "not permitted" in done.stderr or "not supported" in done.stderr:
+        pytest.skip(f"no network namespace or control groups here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    refused = "ConnectionRefusedError"
+    assert done.stdout.split() == ["reached", refused, refused, "reached", "reached", refused]
+
+
 def test_the_planner_takes_what_the_engine_plan_returns() -> None:
     facts = {host: fact.as_dict() for host, fact in engine_plan.assumed_facts(["spark1", "spark2"]).items()}
-    plans = {host: document.as_dict() for host, document in engine_plans.node_plans(2).items()}
+    documents = engine_plans.node_plans(2)
+    head = services_of_a_cluster._head("engine", documents["spark1"].here[0])
+    documents = {**documents, "spark1": replace(documents["spark1"], heads=(head,))}
+    plans = {host: document.as_dict() for host, document in documents.items()}
     made = plan("port_filter", {"facts": facts, "plans": plans}, dashboard_port=8266, also=["10.9.0.1"])
     assert list(made["rules"]) == ["spark1", "spark2"]
     # Ray's dashboard, where there is a Ray; the ports of services come with their heads.
-    assert "tcp dport { 8266 } iifname lo accept" in made["rules"]["spark1"]
+    assert "tcp dport { 8000, 8266 } iifname lo accept" in made["rules"]["spark1"]
+    assert "daddr { 127.0.0.1 } tcp dport 8000 counter reject" in made["rules"]["spark1"]
+    assert "reject" not in made["rules"]["spark2"]
     assert "ip saddr { 192.0.2.2 } accept" in made["rules"]["spark1"] and "10.9.0.1" in made["rules"]["spark2"]
     facts["spark2"]["management_address"] = "192.0.2.2 }"
     assert plan("port_filter", {"facts": facts, "plans": plans})["failed"]
