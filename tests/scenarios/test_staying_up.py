@@ -463,7 +463,7 @@ def stranger(here: Cluster) -> dict[str, Any]:
     if "account mallory, mallory.service" not in status["detail"]:
         raise LabError(f"a stranger: {status['detail']}")
     probe = here.node(HEAD, f"sudo {TOOL} probe", check=False)
-    connect = "import socket; socket.create_connection((\"127.0.0.1\", 8000), 5)"
+    connect = 'import socket; socket.create_connection(("127.0.0.1", 8000), 5)'
     said = here.node(HEAD, f"sudo -u nobody python3 -c '{connect}' 2>&1", check=False)
     if "ConnectionRefusedError" not in said:
         raise LabError(f"a stranger on the port is reached: {said}")
