@@ -193,8 +193,8 @@ def test_the_examples_of_a_guide_work_on_the_computer_of_a_user(host, management
     text = guide_examples.script(page, management, tmp_path, ENGINE_PYTHON, state / "ssh_config")
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-    assert '"error"' not in done.stdout and ("curl" not in text or '"choices"' in done.stdout), done.stdout
-    assert "client.py" not in text or not done.stdout.rstrip().endswith("[DONE]"), done.stdout
+    # curl ends well whatever it was answered.
+    assert "curl" not in text or ('"choices"' in done.stdout and '"error"' not in done.stdout), done.stdout
 
 
 def test_the_examples_of_the_guides_work_on_the_head(host, management):
