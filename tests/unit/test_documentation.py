@@ -19,6 +19,7 @@ import pytest
 import yaml
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.action import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
 from guide_examples import FENCE, GUIDES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -160,3 +161,9 @@ def test_the_first_page_and_the_glossary_are_short() -> None:
     assert {path.name for path in ROOT.glob("docs/*.md")} - {"README.md"} <= set(
         re.findall(r"\(([\w-]+\.md)", (ROOT / "docs/README.md").read_text())
     ), "docs/README.md lists every guide"
+
+
+def test_the_reference_names_every_playbook_layer_inventory_and_role() -> None:
+    page = (ROOT / "docs/reference.md").read_text()
+    names = [path.name for room in ("playbooks/*.yml", "inventories/*", "roles/*") for path in ROOT.glob(room)]
+    assert [name for name in (*names, *LAYERS) if not re.search(rf"[`/]{re.escape(name)}`", page)] == []
