@@ -323,7 +323,7 @@ def test_the_end_of_a_run_that_is_shown_is_the_one_that_is_printed(block: Block)
         layers=tuple(summary.Layer(name, figures.get(name, "")) for name in names),
         services=(
             summary.Service(
-                "qwen3-235b", words="vLLM on 2 nodes, context 32768 x 8 requests", low=8, high=26, measured=17
+                "qwen3-235b", words="vllm on 2 nodes, context 32768 x 8 requests", low=8, high=26, measured=17
             ),
         ),
         way=summary.Way("http://127.0.0.1:8000/v1", "/etc/sparkmatrix/engine-key.env", private=True),
