@@ -38,6 +38,8 @@ SPEC: dict[str, dict[str, Any]] = {
     "result_variable": {"type": "str", "default": "spark_node_info"},
     "answer_variable": {"type": "str", "default": "__preflight_answer"},
     "reach_variable": {"type": "str", "default": "__preflight_reach"},
+    "heard_variable": {"type": "str", "default": "__preflight_heard"},
+    "forks": {"type": "int", "default": 5},
     "require_gb10": {"type": "bool", "default": True},
     "min_memory_gib": {"type": "float", "default": 0},
     "min_disk_gib": {"type": "float", "default": 20},
@@ -82,7 +84,8 @@ class ActionModule(ActionBase):
         if refused:
             return {"changed": False, "failed": True, "msg": refusal(border.REFUSED, refused)}
         if args["phase"] == "peers":
-            return {"changed": False, "peers": preflight_checks.peers(context)}
+            listen = preflight_checks.listeners(context, args["forks"])
+            return {"changed": False, "peers": preflight_checks.peers(context), "listen": listen}
         checks = preflight_checks.INVENTORY_CHECKS if args["phase"] == "inventory" else preflight_checks.HOST_CHECKS
         made = preflight_checks.run(checks, context)
         findings += [finding for _check, finding in made]
@@ -105,6 +108,8 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": text}
         shown = [finding.as_dict() for finding in findings]
         told = [str(finding) for finding in infos(findings)]
+        if args["phase"] == "hosts" and preflight_checks.SERVING_OR_FABRIC & context.layers:
+            told.append(preflight_checks.ready.sentence(context))
         asked = preflight_checks.request(context)
         return {**result, "layers": layers, "findings": shown, "infos": told, "request": asked}
 
@@ -124,6 +129,7 @@ class ActionModule(ActionBase):
         failures: dict[str, str] = {}
         earlier: dict[str, Any] = {}
         reach: dict[str, Any] = {}
+        neighbors: dict[str, Any] = {}
         for host in sparks:
             variables = hostvars[host]
             hosts[host] = {}
@@ -146,6 +152,9 @@ class ActionModule(ActionBase):
                     failures[host] = _reason(read)
                 said = border.read(answers.REACH, variables.get(args["reach_variable"]) or {}, host, refused)
                 reach[host] = (said or {}).get("reached") or []
+                heard = variables.get(args["heard_variable"]) or {}
+                if heard.get("heard") is not None:
+                    neighbors[host] = border.read(answers.NEIGHBORS, heard, host, refused)
         settings = preflight_checks.Settings(
             require_gb10=args["require_gb10"],
             min_memory_gib=args["min_memory_gib"],
@@ -165,6 +174,7 @@ class ActionModule(ActionBase):
             failures=failures,
             earlier=earlier,
             reach=reach,
+            neighbors=neighbors,
             followed=frozenset(args["followed_layers"]),
         )
 

@@ -69,6 +69,14 @@ options:
     description: Variable that holds the result of M(sparkmatrix.cluster.management_reach) on every host.
     type: str
     default: __preflight_reach
+  heard_variable:
+    description: Variable that holds the result of M(sparkmatrix.cluster.fabric_neighbors), where it was asked.
+    type: str
+    default: __preflight_heard
+  forks:
+    description: The value of C(ansible_forks). Over the cables all machines listen at the same time, or none.
+    type: int
+    default: 5
   require_gb10:
     description: Whether a machine without GB10 is refused.
     type: bool

@@ -23,6 +23,7 @@ from typing import Any
 import verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from sim import faults
 
 FAULTY = verdicts.FAULTY
@@ -95,6 +96,29 @@ def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> 
         allow_large_ring=declare,
     )
     return fabric_plan.plan(inputs, settings)
+
+
+def before(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> list[str]:
+    """What preflight refuses because of the cables on machines that never had a fabric."""
+    topology, nodes, named, _rails = item
+    lab = faults.wanted(topology, nodes, injected)
+    machines = verdicts.cluster(topology, nodes, injected)
+    for machine in machines.values():
+        for half in machine.halves:
+            half.addresses = []
+    settings = {"fabric_topology": named, "fabric_cables": declared(topology, nodes), "fabric_allow_large_ring": True}
+    context = preflight_checks.Context(
+        layers=frozenset({"fabric"}),
+        hosts={host: {"spark_rank": rank, **(settings if declare else {})} for rank, host in enumerate(machines)},
+        play_hosts=list(machines),
+        variables=verdicts.variables(),
+        nodes={host: verdicts.read(machine) for host, machine in machines.items()},
+        earlier={},
+    )
+    listening = preflight_checks.listeners(context, forks=nodes)["nodes"]
+    context = dataclasses.replace(context, neighbors={host: heard(lab, host) for host in listening})
+    made = preflight_checks.run(preflight_checks.HOST_CHECKS, context)
+    return [str(finding) for check, finding in made if check.name == "cables" and finding.severity == "error"]
 
 
 # --- what has to come out --------------------------------------------------------------------------------------------
@@ -183,6 +207,17 @@ def verdict(item: Topology, case: Case, *, declare: bool) -> tuple[str, bool]:
         return f"{made.topology}, {rails} rails", wanted == PLANNED
     right = wanted != PLANNED and any(re.search(wanted, text) for text in errors)
     return "; ".join(errors), right
+
+
+def first_verdict(item: Topology, case: Case, *, declare: bool) -> tuple[str, bool]:
+    """The same of preflight, before anything is changed."""
+    injected = [faults.Fault(FAULTY, case.kind, **case.options)] if case.kind else []
+    errors = before(item, injected, declare=declare)
+    # The layer fabric sees a half without link when it chooses halves, and another check that the NIC is gone.
+    wanted = _none(item, declare) if case.kind == "half_down" else case.expected(item, declare)
+    if wanted == PLANNED or case.kind == "nic_removed":
+        return "; ".join(errors), not errors
+    return "; ".join(errors), any(re.search(wanted, text) for text in errors)
 
 
 def short(text: str, right: bool) -> str:

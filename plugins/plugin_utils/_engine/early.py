@@ -28,12 +28,7 @@ def findings(value: Callable[[str], Any], hosts: Sequence[str], *, gb10: bool) -
     if not gb10:
         args["free_memory_gib"] = 0
     memory = {} if gb10 else dict.fromkeys(hosts, ANY_MODEL)
-    entries, found = services.read(args["services"], hosts)
-    wanted = []
-    for entry in entries:
-        service, problems = services.service(entry, args, {})
-        found += services.said(entry, problems) if args["services"] else problems
-        wanted += [service] if service else []
+    wanted, found = _services(args, hosts)
     if wanted:
         facts = engine_plan.assumed_facts(hosts)
         switches = [value(name) or False for name in ("access_firewall", "spark_port_filter")]
@@ -41,6 +36,21 @@ def findings(value: Callable[[str], Any], hosts: Sequence[str], *, gb10: bool) -
         found += services.plan(wanted, facts, memory, firewall=kept_out, given=len(args["services"])).findings
     # Without a place: a wrong type, which the checks of variables name.
     return [finding for finding in errors(found) if finding.host]
+
+
+def asked(value: Callable[[str], Any], hosts: Sequence[str]) -> tuple[list[services.Service], list[Finding]]:
+    """The services with their recipes, as far as these can be read, and what is wrong with the others."""
+    return _services(_arguments(value), hosts)
+
+
+def _services(args: Mapping[str, Any], hosts: Sequence[str]) -> tuple[list[services.Service], list[Finding]]:
+    entries, found = services.read(args["services"], hosts)
+    wanted = []
+    for entry in entries:
+        service, problems = services.service(entry, args, {})
+        found += services.said(entry, problems) if args["services"] else problems
+        wanted += [service] if service else []
+    return wanted, found
 
 
 def _arguments(value: Callable[[str], Any]) -> dict[str, Any]:

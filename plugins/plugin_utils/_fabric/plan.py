@@ -52,6 +52,8 @@ __all__ = [
     "NodeInput",
     "Plan",
     "Settings",
+    "judge_cables",
+    "judge_settings",
     "missing_nodes",
     "node_input",
     "paths",
@@ -75,17 +77,32 @@ def plan(nodes: Mapping[str, NodeInput], settings: Settings) -> Plan:
         alone = {host: _single(host, node, findings) for host, node in nodes.items()}
         return _made("single", nodes, alone, findings, ())
     _check_settings(settings, findings)
-    cabling = fabric_cable_map.cabling(nodes, settings.topology, settings.cables, findings)
-    links = fabric_cable_map.in_use(nodes, cabling, findings)
-    # Without one node the cables have a shape that nobody meant, and what is wrong with that node has been said.
-    whole = {host for link in links for host in link.hosts} == set(nodes)
-    found = layout(nodes, settings, links, findings) if whole else None
+    cabling, found = _cabled(nodes, settings, findings)
     if found is None:
         _check_halves_anyway(nodes, settings, findings)
         return _made("", nodes, {}, findings, fabric_cable_map.cable_map(nodes, cabling, None))
     facts = _Fabric(nodes, settings, found).facts(cabling, findings)
     used = {port for strand in found.strands for port in strand.members} if facts else None
     return _made(found.topology, nodes, facts, findings, fabric_cable_map.cable_map(nodes, cabling, used))
+
+
+def judge_cables(nodes: Mapping[str, NodeInput], settings: Settings) -> Plan:
+    """What speaks against the cables alone; no facts. Settings are judged by :func:`judge_settings`."""
+    findings: list[Finding] = []
+    if len(nodes) < 2 or not count_fits(len(nodes), settings.topology, []):
+        return Plan("", {}, findings, ())
+    cabling, found = _cabled(nodes, settings, findings)
+    return Plan(found.topology if found else "", {}, findings, (), fabric_cable_map.cable_map(nodes, cabling, None))
+
+
+def _cabled(
+    nodes: Mapping[str, NodeInput], settings: Settings, findings: list[Finding]
+) -> tuple[list[Link], Layout | None]:
+    cabling = fabric_cable_map.cabling(nodes, settings.topology, settings.cables, findings)
+    links = fabric_cable_map.in_use(nodes, cabling, findings)
+    # Without one node the cables have a shape that nobody meant, and what is wrong with that node has been said.
+    whole = {host for link in links for host in link.hosts} == set(nodes)
+    return cabling, layout(nodes, settings, links, findings) if whole else None
 
 
 def judge_settings(count: int, settings: Settings) -> list[Finding]:

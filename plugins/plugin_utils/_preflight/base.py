@@ -64,6 +64,7 @@ class Context:
     variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
     ``node_info``; ``failures`` to the message where there is none. ``earlier``: the fabric facts on disk, not
     validated. ``reach``: what each host says of the others' management addresses (``management_reach``).
+    ``neighbors``: what ``fabric_neighbors`` heard on each host, where it was asked.
     ``followed``: layers that the playbook leaves alone where no earlier run has set them up.
     """
 
@@ -78,6 +79,7 @@ class Context:
     earlier: Mapping[str, Any] = field(default_factory=dict)
     followed: frozenset[str] = frozenset()
     reach: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    neighbors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def value(self, host: str, name: str, fallback: Any = None) -> Any:
         """A variable as the role will see it: what the inventory says, else the documented default."""

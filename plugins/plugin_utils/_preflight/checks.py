@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import s
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import inventory as preflight_inventory
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as preflight_machines
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ready
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     ANY,
     LEVELS,
@@ -33,11 +34,14 @@ __all__ = [
     "CHECKS",
     "HOST_CHECKS",
     "INVENTORY_CHECKS",
+    "SERVING_OR_FABRIC",
     "Check",
     "Context",
     "Settings",
     "changeable",
+    "listeners",
     "peers",
+    "ready",
     "request",
     "run",
 ]
@@ -68,6 +72,9 @@ def check_severity(context: Context) -> Iterator[Finding]:
                 "Take it out and cure the cause",
             )
 
+
+# Layers that take long enough to be announced.
+SERVING_OR_FABRIC = SERVING | {"fabric"}
 
 INVENTORY_CHECKS: tuple[Check, ...] = (
     Check(
@@ -112,6 +119,13 @@ def peers(context: Context) -> dict[str, list[dict[str, str]]]:
     }
 
 
+def listeners(context: Context, forks: int) -> dict[str, Any]:
+    """Who listens for the others over the cables; nobody where this run does not look."""
+    if not any(check.name == "cables" for check in selected(HOST_CHECKS, context)):
+        return {"nodes": [], "cluster": "", "timeout": 0.0}
+    return preflight_fabric.listeners(context, forks)
+
+
 def changeable(made: Sequence[tuple[Check, Finding]]) -> list[str]:
     """Names of the checks that refuse and need not."""
     return sorted({check.name for check, finding in made if finding.severity == "error" and not check.fixed})
@@ -128,7 +142,7 @@ def request(context: Context) -> dict[str, Any]:
     pythons = {str(context.value(host, "engine_python", "python3")) for host in context.hosts}
     users = {str(context.value(host, "spark_service_user", "sparkmatrix")) for host in context.hosts}
     return {
-        "paths": sorted({paths.STATE, *(places if serving else ())}),
+        "paths": sorted({paths.STATE, *(places if serving else ()), *ready.paths(context)}),
         "commands": sorted(commands),
         "ports": sorted({port for _node, port in preflight_machines.wanted_ports(context)}),
         "parts": sorted(parts),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
@@ -18,8 +18,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import judge_cables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Plan, Settings, node_input
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     AFTER_FABRIC,
     ANY,
@@ -436,6 +438,93 @@ def check_lldpad(context: Context) -> Iterator[Finding]:
             )
 
 
+def cables_unknown(context: Context) -> bool:
+    """Whether the machines have to listen: not all have a fabric of the wanted topology from an earlier run."""
+    first = next(iter(context.hosts), "")
+    wanted = str(context.value(first, "fabric_topology", "auto"))
+    if "fabric" not in context.layers or not wants_fabric(context, first) or context.failures:
+        return False
+    if context.value(first, "fabric_state") == "absent" or context.value(first, "fabric_neighbor_probe") == "never":
+        return False
+    facts = [context.fact(host) for host in context.hosts]
+    return not all(fact and fact.state == "applied" and wanted in ("auto", fact.topology) for fact in facts)
+
+
+def listeners(context: Context, forks: int) -> dict[str, Any]:
+    """Who listens for the others over the cables, as the layer fabric does before it plans; nobody where the cables are
+    known, or where not all can listen at the same time."""
+    asked = cables_unknown(context)
+    timeout = float(context.value(next(iter(context.hosts), ""), "fabric_neighbor_timeout_s", 10))
+    made = discovery(
+        "auto" if asked else "single",
+        "auto",
+        forks,
+        timeout,
+        found={host: node.get("rdma") or {} for host, node in context.nodes.items()},
+        addresses={host: str(values.get("ansible_host") or "") for host, values in context.hosts.items()},
+    )
+    nodes = [] if made["background_s"] else made["speakers"]
+    return {"nodes": nodes, "cluster": made["cluster"], "timeout": timeout}
+
+
+def cables(context: Context) -> Plan | None:
+    """The cables as the machines have heard each other; None where they have not listened."""
+    if not context.neighbors or context.failures:
+        return None
+    nodes = {}
+    said: list[Finding] = []  # by check_management_address
+    for host, node in context.nodes.items():
+        raw = {
+            "rank": whole(context.value(host, "spark_rank")),
+            "network": node.get("network"),
+            "rdma": node.get("rdma"),
+            "neighbors": context.neighbors.get(host),
+            "management_address": context.value(host, "fabric_management_address", ""),
+            "cages": context.value(host, "fabric_cages", "auto"),
+        }
+        nodes[host] = node_input(host, raw, said)
+    return judge_cables(nodes, fabric_settings(context))
+
+
+def fabric_settings(context: Context) -> Settings:
+    first = next(iter(context.hosts), "")
+    given = {item.name: context.value(first, f"fabric_{item.name}") for item in fields(Settings)}
+    return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def check_cables(context: Context) -> Iterator[Finding]:
+    if any(not (node.get("rdma") or {}).get("cages") for node in context.nodes.values()):
+        return  # said by check_nic
+    made = cables(context)
+    if made is None:
+        if cables_unknown(context):
+            yield Finding(
+                context.who(context.hosts),
+                "not checked: which cable leads where, since not all machines can listen at the same time",
+                "Set forks to the number of machines; the layer fabric looks before it changes anything",
+                severity="info",
+            )
+        return
+    wrong = [finding for finding in made.findings if finding.severity == "error"]
+    off = [
+        str(half.get("netdev"))
+        for node in context.nodes.values()
+        for cage in node["rdma"]["cages"]
+        for half in cage["halves"]
+        if half.get("admin_up") is False
+    ]
+    if wrong and off:
+        # The layer switches them on for as long as it looks, which preflight must not.
+        yield Finding(
+            context.who(context.nodes),
+            f"not checked: which cable leads where, since ports are switched off ({', '.join(sorted(set(off)))})",
+            "Nothing to do: the layer fabric switches them on and looks before it changes anything",
+            severity="info",
+        )
+        return
+    yield from wrong
+
+
 def check_nccl_conf(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         fact = context.fact(host)
@@ -637,6 +726,14 @@ CHECKS: tuple[Check, ...] = (
         "the fabric was not applied, or for another inventory",
         "Every later layer takes addresses and environment from it",
         fixed="there would be no addresses to work with",
+    ),
+    Check(
+        "cables",
+        FABRIC,
+        check_cables,
+        "the cables do not make `fabric_topology`, or one that works; looked at where no earlier run has applied it",
+        "The layer fabric would refuse it after the layers before it have changed the machines",
+        needs=frozenset({"rdma"}),
     ),
     Check(
         "nic_removed",

@@ -36,3 +36,12 @@ def test_the_matrix_is_as_large_as_was_asked_for() -> None:
 def test_the_planner_sees_what_is_plugged_in_where(case: cablings.Case, declare: bool) -> None:
     made = {verdicts.label(*item[:2]): cablings.verdict(item, case, declare=declare) for item in cablings.TOPOLOGIES}
     assert {name: text for name, (text, right) in made.items() if not right} == {}
+
+
+@pytest.mark.parametrize("declare", [False, True], ids=["auto", "declared"])
+@pytest.mark.parametrize("case", cablings.CASES, ids=lambda case: case.name)
+def test_preflight_refuses_the_same_cables_before_the_first_change(case: cablings.Case, declare: bool) -> None:
+    made = {
+        verdicts.label(*item[:2]): cablings.first_verdict(item, case, declare=declare) for item in cablings.TOPOLOGIES
+    }
+    assert {name: text for name, (text, right) in made.items() if not right} == {}

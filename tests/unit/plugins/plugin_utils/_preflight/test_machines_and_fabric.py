@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
-from fabric_inputs import half, ring
+from fabric_inputs import half, ring, wired
 from preflight_inputs import ALL, context, fact, gid, inventory, nodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
@@ -62,6 +62,18 @@ def every(name, value):
 
 def rest(**values):
     return lambda cluster: cluster.rest.update(values)
+
+
+def listened(*lines):
+    """What the machines have heard over their cables."""
+
+    def inject(cluster):
+        found = wired(*lines)
+        for host, heard in found.items():
+            cluster.nodes[host]["rdma"]["cages"] = heard.cages
+        cluster.rest["neighbors"] = {host: heard.neighbors for host, heard in found.items()}
+
+    return inject
 
 
 def port(**changes):
@@ -299,6 +311,11 @@ FAULTS = {
         "spark2 /etc/nccl.conf: it sets NCCL_IB_GID_INDEX=3",
         ALL,
     ),
+    "cables": (
+        both(every("fabric_topology", "ring"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")),
+        "all nodes: fabric_topology is 'ring', and the cables are sw1 with 4 nodes, which is 'switch'",
+        ALL,
+    ),
     "nccl_ring": (
         both(every("fabric_topology", "ring"), old_nccl("2.29.0")),
         "spark2: NCCL is 2.29.0, the topology ring needs 2.30.7 or later",
@@ -356,6 +373,44 @@ def test_every_severity(name):
 
 
 # -- what the table does not say
+
+
+def test_who_listens_over_the_cables():
+    def asked(forks=25, layers=ALL, **changes):
+        cluster = Cluster()
+        for name, value in changes.items():
+            every(name, value)(cluster)
+        return pf.listeners(cluster.context(layers), forks)["nodes"]
+
+    assert asked() == asked(fabric_topology="switch") == []  # applied already
+    assert asked(fabric_topology="ring") == ["spark1", "spark2", "spark3", "spark4"]
+    assert asked(fabric_topology="ring", layers=LATER) == []
+    assert asked(fabric_topology="ring", fabric_neighbor_probe="never") == []
+    assert asked(fabric_topology="ring", fabric_state="absent") == []
+    assert asked(fabric_topology="ring", forks=3) == []
+    fresh = Cluster(facts={})
+    assert len(pf.listeners(fresh.context({"fabric"}), 25)["nodes"]) == 4
+    skipped = replace(fresh.context({"fabric"}), settings=pf.Settings(severity={"cables": "skip"}))
+    assert pf.listeners(skipped, 25)["nodes"] == []
+
+
+def test_cables_that_cannot_be_judged_are_said():
+    cluster = Cluster()
+    listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")(cluster)
+    every("fabric_topology", "ring")(cluster)
+    cluster.nodes["spark2"]["rdma"]["cages"][0]["halves"][0]["admin_up"] = False
+    ((severity, text),) = texts(cluster, {"fabric"}, "cables")
+    assert severity == "info" and "not checked: which cable leads where, since ports are switched off (enp1s0f" in text
+    cluster.rest["neighbors"] = {}
+    ((severity, text),) = texts(cluster, {"fabric"}, "cables")
+    assert severity == "info" and "not all machines can listen at the same time" in text
+
+
+def test_cables_as_they_should_be():
+    cluster = Cluster(facts={})
+    listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")(cluster)
+    every("fabric_topology", "switch")(cluster)
+    assert texts(cluster, {"fabric"}, "cables") == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The last sentence of a preflight that refuses nothing: what there is, how long the run takes, what it downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
+    SERVING,
+    Context,
+    environment_path,
+    whole,
+)
+
+# Assumed, not measured on a Spark: the layers of a run, packages of the engine, weights from disk into memory.
+LAYERS_MIN, ENVIRONMENT_MIN, LOAD_GB_PER_MIN = 3, 10, 12
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a node needs of a service. ``cache``: its directory in the cache, empty for a path of the user's."""
+
+    host: str
+    name: str
+    gb: float  # whole; every node downloads all of it
+    share: float  # that the node loads
+    cache: str
+    container: bool
+
+
+def models(context: Context) -> Iterator[Model]:
+    """By the recipes, without a plan; what is wrong with them is said by ``check_engine_plan``."""
+    hosts = sorted(context.hosts, key=lambda host: whole(context.hosts[host].get("spark_rank")))
+    if not context.layers & SERVING or not hosts or context.value(hosts[0], "engine_recipe") is None:
+        return
+    for service in early.asked(lambda name: context.value(hosts[0], name), hosts)[0]:
+        recipe, settings = service.recipe, service.settings
+        wanted = [(settings.model or recipe.model, recipe.weights_gb)]
+        wanted += [(recipe.draft.model, recipe.draft.weights_gb)] if recipe.draft and recipe.draft.model else []
+        on = service.entry.hosts or tuple(hosts)
+        container = (settings.runtime or recipe.runtime) == "container"
+        for host in on:
+            for name, gb in wanted:
+                cache = "" if name.startswith("/") else f"{settings.hf_home}/hub/models--{name.replace('/', '--')}"
+                yield Model(host, name, gb, gb / len(on), cache, container)
+
+
+def paths(context: Context) -> set[str]:
+    """What ``node_info`` looks for, to tell what is downloaded already."""
+    return {model.cache for model in models(context) if model.cache}
+
+
+def sentence(context: Context) -> str:
+    """``Ready: 4 machines, switch at 200 Gb/s, about 18 minutes plus 125 GB to download on each node (…)``."""
+    count = len(context.nodes)
+    parts = [f"{count} machine{'s' if count != 1 else ''}", *_fabric(context)]
+    wanted = list(models(context))
+    if not wanted:
+        return f"Ready: {', '.join(parts)}"
+    missing = [model for model in wanted if model.cache and not _there(context, model.host, model.cache)]
+    bare = {model.host for model in wanted if not model.container and not _environment(context, model.host)}
+    load = max(sum(model.share for model in wanted if model.host == host) for host in {model.host for model in wanted})
+    minutes = LAYERS_MIN + (ENVIRONMENT_MIN if bare else 0) + load / LOAD_GB_PER_MIN
+    runs = any(node.get("engine_units") for node in context.nodes.values())
+    parts.append(f"{'up to' if runs else 'about'} {minutes:.0f} minutes{_download(missing, count)}")
+    notes = ["less where the engine need not start again"] if runs else []
+    notes += [f"a Python environment is made on {context.who(h for h in context.hosts if h in bare)}"] if bare else []
+    notes += ["time for pulling container images comes on top"] if any(model.container for model in wanted) else []
+    # A download that was cut off has made the directory.
+    known = [model for model in wanted if model.cache and model not in missing]
+    notes += [f"{known[0].name} is taken to be complete in the cache"] if known else []
+    return f"Ready: {', '.join(parts)} ({'; '.join([*notes, 'times are estimates'])})"
+
+
+def _download(missing: list[Model], count: int) -> str:
+    by_host: dict[str, float] = {}
+    for model in missing:
+        by_host[model.host] = by_host.get(model.host, 0) + model.gb
+    if not by_host:
+        return ""
+    most = f"{max(by_host.values()):.0f} GB to download"
+    if len(by_host) == count:
+        return f" plus {most} on each node" if count > 1 else f" plus {most}"
+    return f" plus {most} on {', '.join(by_host)}"
+
+
+def _fabric(context: Context) -> list[str]:
+    """Of the fabric that is applied, else as the machines have heard each other now."""
+    if len(context.nodes) < 2:
+        return []
+    facts = [fact for host in context.nodes if (fact := context.fact(host)) and fact.state == "applied"]
+    made = preflight_fabric.cables(context)
+    if made is not None and made.topology:
+        speeds = [_gbps(half) for node in context.nodes.values() for half in _cabled(node)]
+        slowest = min((speed for speed in speeds if speed), default=0.0)
+        return [f"{made.topology} at {slowest:g} Gb/s" if slowest else made.topology]
+    if len(facts) == len(context.nodes):
+        slowest = min((rail.link_gbps for fact in facts for rail in fact.rails), default=0.0)
+        return [f"{facts[0].topology} at {slowest:g} Gb/s" if slowest else facts[0].topology]
+    return ["cables not looked at yet"] if "fabric" in context.layers else []
+
+
+def _cabled(node: Any) -> Iterator[Any]:
+    for cage in (node.get("rdma") or {}).get("cages") or ():
+        yield from cage["halves"] if cage.get("cabled") else ()
+
+
+def _gbps(half: Any) -> float:
+    return float(half.get("speed_gbps") or half.get("rate_gbps") or 0.0)
+
+
+def _there(context: Context, host: str, path: str) -> bool:
+    return bool(((context.nodes[host].get("paths") or {}).get(path) or {}).get("exists"))
+
+
+def _environment(context: Context, host: str) -> bool:
+    found = (context.nodes[host].get("environments") or {}).get(environment_path(context, host)) or {}
+    return bool(found.get("exists"))

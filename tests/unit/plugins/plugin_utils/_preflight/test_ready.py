@@ -1,0 +1,81 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ready
+from fabric_inputs import wired
+from preflight_inputs import ALL, context, inventory, nodes
+
+RECIPE = "qwen3-235b-a22b-gptq-int4"
+CACHE = "/opt/sparkmatrix/models/huggingface/hub/models--Qwen--Qwen3-235B-A22B-GPTQ-Int4"
+
+
+def said(layers=ALL, count=4, change=lambda found: None, recipe=RECIPE, **rest):
+    found = nodes(count)
+    change(found)
+    hosts = inventory(count, **({"engine_recipe": recipe} if recipe else {}))
+    return ready.sentence(context(layers, hosts, nodes=found, **rest))
+
+
+def test_a_first_run_says_how_long_it_takes_and_what_it_downloads():
+    def pristine(found):
+        for node in found.values():
+            node["environments"] = {}
+
+    assert said(change=pristine) == (
+        "Ready: 4 machines, switch at 200 Gb/s, about 16 minutes plus 125 GB to download on each node"
+        " (a Python environment is made on all 4 sparks; times are estimates)"
+    )
+
+
+def test_what_is_there_is_not_counted():
+    def there(found, *hosts):
+        for host in hosts:
+            found[host]["paths"][CACHE] = {"exists": True}
+
+    everywhere = said(change=lambda found: there(found, *found))
+    assert "download" not in everywhere and "about 6 minutes (Qwen/Qwen3-235B-A22B-GPTQ-Int4 is taken" in everywhere
+    some = said(change=lambda found: there(found, "spark1", "spark2"))
+    assert "125 GB to download on spark3, spark4 (" in some
+    runs = said(change=lambda found: found["spark1"].update(engine_units=["sparkmatrix-engine.service"]))
+    assert "up to 6 minutes" in runs and "(less where the engine need not start again;" in runs
+
+
+def test_the_node_is_asked_for_the_model_in_its_cache():
+    made = context(ALL, inventory(4, engine_recipe=RECIPE))
+    assert CACHE in pf.request(made)["paths"]
+    assert CACHE not in pf.request(context({"fabric"}, inventory(4, engine_recipe=RECIPE)))["paths"]
+    local = inventory(4, engine_recipe=RECIPE, engine_model_path="/models/mine")
+    assert ready.paths(context(ALL, local)) == set()
+
+
+def test_without_an_engine_it_is_about_machines_and_cables():
+    assert said({"fabric"}) == said(recipe=None) == "Ready: 4 machines, switch at 200 Gb/s"
+    assert said({"fabric"}, earlier={}) == "Ready: 4 machines, cables not looked at yet"
+    assert said({"fabric"}, count=1) == "Ready: 1 machine"
+    assert said({"engine"}, earlier={}, recipe=None) == "Ready: 4 machines"
+
+
+def test_the_cables_as_they_were_heard_now():
+    heard = wired("spark1.0 spark2.0")
+
+    def listened(found):
+        for host in found:
+            found[host]["rdma"]["cages"] = heard[host].cages
+
+    neighbors = {host: one.neighbors for host, one in heard.items()}
+    assert said({"fabric"}, 2, listened, earlier={}, neighbors=neighbors) == "Ready: 2 machines, direct at 200 Gb/s"
+
+
+def test_several_services_and_containers():
+    services = [
+        {"name": "chat", "recipe": "gpt-oss-120b", "nodes": ["spark1"]},
+        {"name": "code", "recipe": "qwen3-8b", "nodes": ["spark2"], "port": 8001},
+    ]
+    hosts = inventory(2, engine_recipe=RECIPE, engine_services=services, engine_runtime="container")
+    text = ready.sentence(context(ALL, hosts, nodes=nodes(2)))
+    assert "to download on each node" in text
+    assert "time for pulling container images comes on top" in text and "Python environment" not in text
