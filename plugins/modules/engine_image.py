@@ -26,8 +26,13 @@ options:
         required: true
       ray:
         description:
-          - Whether a Ray is started from it. The image is asked for it then, in a container without network. It has to
-            be 2.52 or newer, which knows tokens.
+          - Whether a Ray is started from it. The image is asked for it then, in a container without network, once for
+            each id. It has to be 2.52 or newer, which knows tokens.
+        type: bool
+        default: false
+      nccl:
+        description:
+          - Whether ranks of several nodes start from it. The image is asked for its NCCL then, once for each id.
         type: bool
         default: false
       patches:
@@ -78,12 +83,19 @@ images:
       size: 21474836480
       platform: linux/arm64
       ray: 2.60.0
+      nccl: 2.30.7
 ids:
   description: Their ids alone.
   returned: success
   type: dict
   sample:
     nvcr.io/nvidia/vllm:26.10-py3: sha256:1f0c
+nccl:
+  description: Versions of NCCL alone, where an image was asked.
+  returned: success
+  type: dict
+  sample:
+    nvcr.io/nvidia/vllm:26.10-py3: 2.30.7
 contents:
   description: What is the same for the same image on every node, whichever store Docker keeps it in.
   returned: success
@@ -92,7 +104,10 @@ contents:
     nvcr.io/nvidia/vllm:26.10-py3: content:9e41
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command
@@ -104,6 +119,7 @@ def main() -> None:
     one = {
         "name": {"type": "str", "required": True},
         "ray": {"type": "bool", "default": False},
+        "nccl": {"type": "bool", "default": False},
         "patches": {"type": "list", "elements": "dict", "default": []},
     }
     module = AnsibleModule(
@@ -116,6 +132,19 @@ def main() -> None:
     )
     params, changed = module.params, False
     images = {}
+
+    def asked(image: engine_image.Image, question: str, ask: Callable[[], str], changing: bool = False) -> str:
+        """Files of the node that lie over those of the image may change what it says."""
+        if changing:
+            return ask()
+        answer = engine_image.remembered(
+            image.id, question, lambda: {"version": ask()}, check_mode=bool(module.check_mode)
+        )
+        return str(answer.get("version") or "")
+
+    def ray(wanted: Mapping[str, Any]) -> str:
+        return engine_image.ray_version(wanted["name"], wanted["patches"])
+
     try:
         engine_image.check_docker()
         for wanted in params["images"]:
@@ -130,7 +159,9 @@ def main() -> None:
                 if not module.check_mode:
                     image = engine_image.pull(name, lambda argv: command.run(argv, params["timeout"]))
             if wanted["ray"] and image.id:
-                image = replace(image, ray=engine_image.ray_version(name, wanted["patches"]))
+                image = replace(image, ray=asked(image, "ray", partial(ray, wanted), bool(wanted["patches"])))
+            if wanted["nccl"] and image.id:
+                image = replace(image, nccl=asked(image, "nccl", partial(engine_image.nccl_version, name)))
             images[name] = image.as_dict()
     except SparkError as exc:
         module.fail_json(msg=str(exc))
@@ -138,6 +169,7 @@ def main() -> None:
         changed=changed,
         images=images,
         ids={name: image["id"] for name, image in images.items()},
+        nccl={name: image["nccl"] for name, image in images.items() if image["nccl"]},
         contents={name: image["content"] for name, image in images.items()},
     )
 

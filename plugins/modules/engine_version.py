@@ -92,7 +92,10 @@ engines:
       options: [--max-model-len, --tensor-parallel-size]
 """
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command
@@ -119,18 +122,25 @@ def main() -> None:
         supports_check_mode=True,
     )
     params, engines = module.params, {}
+
+    def ask(wanted: Mapping[str, Any]) -> dict[str, Any]:
+        def run(argv: Sequence[str]) -> command.Completed:
+            return command.run(argv, params["timeout"])
+
+        return engine_version.ask(wanted, run, user=params["user"], home=params["home"]).as_dict()
+
     try:
         for wanted in params["engines"]:
             name = wanted["name"]
-            there = engine_image.inspect(name).id if wanted["contained"] else Path(name, "bin/python").exists()
-            if there or not module.check_mode:
-                answer = engine_version.ask(
-                    wanted,
-                    lambda argv: command.run(argv, params["timeout"]),
-                    user=params["user"],
-                    home=params["home"],
-                )
-                engines[name] = answer.as_dict()
+            image = engine_image.inspect(name).id if wanted["contained"] else ""
+            if not image and module.check_mode and not Path(name, "bin/python").exists():
+                continue
+            # An environment may be another one tomorrow, an image with this id not.
+            question = " ".join(["engine", *wanted["distributions"], *wanted["help_words"]])
+            asked = partial(ask, wanted)
+            engines[name] = (
+                engine_image.remembered(image, question, asked, check_mode=module.check_mode) if image else asked()
+            )
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=False, engines=engines)

@@ -19,7 +19,7 @@ options:
       - V(present) makes O(plan) the current one; another one that was current becomes the previous one.
       - V(read) only returns what is kept.
       - V(restored) keeps exactly O(plan) and O(previous), as they were read before an upgrade.
-      - V(absent) forgets both.
+      - V(absent) forgets both, and what images have said of themselves.
     type: str
     choices: [present, read, restored, absent]
     default: present
@@ -110,7 +110,7 @@ from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan, way_back
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image, kept_plan, way_back
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 
 
@@ -144,7 +144,8 @@ def main() -> None:
                 services=kept_plan.services(*both),
             )
         if state == "absent":
-            module.exit_json(changed=kept_plan.forget(check_mode=module.check_mode))
+            gone = [one.forget(check_mode=module.check_mode) for one in (kept_plan, image)]
+            module.exit_json(changed=any(gone))
         if state == "restored":
             previous = module.params["previous"]
             plans = engine_plan.load(module.params["plan"]), engine_plan.load(previous) if previous else None

@@ -13,18 +13,38 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 MIN_COMPOSE = (2, 20)  # `up --no-log-prefix --pull never` as they are used here
 MIN_RAY = (2, 52)  # the first with tokens; without one, who reaches the port can run code
 MIN_RAY_TEXT = ".".join(map(str, MIN_RAY))
+ANSWERS = f"{paths.STATE}/images/answers.json"
+_CONTAINER = "sparkmatrix-question"
+_MEMORY = "16g"
+_MOST_IMAGES = 15  # whose answers are kept
+_ASK_NCCL = """
+import ctypes, glob, sys
+places = [found for path in sys.path for found in glob.glob(path + "/nvidia/nccl/lib/libnccl.so.2")]
+for place in [*places, "libnccl.so.2"]:
+    try:
+        library = ctypes.CDLL(place)
+    except OSError:
+        continue
+    number = ctypes.c_int()
+    library.ncclGetVersion(ctypes.byref(number))
+    print(number.value)
+    break
+"""
 _NATIVE = f"Set engine_launch: native, which needs no Ray, or name an image with Ray {MIN_RAY_TEXT} or newer"
 
 
@@ -38,6 +58,7 @@ class Image:
     size: int = 0
     platform: str = ""
     ray: str = ""  # version, where it was asked for
+    nccl: str = ""  # the same; empty where there is none
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "digests": list(self.digests)}
@@ -133,6 +154,53 @@ def give_back(name: str, before: str, runner: Runner = run_program) -> Image:
     return inspect(name, runner)
 
 
+def ask(name: str, program: Sequence[str], runner: Runner, more: Sequence[str] = ()) -> Completed:
+    """What a program of the image says, in a container without network. One at a time, without the memory of what
+    serves; a client that is killed leaves its container behind, so it is removed by its name."""
+    remove = ["docker", "rm", "--force", _CONTAINER]
+    start = ["docker", "run", "--rm", "--name", _CONTAINER, "--memory", _MEMORY, "--network", "none", *more]
+    runner(remove)  # of a run that was interrupted
+    try:
+        return runner([*start, "--entrypoint", program[0], name, *program[1:]])
+    finally:
+        runner(remove)
+
+
+def remembered(
+    image: str, question: str, ask_it: Callable[[], dict[str, Any]], root: str = "/", check_mode: bool = False
+) -> dict[str, Any]:
+    """What an image (its id) has said, asked once: the same id always says the same."""
+    try:
+        found = json.loads(Path(root, ANSWERS.lstrip("/")).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = {}
+    known = {key: said for key, said in found.items() if isinstance(said, dict)} if isinstance(found, dict) else {}
+    own = known.pop(image, {})
+    answer = own.get(question)
+    if not isinstance(answer, dict):
+        answer = ask_it()
+        if not check_mode:
+            kept = {**dict(list(known.items())[-_MOST_IMAGES:]), image: {**own, question: answer}}
+            write_state(ANSWERS, (json.dumps(kept, indent=1) + "\n").encode(), root=root)
+    return answer
+
+
+def forget(root: str = "/", check_mode: bool = False) -> bool:
+    there = Path(root, ANSWERS.lstrip("/")).exists()
+    if there and not check_mode:
+        drop_state(ANSWERS, root=root)
+    return there
+
+
+def nccl_version(name: str, runner: Runner = run_program) -> str:
+    """Which NCCL the image's Python would load; empty where it finds none."""
+    done = ask(name, ["python3", "-c", _ASK_NCCL], runner)
+    words = done.out.split()
+    number = int(words[-1]) if done.rc == 0 and words and words[-1].isdigit() else 0
+    # ncclGetVersion since 2.9: 23007 is 2.30.7.
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}" if number >= 20900 else ""
+
+
 def ray_version(name: str, mounts: Sequence[Mapping[str, str]], runner: Runner = run_program) -> str:
     """Which Ray a container of this image finds, asked in one without network.
 
@@ -142,7 +210,7 @@ def ray_version(name: str, mounts: Sequence[Mapping[str, str]], runner: Runner =
     for mount in mounts:
         binds += ["--mount", f"type=bind,source={mount['source']},target={mount['target']},readonly"]
     # Not the version of a Python package: which Python starts, and what it finds, is the program's own business.
-    done = runner(["docker", "run", "--rm", "--network", "none", *binds, "--entrypoint", "ray", name, "--version"])
+    done = ask(name, ["ray", "--version"], runner, binds)
     found = _VERSION.search(done.out)
     if done.rc != 0 or not found:
         raise SparkError(

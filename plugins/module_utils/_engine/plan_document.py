@@ -173,6 +173,7 @@ class Image:
     name: str
     ray: bool = False  # a Ray is, too
     patches: tuple[Patch, ...] = ()
+    nccl: bool = False  # ranks of several nodes are
 
 
 @dataclass(frozen=True)

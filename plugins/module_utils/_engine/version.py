@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image
 
 # Runs where the engine is. Its program is beside the Python that found it, or in PATH.
 ASK = """
@@ -42,9 +43,6 @@ print(json.dumps({"version": version, "help": told.decode("utf-8", "replace")}))
 _LINE = re.compile(r"^ {1,4}-")
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 FEWEST = 20  # options that each of the engines has many times; fewer are no list of all
-# One at a time, without the memory of what serves. A client that is killed leaves its container behind.
-_CONTAINER = "sparkmatrix-question"
-_MEMORY = "16g"
 _GPUS = {"all": ["--gpus", "all"], "cdi": ["--device", "nvidia.com/gpu=all"], "none": []}
 
 
@@ -69,7 +67,7 @@ def ask(wanted: Mapping[str, Any], runner: Runner, *, user: str, home: str) -> A
     """``wanted``: an entry of the plan's ``unknown``. An environment is asked as ``user``, never as root."""
     question = json.dumps([list(wanted["distributions"]), list(wanted["help_words"])])
     if wanted["contained"]:
-        done = _in_container(wanted, question, runner)
+        done = image.ask(wanted["name"], ["python3", "-c", ASK, question], runner, _GPUS[wanted["gpus"]])
     else:
         python = f"{wanted['name']}/bin/python"
         done = runner(["runuser", "-u", user, "--", "env", f"HOME={home}", python, "-c", ASK, question])
@@ -84,14 +82,3 @@ def ask(wanted: Mapping[str, Any], runner: Runner, *, user: str, home: str) -> A
         ) from exc
     options = options_in(text)
     return Answer(version, tuple(options) if len(options) >= FEWEST else ())
-
-
-def _in_container(wanted: Mapping[str, Any], question: str, runner: Runner) -> Completed:
-    start = ["docker", "run", "--rm", "--name", _CONTAINER, "--memory", _MEMORY, "--network", "none"]
-    remove = ["docker", "rm", "--force", _CONTAINER]
-    runner(remove)  # of a run that was interrupted
-    try:
-        entry = ["--entrypoint", "python3", wanted["name"], "-c", ASK, question]
-        return runner([*start, *_GPUS[wanted["gpus"]], *entry])
-    finally:
-        runner(remove)

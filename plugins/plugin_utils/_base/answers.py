@@ -418,4 +418,4 @@ INPUTS = Only(
     },
     ("models",),
 )
-IMAGES = Only(dict.fromkeys(("ids", "contents"), By(word, or_empty(word))))
+IMAGES = Only(dict.fromkeys(("ids", "contents", "nccl"), By(word, or_empty(word))))

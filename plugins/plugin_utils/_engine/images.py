@@ -14,11 +14,15 @@ from collections.abc import Mapping
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 
+# NCCL before it loses messages of its own threads on aarch64; before the second, it cannot route in a ring.
+MIN_SEVERAL, MIN_RING = (2, 29, 3), (2, 30, 7)
+OLD_NCCL = "Older ones hang on aarch64 now and then (vLLM issues 41725, 42354), on rings always"
 Seen = Mapping[str, Mapping[str, str]]  # per host by name of the image, empty where it is not there
 
 
-def judge(plans: Mapping[str, NodePlan], ids: Seen, contents: Seen) -> list[Finding]:
+def judge(plans: Mapping[str, NodePlan], ids: Seen, contents: Seen, nccl: Seen | None = None) -> list[Finding]:
     """``plans``: each host's part of the engine plan. ``contents``: what has to be the same; ids differ between stores.
+    ``nccl``: versions, where an image was asked.
 
     Services that share no rank may have different images under one name: only their own ranks have to fit together.
     """
@@ -39,7 +43,30 @@ def judge(plans: Mapping[str, NodePlan], ids: Seen, contents: Seen) -> list[Find
         for (instance, image), by_host in found.items()
         if len(set(by_host.values())) > 1
     ]
-    return differing + _moved(plans, ids)
+    return [*differing, *_moved(plans, ids), *_old_nccl(plans, nccl or {})]
+
+
+def _old_nccl(plans: Mapping[str, NodePlan], nccl: Seen) -> list[Finding]:
+    """Of images from which ranks of several nodes start, where they speak over RDMA."""
+    made: dict[tuple[str, str, str], list[str]] = {}
+    for host, document in plans.items():
+        for service in document.here:
+            version = nccl.get(host, {}).get(service.image, "")
+            env = service.engine.env
+            wanted = MIN_RING if "NCCL_IB_SUBNET_AWARE_ROUTING" in env else MIN_SEVERAL
+            old = version and tuple(map(int, version.split("."))) < wanted
+            if old and service.nodes > 1 and env.get("NCCL_NET") == "IB":
+                made.setdefault((service.image, version, ".".join(map(str, wanted))), []).append(host)
+    return [
+        Finding(
+            ", ".join(hosts),
+            f"{image} has NCCL {version}; ranks of several nodes need {wanted} or newer",
+            "Name a newer image (engine_image)",
+            severity="warning",
+            why=OLD_NCCL,
+        )
+        for (image, version, wanted), hosts in made.items()
+    ]
 
 
 def _moved(plans: Mapping[str, NodePlan], ids: Seen) -> list[Finding]:

@@ -46,7 +46,8 @@ def judge_images(options: Options) -> dict[str, Any]:
     ids = {host: seen.get("ids") or {} for host, seen in options["images"].items()}
     plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
     contents = {host: seen.get("contents") or {} for host, seen in options["images"].items()}
-    return judged(REFUSED, images.judge(plans, ids, contents))
+    nccl = {host: seen.get("nccl") or {} for host, seen in options["images"].items()}
+    return judged(REFUSED, images.judge(plans, ids, contents, nccl))
 
 
 def judge_versions(options: Options) -> dict[str, Any]:

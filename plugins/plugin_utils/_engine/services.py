@@ -447,9 +447,11 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> N
 def _images(plans: Sequence[ServicePlan]) -> tuple[Image, ...]:
     """Each once; the files that cover it count where Ray is asked in it."""
     made: dict[str, Image] = {}
+    several = {plan.image for plan in plans if plan.nodes > 1}
     for plan in plans:
         if plan.from_image and (plan.over_ray or plan.image not in made):
-            made[plan.image] = Image(plan.image, plan.over_ray, plan.patches if plan.over_ray else ())
+            patches = plan.patches if plan.over_ray else ()
+            made[plan.image] = Image(plan.image, plan.over_ray, patches, plan.image in several)
     return tuple(made.values())
 
 

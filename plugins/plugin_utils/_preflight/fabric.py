@@ -17,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.images import MIN_RING, MIN_SEVERAL, OLD_NCCL
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE
@@ -34,6 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     as_list,
     as_network,
     as_version,
+    environment_path,
     fabric_interfaces,
     nccl_version,
     whole,
@@ -41,7 +43,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 
 CABLE_GBPS = 200.0  # a Spark's QSFP cable
 HALF_GTS, HALF_LANES = 32.0, 4  # PCIe of each half: Gen5 x4
-MIN_RING_NCCL = (2, 30, 7)  # NCCL_IB_SUBNET_AWARE_ROUTING in the main line
 # What Docker names its bridges: the default one, and those of its networks.
 _DOCKER = re.compile(r"^(docker\d+|br-[0-9a-f]{12})$")
 
@@ -552,7 +553,7 @@ def _ring(context: Context, host: str) -> str:
 
 
 def check_nccl_ring(context: Context) -> Iterator[Finding]:
-    wanted = ".".join(map(str, MIN_RING_NCCL))
+    wanted = ".".join(map(str, MIN_RING))
     remedy = f"Install NCCL {wanted} or later (nvidia-nccl-cu13 in the engine's environment, or the package libnccl2)"
     for host, node in context.nodes.items():
         kind = _ring(context, host)
@@ -567,12 +568,27 @@ def check_nccl_ring(context: Context) -> Iterator[Finding]:
                 remedy,
                 severity="info",
             )
-        elif as_version(version, 3) < MIN_RING_NCCL:
+        elif as_version(version, 3) < MIN_RING:
             yield Finding(
                 host,
                 f"NCCL is {version}, {where} needs {wanted} or later",
                 f"{remedy}; with NVIDIA's patched branch set preflight_severity: {{nccl_ring: warn}}",
                 severity="info" if kind == "perhaps" else "error",
+            )
+
+
+def check_nccl_several(context: Context) -> Iterator[Finding]:
+    """Of the engine's environment; an image is asked when it is there."""
+    wanted = ".".join(map(str, MIN_SEVERAL))
+    for host, node in context.nodes.items():
+        found = (node.get("environments") or {}).get(environment_path(context, host)) or {}
+        version = found.get("nccl")
+        several = len(context.nodes) > 1 and not _ring(context, host)
+        if several and version and over_rdma(context, host) and as_version(version, 3) < MIN_SEVERAL:
+            yield Finding(
+                host,
+                f"NCCL of the engine's environment is {version}, several nodes need {wanted} or later",
+                f"Install nvidia-nccl-cu13 {wanted} or later there, or use the versions of the lock",
             )
 
 
@@ -853,6 +869,15 @@ CHECKS: tuple[Check, ...] = (
         check_nccl_ring,
         "a ring, and NCCL is older than 2.30.7",
         "Older ones do not know which subnet leads to which neighbour (NCCL_IB_SUBNET_AWARE_ROUTING)",
+        needs=frozenset({"rdma", "nccl"}),
+    ),
+    Check(
+        "nccl_several",
+        WHOLE,
+        check_nccl_several,
+        "several machines, and the NCCL of the engine's environment is older than 2.29.3",
+        OLD_NCCL,
+        WARN,
         needs=frozenset({"rdma", "nccl"}),
     ),
 )

@@ -31,6 +31,11 @@ INSPECTED = json.dumps(
 )
 
 
+@pytest.fixture(autouse=True)
+def _answers_are_kept_elsewhere(monkeypatch, tmp_path):
+    monkeypatch.setattr(engine_image_module.remembered, "__defaults__", (str(tmp_path), False))
+
+
 class Docker:
     """docker with given answers by subcommand."""
 
@@ -184,12 +189,15 @@ def test_the_module_says_why(monkeypatch):
 
 
 class Asked:
-    """docker run with one answer; keeps what it was asked."""
+    """docker run with one answer; keeps what it was asked, and what was removed before and after."""
 
     def __init__(self, *answer):
-        self.answer, self.argv = Completed(*answer), []
+        self.answer, self.argv, self.removed = Completed(*answer), [], 0
 
     def __call__(self, argv):
+        if argv[1] == "rm":
+            self.removed += 1
+            return Completed(0)
         self.argv = argv
         return self.answer
 
@@ -197,7 +205,9 @@ class Asked:
 def test_the_ray_of_an_image():
     docker = Asked(0, "ray, version 2.60.0\n")
     assert engine_image_module.ray_version(NAME, [{"source": "/a", "target": "/b"}], docker) == "2.60.0"
-    assert docker.argv[:5] == ["docker", "run", "--rm", "--network", "none"]
+    words = "docker run --rm --name sparkmatrix-question --memory 16g --network none"
+    assert docker.argv[:9] == words.split()
+    assert docker.removed == 2
     assert "type=bind,source=/a,target=/b,readonly" in docker.argv
     assert docker.argv[-4:] == ["--entrypoint", "ray", NAME, "--version"]
 
@@ -232,3 +242,40 @@ def test_ray_is_looked_for_where_it_is_needed(monkeypatch):
     result, _failed = run_module(engine_image, {"images": images})
     assert {name: image["ray"] for name, image in result["images"].items()} == {"other": "", NAME: "2.60.0"}
     assert asked == [(NAME, [patch])]
+
+
+def test_what_an_image_has_said_is_not_asked_again(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(engine_image_module, "check_docker", lambda: None)
+    monkeypatch.setattr(engine_image_module, "inspect", lambda name: engine_image_module.Image(id=f"sha256:{name[-1]}"))
+    monkeypatch.setattr(engine_image_module, "ray_version", lambda name, _p: asked.append(name) or "2.60.0")
+    monkeypatch.setattr(engine_image_module, "nccl_version", lambda name: asked.append(f"nccl {name}") or "2.28.9")
+    one = {"name": "img1", "ray": True, "nccl": True}
+    run_module(engine_image, {"images": [one]}, check=True)
+    assert not any(tmp_path.iterdir())
+    for _again in range(2):
+        result, _failed = run_module(engine_image, {"images": [one]})
+        assert result["images"]["img1"]["ray"] == "2.60.0"
+        assert result["nccl"] == {"img1": "2.28.9"}
+    assert asked == ["img1", "nccl img1"] * 2  # in check mode, and then once
+    run_module(engine_image, {"images": [{**one, "name": "img2"}]})
+    assert asked[4:] == ["img2", "nccl img2"]
+    # Files of the node over those of the image may be others tomorrow.
+    for _again in range(2):
+        run_module(engine_image, {"images": [{**one, "patches": [{"source": "/a", "target": "/b"}]}]})
+    assert asked[6:] == ["img1", "img1"]
+    file = tmp_path / engine_image_module.ANSWERS.lstrip("/")
+    file.write_text("[")
+    run_module(engine_image, {"images": [one]})
+    assert asked[8:] == ["img1", "nccl img1"]
+    assert engine_image_module.forget(str(tmp_path), check_mode=True) and file.exists()
+    assert engine_image_module.forget(str(tmp_path)) and not file.exists()
+    assert not engine_image_module.forget(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [((0, "noise\n23007\n"), "2.30.7"), ((0, "22809"), "2.28.9"), ((0, ""), ""), ((1, "23007"), ""), ((0, "2x"), "")],
+)
+def test_the_nccl_of_an_image(answer, version):
+    assert engine_image_module.nccl_version(NAME, Asked(*answer)) == version

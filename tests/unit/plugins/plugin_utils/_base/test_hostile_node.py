@@ -357,7 +357,7 @@ CASES = {
     "images": Case(
         lambda rank: {
             "plan": PLANS[HOSTS[rank]],
-            "image": {"ids": {IMAGE: "sha256:1f0c"}, "contents": {IMAGE: "content:9e41"}},
+            "image": {"ids": {IMAGE: "sha256:1f0c"}, "contents": {IMAGE: "content:9e41"}, "nccl": {IMAGE: "2.30.7"}},
         },
         lambda seen: plan(
             "images",

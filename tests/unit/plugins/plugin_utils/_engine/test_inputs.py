@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Model, NodePlan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import inputs
-from engine_plans import node_plans
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images, inputs
+from engine_plans import node_plans, with_service
 from planning import plan as run_planner
 
 PLANS = node_plans(2, model="/models/a")
@@ -58,6 +60,27 @@ def test_what_a_plan_reads():
     assert len(drafted) == 2
     own = node_plans(1, options={"speculative-config": {"method": "eagle3", "model": "/draft"}})["spark1"]
     assert Model("/draft", environment=own.here[0].models[0].environment) in own.here[0].models
+
+
+@pytest.mark.parametrize(
+    ("version", "fabric", "told"),
+    [
+        ("2.28.9", {"NCCL_NET": "IB"}, "2.29.3 or newer"),
+        ("2.29.3", {"NCCL_NET": "IB"}, ""),
+        ("2.30.4", {"NCCL_NET": "IB", "NCCL_IB_SUBNET_AWARE_ROUTING": "1"}, "2.30.7 or newer"),
+        ("2.28.9", {"NCCL_NET": "Socket"}, ""),
+        ("", {"NCCL_NET": "IB"}, ""),
+    ],
+)
+def test_an_image_with_an_old_nccl(version, fabric, told):
+    plans = {
+        host: with_service(plan, image="x", engine=replace(plan.here[0].engine, env=fabric))
+        for host, plan in node_plans(2, runtime="container").items()
+    }
+    findings = images.judge(plans, {}, {}, dict.fromkeys(plans, {"x": version} if version else {}))
+    assert [f.severity for f in findings] == (["warning"] if told else [])
+    assert told in "".join(map(str, findings))
+    assert not told or findings[0].host == "spark1, spark2"
 
 
 def test_all_nodes_are_refused_at_once():

@@ -321,6 +321,11 @@ FAULTS = {
         "spark2: NCCL is 2.29.0, the topology ring needs 2.30.7 or later",
         ALL,
     ),
+    "nccl_several": (
+        both(every("fabric_topology", "switch"), old_nccl("2.28.9")),
+        "spark2: NCCL of the engine's environment is 2.28.9, several nodes need 2.29.3 or later",
+        ALL,
+    ),
 }
 
 
