@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of ``sparkmatrix.cluster.engine_probe``: shows once a minute how far a long start is.
+"""Controller side of ``sparkmatrix.cluster.engine_probe``: shows how far a long start is.
 
 An engine that serves already, or soon, costs one call of the module as before.
 """
@@ -15,8 +15,10 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
 
-PART_S = 60
+PART_S = 10
+LINE_S = 60  # where every part is a line of its own
 
 
 class ActionModule(ActionBase):
@@ -26,7 +28,8 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         host = str((task_vars or {}).get("inventory_hostname", ""))
         hint = f" (at any time, on the head: sudo {NODE_PROGRAM} status)"
-        options = {"part": PART_S, **self._task.args}
+        shown = progress.screen.is_open
+        options = {"part": PART_S if shown else LINE_S, **self._task.args}
         began = time.monotonic()
         while True:
             found = self._execute_module(
@@ -38,6 +41,8 @@ class ActionModule(ActionBase):
                 if found.get("ready"):
                     result["waited_s"] = round(time.monotonic() - began, 1)
                 return result
-            # Beside what the callback prints, which programs may read.
-            self._display.display(strict.words(f"[{host}] {waiting['words']}") + hint, stderr=True)
+            if shown:
+                progress.screen.tell(strict.words(f"{host} {waiting['words']}"))
+            else:  # beside what the callback prints, which programs may read
+                self._display.display(strict.words(f"[{host}] {waiting['words']}") + hint, stderr=True)
             options["before"], hint = waiting, ""

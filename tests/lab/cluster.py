@@ -159,6 +159,7 @@ def play(
         "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "tests/lab/callback"),
         "ANSIBLE_CALLBACKS_ENABLED": "spark_stats",
         "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_STDOUT_CALLBACK": "default",  # every task by its name; tests read it
         "SPARK_STATS_FILE": str(stats),
         "SPARK_KILL_AT_CHANGE": str(kill_at_change),
         "SPARK_KILL_DELAY_S": str(kill_delay_s),

@@ -10,6 +10,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_probe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
 
 
 def act(answers, **args):
@@ -37,7 +38,7 @@ def act(answers, **args):
 def test_an_engine_that_serves_costs_one_call():
     result, asked, shown = act([{"changed": False, "ready": True, "answer": {}}], model="m", keeper=True)
     assert result["ready"]
-    assert asked == [{"model": "m", "keeper": True, "part": engine_probe.PART_S}]
+    assert asked == [{"model": "m", "keeper": True, "part": engine_probe.LINE_S}]
     assert shown == []
 
 
@@ -51,3 +52,13 @@ def test_a_long_start_is_shown():
         "[spark1] loading for 60 s (at any time, on the head: sudo /usr/local/lib/sparkmatrix/sparkmatrix-node status)",
         "[spark1] loading for 120 s",
     ]
+
+
+def test_a_screen_that_moves_is_told_more_often(monkeypatch):
+    channel = progress.Channel()
+    channel.open()
+    monkeypatch.setattr(progress, "screen", channel)
+    part = {"ready": False, "waiting": {"words": "loading for 9 s\nweights", "waited_s": 9}}
+    _result, asked, shown = act([part, {"ready": True}], model="m", keeper=True)
+    assert asked[0]["part"] == engine_probe.PART_S
+    assert shown == [] and channel.news() == "spark1 loading for 9 s weights"

@@ -1,0 +1,47 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How an action that waits tells the screen how far it is.
+
+Actions run in forks of Ansible. The callback opens a file without a name before the first fork; each fork writes lines
+to it, and the callback reads them. Where another callback prints, nothing is open.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+MOST_SIGNS = 200
+
+
+class Channel:
+    def __init__(self) -> None:
+        self._fd = -1
+        self._read = 0
+
+    def open(self) -> None:
+        with tempfile.TemporaryFile(buffering=0) as stream:
+            self._fd = os.dup(stream.fileno())  # not for ssh and the like, but for forks
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    def tell(self, words: str) -> None:
+        """One line. Forks share the offset of the file, so none overwrites another."""
+        line = " ".join(words.split())[:MOST_SIGNS]
+        os.write(self._fd, f"{line}\n".encode())
+
+    def news(self) -> str:
+        """The last line that came since the last question, or nothing."""
+        if not self.is_open:
+            return ""
+        said = os.pread(self._fd, 1 << 16, self._read)
+        whole = said[: said.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return whole.decode(errors="replace").splitlines()[-1] if whole else ""
+
+
+screen = Channel()

@@ -1,0 +1,41 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the whole log of a run goes, and how many are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import TextIO
+
+KEPT = 20
+ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def default_folder() -> Path:
+    """Of the user and not of the checkout, which may be read-only, shared or swept into a commit."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if state.startswith("/") else Path.home() / ".local/state") / "sparkmatrix/logs"
+
+
+def create(folder: Path, playbook: str) -> TextIO:
+    """A new file for this run, readable by its user only. Removes the oldest ones."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    stem = re.sub(r"[^\w.-]", "_", Path(playbook).stem) or "run"
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{stem}.log"
+    stream = open(path, "x", buffering=1, encoding="utf-8", errors="replace", opener=_private)  # noqa: SIM115
+    for old in sorted(folder.glob("[0-9]*-[0-9]*-*.log"))[:-KEPT]:
+        old.unlink(missing_ok=True)
+    return stream
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def plain(text: str) -> str:
+    return ESCAPES.sub("", text)

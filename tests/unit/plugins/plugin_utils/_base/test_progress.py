@@ -1,0 +1,27 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.progress import Channel
+
+
+def test_what_forks_tell_is_read_once_and_the_last_of_it():
+    channel = Channel()
+    assert not channel.is_open and channel.news() == ""
+    channel.open()
+    assert channel.is_open and channel.news() == ""
+    for words in ("loading\n10 s", "x" * 1000):
+        child = os.fork()
+        if child == 0:
+            channel.tell(words)
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert channel.news() == " ".join(words.split())[:200]
+    assert channel.news() == ""
+    channel.tell("one")
+    channel.tell("two")
+    assert channel.news() == "two"

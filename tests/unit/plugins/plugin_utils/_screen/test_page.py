@@ -1,0 +1,250 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import page
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.page import Diff, Page, Result
+
+FOUR = ["spark1", "spark2", "spark3", "spark4"]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def shown(lines):
+    return [line.text for line in lines]
+
+
+def run(*steps, check=False, verbose=False, hosts=FOUR):
+    """Lines of a play; a step is a name, the seconds that it takes and its results."""
+    clock = Clock()
+    screen = Page(check=check, verbose=verbose, clock=clock)
+    lines = screen.play("Configure and test the fabric", hosts)
+    for name, seconds, *results in steps:
+        lines += screen.task(name)
+        clock.now += seconds
+        for result in results:
+            screen.result(result)
+    return shown(lines + screen.end({}, False, "~/x.log"))
+
+
+def every(state, **fields):
+    return [Result(host, state, **fields) for host in FOUR]
+
+
+def test_what_changed_nothing_is_one_line():
+    lines = run(("a : b | One", 3, *every("ok")), ("Two", 5, *every("ok")), ("Three", 1, *every("skipped")))
+    assert lines == [
+        "Configure and test the fabric: 2 steps, nothing changed, 9 s",
+        "Done in 9 s; nothing was changed. Whole log: ~/x.log",
+    ]
+
+
+def test_a_play_that_does_nothing_is_not_shown():
+    assert run(("One", 1, *every("skipped")))[0].startswith("Done in")
+
+
+def test_a_change_names_step_things_nodes_and_seconds():
+    lines = run(
+        ("sparkmatrix.cluster.fabric : apply | Place the file", 62, *every("changed", what=("/etc/a", "/etc/b"))),
+        ("Restart", 1, Result("spark1", "ok"), Result("spark2", "changed"), Result("spark3", "changed")),
+        *[("Look", 1, *every("ok"))] * 3,
+    )
+    assert lines == [
+        "Configure and test the fabric",
+        "  changed  Place the file: /etc/a, /etc/b (4 nodes, 1 min 2 s)",
+        "  changed  Restart (spark2, spark3, 1 s)",
+        "  ok       3 other steps, nothing changed; 1 min 6 s in all",
+        "Done in 1 min 6 s; 2 steps changed something. Whole log: ~/x.log",
+    ]
+
+
+def test_check_mode_says_that_nothing_was_changed():
+    lines = run(("Place", 1, *every("changed")), check=True)
+    assert lines[1] == "  differs  Place (4 nodes, 1 s)"
+    assert lines[-1].startswith("Done in 1 s; check mode: 1 step would change something, nothing was changed.")
+
+
+def test_equal_diffs_are_shown_once_and_others_by_what_is_other():
+    same = Diff("/etc/same", ("@@ -0,0 +1 @@", "+all"))
+    own = [Diff("/etc/own", ("@@ -0,0 +1,4 @@", "+a", "+b", "+c", f"+address {n}")) for n in (1, 1, 1, 2)]
+    lines = run(("Place", 1, *(Result(host, "changed", diffs=(same, diff)) for host, diff in zip(FOUR, own))))
+    assert lines[2:-1] == [
+        "    /etc/same (4 nodes)",
+        "      @@ -0,0 +1 @@",
+        "      +all",
+        "    /etc/own (spark1..spark3)",
+        "      @@ -0,0 +1,4 @@",
+        "      +a",
+        "      +b",
+        "      +c",
+        "      +address 1",
+        "    /etc/own (spark4, otherwise the same)",
+        "      +address 2",
+    ]
+
+
+def test_a_long_diff_is_cut_and_with_v_it_is_not():
+    step = ("Place", 1, Result("spark1", "changed", diffs=(Diff("/etc/x", tuple("+x" for _ in range(100))),)))
+    assert "      ... 60 more lines, in the log" in run(step)
+    assert len(run(step, verbose=True)) == 100 + 4
+
+
+def test_messages_are_text_and_said_once():
+    lines = run(
+        ("Report", 1, *every("ok", text="Two lines\n  as they are")),
+        ("Report", 0, Result("spark1", "ok", text="of one"), Result("spark2", "ok", text="on spark2")),
+    )
+    assert lines[1:-1] == ["  Two lines", "    as they are", "  spark1: of one", "  on spark2"]
+
+
+def test_a_refusal_is_one_block_and_the_last_of_its_play():
+    lines = run(("Look", 1, *every("ok")), ("Judge", 0, Result("", "failed", text="Refused:\n  1. spark1: why")))
+    assert lines == [
+        "Configure and test the fabric",
+        "  FAILED   Judge (0 s)",
+        "  Refused:",
+        "    1. spark1: why",
+        "FAILED after 1 s. Whole log: ~/x.log",
+    ]
+
+
+def test_equal_failures_are_one_and_a_repetition_refers_to_it():
+    lines = run(
+        ("Wait", 4, *every("failed", text="no token")), ("Again", 0, Result("spark2", "failed", text="no token"))
+    )
+    assert lines[1:-1] == [
+        "  FAILED   Wait (4 nodes, 4 s)",
+        "  no token",
+        "  FAILED   Again (spark2, 0 s)",
+        "  as above",
+    ]
+
+
+def test_what_a_rescue_deals_with_is_one_line_and_no_failure():
+    lines = run(("Wait", 4, Result("spark1", "failed", text="no token\nat all " + "x" * 200, handled=True)))
+    assert lines[1].startswith("  failed   Wait (spark1, 4 s), which is dealt with: no token at all xxx")
+    assert lines[1].endswith(" ...") and len(lines) == 3
+    assert lines[-1].startswith("Done in")
+
+
+def test_machines_that_do_not_answer_are_named_in_one_line():
+    lines = run(("Look", 3, *every("unreachable", text="ssh: no route", handled=True)))
+    assert lines[1] == "  no answer from spark1..spark4 (3 s); the reasons come below"
+    lines = run(("Look", 3, Result("spark2", "unreachable", text="ssh: no route")))
+    assert lines[1] == "  FAILED   spark2: Look: no answer. ssh: no route"
+    assert lines[-1].startswith("FAILED")
+
+
+def test_a_warning_is_said_once_in_a_run():
+    lines = run(
+        ("One", 1, *every("ok", warnings=("spark1: old",))), ("Two", 1, *every("ok", warnings=("spark1: old",)))
+    )
+    assert [line for line in lines if "old" in line] == ["  warning  spark1: old"]
+
+
+def test_with_v_unchanged_steps_are_named_and_results_shown():
+    lines = run(("Look", 2, *every("ok", dump="\na: 1\n")), verbose=True)
+    assert lines[1:-1] == ["  ok       Look (4 nodes, 2 s)", "    4 nodes:", "      a: 1"]
+
+
+def test_notes_come_before_the_last_line():
+    assert shown(Page().end({"not_measured": "the rate"}, False, "")) == [
+        "Noted: not measured: the rate",
+        "Done in 0 s; nothing was changed.",
+    ]
+
+
+def test_a_long_step_says_for_how_long_and_what_the_node_says():
+    clock = Clock()
+    screen = Page(clock=clock)
+    assert screen.waiting() == "" and screen.waited_s == 0
+    screen.play("Serve the model", FOUR)
+    screen.task("sparkmatrix.cluster.engine : ready | Wait for the first token")
+    clock.now = 95
+    screen.result(Result("spark1", "ok"))
+    assert screen.waiting("spark2 loading") == (
+        "Wait for the first token: 1 min 35 s, 1 of 4 nodes done; spark2 loading"
+    )
+    assert shown(screen.still()) == [
+        "Serve the model",
+        "  waiting  Wait for the first token: 1 min 35 s, 1 of 4 nodes done",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "among", "text"),
+    [
+        (FOUR, FOUR, "4 nodes"),
+        (FOUR[:3], FOUR, "spark1..spark3"),
+        (["spark1", "spark3", "spark4"], FOUR, "spark1, spark3, spark4"),
+        (["spark1"], ["spark1"], "spark1"),
+        (["localhost"], ["localhost"], ""),
+        ([""], FOUR, ""),
+        (["a", "b"], FOUR, "a, b"),
+        (["a09", "a10", "a11"], FOUR, "a09..a11"),
+    ],
+)
+def test_names_of_nodes(hosts, among, text):
+    assert page.span_of(hosts, among) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3725, "1 h 2 min")])
+def test_spans(seconds, text):
+    assert page.span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"msg": "why"}, "why"),
+        ({"msg": "Task failed: Action failed: why"}, "why"),
+        ({}, "It gave no reason."),
+        ({"censored": "hidden"}, "Not shown: hidden"),
+        ({"msg": "non-zero return code", "stderr": "a\n\nb\n"}, "non-zero return code\n  a\n  b"),
+        ({"msg": "module failed", "module_stderr": "Traceback (most\n  x\nE: no"}, "module failed\n  E: no"),
+        ({"results": [{"failed": True, "msg": "no", "item": "x"}, {"item": "y"}]}, "no"),
+        ({"results": [{"failed": True, "msg": m, "item": i} for m, i in (("no", 1), ("so", 2))]}, "1: no\n2: so"),
+        ({"results": [{"failed": True, "msg": "no", "item": i} for i in (1, 2)], "msg": "All items"}, "no"),
+    ],
+)  # fmt: skip
+def test_reasons(result, text):
+    assert page.reason(result) == text
+
+
+@pytest.mark.parametrize(
+    ("result", "names"),
+    [
+        ({"changed_paths": ["/a", "/b"], "path": "/c"}, ("/a", "/b")),
+        ({"dest": "/d", "action": "started"}, ("/d",)),
+        ({"action": "restarted"}, ("restarted",)),
+        ({"action": "none"}, ()),
+        ({"results": [{"changed": True, "_ansible_item_label": "one"}, {"changed": False, "path": "/x"}]}, ("one",)),
+    ],
+)
+def test_what_changed(result, names):
+    assert page.changed_things(result) == names
+
+
+def test_many_things_are_counted():
+    assert page.some(["/etc/a" * 5, "/etc/b" * 5, "/etc/c" * 5]) == f"{'/etc/a' * 5}, {'/etc/b' * 5} and 1 more"
+
+
+def test_diffs_of_modules():
+    found = page.diffs([{"before": "a\nb\n", "after": {"x": 1}, "after_header": "/f"}, {"before": "", "after": ""}], 2)
+    assert found == (Diff("/f", ("@@ -1,2 +1,3 @@", "-a", "-b", "+{", '+ "x": 1', "+}")),)
+    assert page.diffs({"prepared": "+x\n"}, 2) == (Diff("", ("+x",)),)
+    assert page.diffs({"dst_binary": True}, 2)[0].lines == ("(binary or too large to be shown)",)
+    assert page.diffs(None, 2) == ()
+
+
+def test_messages_of_any_shape():
+    assert page.spoken(["a", ["b"]]) == "a\nb"
+    assert page.spoken({"a": 1}) == '{\n  "a": 1\n}'
