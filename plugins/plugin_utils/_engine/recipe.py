@@ -97,6 +97,7 @@ class Recipe:
     revision: str = ""
     quantization: str = ""  # in words; engines read it from the model
     served_model_name: str = ""
+    gated: bool = False  # a licence has to be accepted on Hugging Face, and HF_TOKEN_PATH named
     min_nodes: int = 1
     max_nodes: int = 64
     tensor_parallel_size: int = 0  # 0: computed
