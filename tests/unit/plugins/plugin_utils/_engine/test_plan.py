@@ -532,7 +532,7 @@ def test_a_ray_whose_options_are_not_known_is_said():
     assert "there is no option table for Ray 2.52.0" in warning and "2.60.0" in warning
 
 
-@pytest.mark.parametrize(("name", "counts"), [("qwen3-235b-a22b-gptq-int4", (2, 4, 8)), ("qwen3-8b", (1,))])
+@pytest.mark.parametrize(("name", "counts"), [("minimax-m2.7-awq", (2, 3, 4, 8)), ("qwen3.6-35b-a3b-nvfp4", (1,))])
 def test_shipped_recipes_work_where_they_are_the_default(name, counts):
     shipped = required(*engine_recipe.find(name, []))
     for count in counts:
