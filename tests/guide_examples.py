@@ -5,7 +5,8 @@
 """The examples in README, docs/ and the roles' READMEs: fenced blocks, and the commands in them.
 
 The first word after the fence says what a block is. After it, `run=site` and `run=head` say that the Molecule scenario
-`site` runs it, on the computer of the user or on the head.
+`site` runs it, on the computer of the user or on the head; `run=by-hand` that it calls what no test has (a real Spark,
+a switch, Slurm, a registry), so that only names and files in it are checked.
 """
 
 from __future__ import annotations

@@ -38,11 +38,9 @@ KINDS = {"console", "yaml", "python", "json", "text", "routeros", "nvue"}
 NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 RECIPES = {path.stem: required(*engine_recipe.read(path)) for path in engine_recipe.SHIPPED.glob("*.yml")}
 KNOWN = variables.load()
-# Programs whose options nothing here knows.
-FOREIGN = {
-    "ansible-builder", "cd", "certbot", "dcb", "docker", "env", "ethtool", "export", "git", "pip", "python3", "rsync",
-    "sbatch", "unzip", "apt-get",
-}  # fmt: skip
+# Programs whose options nothing here knows: those of any computer, and those of which a reader is told (run=by-hand).
+USUAL = {"cd", "env", "export", "git", "pip", "python3", "unzip"}
+BY_HAND = {"ansible-builder", "apt-get", "certbot", "dcb", "ethtool", "hf", "rsync", "sbatch"}
 PLAYBOOKS = "".join(path.read_text() for path in sorted((ROOT / "playbooks").rglob("*.yml")))
 PLACES = "".join(
     path.read_text()
@@ -82,6 +80,7 @@ def refused(given: dict[str, Any], count: int) -> list[str]:
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.place)
 def test_every_block_says_what_it_is(block: Block) -> None:
     assert block.kind in KINDS, block.place
+    assert block.kind == "text" or block.marks in {"", "run=site", "run=head", "run=by-hand"}, block.place
     if block.kind == "console":
         assert list(commands(block)), f"{block.place}: a command stands after a prompt ($)"
 
@@ -241,7 +240,7 @@ def one(words: list[str]) -> None:
     name = words[0].removeprefix(".venv/bin/")
     if name in CHECKS:
         return CHECKS[name](words[1:])
-    assert name in FOREIGN or name.rpartition("/")[2] in FOREIGN, f"nothing checks {name!r}"
+    assert name.rpartition("/")[2] in USUAL | BY_HAND, f"nothing checks {name!r}"
     return None
 
 
@@ -268,6 +267,8 @@ COMMANDS = [command for block in blocks("console") for command in commands(block
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.place)
 def test_a_command_is_one_that_exists(command: Command) -> None:
     every(command.text)
+    by_hand = BY_HAND & set(re.findall(r"(?<![\w.-])[a-z-]+(?![\w.-])", command.text))
+    assert by_hand == set() or command.marks == "run=by-hand", command.place
 
 
 @pytest.mark.parametrize(
