@@ -13,7 +13,7 @@ description:
   - "Internal to this collection: no compatibility promise."
   - Asks Python environments which requirements they meet, and looks whether models can be had, in a directory of the
     node, in the cache, or at the hub.
-  - Makes the directory for downloaded models. Changes nothing else.
+  - Makes the directories for downloaded models and for what containers compile. Changes nothing else.
 options:
   environments:
     description: Python environments.
@@ -45,6 +45,10 @@ options:
     default: []
   cache:
     description: Directory for downloaded models; empty where none are downloaded.
+    type: str
+    default: ''
+  kernels:
+    description: Directory for what containers compile; empty where none are run.
     type: str
     default: ''
   user:
@@ -79,13 +83,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 environments:
-  description: By path, whose it is, and the requirements that are not met; empty where there is no environment yet.
+  description: By path, whose it is, the requirements that are not met (empty where there is no environment yet), and
+    the FlashInfer whose compiled kernels are not there.
   returned: success
   type: dict
   sample:
     /opt/sparkmatrix/engine:
       owner: root
       unmet: complete
+      kernels: ''
 models:
   description: In the order of O(models), where each was found, what is the same on nodes with the same files, and what
     is wrong.
@@ -109,16 +115,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import inputs
 
 
-def directory(module: AnsibleModule, path: str, user: str, group: str) -> bool:
+def directory(module: AnsibleModule, path: str, user: str, group: str, mode: str = "0755") -> bool:
     """Whether it had to be made, or given to its owner."""
     there = os.path.isdir(path)
     if module.check_mode and (not there or user not in {one.pw_name for one in pwd.getpwall()}):
         return True
     if not there:
-        os.makedirs(path, mode=0o755)
+        os.makedirs(path, mode=int(mode, 8))
     changed = module.set_owner_if_different(path, user, not there)
     changed = module.set_group_if_different(path, group, changed)
-    return bool(module.set_mode_if_different(path, "0755", changed))
+    return bool(module.set_mode_if_different(path, mode, changed))
 
 
 def main() -> None:
@@ -133,6 +139,7 @@ def main() -> None:
             "question": {"type": "str", "default": ""},
             "models": {"type": "list", "elements": "dict", "default": []},
             "cache": {"type": "str", "default": ""},
+            "kernels": {"type": "str", "default": ""},
             "user": {"type": "str", "required": True},
             "group": {"type": "str", "required": True},
         },
@@ -156,6 +163,8 @@ def main() -> None:
         ]
         if params["cache"]:
             changed = directory(module, params["cache"], params["user"], params["group"])
+        if params["kernels"]:
+            changed = directory(module, params["kernels"], "root", "root", "0700") or changed
     except (SparkError, OSError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=changed, environments=environments, models=models)

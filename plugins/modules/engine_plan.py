@@ -75,9 +75,9 @@ options:
     type: float
     default: 0
   pin_kv_cache:
-    description: Give the engine the size of the KV cache in bytes, instead of letting it measure.
+    description: Give vLLM the size of the KV cache in bytes, as planned, instead of letting it measure.
     type: bool
-    default: false
+    default: true
   free_memory_gib:
     description: Memory that is free on an idle node, in GiB; 0 means not measured. The share is never above it.
     type: float

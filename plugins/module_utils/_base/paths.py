@@ -20,6 +20,7 @@ FABRIC_BANDWIDTH = f"{STATE}/fabric-bandwidth.json"  # what was measured
 GATEWAY = f"{ETC}/gateway"
 HOME = f"{STATE}/home"  # of the user whom the engine runs as
 KEEPER = f"{STATE}/keeper"  # what the keepers remember
+KERNELS = f"{STATE}/kernels"  # what engines in containers have compiled
 MPI_TOKEN = f"{ETC}/mpi.token"
 RAY_TOKEN = f"{ETC}/ray.token"
 RAY_SESSIONS = f"{HOME}/ray"

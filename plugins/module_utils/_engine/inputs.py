@@ -24,7 +24,8 @@ _READABLE = 'for file; do [ -r "$file" ] || { echo "$file"; exit 1; }; done'
 def environment(
     path: str, requirements: Sequence[str], oldest_ray: str, question: str, runner: Runner
 ) -> dict[str, str]:
-    """Whose it is, and which requirements it does not meet: ``complete``, or nothing where there is none.
+    """Whose it is, and which requirements it does not meet: ``complete``, or nothing where there is none. ``kernels``:
+    the FlashInfer whose compiled kernels are not there.
 
     It is asked as its owner: root does not run what somebody else can change.
     """
@@ -35,7 +36,7 @@ def environment(
         owner = "root"
     python = place / "bin/python"
     if not python.exists():
-        return {"owner": owner, "unmet": ""}
+        return {"owner": owner, "unmet": "", "kernels": ""}
     words = [str(python), "-c", question, json.dumps(list(requirements)), oldest_ray]
     done = runner(["runuser", f"--user={owner}", "--", *words])
     if done.rc != 0:
@@ -44,7 +45,18 @@ def environment(
             path,
             "Remove the directory, so that it is made anew, or name another one: engine_venv_path",
         )
-    return {"owner": owner, "unmet": done.out.strip()}
+    return {"owner": owner, "unmet": done.out.strip(), "kernels": without_kernels(place)}
+
+
+def without_kernels(place: Path) -> str:
+    """The version of a FlashInfer that would compile: vLLM and SGLang load its kernels only in the same version."""
+    found = {}
+    for path in place.glob("lib/python3*/site-packages/flashinfer_*.dist-info"):
+        name, _, version = path.name[: -len(".dist-info")].partition("-")
+        found[name] = version.partition("+")[0]
+    version = found.get("flashinfer_python", "")
+    whole = all(found.get(name) == version for name in ("flashinfer_cubin", "flashinfer_jit_cache"))
+    return "" if whole else version
 
 
 def model(wanted: Mapping[str, Any], user: str, runner: Runner) -> Seen:

@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import parallelism
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import ray as engine_ray
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Asked
@@ -340,6 +340,7 @@ class _Parts:
             *(Mount(path, path, True, "its options") for path in sorted(rank.files)),
             *(_MPI_MOUNTS if job.backend == "mpi" else ()),
             *((Mount(hf_token, hf_token, True, "the token for downloads"),) if hf_token else ()),
+            Mount(paths.KERNELS, paths.KERNELS, False, "what it has compiled"),
             # Images bring one, with settings that apply wherever our environment has none.
             Mount(job.settings.container.nccl_conf or own_conf, "/etc/nccl.conf", True, "NCCL's settings"),
             *(Mount(patch.source, patch.target, True, patch.why) for patch in job.recipe.patches),
@@ -376,5 +377,28 @@ def _base_environment(job: Job) -> dict[str, str]:
         made["HOME"] = settings.home
         # torch and vLLM compile with programs of the environment (ninja) and of the system (g++).
         made["PATH"] = f"{settings.venv_path}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    else:
+        made |= {name: f"{paths.KERNELS}/{directory}" for name, directory in _CACHES.items()}
+    if job.recipe.device == "gpu":
+        made["MAX_JOBS"] = str(_compilers(job))
     made |= job.engine.defaults(job.runtime, job.backend)
     return made
+
+
+# Where torch, Triton, FlashInfer and the driver keep what they compile at a start: a container forgets it when it ends.
+_CACHES = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "extensions",
+    "TRITON_CACHE_DIR": "triton",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "CUDA_CACHE_PATH": "cuda",
+}
+_COMPILER = 6 * memory_fit.GIB  # of one that compiles a kernel of CUTLASS; 3 to 8 in reports
+_MOST_COMPILERS = 4
+
+
+def _compilers(job: Job) -> int:
+    """How many may run beside the weights. Without a number ninja starts two more than there are processors."""
+    budget = job.budget
+    beside = budget.total - budget.budget - budget.host if budget else 0
+    return max(1, min(_MOST_COMPILERS, beside // _COMPILER))

@@ -83,7 +83,7 @@ class UserSettings:
     context: int = _option("int", 0)
     concurrency: int = _option("int", 0)
     gpu_memory_utilization: float = _option("float", 0.0)
-    pin_kv_cache: bool = _option("bool", False)
+    pin_kv_cache: bool = _option("bool", True)
     free_memory_gib: float = _option("float", 0.0, entry=False)  # measured on an idle node, by the user
     tensor_parallel_size: int = _option("int", 0)
     pipeline_parallel_size: int = _option("int", 0)

@@ -203,7 +203,8 @@ class VLLM(Engine):
     def defaults(self, runtime: str, backend: str) -> dict[str, str]:
         # Its ray_non_carry_over_env_vars.json keeps the API key out of what vLLM copies to the ranks.
         root = {"VLLM_CONFIG_ROOT": self.config_root} if runtime == "venv" or backend == "ray" else {}
-        return {"VLLM_NO_USAGE_STATS": "1", "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0", **root}
+        kept = {"VLLM_CACHE_ROOT": f"{paths.KERNELS}/vllm"} if runtime == "container" else {}
+        return {"VLLM_NO_USAGE_STATS": "1", "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0", **root, **kept}
 
     def own_environment(self, address: str, ray_directory: str) -> dict[str, str]:
         # The engine and the rank on its node meet at sockets in a directory that both containers have.

@@ -122,6 +122,6 @@ def _container(head: ServicePlan) -> str:
     mounts = ",".join(
         f"{mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
         for mount in head.mounts
-        if mount.target not in head.engine.files and mount.target not in ("/etc/nccl.conf", *_MPI_OWN)
+        if mount.target not in head.engine.files and mount.target not in ("/etc/nccl.conf", paths.KERNELS, *_MPI_OWN)
     )
     return f"--container-image={shlex.quote(image)} --container-mounts={shlex.quote(mounts)},/tmp:/tmp "

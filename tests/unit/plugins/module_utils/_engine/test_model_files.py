@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import model_tree
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import inputs, model_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_files import Reply
 from ansible_collections.sparkmatrix.cluster.plugins.modules import engine_inputs
 from module_runner import run_module
@@ -226,12 +226,35 @@ def test_environments_are_asked_as_their_owner(monkeypatch, tmp_path):
     assert not result["changed"]
     assert asked == [["runuser", f"--user={ME}", "--", f"{tmp_path}/bin/python", "-c", "print()", '["vllm"]', "2.52"]]
     assert result["environments"] == {
-        str(tmp_path): {"owner": ME, "unmet": "complete"},
-        "/nowhere": {"owner": "root", "unmet": ""},
+        str(tmp_path): {"owner": ME, "unmet": "complete", "kernels": ""},
+        "/nowhere": {"owner": "root", "unmet": "", "kernels": ""},
     }
     result, failed = run(monkeypatch, lambda _argv: Completed(1, "", "no module"), **options)
     assert failed
     assert "no module" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "lacks"),
+    [
+        ((), ""),
+        (("python-0.7.2.post1",), "0.7.2.post1"),
+        (("python-0.7.2", "cubin-0.7.2"), "0.7.2"),
+        (("python-0.7.2", "cubin-0.7.2", "jit_cache-0.7.1+cu130"), "0.7.2"),
+        (("python-0.7.2", "cubin-0.7.2", "jit_cache-0.7.2+cu130"), ""),
+    ],
+)
+def test_kernels_that_a_start_would_compile(tmp_path, installed, lacks):
+    for name in installed:
+        (tmp_path / f"lib/python3.12/site-packages/flashinfer_{name}.dist-info").mkdir(parents=True)
+    assert inputs.without_kernels(tmp_path) == lacks
+
+
+def test_what_containers_compile_is_for_root(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(engine_inputs, "directory", lambda _module, *words: asked.append(words) or False)
+    assert not run(monkeypatch, kernels="/k")[0]["changed"]
+    assert asked == [("/k", "root", "root", "0700")]
 
 
 def test_the_cache_is_made_once(monkeypatch, tmp_path):

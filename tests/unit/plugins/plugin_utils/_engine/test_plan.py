@@ -93,7 +93,8 @@ RAY_WORKER = """
 SERVE = """
 /opt/sparkmatrix/engine/bin/vllm serve someone/big --allowed-media-domains nothing.invalid
 --distributed-executor-backend ray --gpu-memory-utilization 0.80
---host 127.0.0.1 --max-model-len 32768 --max-num-seqs 64 --port 8000 --served-model-name big --tensor-parallel-size 4
+--host 127.0.0.1 --kv-cache-memory-bytes 60666413056
+--max-model-len 32768 --max-num-seqs 64 --port 8000 --served-model-name big --tensor-parallel-size 4
 """
 
 
@@ -244,7 +245,11 @@ def test_hashes_change_with_what_a_user_sees_only():
 
     base = config_hash()
     assert base == config_hash() and len(base) == 12
-    assert base == config_hash(memory={f"spark{number}": 120 * GIB for number in range(1, 5)})
+    # What is measured counts where the cache gets its bytes.
+    own = UserSettings(requirements=GPU, pin_kv_cache=False)
+    assert config_hash(settings=own) == config_hash(
+        settings=own, memory={f"spark{number}": 120 * GIB for number in range(1, 5)}
+    )
     newer = UserSettings(requirements=("vllm==0.33.1", "ray[default]==2.60.0"))
     ray = UserSettings(requirements=GPU, ray=RaySettings(num_cpus=2))
     contained = {"runtime": "container", "image": "x/y:v0.33.0"}
@@ -583,13 +588,13 @@ def other(count, name, version="", **values):
 
 VLLM_NATIVE_HEAD = """
 /opt/sparkmatrix/engine/bin/vllm serve some/70b --allowed-media-domains nothing.invalid
---gpu-memory-utilization 0.80 --host 127.0.0.1 --master-addr
+--gpu-memory-utilization 0.80 --host 127.0.0.1 --kv-cache-memory-bytes 56103010304 --master-addr
 192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 64 --nnodes 2 --node-rank 0 --port 8000
 --served-model-name llama --tensor-parallel-size 2
 """
 VLLM_NATIVE_WORKER = """
 /opt/sparkmatrix/engine/bin/vllm serve some/70b --allowed-media-domains nothing.invalid
---gpu-memory-utilization 0.80 --headless --master-addr
+--gpu-memory-utilization 0.80 --headless --kv-cache-memory-bytes 56103010304 --master-addr
 192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 64 --nnodes 2 --node-rank 1
 --served-model-name llama --tensor-parallel-size 2
 """
@@ -765,7 +770,12 @@ def test_tensorrt_llm_on_one_node_and_the_newer_line():
     assert argv[:2] == ["trtllm-serve", "some/70b"]
     assert argv[argv.index("--served_model_name") + 1] == "llama"
     assert node.here[0].engine.served_model_name == "llama"
-    assert {mount.why for mount in node.here[0].mounts} == {"the model", "its options", "NCCL's settings"}
+    assert {mount.why for mount in node.here[0].mounts} == {
+        "the model",
+        "its options",
+        "NCCL's settings",
+        "what it has compiled",
+    }
     # The directory beside it holds keys.
     assert "/etc/sparkmatrix" not in {mount.source for mount in node.here[0].mounts}
 
@@ -891,6 +901,26 @@ def test_revisions_and_pinned_caches():
     assert size > 40 * GIB
 
 
+def test_compilers_are_as_many_as_the_memory_beside_the_engine_takes():
+    def jobs(**values):
+        return other(2, "vllm", **values)[0].here[0].engine.env["MAX_JOBS"]
+
+    assert jobs() == "2"
+    assert jobs(gpu_memory_utilization=0.6) == "4"
+    assert jobs(gpu_memory_utilization=0.9) == "1"
+    assert jobs(environment={"MAX_JOBS": "8"}) == "8"
+    assert other(2, "sglang")[0].here[0].engine.env["MAX_JOBS"] == "2"
+
+
+def test_containers_keep_what_they_compile():
+    for name in ("vllm", "sglang", "tensorrt-llm"):
+        service = other(2, name, runtime="container", image="x/y:v0.33.0")[0].here[0]
+        kept = [value for value in service.engine.env.values() if value.startswith("/var/lib/sparkmatrix/kernels/")]
+        assert len(kept) == len(set(kept)) >= 5
+        assert ("VLLM_CACHE_ROOT" in service.engine.env) == (name == "vllm")
+    assert "/kernels" not in str(other(2, "vllm")[0].here[0].engine.env)
+
+
 def test_a_draft_takes_memory():
     plain, drafted = other(2, "vllm")[0].here[0].memory, other(2, "vllm", draft=EAGLE)[0].here[0].memory
     assert drafted.weights - plain.weights == 1_600_000_000
@@ -940,6 +970,7 @@ def test_ray_in_containers_of_the_engines_image():
         "/etc/nccl.conf": True,
         temp_dir: False,
         "/etc/sparkmatrix/ray.token": True,
+        "/var/lib/sparkmatrix/kernels": False,
         "/etc/sparkmatrix/vllm": True,  # what tells a rank which variables it is not told
     }
     assert (head.ray.python, head.ray.container) == ("python3", "sparkmatrix-ray")

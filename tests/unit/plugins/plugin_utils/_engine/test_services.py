@@ -177,8 +177,10 @@ def test_beside_each_other():
     assert [head.name for head in plans["spark2"].heads] == ["small"]
 
 
-def test_alone_on_its_nodes_nothing_is_pinned():
-    assert "--kv-cache-memory-bytes" not in made(CHAT, CODE).plans["spark1"].here[0].engine.command.words
+def test_the_cache_is_pinned_unless_that_is_switched_off():
+    for entry, pinned in ((CHAT, True), ({**CHAT, "pin_kv_cache": False}, False)):
+        words = made(entry, CODE).plans["spark1"].here[0].engine.command.words
+        assert ("--kv-cache-memory-bytes" in words) == pinned
 
 
 def test_a_share_that_is_too_small_is_refused_with_numbers():
@@ -349,8 +351,8 @@ def test_containers_with_ray():
         {**CHAT, **image, "memory_share": 0.6}, {**SMALL, "nodes": ["spark2"], "memory_share": 0.4, **image}, CODE
     ).plans
     assert [plans[host].images for host in HOSTS] == [
-        (Image("x/y:v0.33.0", ray=True),),
-        (Image("x/y:v0.33.0", ray=True),),
+        (Image("x/y:v0.33.0", ray=True, nccl=True),),
+        (Image("x/y:v0.33.0", ray=True, nccl=True),),
         (),
         (),
     ]
