@@ -40,7 +40,7 @@ class Command:
 IN_THE_LAB = (
     (r"\bnvidia@(spark\d)\.local", r"\1"),
     (r"\balice\b", "default"),
-    (r'"qwen3-235b"', '"tiny-llama"'),
+    (r'("?model"?(?:: |=))"[^"]+"', r'\1"tiny-llama"'),
     (r'("?messages"?(?:: |=)\[)', r"@\1"),
     (r'@"messages"', r'"max_tokens": 4, "messages"'),
     (r"@messages", r"max_tokens=4, messages"),

@@ -128,6 +128,14 @@ def test_yaml_is_what_preflight_takes(block: Block, tmp_path: pathlib.Path) -> N
     assert asked(document) == [], block.place
 
 
+def test_the_quick_start_asks_the_model_that_its_inventory_serves() -> None:
+    inventory = ROOT / "inventories/2spark/group_vars/sparks.yml"
+    name = yaml.safe_load(inventory.read_text())["engine_recipe"]
+    page = (ROOT / "README.md").read_text()
+    assert f"engine_recipe={name}\n" in page
+    assert re.findall(r'"model": "([^"]+)"', page) == [RECIPES[name].served_model_name]
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
@@ -324,7 +332,7 @@ def test_the_end_of_a_run_that_is_shown_is_the_one_that_is_printed(block: Block)
         layers=tuple(summary.Layer(name, figures.get(name, "")) for name in names),
         services=(
             summary.Service(
-                "qwen3-235b", words="vllm on 2 nodes, context 32768 x 8 requests", low=8, high=26, measured=17
+                "minimax-m2.7-awq", words="vllm on 2 nodes, context 65536 x 2 requests", low=13, high=46, measured=17
             ),
         ),
         way=summary.Way("http://127.0.0.1:8000/v1", "/etc/sparkmatrix/engine-key.env", private=True),
