@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         text = self.rfile.read(int(self.headers["Content-Length"]))
-        paths = ("/v1/chat/completions", "/v1/embeddings")
+        paths = ("/v1/chat/completions", "/v1/embeddings", "/v1/score")
         if self.path not in paths or self.headers.get("Authorization") != f"Bearer {KEY}":
             self.do_GET()
             return

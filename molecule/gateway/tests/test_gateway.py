@@ -17,6 +17,7 @@ import pytest
 
 PORT = 8443
 ETC = "/etc/sparkmatrix/gateway"
+PATHS = {"tiny": "/v1/chat/completions", "embed": "/v1/embeddings"}
 PROMPT = [{"role": "user", "content": "hello"}]
 
 
@@ -151,9 +152,23 @@ for _level in range(60):
     ],
 )
 def test_the_model_decides(gateway, body, engine):
-    for path in ("/v1/chat/completions", "/v1/embeddings"):
+    for path in (PATHS[engine], "/v1/score"):
         status, _headers, document = gateway.ask(path, body)
         assert (status, document.get("engine"), document.get("bytes")) == (200, engine, len(body)), document
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "says"),
+    [
+        ("/v1/embeddings", "tiny", "no embeddings. It makes text: use /v1/chat/completions"),
+        ("/v1/embeddings", "tiny-lora", "no embeddings"),  # the engine lists it
+        ("/v1/chat/completions", "embed", "no text. It makes embeddings: use /v1/embeddings."),
+    ],
+)
+def test_a_model_that_a_path_is_not_for(gateway, path, model, says):
+    status, _headers, document = gateway.ask(path, {"model": model})
+    assert (status, document["error"]["code"], document["error"]["param"]) == (404, "wrong_task", "model")
+    assert says in document["error"]["message"]
 
 
 @pytest.mark.parametrize("model", ["other", "Tiny", "tiny ", "", "tiny\u0000", 'x`"$uri<b>', "constructor"])
@@ -203,9 +218,9 @@ def test_a_prompt_of_10_mb_passes_and_a_larger_one_is_refused(gateway):
     body = {"messages": [{"role": "user", "content": 'x"\n\u20ac ' * 1_200_000}], "model": "embed"}
     text = json.dumps(body, ensure_ascii=False).encode()
     assert len(text) > 10_000_000
-    status, _headers, document = gateway.ask("/v1/chat/completions", text)
+    status, _headers, document = gateway.ask("/v1/embeddings", text)
     assert (status, document.get("engine"), document.get("bytes")) == (200, "embed", len(text)), document
-    status, _headers, document = gateway.ask("/v1/chat/completions", text + b" " * 3_000_000)
+    status, _headers, document = gateway.ask("/v1/embeddings", text + b" " * 3_000_000)
     assert (status, document["error"]["code"]) == (413, "request_too_large")
     assert "12 MiB" in document["error"]["message"]
 
@@ -214,7 +229,7 @@ def in_chunks(gateway, text, size):
     connection = gateway.connect()
     headers = {"Authorization": f"Bearer {gateway.keys['alice']}", "Content-Type": "application/json"}
     parts = (text[at : at + size] for at in range(0, len(text), size))
-    connection.request("POST", "/v1/chat/completions", parts, headers, encode_chunked=True)
+    connection.request("POST", "/v1/embeddings", parts, headers, encode_chunked=True)
     response = connection.getresponse()
     document = json.loads(response.read())
     connection.close()

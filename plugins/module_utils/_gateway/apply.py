@@ -124,7 +124,7 @@ class _Gateway:
         files.append(self._own(CONFIGURATION, f"return 200 {wanted};\n", 0o640))
         outcome = Outcome(
             warnings=gateway_listeners.warnings(self.settings, listeners),
-            endpoints=gateway_listeners.endpoints(self.settings, listeners),
+            endpoints=gateway_listeners.endpoints(self.settings, listeners, socket.gethostname()),
             firewall=gateway_listeners.firewall(listeners, self.settings.allow_from),
         )
         told = managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
@@ -235,7 +235,7 @@ class _Gateway:
             "task": first.task,
             "models": [engine.model for engine in self.settings.engines],
             "key_file": gateway_keys.path(names.PROBE),
-            "endpoints": gateway_listeners.endpoints(self.settings, listeners),
+            "endpoints": gateway_listeners.endpoints(self.settings, listeners, socket.gethostname()),
         }
         return json.dumps(document, indent=4, sort_keys=True) + "\n"
 

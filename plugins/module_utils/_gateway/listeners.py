@@ -15,6 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import (
     Settings,
+    is_dns_name,
     socket_name,
 )
 
@@ -79,9 +80,22 @@ def conf(listeners: Sequence[Listener]) -> str:
     return "\n".join(["# Managed by sparkmatrix.cluster (role gateway).", *lines]) + "\n"
 
 
-def endpoints(settings: Settings, listeners: Sequence[Listener]) -> list[str]:
-    shown = [item for item in listeners if item.port != settings.local_port] or list(listeners)
-    return [f"{'https' if item.tls else 'http'}://{item.where}/v1" for item in shown]
+def host_names(hostname: str) -> list[str]:
+    """By which clients may call this node; the second one is what mDNS answers to."""
+    own = hostname.lower()
+    return [name for name in (own, f"{own}.local") if is_dns_name(name)]
+
+
+def endpoints(settings: Settings, listeners: Sequence[Listener], hostname: str) -> list[str]:
+    """URLs that a client can resolve: names that were asked for, then addresses. A mere host name is none."""
+    shown = [item for item in listeners if item.port != settings.local_port]
+    if not shown:
+        return [f"http://{item.where}/v1" for item in listeners]
+    hosts = [name for name in settings.tls_names if "*" not in name]
+    hosts += [item.address for item in shown if item.address not in EVERYWHERE]
+    hosts = hosts or host_names(hostname)[-1:] or [shown[0].address]
+    scheme = "https" if shown[0].tls else "http"
+    return [f"{scheme}://{socket_name(host, settings.port)}/v1" for host in dict.fromkeys(hosts)]
 
 
 def warnings(settings: Settings, listeners: Sequence[Listener]) -> list[str]:

@@ -13,12 +13,9 @@ from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.listeners import Listener
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.listeners import Listener, host_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import (
-    Settings,
-    is_dns_name,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File
 
 NAME = "sparkmatrix.cluster gateway CA"
@@ -73,8 +70,7 @@ def _issue(machine: Machine, have: Mapping[str, str], names: Sequence[str]) -> d
 def covered(settings: Settings, listeners: Sequence[Listener], hostname: str) -> list[str]:
     """Names and addresses that the certificate is for, the host's name first where it is one."""
     addresses = [item.address for item in listeners if not ipaddress.ip_address(item.address).is_unspecified]
-    own = [hostname.lower()] if is_dns_name(hostname.lower()) else []
-    return list(dict.fromkeys([*own, *settings.tls_names, "localhost", *addresses]))
+    return list(dict.fromkeys([*host_names(hostname), *settings.tls_names, "localhost", *addresses]))
 
 
 def openssl_conf(names: Sequence[str]) -> str:

@@ -19,20 +19,29 @@ import json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import MODELS, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import MODELS, Engine, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 
 ROLE = "gateway"
 MANAGED = "Managed by sparkmatrix.cluster (role gateway)."
 PRIVILEGED_PORTS = 1024
+TASKS = {
+    "/v1/chat/completions": "generate",
+    "/v1/completions": "generate",
+    "/v1/responses": "generate",
+    "/v1/embeddings": "embed",
+    "/v1/rerank": "rank",
+    "/v1/score": "rank",
+}
+MAKES = {"generate": "text", "embed": "embeddings", "rank": "scores"}
 
 
 def files(settings: Settings) -> dict[str, str]:
     """``{path on the node: text}``."""
     made = {f"{names.ETC}/nginx.conf": nginx_conf(settings), f"{paths.UNITS}/{names.UNIT}": unit(settings)}
     if settings.routed:
-        models = json.dumps([engine.model for engine in settings.engines])
-        made[f"{names.ETC}/models.js"] = f"// {MANAGED}\nexport default {models};\n"
+        served = [{"model": engine.model, "refusals": refusals(settings, engine)} for engine in settings.engines]
+        made[f"{names.ETC}/models.js"] = f"// {MANAGED}\nexport default {json.dumps(served)};\n"
         made[f"{names.ETC}/route.js"] = templates.text(ROLE, "route.js")
     if settings.tls == "files":
         for name in (f"{names.WATCH}.path", f"{names.WATCH}.service"):
@@ -45,9 +54,21 @@ def nginx_conf(settings: Settings) -> str:
     # The script reads what is in memory. Of a request in chunks the lengths of the chunks are there too.
     kept_mib = settings.max_request_mib * (2 if settings.routed else 1)
     allowed = sorted({str(ipaddress.ip_network(item, strict=False)) for item in settings.allow_from})
-    return _render(
-        "nginx.conf.j2", settings, reads=reads, kept_mib=kept_mib, allowed=allowed, MODELS=MODELS, error=error
-    )
+    values = {"reads": reads, "kept_mib": kept_mib, "allowed": allowed, "MODELS": MODELS, "error": error}
+    return _render("nginx.conf.j2", settings, refusals=refusals(settings, settings.engines[0]), **values)
+
+
+def refusals(settings: Settings, engine: Engine) -> dict[str, str]:
+    """What to say at the open paths that are not for what ``engine`` does: it would answer 404 without a word.
+
+    Scores may come from every model: vLLM makes them of embeddings, SGLang with a chat model.
+    """
+    own = ", ".join(path for path in settings.paths if TASKS.get(path) == engine.task)
+    return {
+        path: f"This model makes no {MAKES[TASKS[path]]}. It makes {MAKES[engine.task]}{own and f': use {own}'}."
+        for path in settings.paths
+        if TASKS.get(path, "rank") not in ("rank", engine.task)
+    }
 
 
 def unit(settings: Settings) -> str:
@@ -59,9 +80,9 @@ def unit(settings: Settings) -> str:
     return _render(f"{names.UNIT}.j2", settings, mark=mark, **values)
 
 
-def error(message: str, kind: str, code: str) -> str:
+def error(message: str, kind: str, code: str, param: str | None = None) -> str:
     """An error as OpenAI's API has them, as a quoted word of nginx's configuration."""
-    text = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+    text = json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})
     if "'" in text or "$" in text or "\\" in text:
         raise ValueError(f"a message that nginx would read differently: {text}")
     return f"'{text}'"

@@ -4,7 +4,9 @@
 // (Debian 12), 0.8.2 (Ubuntu 24.04) and later: ES5 with some of ES6. The engines read a request with Python's json:
 // escapes count as what they mean, and of a name that comes twice the last one. JSON.parse does the same.
 
-import MODELS from 'models.js'; // in the order of the engines
+import SERVED from 'models.js'; // model of each engine, and what to say at paths that are not for it
+
+const MODELS = SERVED.map((one) => one.model);
 
 const INSIDE = '/.sparkmatrix/models/'; // and the number of an engine: asks it for its models
 
@@ -94,13 +96,23 @@ function pass(r, reply) {
     r.return(status, reply.responseText);
 }
 
+// To the engine, if what it does is what the path is for.
+function lead(r, number) {
+    const refusal = SERVED[number].refusals[r.uri];
+    if (refusal) {
+        say(r, 404, 'wrong_task', 'model', refusal);
+    } else {
+        r.internalRedirect('@engine' + number);
+    }
+}
+
 // A name that is not in the plan may be an adapter's, which the engines list themselves.
 async function search(r, model) {
     const engines = await ask(r);
     const found = engines.findIndex((one) => one.models && one.models.some((item) => item && item.id === model));
     const silent = engines.find((one) => !one.models);
     if (found >= 0) {
-        r.internalRedirect('@engine' + found);
+        lead(r, found);
     } else if (silent) {
         pass(r, silent.reply);
     } else {
@@ -131,7 +143,7 @@ function pick(r) {
     }
     const number = MODELS.indexOf(model);
     if (number >= 0) {
-        r.internalRedirect('@engine' + number);
+        lead(r, number);
         return;
     }
     return search(r, model);

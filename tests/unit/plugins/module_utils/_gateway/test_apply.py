@@ -215,7 +215,7 @@ def test_a_second_engine_comes_and_goes(fake: Fake) -> None:
     fake.write(SEVERAL[1].key_file, 'VLLM_API_KEY="key-of-the-other-engine"\n')
     assert fake.apply(engines=SEVERAL).action == "reloaded"
     assert "key-of-the-other-engine" in fake.read(f"{names.ETC}/engine-key-embedding.conf")
-    assert '["tiny", "bge"]' in fake.read(f"{names.ETC}/models.js")
+    assert '{"model": "bge", "refusals": {' in fake.read(f"{names.ETC}/models.js")
     assert not fake.apply(engines=SEVERAL).changed
     renamed = (PLAIN.engines[0], dataclasses.replace(SEVERAL[1], model="bge-2"))
     assert fake.apply(engines=renamed).action == "reloaded"  # only the script changes
@@ -299,7 +299,7 @@ def test_addresses_that_cannot_be_read(fake: Fake, monkeypatch: pytest.MonkeyPat
 def test_an_authority_of_our_own(fake: Fake) -> None:
     assert fake.apply(check=True, tls="own_ca").changed
     done = fake.apply(tls="own_ca", tls_names=("api.lab",))
-    assert done.endpoints == ["https://192.0.2.1:8443/v1"] and not done.warnings
+    assert done.endpoints == ["https://api.lab:8443/v1", "https://192.0.2.1:8443/v1"] and not done.warnings
     assert "api.lab" in fake.read(f"{names.ETC}/tls/names").split()
     assert fake.path(f"{names.ETC}/tls/ca.key").stat().st_mode & 0o777 == 0o600
     made = [line for line in fake.log if line.startswith("openssl req")]

@@ -124,9 +124,17 @@ def test_what_nginx_includes():
 
 def test_where_clients_reach_it():
     settings = wanted(listen=("enP7s7",), tls="own_ca")
-    assert g.endpoints(settings, g.resolve(settings, NETWORK)) == [
-        "https://192.0.2.1:8443/v1",
-        "https://[2001:db8::1]:8443/v1",
-    ]
+    addresses = ["https://192.0.2.1:8443/v1", "https://[2001:db8::1]:8443/v1"]
+    assert g.endpoints(settings, g.resolve(settings, NETWORK), "Spark1") == addresses
+    named = dataclasses.replace(settings, tls_names=("*.lab.example", "api.lab.example"))
+    assert g.endpoints(named, g.resolve(named, NETWORK), "Spark1") == ["https://api.lab.example:8443/v1", *addresses]
     only = wanted(listen=())
-    assert g.endpoints(only, g.resolve(only, NETWORK)) == ["http://127.0.0.1:8081/v1"]
+    assert g.endpoints(only, g.resolve(only, NETWORK), "Spark1") == ["http://127.0.0.1:8081/v1"]
+
+
+def test_an_address_that_means_all_is_not_shown_to_clients():
+    everywhere = wanted(listen=("0.0.0.0", "::"), tls="own_ca")
+    listeners = g.resolve(everywhere, NETWORK)
+    assert g.endpoints(everywhere, listeners, "Spark1") == ["https://spark1.local:8443/v1"]
+    named = dataclasses.replace(everywhere, tls_names=("api.lab.example",))
+    assert g.endpoints(named, listeners, "Spark1") == ["https://api.lab.example:8443/v1"]

@@ -47,7 +47,7 @@ def test_one_engine_needs_no_look_into_requests():
     text = g.nginx_conf(PLAIN)
     for part in ("load_module", "js_", "@engine0", "$uri$is_args"):
         assert part not in text
-    assert text.count("proxy_pass") == len(PATHS)
+    assert text.count("proxy_pass") == len(PATHS) - 1  # a chat model makes no embeddings
     assert f"include {names.ETC}/engine-key-chat.conf;" in text
 
 
@@ -146,8 +146,48 @@ def test_messages_that_nginx_would_read_differently(text):
 
 def test_the_script_gets_the_models_in_the_order_of_the_engines():
     made = g.files(dataclasses.replace(SEVERAL, engines=(BGE, Engine("q", 'it\'s "q"\u2028'))))
-    assert 'export default ["bge-m3", "it\'s \\"q\\"\\u2028"];' in made[f"{names.ETC}/models.js"]
-    assert "import MODELS from 'models.js';" in made[f"{names.ETC}/route.js"]
+    script = made[f"{names.ETC}/models.js"].partition("export default ")[2].rstrip(";\n")
+    assert "\u2028" not in script
+    assert [one["model"] for one in json.loads(script)] == ["bge-m3", 'it\'s "q"\u2028']
+    assert [list(one["refusals"]) for one in json.loads(script)] == [
+        ["/v1/chat/completions", "/v1/completions", "/v1/responses"],
+        ["/v1/embeddings"],
+    ]
+    assert "import SERVED from 'models.js';" in made[f"{names.ETC}/route.js"]
+
+
+@pytest.mark.parametrize(
+    ("task", "closed", "says"),
+    [
+        ("generate", ["/v1/embeddings"], "This model makes no embeddings. It makes text: use /v1/chat/completions, "),
+        (
+            "embed",
+            ["/v1/chat/completions", "/v1/completions", "/v1/responses"],
+            "It makes embeddings: use /v1/embeddings.",
+        ),
+        (
+            "rank",
+            ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"],
+            "It makes scores: use /v1/",
+        ),
+    ],
+)
+def test_a_path_that_is_not_for_the_model_says_so(task, closed, says):
+    text = g.nginx_conf(wanted(engines=(Engine("one", "m", task=task),)))
+    blocks = dict(re.findall(r"location = (/v1/\S+) \{(.*?)\n        \}", text, re.S))
+    assert sorted(blocks) == sorted(PATHS)
+    assert [path for path, body in blocks.items() if "proxy_pass" not in body] == closed
+    for path in closed:
+        found = re.search(r'if \(\$gateway_client = ""\).*return 404 \'(.*)\';', blocks[path], re.S)
+        assert found, "a key is asked for first"
+        error = json.loads(found[1])["error"]
+        assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", "model", "wrong_task")
+        assert says in error["message"]
+
+
+def test_only_open_paths_are_named():
+    narrow = wanted(paths=("/v1/embeddings",), engines=(TINY,))
+    assert g.refusals(narrow, TINY) == {"/v1/embeddings": "This model makes no embeddings. It makes text."}
     assert set(g.files(PLAIN)) == {f"{names.ETC}/nginx.conf", UNIT}
 
 
