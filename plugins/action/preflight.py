@@ -111,7 +111,8 @@ class ActionModule(ActionBase):
         if args["phase"] == "hosts" and preflight_checks.SERVING_OR_FABRIC & context.layers:
             told.append(preflight_checks.ready.sentence(context))
         asked = preflight_checks.request(context)
-        return {**result, "layers": layers, "findings": shown, "infos": told, "request": asked}
+        tagged = preflight_layers.tagged(args["run_tags"], args["skip_tags"])
+        return {**result, "layers": layers, "tagged_layers": tagged, "findings": shown, "infos": told, "request": asked}
 
     def _context(
         self,

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSIBLE = pathlib.Path(sys.executable).parent / "ansible-playbook"
@@ -291,8 +292,7 @@ def test_a_machine_that_is_off_is_told_in_seconds(tmp_path, strangers):
 def test_what_several_layers_need_is_made_for_those_of_the_run(layer, tags, skipped, states, wanted):
     (named,) = yaml.safe_load((ROOT / f"playbooks/layers/{layer}.yml").read_text())
     (task,) = named["tasks"]
-    given = {"ansible_run_tags": tags, "ansible_skip_tags": skipped, **named.get("vars", {}), **states}
-    variables = {name: trust_as_template(value) if isinstance(value, str) else value for name, value in given.items()}
+    variables = {"spark_selected_layers": preflight_layers.tagged(tags, skipped), **states}
     conditions = task["when"] if isinstance(task["when"], list) else [task["when"]]
     templar = Templar(DataLoader(), variables)
     assert all(templar.evaluate_conditional(trust_as_template(text)) for text in conditions) is wanted

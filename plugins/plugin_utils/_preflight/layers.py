@@ -39,11 +39,16 @@ def select(
     wanted = set(playbook_layers or LAYERS)
     unknown = sorted(wanted - set(LAYERS))
     findings += [Finding("spark_layers", f"there is no layer {name!r}", _suggestion(name)) for name in unknown]
+    return [layer for layer in tagged(run_tags, skip_tags) if layer in wanted], findings
+
+
+def tagged(run_tags: Sequence[str], skip_tags: Sequence[str]) -> list[str]:
+    """The layers that the tags select, whichever playbook it is, with the plan where one of them acts on it."""
     everything = bool({"all", "tagged"} & set(run_tags)) or not run_tags
-    selected = wanted if everything else wanted & set(run_tags)
-    if not everything and selected & PLANNED and "plan" in wanted:
-        selected = selected | {"plan"}
-    return [layer for layer in LAYERS if layer in selected and layer not in skip_tags], findings
+    selected = {layer for layer in LAYERS if everything or layer in run_tags} - set(skip_tags)
+    if selected & PLANNED:
+        selected |= {"plan"} - set(skip_tags)
+    return [layer for layer in LAYERS if layer in selected]
 
 
 def _suggestion(word: str) -> str:

@@ -87,6 +87,13 @@ SHARED: tuple[Variable, ...] = (
         default=[],
         description="Addresses and networks that may reach Ray and the ranks as well",
     ),
+    Variable(
+        "spark_selected_layers",
+        "spark",
+        "list",
+        "str",
+        description="Layers that the tags of the run select, found by the role preflight",
+    ),
     Variable("spark_node_info", "spark", "dict", description="What the node is, read by the role preflight"),
     Variable(
         "spark_update", "spark", "dict", description="One set of packages for all nodes, set by the role os_update"
