@@ -151,8 +151,8 @@ def checks() -> list[Step]:
         Step(
             "lint",
             (
-                program("ruff check plugins tests tools"),
-                program("ruff format --check plugins tests tools"),
+                program("ruff check plugins tests tools molecule"),
+                program("ruff format --check plugins tests tools molecule"),
                 program("yamllint --strict ."),
                 program("antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck ."),
                 program("antsibull-changelog lint"),

@@ -164,7 +164,7 @@ def _refuse_without_nft(machine: Machine) -> None:
         raise SparkError(
             "the program nft is missing, so nothing keeps strangers from Ray and the ranks",
             "nftables",
-            f"Install the package nftables (sudo apt-get install nftables), {_OFF}",
+            f"Install the package nftables, as the layer fabric does (sudo apt-get install nftables), {_OFF}",
         )
 
 

@@ -24,6 +24,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import (
     ACCOUNTS,
@@ -37,6 +38,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Kind = TypeVar("Kind", ipaddress.IPv4Network, ipaddress.IPv6Network)
 
 _INTERFACE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")
 _MARK = 1
@@ -166,19 +168,16 @@ def networks(values: Iterable[str], where: str = "") -> tuple[Network, ...]:
 
 
 def _families(found: Iterable[Network]) -> list[tuple[str, list[str]]]:
-    own = list(found)
-    made = []
-    for version, family in ((4, "ip"), (6, "ip6")):
-        # One inside another would be refused by nft.
-        outer = [
-            one
-            for one in dict.fromkeys(own)
-            if one.version == version
-            and not any(one != other and other.version == version and one.subnet_of(other) for other in own)  # type: ignore[arg-type]
-        ]
-        if outer:
-            made.append((family, [str(n.network_address) if n.num_addresses == 1 else str(n) for n in outer]))
-    return made
+    own = list(dict.fromkeys(found))
+    four = _outer([one for one in own if isinstance(one, ipaddress.IPv4Network)])
+    six = _outer([one for one in own if isinstance(one, ipaddress.IPv6Network)])
+    return [(family, texts) for family, texts in (("ip", four), ("ip6", six)) if texts]
+
+
+def _outer(own: Sequence[Kind]) -> list[str]:
+    """Without those inside another one, which nft would refuse."""
+    outer = [one for one in own if not any(one != other and one.subnet_of(other) for other in own)]
+    return [str(one.network_address) if one.num_addresses == 1 else str(one) for one in outer]
 
 
 def _interfaces(names: Iterable[str]) -> str:

@@ -135,7 +135,7 @@ def request(context: Context) -> dict[str, Any]:
     """What ``node_info`` has to look for, so that one call per node is enough."""
     commands = {name for host in context.hosts for name in preflight_machines.wanted_commands(context, host)}
     # Installed where it is missing.
-    commands |= {"nft"} if context.layers & {"fabric", "ray", "engine"} else set()
+    commands |= {"nft"} if "fabric" in context.layers else set()
     parts = {part for check in selected(HOST_CHECKS, context) for part in check.needs}
     places = {path for host in context.hosts if (path := environment_path(context, host))}
     serving = bool(context.layers & SERVING)

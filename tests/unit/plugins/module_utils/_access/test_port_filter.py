@@ -156,7 +156,7 @@ def test_what_the_kernel_refuses_is_not_placed(node):
 
 def test_without_nft_it_says_so(node):
     node.installed = False
-    with pytest.raises(SparkError, match="apt-get install nftables"):
+    with pytest.raises(SparkError, match="as the layer fabric does"):
         node.bring()
     assert node.bring(check=True)
 
