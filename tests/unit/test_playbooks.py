@@ -298,6 +298,23 @@ def test_what_several_layers_need_is_made_for_those_of_the_run(layer, tags, skip
     assert all(templar.evaluate_conditional(trust_as_template(text)) for text in conditions) is wanted
 
 
+@pytest.mark.parametrize(
+    ("tags", "skipped", "state", "wanted"),
+    [
+        (["all"], [], "present", True),
+        (["all"], ["engine"], "present", False),
+        (["ray"], [], "present", False),
+        (["ray", "engine"], [], "present", True),
+        (["all"], [], "absent", False),
+        (None, [], "present", True),  # the role on its own
+    ],
+)
+def test_models_are_looked_for_where_the_engine_was_asked_for(tags, skipped, state, wanted):
+    text = yaml.safe_load((ROOT / "roles/engine/vars/main.yml").read_text())["__engine_asked"]
+    given = {} if tags is None else {"spark_selected_layers": preflight_layers.tagged(tags, skipped)}
+    assert Templar(DataLoader(), {"engine_state": state, **given}).template(trust_as_template(text)) is wanted
+
+
 def test_what_both_ran_in_is_removed_after_both():
     order = [
         entry["ansible.builtin.import_playbook"] for entry in yaml.safe_load((ROOT / "playbooks/site.yml").read_text())
