@@ -96,7 +96,8 @@ def wait_ready(
         if clock() >= began + limit_s:
             raise SparkError(f"no token within {limit_s:g} s; last: {last.found}", last.where, _REMEDY) from last
         if part_s and clock() - entered >= part_s:
-            return Part(_words(state), clock() - began, clock() - complete_at, first)
+            words = f"{_words(state)}; {limit_s:g} s at most"
+            return Part(words, clock() - began, clock() - complete_at, first)
         sleep(POLL_S)
 
 

@@ -967,11 +967,11 @@ def test_a_wait_in_parts_is_one_wait(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
     waiting.store.write({"phase": "loading", "detail": "x", "since": "", "failures": 1}, print)
     part = waiting.wait(part_s=20.0)
-    assert part == keeper_wait.Part("loading: x", 20.0, 0.0, 1)
+    assert part == keeper_wait.Part("loading: x; 70 s at most", 20.0, 0.0, 1)
     waiting.store.write({"phase": "waiting", "detail": "spark2 is off", "since": "2001-01-01T00:00:00+00:00"}, print)
     waiting.now += 3.0  # between two parts
     part = waiting.wait(part_s=20.0, before=part)
-    assert part.words.startswith("waiting for ") and part.words.endswith(" s: spark2 is off")
+    assert part.words.startswith("waiting for ") and part.words.endswith(" s: spark2 is off; 70 s at most")
     assert (part.waited_s, part.missing_s, part.failures) == (40.0, 20.0, 1)
     with pytest.raises(SparkError, match="no token within 70 s"):
         waiting.wait(before=part)
