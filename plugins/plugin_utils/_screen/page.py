@@ -200,7 +200,7 @@ class Page:
         for text, hosts in grouped((result.text, result.host) for result in silent if not result.handled):
             self.failed = True
             lines += block("FAILED", f"{step.name}: no answer. {text}", FAILED, span_of(hosts, self.hosts))
-        if handled := [result.host for result in silent if result.handled]:
+        if handled := [host for host in self.hosts if host in {r.host for r in silent if r.handled}]:
             who = span_of(handled, ())
             lines.append(Line(f"  no answer from {who} ({took}); the reasons come below", FAILED))
         for text, hosts in grouped((r.text, r.host) for r in step.of(FAILED) if r.handled):
@@ -269,6 +269,7 @@ def span(seconds: float) -> str:
 def span_of(hosts: Sequence[str], among: Sequence[str]) -> str:
     """``4 nodes`` where that is all of them, else names, numbered ones as ``spark1..spark3``; nothing for localhost."""
     known = [host for host in dict.fromkeys(hosts) if host not in ("", "localhost")]
+    known.sort(key=lambda host: among.index(host) if host in among else len(among))
     if len(known) > 1 and set(known) == set(among) and len(known) == len(among):
         return f"{len(known)} nodes"
     runs: list[list[str]] = []
