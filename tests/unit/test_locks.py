@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 import re
 
@@ -13,6 +14,9 @@ import pytest
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+_SPEC = importlib.util.spec_from_file_location("hashed_lock", ROOT / "tools/hashed_lock.py")
+hashed_lock = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(hashed_lock)
 LOCKS = ROOT / "roles/engine/files/locks"
 SOURCES = sorted(ROOT.glob("requirements/engine-*.in"))
 
@@ -29,12 +33,46 @@ def test_every_lock_has_its_source():
 def test_a_lock_holds_what_it_was_made_for_and_pins_the_rest(source):
     wanted = lines(source)
     # Named as the role looks for it.
-    pinned = lines(LOCKS / f"{wanted[0].replace('==', '-')}.txt")
+    locked = lines(LOCKS / f"{wanted[0].replace('==', '-')}.txt")
+    pinned = [line.partition(" ")[0] for line in locked]
     assert {re.sub(r"\[.*\]", "", requirement) for requirement in wanted} <= set(pinned)
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9.-]*==[A-Za-z0-9.+!]+", line) for line in pinned)
+    # Else pip takes what an index has today.
+    assert [line for line in locked if not re.fullmatch(r"\S+( --hash=sha256:[0-9a-f]{64})+", line)] == []
     names = [line.partition("==")[0] for line in pinned]
     assert names == sorted(set(names)) and len(names) > 100
-    assert "certifi" not in names
+
+
+# Distributions that own the same files: pip installs both, and the last one wins.
+ONE_OF = (
+    {"opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless"},
+    {"pynvml", "nvidia-ml-py"},
+    {"triton", "pytorch-triton", "triton-nightly"},
+    {"flash-attn", "flash-attn-3"},
+    {"nvidia-nccl-cu12", "nvidia-nccl-cu13"},
+    {"nvidia-cudnn-cu12", "nvidia-cudnn-cu13"},
+    {"nvidia-cusparselt-cu12", "nvidia-cusparselt-cu13"},
+    {"nvidia-nvshmem-cu12", "nvidia-nvshmem-cu13"},
+    {"jwt", "pyjwt"},
+    {"crypto", "pycrypto", "pycryptodome"},
+    {"dotenv", "python-dotenv"},
+)
+
+
+@pytest.mark.parametrize("lock", sorted(LOCKS.iterdir()), ids=lambda path: path.stem)
+def test_no_two_packages_own_the_same_files(lock):
+    versions = dict(line.partition(" ")[0].split("==") for line in lines(lock))
+    assert [sorted(names & set(versions)) for names in ONE_OF if len(names & set(versions)) > 1] == []
+    # Before 12.8 cuda-python was not made of others, and had the files of cuda-bindings itself.
+    both = {name: versions.get(name, "").split(".")[:2] for name in ("cuda-python", "cuda-bindings")}
+    assert "cuda-python" not in versions or both["cuda-python"] == both["cuda-bindings"]
+
+
+def test_a_lock_is_made_of_wheels_alone():
+    made = hashed_lock.line({"name": "a", "version": "1", "wheels": [{"hashes": {"sha256": s}} for s in ("f0", "1e")]})
+    assert made == "a==1 --hash=sha256:1e --hash=sha256:f0"
+    with pytest.raises(SystemExit, match=r"b 2 has no wheel"):
+        hashed_lock.line({"name": "b", "version": "2", "sdist": {}})
 
 
 def test_the_default_environment_has_a_lock():

@@ -119,6 +119,6 @@ def test_root_runs_and_writes_nothing_in_an_environment_of_somebody_else():
         if not {"sparkmatrix.cluster.engine_inputs", "ansible.builtin.debug", "ansible.builtin.assert", "block"}
         & set(task)
     }
-    assert len(acting) == 4, "making, the lock, installing, kernels; engine_inputs asks as the owner"
+    assert len(acting) == 5, "making, the lock, installing it and the rest, kernels; engine_inputs asks as the owner"
     for name, argv in acting.items():
         assert 0 < argv.find("runuser") < argv.find("__engine_venv_owner") < argv.find("__engine_venv.path"), name

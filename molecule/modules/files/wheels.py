@@ -2,7 +2,10 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Three wheels in a directory: an engine that needs a helper, of which there are two versions. argv: the directory."""
+"""Wheels in a directory: an engine that needs a helper, of which there are two versions, and another one.
+
+The same bytes each time, since lock.txt has their hashes. argv: the directory.
+"""
 
 import pathlib
 import sys
@@ -14,6 +17,7 @@ for name, version, needs in (
     ("engine", "1.0", "Requires-Dist: helper\n"),
     ("helper", "1.0", ""),
     ("helper", "2.0", ""),
+    ("other", "1.0", "Requires-Dist: helper\n"),
 ):
     info = f"{name}-{version}.dist-info"
     files = {
@@ -24,4 +28,4 @@ for name, version, needs in (
     files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"])
     with zipfile.ZipFile(place / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         for file, content in files.items():
-            wheel.writestr(file, content)
+            wheel.writestr(zipfile.ZipInfo(file), content)
