@@ -14,7 +14,6 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
 
 PART_S = 10
@@ -27,7 +26,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         host = str((task_vars or {}).get("inventory_hostname", ""))
-        hint = f" (at any time, on the head: sudo {NODE_PROGRAM} status)"
+        hint = " (at any time, on the head: sudo sparkmatrix status)"
         shown = progress.screen.is_open
         options = {"part": PART_S if shown else LINE_S, **self._task.args}
         began = time.monotonic()

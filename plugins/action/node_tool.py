@@ -13,7 +13,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import COMMAND, NODE_PROGRAM
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 
 # A result registered under this name lasts as long as the run of the playbook, so one run asks a machine once.
@@ -40,7 +40,10 @@ class ActionModule(ActionBase):
         options: dict[str, Any] = {"name": "node_tool", "state": args["state"]}
         if args["state"] == "present":
             text = base64.b64encode(content).decode("ascii")
-            options["files"] = [{"path": NODE_PROGRAM, "content_b64": text, "mode": "0755"}]
+            options["files"] = [
+                {"path": NODE_PROGRAM, "content_b64": text, "mode": "0755"},
+                {"path": COMMAND, "link_to": NODE_PROGRAM, "refuse_foreign": True},
+            ]
         else:  # units of other layers call it
             options["only_when_last"] = True
         result.update(

@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "probe": "_engine.probe",
     "qos-apply": "_qos.profile",
     "rank": "_engine.rank",
-    "status": "_keeper.status",
+    "status": "_status.node",
     "watch-memory": "_os.memory_watchdog",
 }
 

@@ -69,7 +69,7 @@ options:
     type: bool
     default: false
   service:
-    description: With O(keeper), the service whose keeper it is, where there are several.
+    description: With O(keeper), O(check_keeper) or O(expected), the name of the service, where there are several.
     type: str
     default: ''
   part:
@@ -106,6 +106,16 @@ options:
         nothing to read.
     type: bool
     default: false
+  check_keeper:
+    description: Ask the keeper of O(service) first, and fail at once where it is stopped, has given up or starts.
+    type: bool
+    default: false
+  expected:
+    description:
+      - Tokens per second that the plan expects, the least and the most; 0 where it has no figure.
+      - With it the answer is kept on this node as what was verified last, which C(sparkmatrix status) shows.
+    type: list
+    elements: float
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -195,6 +205,7 @@ access:
   sample: 401
 """
 
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -204,7 +215,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified, stamp
 
 REFUSED = (401, 403)
 
@@ -237,6 +250,8 @@ def main() -> None:
             },
             "check_access": {"type": "bool", "default": False},
             "check_rdma": {"type": "bool", "default": False},
+            "check_keeper": {"type": "bool", "default": False},
+            "expected": {"type": "list", "elements": "float"},
         },
         required_one_of=[("model", "description")],
         supports_check_mode=True,
@@ -272,6 +287,8 @@ def main() -> None:
                     return
                 answer = waited
             else:
+                if params["check_keeper"]:
+                    keeper_status.check(params["service"])
                 answer = probe.wait_ready(target, question, params["unit"] or "", timeout)
         if rails:
             moved = traffic.judge(rails, before, traffic.read(machine, rails), params["unit"] or "sparkmatrix-engine")
@@ -286,6 +303,11 @@ def main() -> None:
                     target().where,
                     probe.OPEN.format(params["unit"] or "sparkmatrix-engine"),
                 )
+        if params["expected"] and not module.check_mode:
+            low, high = params["expected"]
+            now = stamp(time.time())
+            rate = answer.tokens_per_s
+            Store(instance=params["service"]).leave(Verified(now, answer.model, answer.measured, rate, low, high))
     except SparkError as exc:
         if module.check_mode:
             module.exit_json(changed=False, ready=False, reason=str(exc))

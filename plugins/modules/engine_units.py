@@ -37,6 +37,20 @@ options:
     description: Name of the service whose unit is meant; empty for all of them. It need not be on this node.
     type: str
     default: ""
+  by:
+    description: With O(kind=keeper) and O(state=stopped), the playbook that stops it; C(sparkmatrix status) names it.
+    type: str
+    default: ""
+  user:
+    description: Who runs that playbook.
+    type: str
+    default: ""
+  return_after:
+    description:
+      - With O(state=stopped), the node starts the units again after so many seconds, unless somebody else has; they
+        start at boot as before. 0 leaves them stopped.
+    type: float
+    default: 0
   timeout:
     description: Seconds that one unit may take.
     type: float
@@ -87,10 +101,13 @@ ray:
   sample: true
 """
 
+import time
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import units
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, stamp
 
 
 def main() -> None:
@@ -100,6 +117,9 @@ def main() -> None:
             "state": {"type": "str", "choices": ["started", "stopped", "absent"], "required": True},
             "keep": {"type": "list", "elements": "str", "default": []},
             "service": {"type": "str", "default": ""},
+            "by": {"type": "str", "default": ""},
+            "user": {"type": "str", "default": ""},
+            "return_after": {"type": "float", "default": 0},
             "timeout": {"type": "float", "default": 90},
         },
         supports_check_mode=True,
@@ -115,6 +135,8 @@ def main() -> None:
             keep=params["keep"],
             only=params["service"],
             timeout_s=params["timeout"],
+            return_s=params["return_after"],
+            stop=Stop(stamp(time.time()), params["by"], params["user"]) if params["by"] else None,
             check_mode=module.check_mode,
         )
     except (SparkError, OSError) as exc:

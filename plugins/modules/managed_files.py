@@ -58,6 +58,10 @@ options:
         description: Mode as a quoted octal string.
         type: str
         default: '0644'
+      refuse_foreign:
+        description: Fail where somebody else has put something at this path, instead of replacing it.
+        type: bool
+        default: false
   state:
     description: Whether the set should be there.
     type: str
@@ -140,6 +144,7 @@ def main() -> None:
                     "owner": {"type": "str", "default": "root"},
                     "group": {"type": "str", "default": "root"},
                     "mode": {"type": "str", "default": "0644"},
+                    "refuse_foreign": {"type": "bool", "default": False},
                 },
                 "mutually_exclusive": [("content", "secret_content", "content_b64", "link_to")],
                 "required_one_of": [("content", "secret_content", "content_b64", "link_to")],

@@ -68,9 +68,9 @@ def answers(here: Cluster, host: str, name: str) -> None:
 
 
 def status(here: Cluster, host: str, name: str) -> dict[str, Any]:
-    text = here.node(host, f"sudo {TOOL} status --json --service {name}", check=False)
-    found: dict[str, Any] = json.loads(text) if text.strip() else {"serving": False, "history": []}
-    return found
+    text = here.node(host, f"sudo {TOOL} status --here --json --service {name}", check=False)
+    found: dict[str, Any] = json.loads(text) if text.strip() else {}
+    return dict(found.get("services", {}).get(name) or {"serving": False, "history": []})
 
 
 def invocation(here: Cluster, host: str, unit: str) -> str:

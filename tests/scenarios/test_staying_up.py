@@ -17,7 +17,6 @@ import argparse
 import concurrent.futures
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import time
@@ -280,9 +279,9 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """Exit code 1 means that it does not serve, which is an answer too."""
-        text = self.node(HEAD, f"sudo {TOOL} status --json", 60, check=False)
-        found: dict[str, Any] = json.loads(text) if text.strip() else {"serving": False, "history": []}
-        return found
+        text = self.node(HEAD, f"sudo {TOOL} status --here --json", 60, check=False)
+        found: dict[str, Any] = json.loads(text) if text.strip() else {}
+        return dict(found.get("services", {}).get("") or {"serving": False, "history": []})
 
     def wait(self, what: str, seconds: float, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
@@ -303,13 +302,13 @@ class Cluster:
                 began = 0.0
             elif "starting: " in said:
                 began = began or float(when)
-            elif began and re.search("(proving|serving): ", said):
+            elif began and "serving: " in said:
                 found.append((began, float(when)))
                 began = 0.0
         return found
 
     def serving(self) -> None:
-        self.wait("serving for long", BACK_S, lambda status: status["serving"] and status["phase"] == "serving")
+        self.wait("serving for long", BACK_S, lambda status: status["serving"] and status["stable"])
 
 
 def broken(

@@ -61,9 +61,31 @@ def test_only_the_keeper_starts_ranks_at_boot(host):
 
 def test_the_keeper_knows_of_no_failure(host):
     if name(host) == HEAD:
-        status = json.loads(host.check_output("/usr/local/lib/sparkmatrix/sparkmatrix-node status --json"))
+        status = json.loads(host.check_output("sparkmatrix status --json"))
         assert status["serving"]
-        assert status["failures"] == 0
+        assert status["services"][""]["failures"] == 0
+
+
+def test_status_asks_every_part_of_the_cluster(host):
+    done = host.run("sparkmatrix status --json")
+    status = json.loads(done.stdout)
+    if name(host) != HEAD:
+        assert (done.rc, status["head"]) == (1, HEAD)
+        return
+    assert done.rc == 0, status
+    assert {node["host"]: (node["answers"], node["fabric"]) for node in status["nodes"]} == {
+        HEAD: (True, "verified"),
+        STRANGER: (True, "verified"),
+    }
+    assert status["ray"] == {"nodes": NODES, "running": NODES}
+    assert status["gateway"]["answers"]
+    assert re.match(r"20\d\d-", status["gateway"]["certificate_until"])
+    assert status["services"][""]["verified"]["tokens_per_s"] > 0
+    assert len(host.run("sparkmatrix status").stdout.splitlines()) <= 24
+    refused = host.run("runuser -u nobody -- sparkmatrix status")
+    assert refused.rc == 1
+    assert "needs root: sudo sparkmatrix status" in refused.stdout
+    assert "Traceback" not in refused.stdout + refused.stderr
 
 
 def listeners(host):

@@ -14,6 +14,7 @@ RUN = "/run/sparkmatrix"  # locks and signs of life; only root writes there, unl
 UNITS = "/etc/systemd/system"
 
 NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
+COMMAND = "/usr/local/bin/sparkmatrix"  # the same, for people
 ENGINE = f"{ETC}/engine.json"  # what the keeper is told; those of other services: engine-<name>.json
 ENGINE_KEY = f"{ETC}/engine-key.env"
 FABRIC_BANDWIDTH = f"{STATE}/fabric-bandwidth.json"  # what was measured

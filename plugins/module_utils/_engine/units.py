@@ -23,7 +23,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import HISTORY, STATE
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
+    HISTORY,
+    STATE,
+    STOPPED,
+    VERIFIED,
+    Stop,
+    Store,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result, Service, Wanted
 
 
@@ -77,6 +84,8 @@ def bring(
     keep: Sequence[str] = (),
     only: str = "",
     timeout_s: float = 90.0,
+    return_s: float = 0.0,
+    stop: Stop | None = None,
     check_mode: bool = False,
     root: str = "/",
     runner: Runner = run_command,
@@ -84,15 +93,19 @@ def bring(
 ) -> Outcome:
     """All units of ``kind`` but those of ``keep`` into ``state``. A keeper starts at boot, unless it is stopped.
 
-    ``only``: the unit of this service alone.
+    ``only``: the unit of this service alone. ``stop``: who stops the keepers, for whoever asks why they do not run.
+    ``return_s``: the node starts what was stopped again after so many seconds, unless somebody else has.
     """
     outcome = Outcome()
-    enabled = None if kind == "engine" else state == "started"
+    enabled = None if kind == "engine" or return_s else state == "started"
     for unit in installed(kind, root) if state == "started" else found(kind, runner, root):
         if unit in keep or (only and engine_names.instance_of(unit) != only):
             continue
-        wanted = Wanted(unit, state, enabled=enabled, start_timeout_s=timeout_s)
-        outcome.add(unit, service(wanted, check_mode=check_mode, runner=runner, root=root).run())
+        wanted = Wanted(unit, state, enabled=enabled, start_timeout_s=timeout_s, return_s=return_s)
+        done = service(wanted, check_mode=check_mode, runner=runner, root=root).run()
+        outcome.add(unit, done)
+        if stop and done.changed and not check_mode:
+            Store(root, engine_names.instance_of(unit)).leave(stop)
         if state == "absent" and kind == "keeper":
             outcome.changed = _forget(unit, check_mode, root) or outcome.changed
     return outcome
@@ -102,7 +115,7 @@ def _forget(unit: str, check_mode: bool, root: str) -> bool:
     """What the keeper has kept; the directory of the one that is alone holds those of the others."""
     instance = engine_names.instance_of(unit)
     directory = Path(root) / Names(instance).kept.lstrip("/")
-    paths = [directory] if instance else [directory / STATE, directory / HISTORY]
+    paths = [directory] if instance else [directory / name for name in (STATE, HISTORY, STOPPED, VERIFIED)]
     there = [path for path in paths if path.exists()]
     for path in there if not check_mode else ():
         if path.is_dir():

@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names, own_ca
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.listeners import Listener
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC, RUN, SET, UNIT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC, LOADED, RUN, SET, UNIT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
@@ -42,7 +42,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.servi
 WHAT = "the gateway"
 LOCK = f"{paths.RUN}/gateway.lock"
 # The certificate that nginx reads: a copy, made at each start and reload.
-LOADED = f"{RUN}/tls.crt"
 # What nginx includes from the node itself: where it listens, and the hash of all that it reads.
 LISTEN = f"{ETC}/listen.conf"
 CONFIGURATION = f"{ETC}/configuration.conf"

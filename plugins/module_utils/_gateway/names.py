@@ -21,5 +21,6 @@ RUN = "/run/sparkmatrix-gateway"
 # The gateway as `sparkmatrix-node probe --config` reads it, and where clients reach it.
 DESCRIPTION = f"{paths.ETC}/gateway.json"
 STATUS_SOCKET = f"{RUN}/status.sock"
+LOADED = f"{RUN}/tls.crt"  # the certificate that it shows
 # The client that the cluster's own probes are; not limited, so that a busy gateway is no dead one.
 PROBE = "probe"

@@ -307,6 +307,7 @@ class Before:
 
     boot: str = ""
     phase: str = ""
+    stable: bool = False  # it had served for long
     end: str = ""
     failures: int = 0
     reason: str = ""
@@ -317,6 +318,7 @@ class Before:
         return cls(
             boot=str(document.get("boot") or ""),
             phase=str(document.get("phase") or ""),
+            stable=document.get("stable") is True,
             end=str(document.get("end") or ""),
             failures=failures if isinstance(failures, int) and failures > 0 else 0,
             reason=str(document.get("reason") or ""),
@@ -337,8 +339,9 @@ def resume(settings: Settings, before: Before, boot: str) -> tuple[Policy, str]:
     if before.end == "gave_up":
         policy.gave_up = before.reason or "it had given up before the machine was started"
         return policy, ""
-    if not same_boot and not before.end and before.phase in ("starting", "loading", "proving"):
+    serving = before.phase == "serving"
+    if not same_boot and not before.end and not before.stable and (serving or before.phase in ("starting", "loading")):
         policy.failed()
-        doing = "had not served for long" if before.phase == "proving" else "was starting"
+        doing = "had not served for long" if serving else "was starting"
         return policy, f"the machine went down while the engine {doing}"
     return policy, ""

@@ -185,6 +185,7 @@ class Keeper:
         self.policy = Policy(settings)
         self.phase = ""
         self.detail = ""
+        self.stable = False  # it has served for long enough to begin the count of failures anew
         self.since = 0.0  # wall clock: since when it is in this phase
         self.start_since: float | None = None  # since when this start goes on, None where nothing starts
         self.loading: list[progress.Rank] = []
@@ -209,6 +210,7 @@ class Keeper:
         parts = self.parts
         self.policy, remark = resume(self.settings, Before.read(parts.store.read()), parts.boot)
         self.start_wall = parts.wall()
+        parts.store.started()
         if self.policy.gave_up:
             return self.give_up(self.policy.gave_up)
         if remark:
@@ -459,7 +461,8 @@ class Keeper:
         began = parts.clock()
         took = f", {began - self.broke_at:.0f} s after the failure" if self.broke_at is not None else ""
         self.start_since = None
-        self.enter("proving", f"it serves{took}")
+        self.stable = False
+        self.enter("serving", f"it serves{took}")
         if self.broke_at is not None:
             parts.store.recovered(began - self.broke_at)
             self.broke_at = None
@@ -469,7 +472,9 @@ class Keeper:
                 return verdict
             served = parts.clock() - began
             self.policy.served(served)
-            calm = self.phase == "serving" or served >= self.settings.stable_s
+            if served >= self.settings.stable_s and not self.stable:
+                self.stable = True
+                self._save("")
             silent = parts.prober.silent_since
             slow = silent is not None and parts.clock() - silent > self.settings.probe_timeout_s
             detail = f"it serves{took}"
@@ -483,7 +488,7 @@ class Keeper:
                     detail += "; this engine shows no counters, so only a dead rank or a lost node restarts it"
                 elif parts.prober.kind == "status":
                     detail = f"the probe is refused: {parts.prober.problem}"
-            self.enter("serving" if calm else "proving", detail)
+            self.enter("serving", detail)
             parts.sleep(TICK_S)
 
     def pause(self, wait_s: float, why: str) -> None:
@@ -506,6 +511,7 @@ class Keeper:
         if phase != self.phase:
             self.since = self.parts.wall()
         self.phase, self.detail = phase, detail
+        self.stable = self.stable and phase == "serving"
 
     def note(self, event: str, reason: str, host: str = "") -> None:
         self.parts.say(f"{event}: {reason}")
@@ -519,6 +525,8 @@ class Keeper:
                 "pid": os.getpid(),
                 "phase": self.phase,
                 "detail": self.detail,
+                "stable": self.stable,
+                "stable_s": self.settings.stable_s,
                 "since": stamp(self.since),
                 "start_since": stamp(self.start_since) if self.start_since is not None else "",
                 "start_limit_s": self.settings.start_s,

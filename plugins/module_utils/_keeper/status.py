@@ -2,37 +2,32 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""``sparkmatrix-node status``: whether the engine serves, and why it was restarted.
+"""Whether a service serves, by its keeper, and why it was restarted: a part of ``sparkmatrix status``.
 
 The keeper's word alone is not believed: it has to live, and the engine has to answer now.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, seconds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import returning
 
-HELP = "say whether the engine serves, and why it was restarted"
 UNIT = "sparkmatrix-keeper.service"
-SHOWN = 10
-SERVING = ("serving", "proving")
+SHOWN = 5
+SERVING = "serving"
 UNATTENDED = 3  # exit code
 
 
@@ -67,11 +62,13 @@ def collect(
     instance = engine_names.instance_of(unit)
     seen = sign(instance) if keeper.running else None
     frozen = keeper.running and (seen is None or seen.frozen)
-    says = keeper.running and state.get("phase") in SERVING
+    says = keeper.running and state.get("phase") == SERVING
     problem = ask(instance) if says or damage or frozen or not keeper.running else None
+    stop = None if keeper.running else store.stopped()
     return {
         **state,
         "unit": unit,
+        "stopped": document.plain(stop) if stop else None,
         "running": keeper.running,
         "returns": not keeper.running and returning(unit, store.root),
         "frozen": frozen,
@@ -96,16 +93,24 @@ def _since(found: Mapping[str, Any]) -> str:
     if found.get("elapsed_s") is None:
         return f"since {found.get('since')}"
     line = f"for {found['elapsed_s']} s, since {found.get('since')}"
+    if found.get("phase") == SERVING and not found.get("stable"):
+        return f"{line}; counted as stable after {found.get('stable_s', 0):.0f} s"
     if found.get("start_elapsed_s") is None:
         return line
     return f"{line}; this start for {found['start_elapsed_s']} s, at most {found.get('start_limit_s', 0):.0f} s"
 
 
-def text(found: Mapping[str, Any]) -> str:
+def _verdict(found: Mapping[str, Any]) -> tuple[str, str]:
+    """What it is, and what to do about it."""
     said = f"{found.get('phase') or 'unknown'}: {found.get('detail') or ''}"
     unit = found.get("unit", UNIT)
     again = f"Begin anew: systemctl restart {unit}"
-    if not found["running"] and found.get("end") == "gave_up":
+    if found["stopped"]:
+        stop = found["stopped"]
+        who = f", run by {stop['user']}" if stop["user"] else ""
+        first = f"Stopped by {stop['by']} at {stop['time']}{who}"
+        again = "Start it: ansible-playbook playbooks/start.yml"
+    elif not found["running"] and found.get("end") == "gave_up":
         first = f"The keeper gave up: {found.get('detail')}"
     elif found["returns"]:
         first = "The keeper does not run: a run has stopped it. It goes on with that run, or by itself after it"
@@ -118,10 +123,15 @@ def text(found: Mapping[str, Any]) -> str:
         again = f"systemd starts it again after {pulse.WATCHDOG_S} s of that. Or: systemctl restart {unit}"
     else:
         first = f"The keeper runs; {found['damage']}" if found["damage"] else said
+    return first, again
+
+
+def text(found: Mapping[str, Any]) -> str:
+    first, again = _verdict(found)
     lines = [first]
-    if not found["damage"]:
+    if not found["damage"] and not found["stopped"]:
         lines.append(f"{_since(found)}; failures in a row: {found.get('failures')} of {found.get('start_limit')}")
-    if found["answers"] is not None:
+    if found["answers"] is not None and not (found["stopped"] and not found["answers"]):
         lines.append(f"Asked just now: {'it answers' if found['answers'] else found['problem']}")
     if not found["running"] or found["frozen"]:
         lines.append(again)
@@ -135,9 +145,17 @@ def text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    engine_names.choose(parser)
+def check(instance: str, look: Callable[..., dict[str, Any]] = collect) -> None:
+    """Raise :class:`SparkError` at once where the keeper knows that nobody answers: nobody has to be waited for."""
+    unit = Names(instance).keeper
+    found = look(Store(instance=instance), unit=unit)
+    if found["serving"] or found["answers"]:
+        return
+    first, again = _verdict(found)
+    if found["running"] and not found["frozen"]:
+        again = "See how it goes on: sudo sparkmatrix status, on the head"
+        first = f"it does not serve: {first}" if found["answers"] is None else f"it says {first}; {found['problem']}"
+    raise SparkError(first, unit, again)
 
 
 def kept(root: str = "/") -> list[str]:
@@ -151,22 +169,3 @@ def code(found: Mapping[str, Any]) -> int:
     if found["serving"]:
         return 0
     return UNATTENDED if found["answers"] else 1
-
-
-def run(arguments: argparse.Namespace) -> int:
-    chosen = [arguments.service] if arguments.service else kept()
-    try:
-        found = {name: collect(Store(instance=name), unit=Names(name).keeper) for name in chosen}
-    except SparkError as exc:
-        sys.stderr.write(f"{exc}\n")
-        return 1
-    serving = all(one["serving"] for one in found.values())
-    if len(found) == 1:
-        (one,) = found.values()
-        engine_rank.say(json.dumps(one) if arguments.json else text(one))
-    elif arguments.json:
-        engine_rank.say(json.dumps({"serving": serving, "services": found}))
-    else:
-        engine_rank.say("\n".join(f"{name}: {text(one)}" for name, one in found.items()))
-    codes = {code(one) for one in found.values()}
-    return 1 if 1 in codes else max(codes)

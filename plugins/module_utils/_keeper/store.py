@@ -2,7 +2,10 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the keeper leaves for the next one and for people: its state, and why it restarted the engine."""
+"""What the keeper leaves for the next one and for people: its state, and why it restarted the engine.
+
+Beside it lies what runs have left for whoever asks how the engine is: who stopped it, and what was verified last.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,20 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 STATE = "state.json"
 HISTORY = "history.json"
+STOPPED = "stopped.json"
+VERIFIED = "verified.json"
 KEPT = 50  # entries
 
 Say = Callable[[str], object]
@@ -38,6 +45,30 @@ def seconds(kept: Any) -> float | None:
         return datetime.fromisoformat(str(kept)).timestamp()
     except ValueError:
         return None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """By which playbook, and by whom."""
+
+    time: str
+    by: str
+    user: str = ""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What verify found last. ``low`` and ``high``: tokens/s that the plan expects, 0 where it has no figure."""
+
+    time: str
+    model: str
+    measured: str  # in words
+    tokens_per_s: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+AnyNote = TypeVar("AnyNote", Stop, Verified)
 
 
 class Store:
@@ -98,6 +129,31 @@ class Store:
             if own:
                 own[-1]["back_after_s"] = round(seconds, 1)
                 self._put(HISTORY, entries, lambda _text: None)
+
+    def stopped(self) -> Stop | None:
+        return self._note(Stop, STOPPED)
+
+    def verified(self) -> Verified | None:
+        return self._note(Verified, VERIFIED)
+
+    def leave(self, note: Stop | Verified) -> None:
+        """Raises :class:`SparkError` where it cannot be written."""
+        name = STOPPED if isinstance(note, Stop) else VERIFIED
+        text = json.dumps(document.plain(note), indent=1) + "\n"
+        write_state(f"{self.directory}/{name}", text.encode(), root=self.root)
+
+    def started(self) -> None:
+        """Nobody has stopped it any more."""
+        if self._path(STOPPED).exists():
+            drop_state(f"{self.directory}/{STOPPED}", root=self.root)
+
+    def _note(self, kind: type[AnyNote], name: str) -> AnyNote | None:
+        """None where there is none, or one of another release."""
+        try:
+            made: AnyNote = document.load(kind, self._load(name))
+        except (TypeError, ValueError):
+            return None
+        return made
 
     def _entries(self) -> list[dict[str, Any]]:
         if self.entries is None:

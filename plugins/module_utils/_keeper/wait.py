@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -28,7 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import SERVING, elapsed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store
 
-_REMEDY = f"sudo {paths.NODE_PROGRAM} status, on the head"
+_REMEDY = "sudo sparkmatrix status, on the head"
 # The keeper's own limit comes first, so that its reason is what is read.
 MARGIN_S = 60.0
 MISSING = "waiting"
@@ -78,7 +78,7 @@ def wait_ready(
             complete_at = clock()
         last = ProbeError("waiting", f"the keeper says {state.get('phase')}: {state.get('detail')}", unit)
         # An engine that answers before the keeper is content may be the one that is about to be replaced.
-        if state.get("phase") in SERVING and state.get("pid") == systemd.unit(runner, unit).main_pid:
+        if state.get("phase") == SERVING and state.get("pid") == systemd.unit(runner, unit).main_pid:
             try:
                 limit = min(question.timeout_s, left)
                 return ask(target(), Question(question.prompt, question.max_tokens, limit), clock)
@@ -119,4 +119,4 @@ def _why(store: Store, state: Mapping[str, Any]) -> str:
     """The reason of the last failure; the keeper has read it from the journal."""
     entries = [entry for entry in store.history() if entry.get("event") != GATEWAY]
     reason = str(entries[-1].get("reason", "")) if entries else str(state.get("detail") or "")
-    return f"{reason}\nIt goes on trying until it gives up. {_REMEDY}" if state.get("end") != "gave_up" else reason
+    return reason if state.get("end") == "gave_up" else f"{reason}\nHow it is now: {_REMEDY}"

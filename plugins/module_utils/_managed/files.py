@@ -95,6 +95,7 @@ class File:
     group: str = "root"
     mode: int = 0o644
     secret: bool = False
+    refuse_foreign: bool = False  # instead of replacing what somebody else has put there
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> File:
@@ -137,6 +138,7 @@ class File:
             group=str(params.get("group") or "root"),
             mode=int(mode, 8),
             secret=given[0] == "secret_content",
+            refuse_foreign=bool(params.get("refuse_foreign")),
         )
 
 
@@ -423,6 +425,10 @@ class _Set:
         secret = {item.path for item in files if item.secret} | {p for p, e in manifest.files.items() if e.secret}
         leaving = [path for path in sorted(manifest.files) if path not in wanted]
         current = {path: self.disk.read(path) for path in [*wanted, *leaving]}
+        for item in files:
+            there = current[item.path]
+            if item.refuse_foreign and item.path not in manifest.files and there.kind != "absent":
+                raise SparkError("it is there already, and not ours", item.path, "Move it away, and run again")
         target = {**wanted, **{path: manifest.files[path].original for path in leaving}}
 
         changing = [path for path in sorted(target) if current[path] != target[path]]

@@ -16,13 +16,13 @@ JOURNAL = """\
 110.0 spark1 sparkmatrix-node[7]: starting: stopping what is there
 111.0 spark1 sparkmatrix-node[7]: starting: starting the ranks
 120.0 spark1 sparkmatrix-node[7]: loading: the ranks run
-150.0 spark1 sparkmatrix-node[7]: proving: it serves
+150.0 spark1 sparkmatrix-node[7]: serving: it serves
 160.0 spark1 sparkmatrix-node[7]: serving: it serves
 200.0 spark1 sparkmatrix-node[7]: stopping: a rank is dead
 205.0 spark1 sparkmatrix-node[7]: starting: starting the ranks
 220.0 spark1 sparkmatrix-node[7]: stopping: it failed
 230.0 spark1 sparkmatrix-node[7]: starting: starting the ranks
-280.0 spark1 sparkmatrix-node[7]: proving: it serves, 80 s after the failure
+280.0 spark1 sparkmatrix-node[7]: serving: it serves, 80 s after the failure
 """
 
 

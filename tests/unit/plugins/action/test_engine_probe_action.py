@@ -49,7 +49,7 @@ def test_a_long_start_is_shown():
     assert "waiting" not in result
     assert [options.get("before", {}).get("waited_s") for options in asked] == [None, 60, 120]
     assert shown == [
-        "[spark1] loading for 60 s (at any time, on the head: sudo /usr/local/lib/sparkmatrix/sparkmatrix-node status)",
+        "[spark1] loading for 60 s (at any time, on the head: sudo sparkmatrix status)",
         "[spark1] loading for 120 s",
     ]
 

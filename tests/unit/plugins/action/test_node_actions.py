@@ -183,7 +183,9 @@ def install(monkeypatch, state, earlier=None):
 def test_node_tool(monkeypatch):
     result, called = install(monkeypatch, None)
     assert called["name"] == "sparkmatrix.cluster.managed_files"
-    (file,) = called["args"]["files"]
+    file, link = called["args"]["files"]
+    assert (link["path"], link["link_to"]) == ("/usr/local/bin/sparkmatrix", node_tool.NODE_PROGRAM)
+    assert link["refuse_foreign"]
     assert (called["args"]["name"], file["path"], file["mode"]) == ("node_tool", node_tool.NODE_PROGRAM, "0755")
     assert result["sha256"] == hashlib.sha256(base64.b64decode(file["content_b64"])).hexdigest()
     assert result["changed"]

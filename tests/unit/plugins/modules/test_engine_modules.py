@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import ray_cluster as engine_ray_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import units
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import Result
 from ansible_collections.sparkmatrix.cluster.plugins.modules import (
@@ -195,6 +196,31 @@ def keeper_waits(monkeypatch, found=None):
 
     monkeypatch.setattr(engine_probe.keeper_wait, "wait_ready", wait)
     return asked
+
+
+def test_what_was_verified_is_kept_for_status(monkeypatch, key_file, tmp_path):
+    monkeypatch.setattr(engine_probe, "Store", lambda instance="": Store(str(tmp_path), instance))
+    with fake_engine() as engine:
+        assert not probe(engine, key_file, max_tokens=2, expected=[12, 41], check=True)[1]
+        assert Store(str(tmp_path)).verified() is None
+        result, _failed = probe(engine, key_file, max_tokens=2, expected=[12, 41])
+    kept = Store(str(tmp_path)).verified()
+    assert not result["changed"]
+    assert (kept.model, kept.low, kept.high) == (MODEL, 12.0, 41.0)
+    assert kept.tokens_per_s == result["answer"]["tokens_per_s"]
+    assert kept.measured == result["answer"]["measured"]
+
+
+def test_an_engine_that_was_stopped_is_not_waited_for(monkeypatch, key_file):
+    def refuse(_instance):
+        raise SparkError("Stopped by stop.yml at t, run by anna", "sparkmatrix-keeper.service", "Start it")
+
+    monkeypatch.setattr(engine_probe.keeper_status, "check", refuse)
+    with fake_engine() as engine:
+        result, failed = probe(engine, key_file, check_keeper=True, timeout=60)
+        assert engine.requests == []
+    assert failed
+    assert result["msg"] == "sparkmatrix-keeper.service: Stopped by stop.yml at t, run by anna. Start it."
 
 
 def test_probe_waits_for_the_keeper(monkeypatch, key_file):

@@ -20,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result
 
 LOADED = """\
@@ -91,6 +91,22 @@ def test_start_what_is_installed(node):
 def test_one_of_several(node):
     assert bring(node, "keeper", "stopped", only="chat")[1] == [("sparkmatrix-keeper-chat.service", "stopped", False)]
     assert bring(node, "keeper", "started", only="other")[1] == []
+
+
+def test_who_stops_it_is_kept(node):
+    stop = Stop("t", "stop.yml", "anna")
+    bring(node, "keeper", "stopped", only="chat", stop=stop, check_mode=True)
+    assert Store(node, "chat").stopped() is None
+    bring(node, "keeper", "stopped", only="chat", stop=stop)
+    assert (Store(node, "chat").stopped(), Store(node).stopped()) == (stop, None)
+    bring(node, "keeper", "absent", only="chat")
+    assert Store(node, "chat").stopped() is None
+
+
+def test_keepers_that_wait_start_at_boot_as_before(node):
+    assert bring(node, "keeper", "stopped", only="chat", return_s=60)[1] == [
+        ("sparkmatrix-keeper-chat.service", "stopped", None)
+    ]
 
 
 def test_whose_ranks_are_in_ray(tmp_path):

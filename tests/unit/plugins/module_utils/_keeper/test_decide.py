@@ -189,8 +189,8 @@ def test_serving_for_long_ends_the_row():
         ({"boot": "old", "end": "gave_up", "failures": 5, "reason": "r"}, 5, True, False),
         ({"boot": "old", "end": "shutdown", "phase": "loading", "failures": 2}, 2, False, False),
         ({"boot": "old", "end": "", "phase": "loading", "failures": 2}, 3, False, True),
-        ({"boot": "old", "end": "", "phase": "proving", "failures": 0}, 1, False, True),
-        ({"boot": "old", "end": "", "phase": "serving", "failures": 0}, 0, False, False),
+        ({"boot": "old", "end": "", "phase": "serving", "failures": 0}, 1, False, True),
+        ({"boot": "old", "end": "", "phase": "serving", "stable": True, "failures": 0}, 0, False, False),
         ({"boot": "old", "end": "", "phase": "waiting", "failures": 1}, 1, False, False),
         ({"boot": "new", "end": "", "phase": "loading", "failures": 2}, 2, False, False),  # the keeper itself died
     ],

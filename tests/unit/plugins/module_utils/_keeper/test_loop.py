@@ -173,7 +173,7 @@ def test_the_loop_shows_that_it_goes_on(cluster):
 def test_a_cold_start_goes_in_order(cluster):
     assert cluster.keep() is None
     assert cluster.did == ["ray spark1", "start spark2", "start spark1"]
-    assert cluster.phase == "proving"
+    assert cluster.phase == "serving"
     assert cluster.events == []
 
 
@@ -194,7 +194,7 @@ def test_running_ranks_are_adopted(cluster):
     cluster.did.clear()
     cluster.keep()
     assert cluster.did == []
-    assert cluster.phase == "proving"
+    assert cluster.phase == "serving"
 
 
 def test_ranks_with_an_earlier_configuration_are_replaced_gently(cluster):
@@ -235,7 +235,7 @@ def test_a_port_that_is_taken_burns_no_start(cluster):
     assert seen == [("waiting", told, [])]
     assert cluster.did == ["ray spark1", "start spark2", "start spark1"]
     state = cluster.store.read()
-    assert (state["failures"], state["phase"], cluster.events) == (0, "proving", [])
+    assert (state["failures"], state["phase"], cluster.events) == (0, "serving", [])
 
 
 def test_a_key_that_cannot_be_read_is_said_and_no_hang(cluster):
@@ -352,7 +352,7 @@ def test_a_node_that_loses_its_power(cluster):
     cluster.keep(until=300)
     assert cluster.events == ["lost"]
     assert cluster.store.read()["failures"] == 1
-    assert cluster.phase == "proving"
+    assert cluster.phase == "serving"
 
 
 def test_a_node_that_goes_away_while_it_loads_does_not_count(cluster):
@@ -371,7 +371,7 @@ def test_memory_gate(tmp_path):
     cluster = Cluster(tmp_path, budget=200)
     cluster.plan[10.0] = lambda: (setattr(cluster.head, "available", 300), setattr(cluster.worker, "available", 300))
     cluster.keep()
-    assert cluster.phase == "proving"
+    assert cluster.phase == "serving"
 
 
 def test_memory_that_does_not_come_back(tmp_path):
@@ -912,7 +912,7 @@ ANSWER = Answer("m", "x", 1, 1.0, 1.0, 1.0)
 
 def test_waiting_ends_with_a_token_of_the_engine_that_the_keeper_is_content_with(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [ProbeError("refused", "no", "x"), ANSWER])
-    serving = {"phase": "proving", "pid": 7, "failures": 0}
+    serving = {"phase": "serving", "pid": 7, "failures": 0}
     waiting.store.write({"phase": "serving", "pid": 6}, print)  # of the keeper before
     waiting.states = [{"phase": "loading", "pid": 7}, serving, serving]
     assert waiting.wait(runner(pid=7)) is ANSWER

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store
 
-STATE = {"phase": "proving", "detail": "it serves", "since": "t", "failures": 1, "start_limit": 5, "end": ""}
+STATE = {"phase": "serving", "detail": "it serves", "since": "t", "failures": 1, "start_limit": 5, "end": ""}
 LOADING = {**STATE, "phase": "loading", "detail": "the ranks run"}
 GAVE_UP = {**STATE, "phase": "gave_up", "detail": "no such model", "end": "gave_up"}
 ALIVE, SILENT, STOPPED = Sign(7, 1.0), Sign(7, 41.0), Sign(7, 1.0, stopped=True)
@@ -56,11 +54,11 @@ def head(tmp_path: Path) -> Head:
 @pytest.mark.parametrize(
     ("state", "sign", "answer", "told"),
     [
-        (STATE, ALIVE, "", (0, "proving: it serves")),
+        (STATE, ALIVE, "", (0, "serving: it serves")),
         (STATE, ALIVE, REFUSED, (1, f"Asked just now: {REFUSED}")),
         (LOADING, ALIVE, "", (1, "loading: the ranks run")),
         # A keeper that does not live says nothing about now.
-        (STATE, SILENT, "", (3, "for 41 s, so nobody looks after the engine. It said last: proving: it serves")),
+        (STATE, SILENT, "", (3, "for 41 s, so nobody looks after the engine. It said last: serving: it serves")),
         (STATE, STOPPED, "", (3, "Asked just now: it answers")),
         (STATE, None, "", (3, "no sign of life, so")),
         (STATE, SILENT, REFUSED, (1, REFUSED)),
@@ -134,44 +132,46 @@ def test_who_may_not_read_is_told_that(head: Head, monkeypatch: pytest.MonkeyPat
         head.found()
 
 
-def test_the_command(
-    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    (tmp_path / "etc/sparkmatrix").mkdir(parents=True)
-    for name in ("chat", "small", "worker"):
-        (tmp_path / f"etc/sparkmatrix/engine-{name}.json").write_text("{}")
-    for name in ("chat", "small"):
-        Store(str(tmp_path), name).write({**STATE, "phase": "serving"}, print)
-    assert status.kept(str(tmp_path)) == ["chat", "small"]
-    collect = status.collect
-    broken: list[str] = []
-
-    def found(store: Store, unit: str) -> dict[str, Any]:
-        sign = SILENT if unit in broken else ALIVE
-        return collect(store, head.run, unit=unit, sign=lambda _name: sign, ask=head.ask)
-
-    monkeypatch.setattr(status, "collect", found)
-    monkeypatch.setattr(status, "kept", lambda: ["chat", "small"])
-    monkeypatch.setattr(status, "Store", lambda instance="": Store(str(tmp_path), instance))
-    parser = argparse.ArgumentParser()
-    status.configure(parser)
-
-    def run(*words: str) -> tuple[int, str]:
-        code = status.run(parser.parse_args(words))
-        return code, capsys.readouterr().out
-
-    code, said = run()
-    assert (code, "small: serving: it serves" in said) == (0, True)
-    code, said = run("--json")
-    told = json.loads(said)
-    assert (code, told["serving"]) == (0, True)
-    assert told["services"]["chat"]["unit"] == "sparkmatrix-keeper-chat.service"
-    code, said = run("--json", "--service", "chat")
-    assert (code, json.loads(said)["phase"]) == (0, "serving")
-    broken.append(Names("small").keeper)
-    assert run()[0] == status.UNATTENDED
+def test_who_stopped_it_is_named(head: Head) -> None:
+    head.store.leave(Stop("t", "stop.yml", "anna"))
+    assert head.found()["stopped"] is None, "it runs again"
+    head.unit = "LoadState=loaded\nActiveState=inactive\n"
     head.answer = REFUSED
-    assert run()[0] == 1
+    assert status.text(head.found()).splitlines()[:2] == [
+        "Stopped by stop.yml at t, run by anna",
+        "Start it: ansible-playbook playbooks/start.yml",
+    ]
+    assert status.code(head.found()) == 1
+    head.store.started()
+    assert "nobody starts the engine again" in status.text(head.found())
+
+
+def test_a_young_start_says_when_it_counts_as_stable(head: Head) -> None:
+    head.store.write({**STATE, "since": "2026-01-01T00:00:00+00:00", "stable": False, "stable_s": 600}, print)
+    assert "counted as stable after 600 s" in status.text(head.found())
+    head.store.write({**STATE, "since": "2026-01-01T00:00:00+00:00", "stable": True}, print)
+    assert "stable" not in status.text(head.found())
+
+
+@pytest.mark.parametrize(
+    ("state", "unit", "answer", "says"),
+    [
+        (STATE, "active", "", ""),
+        (STATE, "inactive", "", ""),  # it answers, whoever looks after it
+        (LOADING, "active", REFUSED, "it does not serve: loading: the ranks run. See how it goes on: sudo sparkmatrix"),
+        (STATE, "active", REFUSED, f"it says serving: it serves; {REFUSED} See how"),
+        (GAVE_UP, "inactive", REFUSED, "The keeper gave up: no such model. Begin anew: systemctl restart"),
+    ],
+)
+def test_verify_asks_the_keeper_first(head: Head, state: Mapping[str, Any], unit: str, answer: str, says: str) -> None:
+    head.store.write(state, print)
+    head.unit, head.answer = f"LoadState=loaded\nActiveState={unit}\n", answer
+    if not says:
+        status.check("", lambda _store, unit: head.found(unit=unit))
+        return
+    with pytest.raises(SparkError) as refused:
+        status.check("", lambda _store, unit: head.found(unit=unit))
+    assert str(refused.value).startswith(f"sparkmatrix-keeper.service: {says}")
 
 
 def test_asked_without_a_description(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -193,6 +193,18 @@ def test_a_path_belongs_to_one_set(root):
     assert (root / "etc/kept.conf").read_text() == "a"
 
 
+def test_what_somebody_else_has_put_there_is_refused_on_request(root):
+    ours = mf.File("/usr/bin/x", link_to="/y", refuse_foreign=True)
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/x").write_text("theirs")
+    with pytest.raises(SparkError, match=r"/usr/bin/x: it is there already, and not ours"):
+        mf.apply_set("s", [ours], root=str(root))
+    assert (root / "usr/bin/x").read_text() == "theirs"
+    (root / "usr/bin/x").unlink()
+    assert mf.apply_set("s", [ours], root=str(root)).changed
+    assert not mf.apply_set("s", [ours], root=str(root)).changed
+
+
 def test_one_file_under_two_names_is_one_file(root):
     (root / "also").symlink_to("etc")
     mf.apply_set("a", [text("/etc/kept.conf", "a")], root=str(root))

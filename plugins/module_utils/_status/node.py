@@ -1,0 +1,322 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix status``: on the head, whether the cluster serves and how each part of it is, asked now.
+
+What needs root and is asked without it is named, and counts as not known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run_limited
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import MOST_CHARACTERS, Report, parse
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified
+
+HELP = "show whether the cluster serves, and how its nodes, fabric, ranks and gateway are"
+SCHEMA_VERSION = 1
+ASK_S = 8.0  # for a node
+ROOT = "this needs root: sudo sparkmatrix status"
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Node:
+    """``fabric``: verified, drifted or empty where it is not known."""
+
+    host: str
+    answers: bool = False
+    problem: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)  # unit: active, failed, ...
+    available_gib: float = 0.0
+    fabric: str = ""
+
+    @property
+    def line(self) -> str:
+        if not self.answers:
+            return f"{self.host:<12} not known: {self.problem}"
+        units = ", ".join(f"{_short(name)} {active}" for name, active in self.units.items()) or "no ranks"
+        fabric = f", fabric {self.fabric}" if self.fabric else ""
+        look = " (there: sudo sparkmatrix fabric-status)" if self.fabric == "drifted" else ""
+        return f"{self.host:<12} {units}, {self.available_gib:.1f} GiB free{fabric}{look}"
+
+
+def _short(unit: str) -> str:
+    return unit.removeprefix("sparkmatrix-").removesuffix(".service")
+
+
+@dataclass(frozen=True)
+class Gateway:
+    unit: str  # active, failed, ...
+    answers: bool = False
+    problem: str = ""
+    certificate_until: str = ""  # empty without TLS
+    endpoints: Sequence[str] = ()
+
+    @property
+    def line(self) -> str:
+        where = f"{', '.join(self.endpoints)}: " if self.endpoints else ""
+        found = f"{where}{self.unit}, {'it answers' if self.answers else self.problem}"
+        return f"{found}; certificate until {self.certificate_until}" if self.certificate_until else found
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How the parts are asked; all of it is replaced by tests."""
+
+    machine: Machine = field(default_factory=Machine)
+    runner: Runner = run_command
+    peer: Callable[[str, str], Any] = lambda host, word: run_limited(peers.ssh(host, word), ASK_S, MOST_CHARACTERS)
+    listed: Callable[[Mapping[str, Any]], None] = lambda config: probe.listed(probe.target_of(config))
+    keeper: Callable[..., dict[str, Any]] = keeper_status.collect
+    root: bool = field(default_factory=lambda: os.geteuid() == 0)
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+
+    @property
+    def at(self) -> str:
+        """A prefix of all paths, for tests."""
+        return self.machine.root
+
+
+def collect(asked: Asked, service: str = "", here: bool = False) -> dict[str, Any]:
+    """The document of ``--json``. Raises :class:`SparkError` where nothing of the engine is on this node."""
+    told = _descriptions(asked, service)
+    services = {name: _service(asked, name) for name in ([service] if service else keeper_status.kept(asked.at))}
+    if not told and not any(one.get("unit") for one in services.values()):
+        raise SparkError("no engine is set up on this node", paths.ETC, "Ask on the head (spark_rank 0)")
+    fabric = _fabric(asked)
+    nodes = _nodes(asked, told, here, _fabric_word(fabric))
+    gateway = _gateway(asked)
+    first = next(iter(told.values()), None)
+    return {
+        "schema": SCHEMA_VERSION,
+        "time": asked.now().isoformat(timespec="seconds"),
+        "serving": bool(services) and all(one["serving"] for one in services.values()),
+        "head": first.ordered[0].host if first else "",
+        "is_head": any(one.get("unit") for one in services.values()),
+        "services": services,
+        "nodes": [document.plain(node) for node in nodes],
+        "ray": _ray(nodes),
+        "fabric": fabric,
+        "gateway": document.plain(gateway) if gateway else None,
+    }
+
+
+def _descriptions(asked: Asked, service: str) -> dict[str, Description]:
+    found = {}
+    for name in [service] if service else engine_names.instances(asked.at):
+        path = f"{asked.at.rstrip('/')}{Names(name).description}"
+        if os.path.exists(path) or service:
+            found[name] = engine_json.read(path)
+    return found
+
+
+def _service(asked: Asked, name: str) -> dict[str, Any]:
+    store, unit = Store(asked.at, name), Names(name).keeper
+    try:
+        found = asked.keeper(store, asked.runner, unit=unit)
+    except SparkError as exc:
+        state = systemd.unit(asked.runner, unit)
+        if not state.exists:  # the keeper is on the head of the service
+            return {"serving": False, "answers": None, "problem": str(exc), "history": []}
+        return {
+            "unit": unit,
+            "running": state.running,
+            "serving": False,
+            "answers": None,
+            "problem": ROOT,
+            "history": [],
+        }
+    verified = store.verified()
+    return {**found, "verified": document.plain(verified) if verified else None}
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _nodes(asked: Asked, told: Mapping[str, Description], here: bool, fabric: str) -> list[Node]:
+    own = {one.ordered[index].host for one in told.values() for index in _own(one)}
+    members = {member.host: member for one in told.values() for member in one.ordered if member.ranks}
+    others = [host for host in members if host not in own]
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        answers = dict(zip(others, pool.map(lambda host: _other(asked, host, here), others)))
+    mine = _this(asked, told, fabric)
+    return [Node(host, **mine) if host in own else answers[host] for host in {**dict.fromkeys(own), **members}]
+
+
+def _own(told: Description) -> list[int]:
+    return [index for index, member in enumerate(told.ordered) if member.rank == told.rank]
+
+
+def _this(asked: Asked, told: Mapping[str, Description], fabric: str) -> dict[str, Any]:
+    units: dict[str, str] = {}
+    available = 0
+    for one in told.values():
+        try:
+            report = engine_rank.Node(engine_rank.of(one), runner=asked.runner, root=asked.at).report()
+        except SparkError as exc:
+            return {"problem": str(exc)}
+        units.update({name: unit.active for name, unit in report.units.items()})
+        available = report.available
+    return {"answers": True, "units": units, "available_gib": round(available / GIB, 1), "fabric": fabric}
+
+
+def _other(asked: Asked, host: str, here: bool) -> Node:
+    if here or not asked.root:
+        return Node(host, problem="not asked (--here)" if here else ROOT)
+    done = asked.peer(host, "rank-status")
+    if done.rc != 0:
+        return Node(host, problem=peers.words(done.complaint))
+    try:
+        report: Report = parse(done.out)
+    except SparkError as exc:
+        return Node(host, problem=peers.words(str(exc)))
+    units = {name: unit.active for name, unit in report.units.items()}
+    fabric = asked.peer(host, "fabric-status")
+    known = fabric.rc in (0, 1) and fabric.out.startswith("fabric:") and "not configured" not in fabric.out
+    word = ("verified", "drifted")[fabric.rc] if known else ""
+    return Node(host, True, "", units, round(report.available / GIB, 1), word)
+
+
+def _fabric(asked: Asked) -> dict[str, Any]:
+    """Of this node."""
+    try:
+        lines, wrong = fabric_status.lines(asked.machine)
+    except (SparkError, OSError) as exc:
+        return {"wrong": True, "lines": [str(exc) if asked.root else ROOT]}
+    return {"wrong": wrong, "lines": lines}
+
+
+def _fabric_word(found: Mapping[str, Any]) -> str:
+    if found["lines"][:1] == ["fabric: not configured"]:
+        return ""
+    return "drifted" if found["wrong"] else "verified"
+
+
+def _ray(nodes: Sequence[Node]) -> dict[str, int] | None:
+    """None where no node should run one."""
+    states = [node.units.get(engine_names.RAY_UNIT, "") for node in nodes]
+    if not any(states):
+        return None
+    return {"nodes": len(nodes), "running": states.count("active")}
+
+
+# -- gateway ----------------------------------------------------------------------------------------------------------
+
+
+def _gateway(asked: Asked) -> Gateway | None:
+    """None where there is none on this node."""
+    path = f"{asked.at.rstrip('/')}{gateway_names.DESCRIPTION}"
+    if not os.path.exists(path):
+        return None
+    state = systemd.unit(asked.runner, gateway_names.UNIT)
+    if not asked.root:
+        return Gateway(state.active, problem=ROOT)
+    problem = ""
+    endpoints: tuple[str, ...] = ()
+    try:
+        config = probe.read_config(path)
+        endpoints = tuple(str(url) for url in config.get("endpoints") or ())
+        asked.listed(config)
+    except SparkError as exc:
+        problem = str(exc)
+    return Gateway(state.active, not problem, problem, _until(asked), endpoints)
+
+
+def _until(asked: Asked) -> str:
+    path = asked.machine.real(gateway_names.LOADED)
+    if not os.path.exists(path):
+        return ""
+    found = asked.machine.output("openssl", "x509", "-noout", "-enddate", "-in", path) or ""
+    try:
+        end = datetime.strptime(found.strip().partition("=")[2], "%b %d %H:%M:%S %Y GMT").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return "an unknown day: openssl cannot read it"
+    days = (end - asked.now()).days
+    return f"{end.date().isoformat()} ({days} days{', renew it: run the gateway layer' if days < 30 else ''})"
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+
+def text(found: Mapping[str, Any]) -> str:
+    lines: list[str] = []
+    for name, one in found["services"].items():
+        lines += _service_lines(name or "engine", one, found)
+    lines += _block("nodes", [Node(**node).line for node in found["nodes"]])
+    if found["ray"]:
+        lines += _block("ray", [f"{found['ray']['running']} of {found['ray']['nodes']} nodes"])
+    lines += _block("fabric", [line.removeprefix("fabric: ") for line in found["fabric"]["lines"]])
+    if found["gateway"]:
+        lines += _block("gateway", [Gateway(**found["gateway"]).line])
+    for one in found["services"].values():
+        lines += _block("verified", [verified(one)]) if one.get("unit") and "verified" in one else []
+    return "\n".join(lines)
+
+
+def verified(service: Mapping[str, Any]) -> str:
+    note = service.get("verified")
+    if not note:
+        return "never: ansible-playbook verify.yml"
+    known = Verified(**note)
+    expected = f"; the plan expects {known.low:.0f} to {known.high:.0f}" if known.high else ""
+    return f"{known.time}, {known.model}: {known.measured}{expected}"
+
+
+def _service_lines(label: str, one: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    if not one.get("unit"):
+        return _block(label, [f"its keeper is on the head, {found['head']}: ask there"])
+    if "phase" not in one and "returns" not in one:
+        return _block(label, [f"{one['unit']} {'runs' if one['running'] else 'does not run'}; {one['problem']}"])
+    return _block(label, keeper_status.text(one).splitlines())
+
+
+def _block(label: str, lines: Sequence[str]) -> list[str]:
+    return [f"{label if not number else '':<10}{line}" for number, line in enumerate(lines)]
+
+
+# -- sparkmatrix status -----------------------------------------------------------------------------------------------
+
+
+def code(found: Mapping[str, Any]) -> int:
+    """For monitoring: 0 it serves, 1 it does not, 3 it answers and nobody looks after it. 2 is a wrong option."""
+    codes = {keeper_status.code(one) for one in found["services"].values()}
+    return 1 if 1 in codes else max(codes)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object (docs/operations.md)")
+    parser.add_argument("--here", action="store_true", help="ask this node only: for monitoring every few seconds")
+    engine_names.choose(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        found = collect(Asked(), arguments.service, arguments.here)
+    except SparkError as exc:
+        engine_rank.say(json.dumps({"schema": SCHEMA_VERSION, "problem": str(exc)}) if arguments.json else str(exc))
+        return 1
+    engine_rank.say(json.dumps(found) if arguments.json else text(found))
+    return code(found)
