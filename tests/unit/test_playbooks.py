@@ -102,7 +102,7 @@ def test_an_inventory_without_sparks_does_not_end_green():
 
 def test_a_checkout_that_lost_its_link_says_so(tmp_path):
     for name in ("playbooks", "inventories"):
-        shutil.copytree(ROOT / name, tmp_path / name)
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
     shutil.copy(ROOT / "site.yml", tmp_path)
     lost = tmp_path / "collections/ansible_collections/sparkmatrix/cluster"
     lost.parent.mkdir(parents=True)
