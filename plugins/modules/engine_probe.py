@@ -116,6 +116,12 @@ options:
       - With it the answer is kept on this node as what was verified last, which C(sparkmatrix status) shows.
     type: list
     elements: float
+  planned_tokens:
+    description:
+      - Tokens that the KV cache was planned for; warn when the engine's metrics say that it is much smaller. With V(0)
+        nothing is compared.
+    type: int
+    default: 0
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -198,6 +204,15 @@ waited_s:
   returned: when the engine answered
   type: float
   sample: 41.2
+cache:
+  description: Tokens that the KV cache holds and was planned for, in words, and as a warning where it is too small.
+  returned: with O(planned_tokens), where the engine tells
+  type: dict
+  sample:
+    tokens: 412320
+    planned: 415000
+    words: its KV cache holds 412320 tokens, 99 % of the planned 415000
+    warning: ''
 access:
   description: HTTP status that a wrong key got.
   returned: with O(check_access)
@@ -213,7 +228,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import cache_size, probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
@@ -250,6 +265,7 @@ def main() -> None:
             },
             "check_access": {"type": "bool", "default": False},
             "check_rdma": {"type": "bool", "default": False},
+            "planned_tokens": {"type": "int", "default": 0, "no_log": False},
             "check_keeper": {"type": "bool", "default": False},
             "expected": {"type": "list", "elements": "float"},
         },
@@ -295,6 +311,14 @@ def main() -> None:
             result["rdma"] = moved.as_dict()
             if moved.warning:
                 module.warn(moved.warning)
+        if params["planned_tokens"] and not module.check_mode:
+            there = target()
+            text = probe.metrics(there.host, there.port, there.key)
+            held = cache_size.judge(text, params["planned_tokens"], params["unit"] or "sparkmatrix-engine")
+            if held:
+                result["cache"] = held.as_dict()
+            if held and held.warning:
+                module.warn(held.warning)
         if params["check_access"]:
             result["access"] = probe.status_without_access(target())
             if result["access"] not in REFUSED:

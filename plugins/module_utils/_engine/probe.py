@@ -42,6 +42,7 @@ _ENGINE = engine_names.Names().unit
 WRONG_KEY = "not-the-key-of-this-engine"
 OPEN = "Anybody on this node can use the engine. Restart it so that it reads its key: systemctl restart {}"
 MAX_BODY = 4 * 1024 * 1024  # bytes
+METRICS_TIMEOUT_S = 4.0  # TensorRT-LLM waits 2 s for an iteration
 JOURNAL_SEARCHED = 2000  # lines; vLLM prints the same traceback from every rank
 JOURNAL_SHOWN = 8
 POLL_S = 1.0
@@ -354,6 +355,20 @@ def connect(connection: http.client.HTTPConnection, with_key: bool) -> None:
         here = connection.sock.getsockname()[0] == there
         if here and not listening.holders(Machine(), there, connection.port):
             raise ConnectionRefusedError
+
+
+def metrics(host: str, port: int, key: str) -> str:
+    """The engine's ``/metrics``; empty where there is none."""
+    connection = http.client.HTTPConnection(host, port, timeout=METRICS_TIMEOUT_S)
+    try:
+        connect(connection, bool(key))
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {key}"} if key else {})
+        response = connection.getresponse()
+        return response.read(MAX_BODY).decode("utf-8", "replace") if response.status == http.client.OK else ""
+    except (OSError, http.client.HTTPException, SparkError):
+        return ""
+    finally:
+        connection.close()
 
 
 def _refuse_strangers(connection: http.client.HTTPConnection, address: str) -> None:

@@ -11,7 +11,6 @@ that finds them running adopts them.
 from __future__ import annotations
 
 import argparse
-import http.client
 import os
 import signal
 import sys
@@ -59,7 +58,6 @@ HELP = "keep the engine of this cluster running"
 GAVE_UP = 3  # exit code; the unit does not start it again then
 TICK_S = 2.0
 METRICS_S = 5.0
-METRICS_TIMEOUT_S = 4.0  # TensorRT-LLM waits 2 s for an iteration
 RETRY_S = 5.0  # until the next probe, after one that failed
 GATEWAY_S = 2 * RETRY_S  # how long the gateway may fail before it is said: it is reloaded now and then
 SUSPECT_S = 3.0  # a probe that takes longer is a reason to look at the fabric
@@ -543,20 +541,6 @@ class Keeper:
 # -- sparkmatrix-node keep --------------------------------------------------------------------------------------------
 
 
-def metrics(host: str, port: int, key: str) -> str:
-    """The engine's ``/metrics``; empty where there is none."""
-    connection = http.client.HTTPConnection(host, port, timeout=METRICS_TIMEOUT_S)
-    try:
-        probe.connect(connection, bool(key))
-        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {key}"} if key else {})
-        response = connection.getresponse()
-        return response.read(probe.MAX_BODY).decode("utf-8", "replace") if response.status == http.client.OK else ""
-    except (OSError, http.client.HTTPException, SparkError):
-        return ""
-    finally:
-        connection.close()
-
-
 def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Keeper:
     """The real one, from the head's ``engine.json``."""
     settings, members = config.keeper, config.ordered
@@ -581,7 +565,7 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
             nodes=nodes,
             addresses={member.host: member.address for member in members},
             prober=prober,
-            metrics=lambda: metrics(config.host, config.port, _key(config)),
+            metrics=lambda: probe.metrics(config.host, config.port, _key(config)),
             ping=keeper_peers.pings,
             ray=lambda: _ray(config),
             taken=lambda: listening.taken(Machine(), config.host, config.port),

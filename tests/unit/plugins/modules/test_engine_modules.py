@@ -79,6 +79,17 @@ def test_probe_without_a_key():
     assert result["ready"]
 
 
+def test_a_cache_that_is_smaller_than_planned(key_file, monkeypatch):
+    said = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="250"} 1.0'
+    monkeypatch.setattr(engine_probe.probe, "metrics", lambda *_words: said)
+    with fake_engine() as engine:
+        result, failed = probe(engine, key_file, planned_tokens=16000)
+        assert not failed
+        assert result["cache"]["tokens"] == 4000
+        assert "25 % of the planned 16000" in result["warnings"][0]
+        assert "cache" not in probe(engine, key_file)[0]
+
+
 def test_an_api_without_a_key_is_a_failure(key_file):
     with fake_engine("open") as engine:
         result, failed = probe(engine, key_file, check_access=True)

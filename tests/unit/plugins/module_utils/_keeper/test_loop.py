@@ -415,7 +415,7 @@ def test_a_dead_rank_is_noticed_in_20_seconds_although_the_engine_answers_nothin
 
     def counters():
         if stopped:
-            cluster.sleep(keeper_loop.METRICS_TIMEOUT_S)
+            cluster.sleep(keeper_loop.probe.METRICS_TIMEOUT_S)
         return "" if stopped else f"vllm:generation_tokens_total {cluster.now}"
 
     def stop():
@@ -830,11 +830,11 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 def test_metrics_are_read_with_the_key(monkeypatch):
     with fake_engine() as engine:
-        assert json.loads(keeper_loop.metrics("127.0.0.1", engine.port, KEY))
-        assert keeper_loop.metrics("127.0.0.1", engine.port, "wrong") == ""
+        assert json.loads(keeper_loop.probe.metrics("127.0.0.1", engine.port, KEY))
+        assert keeper_loop.probe.metrics("127.0.0.1", engine.port, "wrong") == ""
         asked = len(engine.requests)
         monkeypatch.setattr(keeper_loop.probe.listening, "stranger", lambda *_args: "python3 (process 7)")
-        assert keeper_loop.metrics("127.0.0.1", engine.port, KEY) == ""
+        assert keeper_loop.probe.metrics("127.0.0.1", engine.port, KEY) == ""
         assert len(engine.requests) == asked
 
 
