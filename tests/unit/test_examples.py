@@ -226,6 +226,7 @@ def request(words: list[str]) -> None:
 CHECKS = {
     "ansible-playbook": playbook,
     NODE_PROGRAM: node_program,
+    "sparkmatrix": node_program,
     "make": make,
     "journalctl": journal,
     "cat": shown,
