@@ -98,7 +98,7 @@ NODE = {
         "connection_interface": "enP7s7",
     },
     "listening": [{"port": 22, "address": "0.0.0.0", "process": None, "unit": None}],
-    "commands": {name: f"/usr/bin/{name}" for layer in machine.COMMANDS.values() for name in layer},
+    "commands": {name: f"/usr/bin/{name}" for layer in (*machine.COMMANDS.values(), machine.NVCC) for name in layer},
     "systemd": True,
     "limits": {"memlock": 8388608, "nofile": 524288, "can_raise": True},
     "uid": 0,

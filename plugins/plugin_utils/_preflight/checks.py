@@ -136,6 +136,7 @@ def request(context: Context) -> dict[str, Any]:
     commands = {name for host in context.hosts for name in preflight_machines.wanted_commands(context, host)}
     # Installed where it is missing.
     commands |= {"nft"} if "fabric" in context.layers else set()
+    commands |= set(preflight_machines.NVCC) if "engine" in context.layers else set()
     parts = {part for check in selected(HOST_CHECKS, context) for part in check.needs}
     places = {path for host in context.hosts if (path := environment_path(context, host))}
     serving = bool(context.layers & SERVING)

@@ -241,6 +241,24 @@ def check_commands(context: Context) -> Iterator[Finding]:
             yield Finding(host, f"not installed: {', '.join(missing)}", f"sudo apt-get install {packages}")
 
 
+NVCC = ("nvcc", "/usr/local/cuda/bin/nvcc")  # where FlashInfer looks for it
+
+
+def check_compiler(context: Context) -> Iterator[Finding]:
+    """Of the engine's environment on a Spark: an image has its own, or what it needs compiled."""
+    for host, node in context.nodes.items():
+        contained = context.value(host, "engine_runtime", "") == "container"
+        asked = [path for name, path in (node.get("commands") or {}).items() if name in NVCC]
+        if contained or not asked or any(asked) or not (node.get("machine") or {}).get("is_gb10"):
+            continue
+        yield Finding(
+            host,
+            f"there is no nvcc (neither in PATH nor as {NVCC[1]})",
+            "Install the CUDA toolkit, which DGX OS brings (sudo apt-get install cuda-toolkit-13-0), or set"
+            " engine_runtime: container",
+        )
+
+
 def check_clones(context: Context) -> Iterator[Finding]:
     for key, name, why, remedy in (
         (
@@ -602,6 +620,14 @@ CHECKS: tuple[Check, ...] = (
         "Certificates fail, and logs of several machines cannot be read together",
     ),
     Check("commands", ANY, check_commands, "a program that a layer needs is missing", "The layer would stop half way"),
+    Check(
+        "compiler",
+        frozenset({"engine"}),
+        check_compiler,
+        "no CUDA compiler for the engine's Python environment",
+        "vLLM goes without FlashInfer then, and a model that needs it does not start",
+        WARN,
+    ),
     Check(
         "clones",
         WHOLE,

@@ -45,6 +45,11 @@ def node(key, value, host="spark2"):
     return inject
 
 
+def without_nvcc(cluster):
+    there = cluster.nodes["spark2"]
+    there["commands"] = {**there["commands"], "nvcc": None, "/usr/local/cuda/bin/nvcc": None}
+
+
 def host(name, value, who="spark2"):
     def inject(cluster):
         cluster.hosts[who][name] = value
@@ -320,6 +325,11 @@ FAULTS = {
         both(every("fabric_topology", "ring"), old_nccl("2.29.0")),
         "spark2: NCCL is 2.29.0, the topology ring needs 2.30.7 or later",
         ALL,
+    ),
+    "compiler": (
+        without_nvcc,
+        "spark2: there is no nvcc (neither in PATH nor as /usr/local/cuda/bin/nvcc)",
+        {"engine"},
     ),
     "nccl_several": (
         both(every("fabric_topology", "switch"), old_nccl("2.28.9")),
