@@ -42,7 +42,7 @@ format: env ## format the Python code
 docs: env ## write what docs/ has from the code: the checks, the schemas
 	@.venv/bin/python tools/generated_docs.py
 
-locks: ## resolve requirements/*.in into the locks
+locks: ## resolve requirements/*.in into the locks, and make the option tables of newer engines
 	@tools/make_locks
 
 clean: ## remove environments and caches of this checkout

@@ -43,6 +43,13 @@ def test_a_lock_holds_what_it_was_made_for_and_pins_the_rest(source):
     assert names == sorted(set(names)) and len(names) > 100
 
 
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_every_locked_engine_has_its_option_table(source):
+    for requirement in lines(source):
+        table = re.sub(r"\[.*\]", "", requirement).replace("==", "-")
+        assert (ROOT / f"plugins/plugin_utils/_engine/versions/{table}.json").exists(), "make locks"
+
+
 # Distributions that own the same files: pip installs both, and the last one wins.
 ONE_OF = (
     {"opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless"},
