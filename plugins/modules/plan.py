@@ -31,6 +31,8 @@ options:
         the same container image, V(engine_versions)
         what engines without an option table say of their options; V(engine_files) and V(ray_files) turn one machine's
         part of the engine plan into files and units.
+      - V(recipes) lists the recipes that fit a number of machines; V(recipe_translation) writes a recipe of sparkrun or
+        spark-vllm-docker in our words.
     type: str
     required: true
     choices:
@@ -51,6 +53,8 @@ options:
       - images
       - engine_versions
       - engine_files
+      - recipes
+      - recipe_translation
       - ray_files
   options:
     description:

@@ -148,6 +148,23 @@ def test_a_plan_that_is_refused_says_why(tmp_path):
     assert "the model does not fit" in done.stdout
 
 
+def test_recipes_are_listed_for_an_inventory_or_a_number(tmp_path):
+    for words in (("-i", inventory(tmp_path, TWO)), ("-e", "recipes_nodes=2")):
+        done = play("playbooks/recipes.yml", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Recipes that fit 2 Spark(s)" in done.stdout and "minimax-m2.7-awq: chat" in done.stdout
+    assert "recipes_nodes=2" in " ".join(play("playbooks/recipes.yml").stdout.split())
+
+
+def test_a_recipe_of_others_is_translated_into_a_file(tmp_path):
+    theirs, ours = tmp_path / "their.yaml", tmp_path / "mine.yml"
+    theirs.write_text("model: openai/gpt-oss-20b\nruntime: vllm\ncommand: vllm serve {model} --max-model-len 8192\n")
+    done = play("playbooks/recipes.yml", "-e", f"recipes_translate={theirs}", "-e", f"recipes_save={ours}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing was left out." in done.stdout
+    assert "context: 8192" in ours.read_text()
+
+
 @pytest.mark.parametrize("playbook", ["plan", "sbatch"])
 def test_a_mistyped_variable_is_refused_where_nothing_is_started(tmp_path, playbook):
     done = play(f"playbooks/{playbook}.yml", "-i", inventory(tmp_path, TWO), "-e", "engine_contxt=4096")

@@ -17,7 +17,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
     RefusedError,
     judged,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images, inputs, unknown_versions
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    catalogue,
+    images,
+    inputs,
+    translation,
+    unknown_versions,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files as render_ray_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
@@ -55,6 +61,26 @@ def judge_versions(options: Options) -> dict[str, Any]:
     told = {host: seen.get("engines") or {} for host, seen in options["told"].items()}
     plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
     return judged(REFUSED_OPTIONS, unknown_versions.judge(plans, told))
+
+
+def list_recipes(options: Options) -> dict[str, Any]:
+    nodes = options["nodes"]
+    if nodes < 1:
+        raise RefusedError("There are no Sparks to list recipes for. Name an inventory (-i), or -e recipes_nodes=2.")
+    entries, findings = catalogue.fitting(options["recipe_paths"], nodes)
+    lines = [
+        f"Recipes that fit {nodes} Spark(s) by the planner, the fastest first:",
+        *(entry.line for entry in entries),
+    ]
+    lines.append("All that is known of one: playbooks/plan.yml -e engine_recipe=NAME")
+    return {"lines": lines, "names": [entry.recipe.name for entry in entries], "warnings": list(map(str, findings))}
+
+
+def translate_recipe(options: Options) -> dict[str, Any]:
+    made = translation.translate(options["path"], options["recipe_paths"], options["model_files"])
+    said = ["Left out, and why:", *made.left_out] if made.left_out else ["Nothing was left out."]
+    said += ["What our checks say of it:", *map(str, made.findings)] if made.findings else []
+    return {"text": made.text, "lines": [*made.text.splitlines(), *said], "left_out": made.left_out}
 
 
 def engine_files(options: Options) -> dict[str, Any]:
@@ -129,6 +155,21 @@ PLANNERS = {
             "key_mark": {"type": "str", "default": "", "no_log": False},
             "image_marks": {"type": "dict", "default": {}},
             "tool_mark": {"type": "str", "default": ""},
+        },
+    ),
+    "recipes": Planner(
+        list_recipes,
+        {
+            "nodes": {"type": "int", "required": True},
+            "recipe_paths": {"type": "list", "elements": "str", "default": []},
+        },
+    ),
+    "recipe_translation": Planner(
+        translate_recipe,
+        {
+            "path": {"type": "str", "required": True},
+            "recipe_paths": {"type": "list", "elements": "str", "default": []},
+            "model_files": {"type": "str", "default": ""},
         },
     ),
     "ray_files": Planner(

@@ -107,6 +107,7 @@ class Recipe:
     gpu_memory_utilization: float = 0.0  # 0: computed
     overhead_gib: float = 0.0  # activations, CUDA graphs, NCCL and torch; 0: computed
     replicated_gb: float = 0.0  # part of the weights that every tensor parallel rank holds whole, 10^9 bytes
+    download_gb: float = 0.0  # where the files are larger than what is loaded; 0: weights_gb
     active_gb: float = 0.0  # weights that one token reads, 10^9 bytes, for the expected speed
     draft: Draft | None = None
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,305 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Recipes of sparkrun and of spark-vllm-docker in our words, and what of them was left out and why.
+
+Both are a command line with placeholders, defaults for them, and environment. They say nothing of the model's shape:
+that comes from a shipped recipe of the same model, or from the model's own files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
+    Finding,
+    SparkError,
+    errors,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    catalogue,
+    checks,
+    memory_fit,
+    model,
+    option_tables,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import METHODS
+
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+_SHORT = {
+    "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size",
+    "-ep": "--enable-expert-parallel",
+    "-sc": "--speculative-config",
+    "--tp": "--tp-size",
+    "--pp": "--pp-size",
+}
+_CONTEXT = ("max-model-len", "context-length")
+_SHARE = ("gpu-memory-utilization", "mem-fraction-static")
+_TENSOR = ("tensor-parallel-size", "tp-size")
+_PIPELINE = ("pipeline-parallel-size", "pp-size")
+# The plan's own, as in every recipe: nobody misses them.
+_EXPECTED = ("host", "port", "distributed-executor-backend", "model-path", "enable-metrics")
+# What recipes of others have beside the command, and we do not.
+_UNKNOWN = {
+    "mods": "patches of their image; without them the engine is the released one",
+    "build_args": "how their image is built",
+    "executor_config": "how their container is started",
+    "container": "engine_image names an image here, with a digest or a version",
+}
+
+
+@dataclass
+class Translation:
+    """``document``: the recipe as far as it is known."""
+
+    document: dict[str, Any] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return yaml.safe_dump(self.document, sort_keys=False, width=118)
+
+
+def translate(path: str, recipe_paths: Sequence[str] = (), model_files: str = "") -> Translation:
+    """The recipe in a file. Raises :class:`SparkError` where it is none of theirs."""
+    try:
+        theirs = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise SparkError(f"it cannot be read ({exc.strerror})", path, "Check recipes_translate") from exc
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        raise SparkError(f"it is no valid YAML ({' '.join(str(exc).split())})", path, "Correct it") from exc
+    if not isinstance(theirs, Mapping) or not isinstance(theirs.get("command"), str):
+        remedy = "Name a recipe of sparkrun or spark-vllm-docker: it has a command"
+        raise SparkError("it has no command to translate", path, remedy)
+    return _Work(theirs, recipe_paths, model_files, path).made()
+
+
+@dataclass
+class _Work:
+    theirs: Mapping[str, Any]
+    recipe_paths: Sequence[str]
+    model_files: str
+    path: str
+    out: Translation = field(default_factory=Translation)
+
+    def made(self) -> Translation:
+        program, words = self._words()
+        engine = ENGINES["sglang" if "sglang" in program else "vllm"]
+        given, served = _options(words)
+        given = kinds_base.merge(engine, given, {})
+        out, document = self.out, self.out.document
+        document["description"] = self._description()
+        document["model"] = str(self.theirs.get("model") or served or given.get("model-path") or "")
+        document["served_model_name"] = str(
+            _taken(given, ("served-model-name",)) or document["model"].rpartition("/")[2].lower()
+        )
+        if engine.name != "vllm":
+            document["engine"] = engine.name
+        nodes = self._nodes(given)
+        if nodes > 1:
+            document["min_nodes"] = nodes
+        self._shape(document)
+        context = _taken(given, _CONTEXT)
+        shape = document.get("architecture", {})
+        document["context"] = context if isinstance(context, int) else int(shape.get("max_context") or 32768)
+        document["concurrency"] = 1  # vLLM starts where one whole request fits; max-num-seqs is another number
+        self._share(given)
+        self._draft(given, engine)
+        document["options"] = self._checked(engine, given)
+        document["environment"] = self._environment(engine)
+        for key in ("options", "environment"):
+            if not document[key]:
+                del document[key]
+        document["sources"] = [f"translated from {Path(self.path).name}"]
+        for key, why in _UNKNOWN.items():
+            if self.theirs.get(key):
+                value = self.theirs[key]
+                shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+                out.left_out.append(f"{key} ({shown}): {why}")
+        if shape:
+            name = re.sub(r"[^a-z0-9._-]+", "-", document["served_model_name"].rpartition("/")[2].lower())
+            _recipe, problems = engine_recipe.parse(document, self.path, name)
+            out.findings += problems
+        return out
+
+    def _words(self) -> tuple[str, list[str]]:
+        """The engine's program and the words behind it, with the defaults put in."""
+        defaults = {**(self.theirs.get("defaults") or {}), "model": self.theirs.get("model", "")}
+        theirs = "runtime" in self.theirs  # sparkrun's; the other one doubles braces that are meant
+
+        def value(match: re.Match[str]) -> str:
+            if not match.group(1):
+                return match.group() if theirs else match.group()[0]
+            return str(defaults.get(match.group(1), match.group()))
+
+        text = _PLACEHOLDER.sub(value, self.theirs["command"].replace("\\\n", " "))
+        try:
+            words = shlex.split(text, comments=True)
+        except ValueError as exc:
+            raise SparkError(f"its command cannot be read ({exc})", self.path, "Correct its quotes") from exc
+        for number, word in enumerate(words):
+            if word == "serve" and number:
+                return words[number - 1], words[number + 1 :]
+            if word in {"sglang.launch_server", "vllm.entrypoints.openai.api_server"}:
+                return word, words[number + 1 :]
+        raise SparkError("its command starts neither vLLM nor SGLang", self.path, "Write the recipe by hand")
+
+    def _description(self) -> str:
+        metadata = self.theirs.get("metadata") or {}
+        text = self.theirs.get("description") or metadata.get("description") or self.theirs.get("name") or ""
+        return " ".join(str(text).split())
+
+    def _nodes(self, given: dict[str, Any]) -> int:
+        """As many as their sizes take, or what they ask for; the plan splits the model itself."""
+        sizes = [_taken(given, names) for names in (_TENSOR, _PIPELINE)]
+        product = 1
+        for size in sizes:
+            product *= size if isinstance(size, int) and size > 0 else 1
+        asked = self.theirs.get("min_nodes") or (2 if self.theirs.get("cluster_only") else 1)
+        return max(product, int(asked)) if asked > 1 else 1
+
+    def _shape(self, document: dict[str, Any]) -> None:
+        if self.model_files:
+            architecture, weights = model.read(Path(self.model_files).expanduser())
+            self._put(document, asdict(architecture))
+            if weights:
+                document["weights_gb"] = round(weights.total / 1e9, 2)
+                document["replicated_gb"] = round(weights.replicated / 1e9, 2)
+            return
+        for recipe, _problems in catalogue.recipes(self.recipe_paths):
+            if recipe and recipe.model == document["model"]:
+                self._put(document, asdict(recipe.architecture))
+                document["weights_gb"] = recipe.weights_gb
+                if recipe.active_gb:
+                    document["active_gb"] = recipe.active_gb
+                return
+        self.out.left_out.append(
+            "architecture and weights_gb: their recipe does not say, and no recipe here is for this model. Name a"
+            " directory with its config.json and model.safetensors.index.json: -e recipes_model_files=DIR"
+        )
+
+    @staticmethod
+    def _put(document: dict[str, Any], shape: Mapping[str, Any]) -> None:
+        plain = {item.name: item.default for item in fields(model.Architecture)}
+        document["architecture"] = {key: value for key, value in shape.items() if value != plain[key]}
+
+    def _share(self, given: dict[str, Any]) -> None:
+        share = _taken(given, _SHARE)
+        if isinstance(share, float) and share > memory_fit.DEFAULT_UTILIZATION:
+            self.out.left_out.append(
+                f"a share of the memory of {share:g}: set engine_gpu_memory_utilization: {share:g} yourself if you"
+                " accept that a node may freeze"
+            )
+
+    def _draft(self, given: dict[str, Any], engine: kinds_base.Engine) -> None:
+        config = given.get(engine.draft_option) if engine.draft_option else None
+        if not isinstance(config, Mapping) or config.get("method") not in METHODS:
+            return
+        del given[engine.draft_option]
+        rest = {key: value for key, value in config.items() if key not in {"method", "model", "num_speculative_tokens"}}
+        made: dict[str, Any] = {"method": config["method"], "tokens": int(config.get("num_speculative_tokens") or 1)}
+        made |= {"model": config["model"]} if config.get("model") else {}
+        made |= {"layers": 1} if config["method"] == "mtp" else {}
+        made |= {"options": rest} if rest else {}
+        self.out.document["draft"] = made
+        if config.get("model"):
+            self.out.left_out.append(
+                f"draft.weights_gb: the size of {config['model']} is not said; the plan counts none"
+            )
+
+    def _checked(self, engine: kinds_base.Engine, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the newest known version of the engine takes."""
+        version, kept = option_tables.versions(engine.name)[-1], {}
+        for name, value in sorted(given.items()):
+            whole = name.partition(".")[0]
+            if whole in _EXPECTED:
+                continue
+            if name == "chat-template" and str(value).endswith(".jinja"):
+                self.out.left_out.append(
+                    f"--{name} {value}: a file of their image; the model brings a template of its own"
+                )
+                continue
+            if name in engine.dangerous:
+                self.out.left_out.append(
+                    f"--{name}: it {engine.dangerous[name]}; if you trust that, put it into engine_options and"
+                    " engine_allow"
+                )
+                continue
+            wrong = errors(kinds_base.examine(engine, version, {name: value}, {}, self.path))
+            if wrong:
+                self.out.left_out.append(f"--{name} {value}: {wrong[0].found}. {wrong[0].remedy}")
+            else:
+                kept[name] = value
+        return kept
+
+    def _environment(self, engine: kinds_base.Engine) -> dict[str, str]:
+        version, kept = option_tables.versions(engine.name)[-1], {}
+        of_plan = checks.PER_NODE | checks.OF_THE_FABRIC
+        for name, value in sorted((self.theirs.get("env") or {}).items()):
+            if name in of_plan or name.startswith("NCCL_"):
+                self.out.left_out.append(f"{name}={value}: how nodes reach each other is the fabric's")
+                continue
+            if name in engine.dangerous_environment or name in kinds_base.DANGEROUS_ENVIRONMENT:
+                self.out.left_out.append(f"{name}={value}: it needs your consent (engine_environment and engine_allow)")
+                continue
+            found = list(kinds_base.examine(engine, version, {}, {name: str(value)}, self.path))
+            if found:
+                self.out.left_out.append(f"{name}={value}: {found[0].found}. {found[0].remedy}")
+            else:
+                kept[name] = str(value)
+        return kept
+
+
+def _options(words: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """Options by name, and the first word that is none: the model."""
+    made: dict[str, Any] = {}
+    model_name, number = "", 0
+    while number < len(words):
+        word = words[number]
+        number += 1
+        if not word.startswith("-"):
+            model_name = model_name or word
+            continue
+        head, equals, value = word.partition("=")
+        values = [value] if equals else []
+        while not equals and number < len(words) and not _is_option(words[number]):
+            values.append(words[number])
+            number += 1
+        head = _SHORT.get(head, head)
+        head = f"--compilation-config{head[3:]}" if head.startswith("-cc") else head
+        name = head.lstrip("-")
+        made[name] = (
+            True if not values else _value(values[0]) if len(values) == 1 else [_value(item) for item in values]
+        )
+    return made, model_name
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", word)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _taken(given: dict[str, Any], names: Sequence[str]) -> Any:
+    """The value of the first of these options, which are then gone."""
+    values = [given.pop(name) for name in names if name in given]
+    return values[0] if values else None

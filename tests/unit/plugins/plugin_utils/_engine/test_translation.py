@@ -1,0 +1,163 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+"""Recipes of sparkrun and spark-vllm-docker: own small ones with the same keys, and what has to come out of each."""
+
+import json
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import catalogue, planners, translation
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+
+SPARKRUN = {
+    "recipe_version": "2",
+    "model": "Qwen/Qwen3.6-35B-A3B-FP8",
+    "runtime": "vllm",
+    "container": "some/image:latest",
+    "metadata": {"description": "A model"},
+    "mods": ["mods/some-fix"],
+    "defaults": {
+        "host": "0.0.0.0",
+        "tensor_parallel": 1,
+        "gpu_memory_utilization": 0.8,
+        "max_model_len": 131072,
+        "speculative_config": '{"method": "mtp", "num_speculative_tokens": 2}',
+    },
+    "env": {"VLLM_MARLIN_USE_ATOMIC_ADD": "1", "NCCL_IB_DISABLE": "0"},
+    "command": "vllm serve {model} \\\n  --host {host} --trust-remote-code --chat-template own.jinja \\\n"
+    "  --max-model-len {max_model_len} --max-num-seqs 8 --gpu-memory-utilization {gpu_memory_utilization} \\\n"
+    "  --speculative-config '{speculative_config}' --kv-cache-dtype fp8 -tp {tensor_parallel}\n",
+}
+DOCKER = {
+    "recipe_version": "1",
+    "name": "A model",
+    "model": "saricles/MiniMax-M2.7-NVFP4-GB10",
+    "container": "vllm-node",
+    "cluster_only": True,
+    "build_args": ["--tf5"],
+    "defaults": {"port": 8000, "tensor_parallel": 2, "gpu_memory_utilization": 0.85, "max_model_len": 196608},
+    "env": {"VLLM_USE_FLASHINFER_MOE_FP4": "0"},
+    "command": "vllm serve saricles/MiniMax-M2.7-NVFP4-GB10 --port {port} -tp {tensor_parallel} \\\n"
+    "  --max-model-len {max_model_len} --gpu-memory-utilization {gpu_memory_utilization} --no-such-option 1 \\\n"
+    "  --distributed-executor-backend ray --max-num-batched-tokens 8192 \\\n"
+    '  --compilation-config \'{{"cudagraph_mode":"none"}}\'\n',
+}
+
+
+def translated(tmp_path, document, **changes):
+    path = tmp_path / "their.yaml"
+    path.write_text(yaml.safe_dump({**document, **changes}))
+    return translation.translate(str(path))
+
+
+def test_a_recipe_of_sparkrun(tmp_path):
+    made = translated(tmp_path, SPARKRUN)
+    document = made.document
+    shipped, _ = engine_recipe.find("qwen3.6-35b-a3b-fp8", [])
+    assert document["model"] == "Qwen/Qwen3.6-35B-A3B-FP8"
+    assert (document["context"], document["concurrency"]) == (131072, 1)
+    assert document["weights_gb"] == shipped.weights_gb
+    assert engine_recipe.parse(document, "x", "x")[0].architecture == shipped.architecture
+    assert document["draft"] == {"method": "mtp", "tokens": 2, "layers": 1}
+    assert document["options"] == {"kv-cache-dtype": "fp8", "max-num-seqs": 8}
+    assert document["environment"] == {"VLLM_MARLIN_USE_ATOMIC_ADD": "1"}
+    assert "min_nodes" not in document and made.findings == []
+    said = "\n".join(made.left_out)
+    for part in (
+        "--trust-remote-code",
+        "own.jinja",
+        "NCCL_IB_DISABLE=0",
+        "mods (mods/some-fix)",
+        "container (some/image",
+    ):
+        assert part in said
+
+
+def test_a_recipe_of_spark_vllm_docker(tmp_path):
+    made = translated(tmp_path, DOCKER)
+    assert made.document["min_nodes"] == 2
+    assert made.document["options"] == {
+        "compilation-config": {"cudagraph_mode": "none"},
+        "max-num-batched-tokens": 8192,
+    }
+    assert "environment" not in made.document
+    said = "\n".join(made.left_out)
+    for part in (
+        "--no-such-option",
+        "share of the memory of 0.85",
+        "VLLM_USE_FLASHINFER_MOE_FP4=0",
+        "build_args (--tf5)",
+    ):
+        assert part in said
+    assert made.findings == []
+
+
+def test_braces_are_meant_where_the_other_tool_doubles_them(tmp_path):
+    command = 'vllm serve a/b --speculative-config \'{{"method":"dflash","model":"a/d","num_speculative_tokens":{n}}}\''
+    made = translated(tmp_path, DOCKER, command=command, defaults={"n": 7})
+    assert made.document["draft"] == {"method": "dflash", "tokens": 7, "model": "a/d"}
+    literal = 'vllm serve a/b --compilation-config \'{"pass_config":{"fuse_act_quant":true}}\''
+    made = translated(tmp_path, SPARKRUN, command=literal)
+    assert made.document["options"] == {"compilation-config": {"pass_config": {"fuse_act_quant": True}}}
+
+
+def test_sglang(tmp_path):
+    command = "sglang serve --model-path {model} --tp 4 --context-length 200000 --mem-fraction-static 0.8"
+    command += " --reasoning-parser minimax-m3"
+    made = translated(tmp_path, SPARKRUN, model="sparkarena/Minimax-M3-v0-NVFP4", command=command, min_nodes=4, env={})
+    assert (made.document["engine"], made.document["min_nodes"], made.document["context"]) == ("sglang", 4, 200000)
+    assert made.document["options"] == {"reasoning-parser": "minimax-m3"}
+
+
+def test_a_model_that_is_not_known_here(tmp_path):
+    made = translated(tmp_path, SPARKRUN, model="some/other")
+    assert "architecture" not in made.document
+    assert "recipes_model_files=DIR" in "\n".join(made.left_out)
+    config = {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 256}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    index = {"metadata": {"total_size": 2_000_000_000}, "weight_map": {}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    made = translation.translate(str(tmp_path / "their.yaml"), model_files=str(tmp_path))
+    assert made.document["architecture"]["layers"] == 4
+    assert made.document["weights_gb"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[1]", "no command"),
+        ("command: echo hello", "neither vLLM nor SGLang"),
+        ("command: vllm serve 'a", "cannot be read"),
+        (": : :", "no valid YAML"),
+    ],
+)
+def test_what_is_no_recipe_of_theirs(tmp_path, text, found):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(SparkError, match=found):
+        translation.translate(str(path))
+    with pytest.raises(SparkError, match="No such file"):
+        translation.translate(str(tmp_path / "none.yaml"))
+
+
+def test_the_list_of_what_fits(tmp_path):
+    made = planners.list_recipes({"nodes": 2, "recipe_paths": []})
+    assert "minimax-m2.7-awq" in made["names"] and "glm-5.2-nvfp4" not in made["names"]
+    line = next(line for line in made["lines"] if line.startswith("minimax-m2.7-awq:"))
+    assert "39.1 tokens/s reported" in line and "2 x 65536 tokens" in line and "download 129 GB" in line
+    assert "licence has to be accepted" in next(line for line in made["lines"] if "-fp8-draft:" in line)
+    speeds = [entry.published for entry in catalogue.fitting([], 1)[0] if entry.recipe.task == "generate"]
+    assert speeds == sorted(speeds, reverse=True)
+    (tmp_path / "gpt-oss-120b.yml").write_text("nonsense: 1")
+    broken = planners.list_recipes({"nodes": 1, "recipe_paths": [str(tmp_path)]})
+    assert "gpt-oss-120b" not in broken["names"] and "unknown key nonsense" in " ".join(broken["warnings"])
+
+
+def test_no_sparks_no_list():
+    with pytest.raises(planners.RefusedError, match="recipes_nodes=2"):
+        planners.list_recipes({"nodes": 0, "recipe_paths": []})
