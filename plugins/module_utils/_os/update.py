@@ -23,6 +23,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.packages import LOCK, update_lists
 
 DROP_IN = "/etc/default/grub.d/zz-sparkmatrix-update.cfg"
 DROP_IN_TEXT = "# Managed by sparkmatrix.cluster (os_update): a new kernel is on probation\nGRUB_DEFAULT=saved\n"
@@ -34,9 +35,6 @@ GRUB_WRITES = frozenset({"ext2", "ext3", "ext4", "xfs", "vfat"})
 MARGIN_MIB = 64
 APT_S = 3600.0  # a driver is built by DKMS
 LOOK_S = 300.0
-# A fresh machine updates itself for minutes. apt names who holds the lock when this is over.
-LOCK_S = 600
-LOCK = ("-o", f"DPkg::Lock::Timeout={LOCK_S}")
 IMAGE = re.compile(r"linux-image-(?:unsigned-)?(\d\S*)$")
 _URI = re.compile(r"\b[a-z+-]+://[^\s']+")
 _INST = re.compile(r"(Inst|Remv) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?")
@@ -105,13 +103,7 @@ def look(machine: Machine, patterns: Sequence[str], versions: Mapping[str, str],
 
 def _refresh(machine: Machine, found: Look) -> None:
     """A source that none of these packages comes from may be broken: keys of third parties expire."""
-    until = machine.clock() + LOCK_S
-    while True:
-        done = machine.runner(("apt-get", "update", "-o", "APT::Update::Error-Mode=any"))
-        # For the lists apt does not wait, whatever it is told.
-        if done.rc == 0 or "Could not get lock" not in done.err or machine.clock() >= until:
-            break
-        machine.sleep(5)
+    done = update_lists(machine, "-o", "APT::Update::Error-Mode=any")
     if done.rc != 0:
         policy = machine.runner(("apt-cache", "policy", *sorted(found.packages))).out if found.packages else ""
         told = found.notes if is_foreign(done.err, policy) else found.problems

@@ -134,8 +134,7 @@ def changeable(made: Sequence[tuple[Check, Finding]]) -> list[str]:
 def request(context: Context) -> dict[str, Any]:
     """What ``node_info`` has to look for, so that one call per node is enough."""
     commands = {name for host in context.hosts for name in preflight_machines.wanted_commands(context, host)}
-    # Installed where it is missing.
-    commands |= {"nft"} if "fabric" in context.layers else set()
+    commands |= {name for name, layers in preflight_machines.INSTALLED.items() if layers & context.layers}
     commands |= set(preflight_machines.NVCC) if "engine" in context.layers else set()
     parts = {part for check in selected(HOST_CHECKS, context) for part in check.needs}
     places = {path for host in context.hosts if (path := environment_path(context, host))}

@@ -50,6 +50,14 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     "engine": {"systemctl": "systemd", "journalctl": "systemd"},
     "gateway": {"systemctl": "systemd", "journalctl": "systemd", "ip": "iproute2"},
 }
+# Programs that the roles install where preflight has not seen them.
+INSTALLED: Mapping[str, frozenset[str]] = {
+    "nft": frozenset({"fabric"}),
+    "ib_write_bw": frozenset({"fabric"}),
+    "tmux": frozenset({"access"}),
+    "fail2ban-client": frozenset({"access", "fabric"}),
+    "nginx": frozenset({"gateway"}),
+}
 # Ports that a layer opens on the head: variables that hold them, with what is assumed where none of them is documented.
 PORTS: Mapping[str, Mapping[str, int]] = {
     "ray": {"ray_port": ports.RAY_GCS, "ray_dashboard_port": ports.RAY_DASHBOARD},

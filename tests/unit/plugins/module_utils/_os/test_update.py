@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import update as os_update
 
 OLD, NEW = "6.11.0-1016-nvidia", "6.14.0-1013-nvidia"
@@ -177,7 +178,7 @@ def test_another_apt_is_waited_for_and_named(tmp_path):
     passed = [0.0]
     waiting = replace(node.machine, clock=lambda: passed[0], sleep=lambda s: passed.append(passed.pop() + s))
     found = os_update.look(waiting, ["nvidia-*"], {}, refresh=True)
-    assert passed == [os_update.LOCK_S]
+    assert passed == [packages.LOCK_S]
     assert "held by process 4711 (apt-get)" in found.problems[0]
     assert all("DPkg::Lock::Timeout=600" in call for call in node.calls if call[:2] == ["apt-get", "check"])
 

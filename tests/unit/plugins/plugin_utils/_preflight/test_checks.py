@@ -635,7 +635,7 @@ def test_limits_that_would_lock_everybody_out(variables, limits, messages):
 def test_request():
     assert pf.request(context({"fabric"})) == {
         "paths": ["/var/lib/sparkmatrix"],
-        "commands": sorted([*machine_checks.COMMANDS["fabric"], "nft"]),
+        "commands": sorted([*machine_checks.COMMANDS["fabric"], "nft", "ib_write_bw", "fail2ban-client"]),
         "ports": [],
         "parts": ["gids", "kernel_log", "nccl", "rdma"],
         "units": ["lldpad.service"],
