@@ -35,6 +35,8 @@ class FakeOs:
         self.swap_units: list[str] = []
         self.containers: list[str] = []
         self.synchronized = "yes"
+        self.clock_mhz: int | None = None  # cap of the GPU
+        self.journal = ""
         self.limits = {"DefaultLimitMEMLOCK": "8388608:8388608", "DefaultLimitNOFILE": "1024:524288"}
         for name in ("ssh.service", "systemd-journald.service", "docker.service", "chrony.service"):
             self.unit(name, cgroup=f"/system.slice/{name}")
@@ -157,6 +159,9 @@ class FakeOs:
         if verb in ("start", "stop", "restart", "try-restart"):
             unit["ActiveState"] = "inactive" if verb == "stop" else "active"
             unit["InvocationID"] = str(int(unit["InvocationID"]) + 1)
+            path = self.path(f"/etc/systemd/system/{words[-1]}")
+            if verb == "stop" and path.is_file() and "ExecStop=" in path.read_text():
+                self._execute(path, "ExecStop")
             if verb in ("start", "restart"):
                 unit["ControlGroup"] = unit["ControlGroup"] or f"/system.slice/{words[-1]}"
                 self._environment(words[-1], unit)
@@ -166,12 +171,27 @@ class FakeOs:
 
     def _environment(self, name: str, unit: dict[str, str]) -> None:
         path = self.path(f"/etc/systemd/system/{name}")
-        if path.is_file():
+        if path.is_file() and "Type=oneshot" in path.read_text():
+            unit["MainPID"] = "0"
+            if not self._execute(path, "ExecStart"):
+                unit.update(ActiveState="failed", SubState="failed", Result="exit-code")
+        elif path.is_file():
             lines = [line for line in path.read_text().splitlines() if line.startswith("Environment=")]
             if "MemoryMin=32M" in path.read_text():
                 self.write(f"/sys/fs/cgroup{unit['ControlGroup']}/memory.min", f"{32 * 2**20}\n")
             unit["MainPID"] = "4711"
             self.write("/proc/4711/environ", "\0".join(line.partition("=")[2] for line in lines) + "\0")
+
+    def _execute(self, path: Path, key: str) -> bool:
+        line = next(line for line in path.read_text().splitlines() if line.startswith(f"{key}="))
+        done = self.run(line.partition("=")[2].lstrip("-").split())
+        self.journal = done.err
+        return done.rc == 0
+
+    def _nvidia_smi(self, argv: list[str]) -> Completed:
+        self._changed(argv)
+        self.clock_mhz = int(argv[1].rpartition(",")[2]) if argv[1].startswith("--lock-gpu-clocks=") else None
+        return Completed(0)
 
     def _reload(self) -> None:
         for path in self.path("/etc/systemd/system").glob("sparkmatrix-*.service"):
@@ -210,7 +230,7 @@ class FakeOs:
         return Completed(0, "\n".join(blocks))
 
     def _journalctl(self, argv: list[str]) -> Completed:
-        return Completed(0)
+        return Completed(0, self.journal)
 
     def _loginctl(self, argv: list[str]) -> Completed:
         if argv[1] == "list-sessions":

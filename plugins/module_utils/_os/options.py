@@ -62,6 +62,7 @@ class Options:
     known_good: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     upgrades: str = "drivers"  # keep, drivers, off
     power: bool = True
+    gpu_clock_max_mhz: int = 0  # 0: as it is
     sysctl: Mapping[str, str] = field(default_factory=lambda: {"vm.max_map_count": ">=262144"})
     logs: bool = True
     logs_journal_mib: int = 4096
@@ -101,6 +102,13 @@ def _number(low: int, high: int) -> Callable[[Any], int]:
         return int(text)
 
     return check
+
+
+def _clock(value: Any) -> int:
+    found = _number(0, 5000)(value)
+    if 0 < found < 300:
+        raise _BadError("is below 300 MHz, at which nothing serves; 0 leaves the clock alone")
+    return found
 
 
 def _choice(*choices: str) -> Callable[[Any], str]:
@@ -195,6 +203,7 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "known_good": _mapping(_PATTERN, "name of packages", _list(_VERSION, "version")),
     "upgrades": _choice("keep", "drivers", "off"),
     "power": _bool,
+    "gpu_clock_max_mhz": _clock,
     "sysctl": _mapping(_SYSCTL, "sysctl below kernel. or vm.", _minimum),
     "logs": _bool,
     "logs_journal_mib": _number(64, 1024 * 1024),

@@ -4,7 +4,7 @@
 
 """Apply all topics of ``os_stabilization``, or restore everything: read, decide, act, read again.
 
-Files go through ``_managed.files``, running values through ``_managed.settings``, the watchdog through
+Files go through ``_managed.files``, running values through ``_managed.settings``, units of our own through
 ``_managed.service``; each of them remembers what was there before it acts. What a daemon still has to be told is kept
 in the record until it has been told, so a run that was cut off is finished by the next one.
 """
@@ -42,7 +42,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.topics imp
     DOCKER_CONFIG,
     RELOAD,
     RESTARTS,
-    WATCHDOG_UNIT,
     Part,
 )
 
@@ -133,18 +132,18 @@ class Stabilization:
         staying = {**dict.fromkeys(before.of("packages"), "installed"), **packages}
         if not self.check_mode:  # the last step tells the same
             self.settings.bring({"packages": staying}, ["packages"])
-        if not part.watchdog_hash:
-            self._watchdog(Wanted(WATCHDOG_UNIT, "absent"))
+        for name in topics.OUR_UNITS:
+            if name not in part.services:
+                self._service(Wanted(name, "absent"))
         self.settings.remember(part.values, RUNNING_KINDS)
         self._files(part, machine)
         self.settings.bring(part.values, RUNNING_KINDS)
         self._tell(part, machine, options, forget)
         self.settings.bring({"packages": packages}, ["packages"])
-        if part.watchdog_hash:
-            wanted = Wanted(WATCHDOG_UNIT, "started", enabled=True, config_hash=part.watchdog_hash, start_timeout_s=20)
-            self._watchdog(wanted)
+        for name, made in part.services.items():
+            self._service(Wanted(name, "started", enabled=True, config_hash=made, start_timeout_s=20))
 
-    def _watchdog(self, wanted: Wanted) -> None:
+    def _service(self, wanted: Wanted) -> None:
         result = Service(wanted, check_mode=self.check_mode, runner=self.node.runner, root=self.node.root).run()
         if result.changed:
             self.outcome.changed = True

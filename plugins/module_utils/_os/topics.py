@@ -30,6 +30,8 @@ MIB = 2**20
 DOCKER_CONFIG = "/etc/docker/daemon.json"
 SYSCTL_FILE = "/etc/sysctl.d/zz-sparkmatrix.conf"
 WATCHDOG_UNIT = "sparkmatrix-memory-watchdog.service"
+CLOCK_UNIT = "sparkmatrix-gpu-clock.service"
+OUR_UNITS = (WATCHDOG_UNIT, CLOCK_UNIT)
 WATCHDOG_MIB = 32
 DROP_IN = "90-sparkmatrix.conf"
 EARLYOOM_FILE = "/etc/default/earlyoom"
@@ -80,14 +82,15 @@ class Part:
     """What one topic wants.
 
     ``values`` by kind as in ``_managed.settings``; ``merged`` are keys for Docker's configuration; ``protect`` bytes by
-    unit; ``reboot`` reasons for one.
+    unit; ``services`` units of our own that should run, with the hash of their configuration; ``reboot`` reasons for
+    one.
     """
 
     files: list[File] = field(default_factory=list)
     values: dict[str, dict[str, str]] = field(default_factory=dict)
     merged: dict[str, Any] = field(default_factory=dict)
     protect: dict[str, int] = field(default_factory=dict)
-    watchdog_hash: str = ""
+    services: dict[str, str] = field(default_factory=dict)
     reboot: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -96,6 +99,12 @@ class Part:
 
     def text(self, path: str, content: str) -> None:
         self.files.append(File(path, content=(HEADING + content).encode()))
+
+    def service(self, name: str, content: str) -> None:
+        made = config_hash(content)
+        self.services[name] = made
+        mark = f"[Service]\nEnvironment=SPARKMATRIX_CONFIG_HASH={made}\n"
+        self.text(f"{paths.UNITS}/{name}", content.replace("[Service]\n", mark))
 
     def link(self, path: str, target: str) -> None:
         self.files.append(File(path, link_to=target))
@@ -352,9 +361,7 @@ MemoryMin={WATCHDOG_MIB}M
 [Install]
 WantedBy=multi-user.target
 """
-    part.watchdog_hash = config_hash(text)
-    marked = text.replace("Type=exec\n", f"Type=exec\nEnvironment=SPARKMATRIX_CONFIG_HASH={part.watchdog_hash}\n")
-    part.text(f"{paths.UNITS}/{WATCHDOG_UNIT}", marked)
+    part.service(WATCHDOG_UNIT, text)
     return part
 
 
@@ -425,6 +432,36 @@ def power(options: Options, machine: Reading, before: Record) -> Part:
     return part
 
 
+def gpu_clock(options: Options, machine: Reading, before: Record) -> Part:
+    part = Part()
+    if not machine.nvidia_driver:
+        part.refuse(
+            "no NVIDIA driver is loaded, so the clock of the GPU cannot be capped",
+            "Load the driver, or set os_stabilization_gpu_clock_max_mhz: 0",
+            "GPU clock",
+        )
+        return part
+    text = f"""\
+[Unit]
+Description=Cap the clock of the GPU at {options.gpu_clock_max_mhz} MHz
+# The driver forgets the cap when nobody holds it open.
+After=nvidia-persistenced.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=nvidia-smi --lock-gpu-clocks=0,{options.gpu_clock_max_mhz}
+ExecStop=-nvidia-smi --reset-gpu-clocks
+ProtectHome=yes
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+    part.service(CLOCK_UNIT, text)
+    return part
+
+
 def logs(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     part.text(
@@ -470,6 +507,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("known_good", lambda o: bool(o.known_good), known_good),
     Topic("upgrades", lambda o: o.upgrades != "keep", upgrades),
     Topic("power", lambda o: o.power, power),
+    Topic("gpu_clock", lambda o: o.gpu_clock_max_mhz > 0, gpu_clock),
     Topic("logs", lambda o: o.logs, logs),
     Topic("time_sync", lambda o: o.time_sync, time_sync),
 )
@@ -485,7 +523,7 @@ def plan(options: Options, machine: Reading, before: Record) -> Part:
         whole.files += part.files
         whole.merged.update(part.merged)
         whole.protect.update(part.protect)
-        whole.watchdog_hash = whole.watchdog_hash or part.watchdog_hash
+        whole.services.update(part.services)
         whole.reboot += part.reboot
         whole.findings += part.findings
         for kind, values in part.values.items():

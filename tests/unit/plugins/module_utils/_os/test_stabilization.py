@@ -71,6 +71,32 @@ def test_there_and_back(machine, options):
     assert not stabilization(machine).absent().changed
 
 
+def test_the_clock_of_the_gpu_is_capped_and_given_back(machine):
+    machine.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module  580.95.05\n")
+    before = machine.state()
+    capped = {"gpu_clock_max_mhz": 2000}
+    assert stabilization(machine).present(capped).changed
+    assert (machine.clock_mhz, machine.units["sparkmatrix-gpu-clock.service"]["UnitFileState"]) == (2000, "enabled")
+    assert not stabilization(machine).present(capped).changed
+    stabilization(machine).present({"gpu_clock_max_mhz": "1800"})
+    assert machine.clock_mhz == 1800
+    stabilization(machine).present({})
+    assert machine.clock_mhz is None and "sparkmatrix-gpu-clock.service" not in machine.units
+    stabilization(machine).present(capped)
+    stabilization(machine).absent()
+    assert (machine.state(), machine.clock_mhz) == (before, None)
+
+
+def test_a_gpu_whose_clock_cannot_be_capped(machine):
+    machine.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module  580.95.05\n")
+    machine.fail["nvidia-smi"] = "Setting locked GPU clocks is not supported for GPU 0000000F:01:00.0."
+    with pytest.raises(SparkError, match=r"(?s)sparkmatrix-gpu-clock\.service: .*not supported for GPU"):
+        stabilization(machine).present({"gpu_clock_max_mhz": 2000})
+    assert machine.units["sparkmatrix-gpu-clock.service"]["UnitFileState"] == "disabled"
+    stabilization(machine).absent()
+    assert "sparkmatrix-gpu-clock.service" not in machine.units
+
+
 def test_what_is_in_force(machine):
     machine.swap("/swap.img")
     machine.swap_units.append("swap.img.swap")

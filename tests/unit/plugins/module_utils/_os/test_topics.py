@@ -196,12 +196,21 @@ def test_earlyoom():
     assert ours.values["packages"] == {"earlyoom": "installed"}
 
 
+def test_a_clock_is_capped_where_there_is_a_driver():
+    options = Options(gpu_clock_max_mhz=2000)
+    assert "no NVIDIA driver" in str(topics.gpu_clock(options, machine(), Record()).findings[0])
+    part = topics.gpu_clock(options, machine(nvidia_driver=True), Record())
+    text = content(part, "/etc/systemd/system/sparkmatrix-gpu-clock.service")
+    assert "ExecStart=nvidia-smi --lock-gpu-clocks=0,2000\n" in text and "--reset-gpu-clocks" in text
+    assert list(part.services) == [topics.CLOCK_UNIT] and not part.findings
+
+
 def test_the_watchdogs_hash_follows_its_unit():
     one = topics.watchdog(Options(), machine(), Record())
     other = topics.watchdog(Options(watchdog_seconds=6), machine(), Record())
-    assert one.watchdog_hash != other.watchdog_hash
+    assert one.services != other.services
     text = content(one, "/etc/systemd/system/sparkmatrix-memory-watchdog.service")
-    assert f"SPARKMATRIX_CONFIG_HASH={one.watchdog_hash}\n" in text
+    assert f"SPARKMATRIX_CONFIG_HASH={one.services[topics.WATCHDOG_UNIT]}\n" in text
     units = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service", "sparkmatrix-ray.service")
     assert " ".join(f"--unit {unit}" for unit in units) in text
     assert set(sandbox.WATCHDOG) <= set(text.splitlines())
