@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: packages
-short_description: Install Debian packages
+short_description: Install Debian packages, or remove them
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
@@ -19,6 +19,11 @@ options:
     type: list
     elements: str
     required: true
+  state:
+    description: V(absent) removes them with their configuration.
+    type: str
+    choices: [present, absent]
+    default: present
   recommends:
     description: Install what they recommend, too.
     type: bool
@@ -47,8 +52,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-installed:
-  description: Those that were installed, or in check mode would be.
+packages:
+  description: Those that were installed or removed, or in check mode would be.
   returned: success
   type: list
   elements: str
@@ -68,6 +73,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "names": {"type": "list", "elements": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "recommends": {"type": "bool", "default": False},
             "start": {"type": "bool", "default": True},
         },
@@ -75,14 +81,19 @@ def main() -> None:
     )
     machine = Machine(runner=lambda argv: run(argv, LIMIT_S))
     wanted = module.params
+    present = wanted["state"] == "present"
     try:
-        names = packages.missing(machine, wanted["names"])
-        if names and not module.check_mode:
+        there = packages.installed(machine, wanted["names"])
+        names = [name for name in wanted["names"] if (name in there) != present]
+        if names and not present and not module.check_mode:
+            packages.purge(machine, names)
+        elif names and not module.check_mode:
             packages.install(machine, names, recommends=wanted["recommends"], start=wanted["start"])
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     lines = "".join(f"package {name}\n" for name in names)
-    module.exit_json(changed=bool(names), installed=names, diff={"before": "", "after": lines})
+    diff = {"before": "" if present else lines, "after": lines if present else ""}
+    module.exit_json(changed=bool(names), packages=names, diff=diff)
 
 
 if __name__ == "__main__":

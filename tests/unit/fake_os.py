@@ -251,6 +251,8 @@ class FakeOs:
         return Completed(0)
 
     def _apt_get(self, argv: list[str]) -> Completed:
+        if argv[1] == "update":
+            return Completed(100, "", "a source of others is broken")
         self._changed(argv)
         for name in argv[argv.index("install" if "install" in argv else "purge") + 1 :]:
             if "install" in argv:

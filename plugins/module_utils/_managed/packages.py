@@ -2,8 +2,8 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install Debian packages. Another apt may be at work, and package sources of third parties may be broken (their keys
-expire), which is no reason not to install from the others.
+"""Install Debian packages, and remove them. Another apt may be at work, and package sources of third parties may be
+broken (their keys expire), which is no reason not to install from the others.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _NO_START = b"#!/bin/sh\n# Written by sparkmatrix.cluster while it installs a pa
 _APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get")
 
 
-def missing(machine: Machine, names: Sequence[str]) -> list[str]:
+def installed(machine: Machine, names: Sequence[str]) -> list[str]:
     done = machine.runner(("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\\n", *names))
-    installed = {line.split()[0] for line in done.out.splitlines() if line.endswith(" installed")}
-    return [name for name in names if name not in installed]
+    found = {line.split()[0] for line in done.out.splitlines() if line.endswith(" installed")}
+    return [name for name in names if name in found]
 
 
 def update_lists(machine: Machine, *options: str) -> Completed:
@@ -56,6 +56,17 @@ def install(machine: Machine, names: Sequence[str], *, recommends: bool = False,
             f"apt-get install failed ({done.complaint}{told})",
             " ".join(names),
             "Wait until no other apt or dpkg runs; check the package sources (apt-get update), then run again",
+        )
+
+
+def purge(machine: Machine, names: Sequence[str]) -> None:
+    """With their configuration; what they needed stays."""
+    done = machine.runner((*_APT, "--yes", "-q", *LOCK, "purge", *names))
+    if done.rc != 0:
+        raise SparkError(
+            f"apt-get purge failed ({done.complaint})",
+            " ".join(names),
+            "Wait until no other apt or dpkg runs; look at /var/log/apt/term.log, then run again",
         )
 
 

@@ -39,6 +39,8 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 STORE = f"{paths.STATE}/settings"
@@ -368,12 +370,11 @@ class Settings:
         return {unit.name: "inactive" if unit.stopped else "active" for unit in units if unit.load != "not-found"}
 
     def _packages(self, values: Mapping[str, str]) -> None:
-        for value, verb in (("absent", "purge"), ("installed", "install")):
+        machine = Machine(self.root, self.runner)
+        for value, act in (("absent", packages.purge), ("installed", packages.install)):
             names = sorted(name for name, wanted in values.items() if wanted == value)
             if names:
-                options = ["-y", "-q", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold"]
-                options += ["-o", "DPkg::Lock::Timeout=600"]  # a fresh machine updates itself for minutes
-                self._tool("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, verb, *names)
+                act(machine, names)
 
     def _swaps(self, names: set[str]) -> dict[str, str]:
         active = {swap.name: swap for swap in read_swaps(self.root)}
@@ -389,7 +390,7 @@ class Settings:
     def _tool(self, *argv: str) -> Completed:
         done = self.runner(argv)
         if done.rc != 0:
-            name = argv[2] if argv[0] == "env" else argv[0]
+            name = argv[0]
             where = "systemd" if name == "systemctl" else " ".join(argv[1:][-3:])
             verb = f" {argv[1]}" if name == "systemctl" else ""
             raise SparkError(
@@ -429,7 +430,6 @@ def read_swaps(root: str = "/") -> list[Swap]:
 _TOOLS = {
     "systemctl": "Look at journalctl -b",
     "apt-mark": "Wait until no other apt or dpkg runs, then run again",
-    "apt-get": "Wait until no other apt or dpkg runs; check the package sources (apt-get update), then run again",
     "swapoff": "Free some memory (stop the engine), then run again",
     "swapon": "Check the file or device (swapon --show, dmesg)",
 }

@@ -55,8 +55,8 @@ class Node:
         return sum(call[:2] == ["apt-get", "update"] for call in self.calls)
 
 
-def test_what_is_missing(tmp_path: Path) -> None:
-    assert packages.missing(Node(tmp_path).machine, ["tmux", "nginx", "nftables"]) == ["nginx", "nftables"]
+def test_what_is_installed(tmp_path: Path) -> None:
+    assert packages.installed(Node(tmp_path).machine, ["tmux", "nginx", "nftables"]) == ["tmux"]
 
 
 def test_a_broken_source_of_others_is_no_obstacle(tmp_path: Path) -> None:
@@ -71,6 +71,14 @@ def test_what_cannot_be_installed_says_what_the_sources_said(tmp_path: Path) -> 
     node = Node(tmp_path, [Completed(100, "", BROKEN)], Completed(100, "", "E: Unable to locate package nftables"))
     with pytest.raises(SparkError, match=r"nftables: apt-get install failed \(.*Unable to locate.*is not signed"):
         packages.install(node.machine, ["nftables"])
+
+
+def test_removed_with_their_configuration(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    packages.purge(node.machine, ["nginx"])
+    assert node.calls[-1][-2:] == ["purge", "nginx"] and node.updated == 0
+    with pytest.raises(SparkError, match=r"nginx: apt-get purge failed \(held\)"):
+        packages.purge(Node(tmp_path, install=Completed(100, "", "held")).machine, ["nginx"])
 
 
 def test_the_lists_are_waited_for_and_read_once_an_hour(tmp_path: Path) -> None:
@@ -100,12 +108,17 @@ def test_services_do_not_start(tmp_path: Path, before: str | None) -> None:
 
 def test_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[tuple[list[str], bool, bool]] = []
-    monkeypatch.setattr(packages, "missing", lambda _machine, names: [name for name in names if name != "tmux"])
+    monkeypatch.setattr(packages, "installed", lambda _machine, names: [name for name in names if name == "tmux"])
+    gone: list[list[str]] = []
+    monkeypatch.setattr(packages, "purge", lambda _machine, names: gone.append(names))
     monkeypatch.setattr(
         packages, "install", lambda _machine, names, *, recommends, start: done.append((names, recommends, start))
     )
     assert run_module(module, {"names": ["tmux"]})[0]["changed"] is False
     result, _failed = run_module(module, {"names": ["tmux", "nginx"]}, check=True)
     assert result["changed"] and result["diff"]["after"] == "package nginx\n" and not done
-    assert run_module(module, {"names": ["tmux", "nginx"], "start": False})[0]["installed"] == ["nginx"]
+    assert run_module(module, {"names": ["tmux", "nginx"], "start": False})[0]["packages"] == ["nginx"]
+    assert run_module(module, {"names": ["tmux", "nginx"], "state": "absent"})[0]["packages"] == ["tmux"]
+    assert run_module(module, {"names": ["nginx"], "state": "absent"})[0]["changed"] is False
+    assert gone == [["tmux"]]
     assert done == [(["nginx"], False, False)]

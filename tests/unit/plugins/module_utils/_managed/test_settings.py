@@ -312,5 +312,5 @@ def test_tools_that_refuse_or_lie(tmp_path):
     with pytest.raises(SparkError, match="holds bash: it was told to be hold but is no"):
         demo.apply({}, {}, holds={"bash": "hold"})
     node.fail["env DEBIAN"] = "Unable to locate package"
-    with pytest.raises(SparkError, match=r"apt-get failed \(Unable to locate"):
+    with pytest.raises(SparkError, match=r"apt-get install failed \(Unable to locate"):
         demo.apply({}, {}, packages={"earlyoom": "installed"})
