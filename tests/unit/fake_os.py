@@ -162,7 +162,7 @@ class FakeOs:
             path = self.path(f"/etc/systemd/system/{words[-1]}")
             if verb == "stop" and path.is_file() and "ExecStop=" in path.read_text():
                 self._execute(path, "ExecStop")
-            if verb in ("start", "restart"):
+            if verb in ("start", "restart", "try-restart"):
                 unit["ControlGroup"] = unit["ControlGroup"] or f"/system.slice/{words[-1]}"
                 self._environment(words[-1], unit)
         elif verb in ("enable", "disable"):

@@ -37,11 +37,12 @@ DROP_IN = "90-sparkmatrix.conf"
 EARLYOOM_FILE = "/etc/default/earlyoom"
 JOURNALD_FILE = f"/etc/systemd/journald.conf.d/{DROP_IN}"
 RELOAD = "daemon-reload"
-# Daemons that read a file only when they start.
+# Units that read a file only when they start.
 RESTARTS: Mapping[str, str] = {
     DOCKER_CONFIG: "docker.service",
     EARLYOOM_FILE: "earlyoom.service",
     JOURNALD_FILE: "systemd-journald.service",
+    f"{paths.UNITS}/{CLOCK_UNIT}": CLOCK_UNIT,
 }
 HEADING = "# Managed by sparkmatrix.cluster (os_stabilization). Undo: os_stabilization_state: absent\n"
 # What is protected from reclaim is lost to everybody else, the engine included.
@@ -458,7 +459,9 @@ NoNewPrivileges=yes
 [Install]
 WantedBy=multi-user.target
 """
-    part.service(CLOCK_UNIT, text)
+    # It has no process that could tell after a boot by which file it was started: :data:`RESTARTS` has it.
+    part.services[CLOCK_UNIT] = ""
+    part.text(f"{paths.UNITS}/{CLOCK_UNIT}", text)
     return part
 
 
