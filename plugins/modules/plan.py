@@ -19,8 +19,8 @@ options:
   planner:
     description:
       - V(peers) makes keys, names and firewall rules of ssh between the machines; V(discovered) finds the machines
-        behind addresses that answer ssh; V(port_filter) says who reaches Ray and the ranks; V(management) chooses the
-        management address of one machine.
+        behind addresses that answer ssh, V(proposal) writes an inventory for them; V(port_filter) says who
+        reaches Ray and the ranks; V(management) chooses the management address of one machine.
       - V(fabric) makes addresses, ranks and the environment of NCCL from devices and cables; V(fabric_verify) judges
         what was measured after the change, V(fabric_publish) says which fact counts.
       - V(fabric_discovery) says which machines can hear each other over the cables.
@@ -39,6 +39,7 @@ options:
       - management
       - peers
       - discovered
+      - proposal
       - port_filter
       - fabric_discovery
       - fabric

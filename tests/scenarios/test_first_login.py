@@ -112,17 +112,21 @@ def discover(here: FirstLogin) -> None:
     key = f"-i {here.state}/ssh/id_ed25519 -F none"
     login = ("-u", "dgx", "-e", json.dumps({"discover_ssh_args": key}))
     for name, more in (("mdns", ()), ("cidr", ("-e", f"discover_cidr={network}"))):
-        file = here.place / f"found-{name}/hosts.yml"
-        words = (*login, *more, "-e", f"discover_inventory={file}")
+        folder = here.place / f"found-{name}"
+        words = (*login, *more, "-e", f"discover_inventory={folder}")
         here.run_local(f"discover-{name}", "discover.yml", *words)
-        text = file.read_text()
+        text = (folder / "hosts.yml").read_text()
         for part in (f"ansible_host: {address['spark1']}", f"# {address['spark2']} "):
-            here.expect(f"{part} in {file}", part in text, True)
+            here.expect(f"{part} in {folder}", part in text, True)
+        shared = (folder / "group_vars/sparks.yml").read_text()
+        here.expect(
+            "login and topology", ['ansible_user: "dgx"' in shared, "fabric_topology: single" in shared], [True] * 2
+        )
         here.expect("the one that is no GB10", f"{address['spark2']} " in text and "not a GB10" in text, True)
         here.run_local(f"discover-{name}-again", "discover.yml", *words, fails="is there already")
         here.expect("itself on loopback", "127.0.0.1" in text, False)
         if name == "mdns":
-            here.expect("the name that it announces", "spark1: # spark1, GB10 by its own word" in text, True)
+            here.expect("the name that it announces", "# spark1 GB10 by its own word" in text, True)
         shown = here.inside("spark1", f"ssh-keygen -lf {HOST_KEY}").split()[1]
         here.expect("the fingerprint of its host key", f"# shows the host key {shown} (ED25519)" in text, True)
     here.expect("known hosts", mine.read_bytes() if mine.exists() else None, before)

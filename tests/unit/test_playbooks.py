@@ -228,17 +228,25 @@ def strangers(tmp_path):
 
 
 def test_discovery_lists_machines_once_and_leaves_known_hosts_alone(tmp_path, strangers):
-    file = tmp_path / "found/hosts.yml"
+    folder = tmp_path / "found"
     known = tmp_path / "known_hosts"
     mine = f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=accept-new -o ForwardAgent=yes"
     done = play(
-        "playbooks/discover.yml", "-e", f"discover_inventory={file}", "-e", json.dumps({"discover_ssh_args": mine}),
+        "playbooks/discover.yml", "-e", f"discover_inventory={folder}", "-e", json.dumps({"discover_ssh_args": mine}),
         **strangers,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    listed = [line for line in file.read_text().splitlines() if "no login with a key" in line]
-    assert [line.split(":")[0] for line in listed] == ["# 192.0.2.1, 192.0.2.9 spark-1a2b", "# 192.0.2.2 spark-3c4d"]
-    assert listed[0].endswith(FINGERPRINT)
+    listed = [line.strip("# ") for line in (folder / "hosts.yml").read_text().splitlines()]
+    assert [line for line in listed if "no login with a key" in line] == [
+        "spark-1a2b no login with a key, so not looked at",
+        "spark-3c4d no login with a key, so not looked at",
+    ]
+    assert [line for line in listed if line.startswith("ansible_host")] == [
+        "ansible_host: 192.0.2.1",
+        "ansible_host: 192.0.2.2",
+    ]
+    assert f"shows the host key {FINGERPRINT} (ED25519)" in listed and "answers at 192.0.2.9 too" in listed
+    assert "fabric_topology: auto" in (folder / "group_vars/sparks.yml").read_text()
     asked = pathlib.Path(strangers["ASKED"]).read_text().splitlines()
     assert len(asked) == 3 and not known.exists()
     for line in asked:
@@ -248,11 +256,18 @@ def test_discovery_lists_machines_once_and_leaves_known_hosts_alone(tmp_path, st
             assert re.search(f"{option}=([a-z-]*)", line)[1] == value, line
 
 
-def test_a_network_without_machines_gives_an_empty_inventory(tmp_path):
-    file = tmp_path / "hosts.yml"
-    done = play("playbooks/discover.yml", "-e", f"discover_inventory={file}", "-e", "discover_cidr=192.0.2.0/31")
+def test_a_network_without_machines_gives_an_empty_inventory_once(tmp_path):
+    words = ("playbooks/discover.yml", "-e", f"discover_inventory={tmp_path}/mine", "-e", "discover_cidr=192.0.2.0/31")
+    done = play(*words)
     assert done.returncode == 0, done.stdout
+    file = tmp_path / "mine/hosts.yml"
     assert "hosts: {}" in file.read_text()
+    file.write_text("all:\n  children:\n    sparks:\n      hosts:\n" + TWO)
+    again = play(*words)
+    said = " ".join((again.stdout + again.stderr).split())
+    assert again.returncode != 0 and "is there already, and was not changed." in said
+    assert "spark1 (192.0.2.1) is in it, and was not found" in said and "-e discover_inventory=" in said
+    assert file.read_text().endswith(TWO)
 
 
 def test_the_first_login_sends_no_password_to_a_stranger(tmp_path, strangers):

@@ -13,7 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import discovered, port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import discovered, port_filter, proposal
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
@@ -39,6 +39,28 @@ def plan(options: Options) -> dict[str, Any]:
 
 
 def machines(options: Options) -> dict[str, Any]:
+    read, warned = _looked(options)
+    found = discovered.machines(options["candidates"], read)
+    at = [{"name": name, "address": machine["address"]} for name, machine in proposal.named(found).items()]
+    return {**judged(REFUSED, warned), "sparks": at}
+
+
+def propose(options: Options) -> dict[str, Any]:
+    """``existing``: the text of an inventory that is there, which is compared and never replaced."""
+    read, _said_before = _looked(options)
+    heard: dict[str, Any] = {}
+    for name, told in options["heard"].items():
+        refused: list[Finding] = []
+        own = border.read(answers.NEIGHBORS, told, name, refused) if told.get("heard") is not None else None
+        if own is not None and not refused:
+            heard[name] = own
+    found = discovered.machines(options["candidates"], read)
+    made = proposal.propose(found, read, heard, folder=options["folder"], user=options["user"])
+    differs = proposal.difference(options["existing"], found) if options["existing"] else []
+    return {"hosts": made.hosts, "variables": made.variables, "summary": list(made.summary), "differs": differs}
+
+
+def _looked(options: Options) -> tuple[dict[str, Any], list[Finding]]:
     read: dict[str, Any] = {}
     warned: list[Finding] = []
     for address, look in options["looks"].items():
@@ -48,7 +70,7 @@ def machines(options: Options) -> dict[str, Any]:
             read[address] = found["node"]
         # A stranger that says odd things is listed as one that was not looked at.
         warned += [replace(finding, severity="warning") for finding in refused]
-    return {**judged(REFUSED, warned), "machines": discovered.machines(options["candidates"], read)}
+    return read, warned
 
 
 def filter_services(options: Options) -> dict[str, Any]:
@@ -69,6 +91,11 @@ def managed_at(options: Options) -> dict[str, Any]:
     return {**judged(REFUSED, [*findings, *filter(None, [chosen.refusal])]), "address": chosen.address}
 
 
+# looks: the result of node_info by address.
+FOUND: dict[str, Any] = {
+    "candidates": {"type": "list", "elements": "dict", "required": True},
+    "looks": {"type": "dict", "required": True},
+}
 # address: fabric_management_address; login: ansible_host; addresses: fabric_addresses; look: the result of access_node.
 NODE = {**dict.fromkeys(("rank", "address", "login", "addresses"), ours), "look": answers.LOOK, "fact": answers.FACT}
 PLANNERS = {
@@ -89,12 +116,16 @@ PLANNERS = {
         },
         gathered={"nodes": NODE},
     ),
-    # looks: the result of node_info by address.
-    "discovered": Planner(
-        machines,
+    "discovered": Planner(machines, FOUND),
+    # heard: the result of fabric_neighbors by name.
+    "proposal": Planner(
+        propose,
         {
-            "candidates": {"type": "list", "elements": "dict", "required": True},
-            "looks": {"type": "dict", "required": True},
+            **FOUND,
+            "heard": {"type": "dict", "default": {}},
+            "folder": {"type": "str", "required": True},
+            "user": {"type": "str", "default": ""},
+            "existing": {"type": "str", "default": ""},
         },
     ),
     "port_filter": Planner(

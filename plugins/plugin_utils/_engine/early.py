@@ -24,18 +24,26 @@ ANY_MODEL = 2**50  # bytes: no model is refused for memory that is not known
 
 def findings(value: Callable[[str], Any], hosts: Sequence[str], *, gb10: bool) -> list[Finding]:
     """``value``: of a variable by its name, ``None`` where it has none. ``hosts``: by rank."""
-    args = _arguments(value)
-    if not gb10:
-        args["free_memory_gib"] = 0
-    memory = {} if gb10 else dict.fromkeys(hosts, ANY_MODEL)
-    wanted, found = _services(args, hosts)
-    if wanted:
-        facts = engine_plan.assumed_facts(hosts)
-        switches = [value(name) or False for name in ("access_firewall", "spark_port_filter")]
-        kept_out = any(boolean(switch, strict=False) for switch in switches)
-        found += services.plan(wanted, facts, memory, firewall=kept_out, given=len(args["services"])).findings
+    _made, found = planned(value, hosts, None if gb10 else dict.fromkeys(hosts, ANY_MODEL))
     # Without a place: a wrong type, which the checks of variables name.
     return [finding for finding in errors(found) if finding.host]
+
+
+def planned(
+    value: Callable[[str], Any], hosts: Sequence[str], memory: Mapping[str, int] | None
+) -> tuple[engine_plan.Plans | None, list[Finding]]:
+    """``memory``: bytes by host, where it is not that of a GB10."""
+    args = _arguments(value)
+    if memory and ANY_MODEL in memory.values():
+        args["free_memory_gib"] = 0
+    wanted, found = _services(args, hosts)
+    if not wanted:
+        return None, found
+    facts = engine_plan.assumed_facts(hosts)
+    switches = [value(name) or False for name in ("access_firewall", "spark_port_filter")]
+    kept_out = any(boolean(switch, strict=False) for switch in switches)
+    made = services.plan(wanted, facts, memory or {}, firewall=kept_out, given=len(args["services"]))
+    return made, [*found, *made.findings]
 
 
 def asked(value: Callable[[str], Any], hosts: Sequence[str]) -> tuple[list[services.Service], list[Finding]]:

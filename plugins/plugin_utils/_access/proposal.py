@@ -1,0 +1,239 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An inventory for machines that were found: who they are, how they are cabled, which recipes fit them.
+
+What is written is read by people before it is used. What a machine says of itself goes into comments, one line each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import SHIPPED
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import judge_cables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings, node_input
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
+
+Machine = Mapping[str, Any]  # of discovered.machines
+Node = Mapping[str, Any]  # of node_info
+# What the shipped inventories serve, where it fits; else the largest model that does.
+PREFERRED = ("qwen3-235b-a22b-gptq-int4", "gpt-oss-120b")
+TO_COMPARE = "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    hosts: str  # hosts.yml
+    variables: str  # group_vars/sparks.yml
+    summary: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Fit:
+    recipe: str
+    task: str
+    weights_gb: float
+    says: str  # one line
+
+
+def propose(
+    machines: Sequence[Machine],
+    nodes: Mapping[str, Node],
+    heard: Mapping[str, Mapping[str, Any]],
+    *,
+    folder: str,
+    user: str,
+) -> Proposal:
+    """``nodes``: by the address of a machine that was looked at; ``heard``: of ``fabric_neighbors``, by name."""
+    sparks = named(machines)
+    others = [machine for machine in machines if not machine["is_gb10"]]
+    looked = {
+        name: next(nodes[at] for at in (machine["address"], *machine["others"]) if at in nodes)
+        for name, machine in sparks.items()
+    }
+    topology, cables = _topology(looked, heard)
+    recipes = fitting(looked)
+    summary = [f"{len(sparks)} machine(s) say that they are a GB10, {len(others)} more answer ssh: {folder}/hosts.yml"]
+    if sparks:
+        summary.append(f"Cables: {cables[0]}")
+    if recipes:
+        summary.append(f"Recipe: {recipes[0].recipe}, {recipes[0].says}")
+    elif looked:
+        summary.append("Recipe: none of those that are shipped fits")
+    return Proposal(
+        _hosts(sparks, others, folder),
+        _variables(topology, cables, recipes, looked, user),
+        [*summary, f"Next: {_next(sparks, others, folder)}"],
+    )
+
+
+def named(machines: Sequence[Machine]) -> dict[str, Machine]:
+    """Those that were let in and are a GB10, by the name and in the order of their rank."""
+    found = (machine for machine in machines if machine["is_gb10"])
+    return {f"spark{number}": machine for number, machine in enumerate(found, start=1)}
+
+
+def difference(existing: str, machines: Sequence[Machine]) -> list[str]:
+    """What an inventory that is there does not have, or has and was not found now. Names and ranks are the user's."""
+    try:
+        hosts = yaml.safe_load(existing)["all"]["children"]["sparks"]["hosts"] or {}
+        listed = {str(values.get("ansible_host") or name): str(name) for name, values in hosts.items()}
+    except (yaml.YAMLError, LookupError, TypeError, AttributeError):
+        return ["its group sparks cannot be read"]
+    found = {machine["address"]: machine for machine in machines if machine["is_gb10"]}
+    here = {place for machine in found.values() for place in (machine["address"], *machine["others"], machine["name"])}
+    lines = [f"{at} {strict.words(m['name'])} was found, and is not in it" for at, m in found.items()
+             if not {at, *m["others"], m["name"]} & set(listed)]  # fmt: skip
+    return lines + [f"{name} ({at}) is in it, and was not found" for at, name in listed.items() if at not in here]
+
+
+# --- cables and recipes
+
+
+def _topology(looked: Mapping[str, Node], heard: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[str]]:
+    """``fabric_topology``, and what it was told from."""
+    if len(looked) < 2:
+        return "single" if looked else "auto", ["none are needed for one machine" if looked else "nothing is known"]
+    unheard = [name for name in looked if name not in heard]
+    if unheard:
+        return "auto", [
+            f"not known, since {', '.join(unheard)} could not listen (sudo without a password is needed for it);"
+            " preflight looks again"
+        ]
+    inputs = {}
+    for rank, (name, node) in enumerate(looked.items()):
+        raw = {"rank": rank, "network": node.get("network"), "rdma": node.get("rdma"), "neighbors": heard[name]}
+        inputs[name] = node_input(name, raw, [])
+    made = judge_cables(inputs, Settings())
+    wrong = [str(finding) for finding in made.findings if finding.severity == "error"]
+    if wrong or not made.topology:
+        return "auto", ["they make no fabric yet", *wrong, *made.cable_map]
+    if any(line.split("  ")[-1].strip() == "assumed" for line in made.cable_map):
+        return "auto", ["no machine was seen by another one; preflight looks again", *made.cable_map]
+    return made.topology, [f"{made.topology}, as the machines saw each other", *made.cable_map]
+
+
+def fitting(looked: Mapping[str, Node]) -> list[Fit]:
+    """Shipped recipes that these machines can serve together; the one to propose first."""
+    memory = {name: int((node.get("memory") or {}).get("total") or 0) for name, node in looked.items()}
+    defaults = variables.load()
+    found = []
+    for path in sorted(SHIPPED.glob("*.yml")) if looked else ():
+
+        def value(name: str, recipe: str = path.stem) -> Any:
+            return recipe if name == "engine_recipe" else defaults[name].default if name in defaults else None
+
+        made, problems = early.planned(value, list(looked), memory)
+        if made is None or not made.plans or any(finding.severity == "error" for finding in problems):
+            continue
+        (service,) = early.asked(value, list(looked))[0]
+        expected = made.plans[next(iter(looked))].here[0].expectation
+        speed = f", {expected.low:.0f} to {expected.high:.0f} tokens/s estimated" if expected.high else ""
+        says = f"{service.recipe.weights_gb:g} GB{speed}"
+        found.append(Fit(path.stem, service.recipe.task, service.recipe.weights_gb, says))
+    return sorted(found, key=_place)
+
+
+def _place(fit: Fit) -> tuple[int, float, str]:
+    if fit.recipe in PREFERRED:
+        return PREFERRED.index(fit.recipe), 0.0, fit.recipe
+    return len(PREFERRED) + (fit.task != "generate"), -fit.weights_gb, fit.recipe
+
+
+# --- texts
+
+
+def _hosts(sparks: Mapping[str, Machine], others: Sequence[Machine], folder: str) -> str:
+    lines = [
+        "---",
+        "# Found by playbooks/discover.yml. Review names and ranks: rank 0 is the head, and addresses follow the rank.",
+        "# Nobody has vouched for these machines. Before a password goes out, compare the host keys at their screens:",
+        f"#   {TO_COMPARE}",
+        "all:",
+        "  children:",
+        "    sparks:",
+        "      hosts:" if sparks else "      hosts: {}",
+    ]
+    for rank, (name, machine) in enumerate(sparks.items()):
+        lines += [f"        {name}:", *_about(machine), *_entry(machine, rank)]
+    left_out = [machine for machine in others if machine["why"] != "not a GB10"]
+    if left_out:
+        lines += [
+            "",
+            "# Not looked at, since no key logs in. Where one is a Spark, take '# ' (and {} after hosts) away, and:",
+            f"#   ansible-playbook playbooks/bootstrap.yml -i {folder} --ask-pass --ask-become-pass",
+        ]
+    for rank, machine in enumerate(left_out, start=len(sparks)):
+        entry = [f"        spark{rank + 1}:", *_about(machine), *_entry(machine, rank)]
+        lines += [f"# {line}" for line in entry]
+    strangers = [machine for machine in others if machine not in left_out]
+    lines += ["", "# Other machines that answer ssh:"] if strangers else []
+    lines += [_comment("# ", machine["address"], machine["name"], machine["why"]) for machine in strangers]
+    return "\n".join(lines) + "\n"
+
+
+def _about(machine: Machine) -> list[str]:
+    indent = "          # "
+    word = "GB10 by its own word" if machine["is_gb10"] else machine["why"]
+    lines = [_comment(indent, *filter(None, (machine["name"], word)))]
+    if machine["fingerprint"]:
+        lines.append(_comment(indent, "shows the host key", machine["fingerprint"], f"({machine['kind']})"))
+    if machine["interface"]:
+        lines.append(_comment(indent, "heard on", machine["interface"]))
+    if machine["others"]:
+        lines.append(_comment(indent, "answers at", ", ".join(machine["others"]), "too"))
+    return lines
+
+
+def _entry(machine: Machine, rank: int) -> list[str]:
+    return [f"          ansible_host: {strict.host(machine['address'])}", f"          spark_rank: {rank}"]
+
+
+def _comment(start: str, *parts: str) -> str:
+    return start + strict.words(" ".join(map(str, parts)))
+
+
+def _variables(
+    topology: str, cables: Sequence[str], recipes: Sequence[Fit], looked: Mapping[str, Node], user: str
+) -> str:
+    head = next(iter(looked.values()), {})
+    interface = str((head.get("network") or {}).get("connection_interface") or "enP7s7")
+    lines = [
+        "---",
+        "# The user that you log in with; it needs sudo. Add -K to the command line if sudo asks for a password.",
+        f"ansible_user: {json.dumps(user)}" if user else "# ansible_user: nvidia",
+        "",
+        _comment("# ", "Cables:", cables[0]),
+        *(_comment("#   ", line) for line in cables[1:]),
+        f"fabric_topology: {topology}",
+        "",
+        f"# What is served; {len(looked)} machine(s) have room for it. Recipes are in roles/engine/files/recipes.",
+    ]
+    if recipes:
+        lines.append(f"engine_recipe: {recipes[0].recipe} # {recipes[0].says}")
+        lines += ["# These fit as well, and want the engine that they are written for:"] if recipes[1:] else []
+        lines += [f"#   {fit.recipe}: {fit.says}" for fit in recipes[1:]]
+    else:
+        lines.append("# engine_recipe: ")
+    lines += [
+        "",
+        "# Clients on the network of this interface may use the API with a key (docs/gateway.md).",
+        f"# gateway_listen: [{strict.words(interface)}]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _next(sparks: Mapping[str, Machine], others: Sequence[Machine], folder: str) -> str:
+    if sparks:
+        return f"review {folder}, then: ansible-playbook playbooks/preflight.yml -i {folder}"
+    if any(machine["why"] != "not a GB10" for machine in others):
+        return f"{folder}/hosts.yml says how machines that only know a password are brought in (bootstrap.yml)"
+    return "name the network, for example -e discover_cidr=192.168.1.0/24, or write the inventory by hand"

@@ -1,0 +1,157 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is written is a good inventory: it parses, and the checks of preflight that need no machine find nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import proposal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
+from fabric_inputs import wired
+
+GIB = 2**30
+SWITCH = {2: "spark1.0 spark2.0 @sw1", 4: "spark1.0 spark2.0 spark3.0 spark4.0 @sw1"}
+RING = ("spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0")
+
+
+def machine(number: int, why: str = "", **changes: Any) -> dict[str, Any]:
+    return {
+        "address": f"10.0.0.{number}",
+        "name": f"spark-{number}",
+        "interface": "enP7s7",
+        "fingerprint": f"SHA256:{number}",
+        "kind": "ED25519",
+        "others": [],
+        "is_gb10": not why,
+        "why": why,
+        **changes,
+    }
+
+
+def proposed(
+    *cables: str, count: int = 4, memory: float = 119.6, others: tuple[dict[str, Any], ...] = (), user: str = "nvidia"
+) -> proposal.Proposal:
+    nodes = {
+        f"10.0.0.{number}": {
+            "memory": {"total": int(memory * GIB)},
+            "network": {"connection_interface": "enP7s7", "interfaces": [], "routes": []},
+            "rdma": {"cages": []},
+        }
+        for number in range(1, count + 1)
+    }
+    heard = {}
+    for name, found in wired(*cables).items():
+        node = nodes[f"10.0.0.{name[5:]}"]
+        node["rdma"] = {"cages": found.cages}
+        node["network"] = {
+            "connection_interface": "enP7s7",
+            "interfaces": found.interfaces,
+            "routes": found.routes,
+            "connection_address": found.management_address,
+        }
+        heard[name] = found.neighbors or {}
+    found = [machine(number) for number in range(1, count + 1)]
+    return proposal.propose([*found, *others], nodes, heard, folder="inventories/mine", user=user)
+
+
+def loaded(made: proposal.Proposal) -> tuple[dict[str, Any], dict[str, Any]]:
+    hosts = yaml.safe_load(made.hosts)["all"]["children"]["sparks"]["hosts"]
+    return hosts, yaml.safe_load(made.variables)
+
+
+def found_by_preflight(made: proposal.Proposal) -> list[str]:
+    hosts, shared = loaded(made)
+    context = base.Context(
+        layers=frozenset(base.ANY),
+        hosts={name: {**shared, **own} for name, own in hosts.items()},
+        play_hosts=list(hosts),
+        variables=variables.load(),
+    )
+    return [str(finding) for _check, finding in pf.run(pf.INVENTORY_CHECKS, context)]
+
+
+@pytest.mark.parametrize(
+    ("cables", "count", "topology"),
+    [
+        ((SWITCH[4],), 4, "switch"),
+        ((SWITCH[2],), 2, "switch"),
+        (("spark1.0 spark2.0",), 2, "direct"),
+        (RING, 3, "ring"),
+        ((), 1, "single"),
+        ((), 2, "auto"),  # nobody could listen
+        (("spark1.0 spark2.0", "spark3.0 spark4.0"), 4, "auto"),  # two islands
+    ],
+)
+def test_a_proposal_passes_our_own_checks(cables, count, topology):
+    made = proposed(*cables, count=count)
+    hosts, shared = loaded(made)
+    assert [(name, own["ansible_host"], own["spark_rank"]) for name, own in hosts.items()] == [
+        (f"spark{number}", f"10.0.0.{number}", number - 1) for number in range(1, count + 1)
+    ]
+    assert (shared["ansible_user"], shared["fabric_topology"]) == ("nvidia", topology)
+    assert found_by_preflight(made) == []
+    assert made.summary[-1] == (
+        "Next: review inventories/mine, then: ansible-playbook playbooks/preflight.yml -i inventories/mine"
+    )
+
+
+def test_cables_and_what_is_wrong_with_them_are_comments():
+    assert "\n# Cables: switch, as the machines saw each other\n" in proposed(SWITCH[4]).variables
+    assert "#   spark1 cage 0 - switch sw1 200 Gb/s" in proposed(SWITCH[4]).variables
+    islands = proposed("spark1.0 spark2.0", "spark3.0 spark4.0").variables
+    assert "the cables form 2 fabrics that nothing joins" in islands
+    assert "could not listen (sudo without a password is needed" in proposed(count=2).variables
+
+
+def test_recipes_by_memory_and_number():
+    four, one = proposed(SWITCH[4]), proposed(count=1)
+    assert loaded(four)[1]["engine_recipe"] == "qwen3-235b-a22b-gptq-int4"
+    assert loaded(one)[1]["engine_recipe"] == "gpt-oss-120b"
+    assert "engine_recipe: gpt-oss-120b # " in one.variables and "tokens/s estimated" in one.variables
+    assert "#   qwen3-8b: " in one.variables and "llama-3.1-405b" not in one.variables
+    small = proposed(count=1, memory=60)
+    assert loaded(small)[1]["engine_recipe"] not in ("gpt-oss-120b", "qwen3-235b-a22b-gptq-int4")
+    tiny = proposed(count=1, memory=8)
+    assert "engine_recipe" not in loaded(tiny)[1]
+    assert "Recipe: none of those that are shipped fits" in tiny.summary
+
+
+def test_a_machine_without_a_key_is_a_comment_that_can_be_taken_in():
+    made = proposed(SWITCH[2], count=2, others=(machine(7, "no login with a key, so not looked at"),))
+    assert set(loaded(made)[0]) == {"spark1", "spark2"}
+    assert "ansible-playbook playbooks/bootstrap.yml -i inventories/mine --ask-pass --ask-become-pass" in made.hosts
+    taken = "\n".join(line[2:] if line.startswith("#     ") else line for line in made.hosts.splitlines())
+    hosts = yaml.safe_load(taken)["all"]["children"]["sparks"]["hosts"]
+    assert hosts["spark3"] == {"ansible_host": "10.0.0.7", "spark_rank": 2}
+
+
+def test_strangers_and_what_they_say_stay_comments():
+    odd = machine(8, "not a GB10", name="evil\nall: {hosts: {x: {}}}\x1b[2J")
+    made = proposed(SWITCH[2], count=2, others=(odd,))
+    assert set(yaml.safe_load(made.hosts)) == {"all"} and set(loaded(made)[0]) == {"spark1", "spark2"}
+    assert "# 10.0.0.8 evil all: {hosts" in made.hosts
+
+
+def test_nothing_found():
+    made = proposed(count=0)
+    assert loaded(made)[0] == {} and made.summary[-1].startswith("Next: name the network")
+    only = proposed(count=0, others=(machine(7, "no login with a key, so not looked at"),), user="")
+    assert loaded(only)[0] == {} and "bootstrap.yml" in only.summary[-1]
+    assert "ansible_user" not in loaded(only)[1]
+
+
+def test_an_inventory_that_is_there_is_compared():
+    made = proposed(SWITCH[4])
+    four = [machine(number) for number in range(1, 5)]
+    assert proposal.difference(made.hosts, four) == []
+    assert proposal.difference(made.hosts, [*four[1:], machine(9)]) == [
+        "10.0.0.9 spark-9 was found, and is not in it",
+        "spark1 (10.0.0.1) is in it, and was not found",
+    ]
+    assert proposal.difference("- nothing", four) == ["its group sparks cannot be read"]
