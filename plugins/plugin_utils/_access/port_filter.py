@@ -102,7 +102,8 @@ def services(who: Reach) -> str:
                     *(
                         f"{family} daddr {_set(addresses)} tcp dport {port} counter reject with tcp reset"
                         for address, port in who.apis
-                        for family, addresses in _families(networks([address]))
+                        # localhost may be either.
+                        for family, addresses in _families(networks([address, *(["::1"] * (address == "127.0.0.1"))]))
                     ),
                 ],
             ),

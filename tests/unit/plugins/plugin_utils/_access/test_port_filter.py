@@ -36,6 +36,7 @@ table inet sparkmatrix_services {{
         tcp flags & (fin | syn | rst | ack) != syn accept
         socket cgroupv2 level 1 "sparkmatrix.slice" jump ours
         ip daddr {{ 127.0.0.1 }} tcp dport 8000 counter reject with tcp reset
+        ip6 daddr {{ ::1 }} tcp dport 8000 counter reject with tcp reset
     }}
     chain ours {{
         tcp dport {{ 8000, 8265 }} iifname lo accept
@@ -162,9 +163,9 @@ TAKEN = """
 import os, pathlib, socket, sys
 def joined(name):
     pathlib.Path("/sys/fs/cgroup", name, "cgroup.procs").write_text(str(os.getpid()))
-def listener(port):
-    made = socket.socket()
-    made.bind(("0.0.0.0", port))
+def listener(port, host="0.0.0.0"):
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    made.bind((host, port))
     made.listen()
     return made
 def reached(port, host="127.0.0.1"):
@@ -176,8 +177,9 @@ def reached(port, host="127.0.0.1"):
 joined(sys.argv[1])
 ours = listener(8000)
 joined(sys.argv[2])
-stranger, elsewhere = listener(8001), listener(9000)
+stranger, elsewhere, six, free = listener(8001), listener(9000), listener(8000, "::1"), listener(9000, "::1")
 print(reached(8000), reached(8001), reached(8002), reached(9000), reached(8001, "127.0.0.2"))
+print(reached(8000, "::1"), reached(9000, "::1"))
 ours.close()
 again = listener(8000)
 print(reached(8000))
@@ -207,7 +209,7 @@ def test_who_takes_the_port_of_an_api_is_not_reached(tmp_path) -> None:
         pytest.skip(f"no network namespace or control groups here: {done.stderr}")
     assert done.returncode == 0, done.stderr
     refused = "ConnectionRefusedError"
-    assert done.stdout.split() == ["reached", refused, refused, "reached", "reached", refused]
+    assert done.stdout.split() == ["reached", refused, refused, "reached", "reached", refused, "reached", refused]
 
 
 def test_the_planner_takes_what_the_engine_plan_returns() -> None:
