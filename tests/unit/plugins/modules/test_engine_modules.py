@@ -86,7 +86,7 @@ def test_a_cache_that_is_smaller_than_planned(key_file, monkeypatch):
         result, failed = probe(engine, key_file, planned_tokens=16000)
         assert not failed
         assert result["cache"]["tokens"] == 4000
-        assert "25 % of the planned 16000" in str(result["warnings"])
+        assert "25 % of the planned 16000" in result["cache"]["warning"]
         assert "cache" not in probe(engine, key_file)[0]
 
 
