@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import planners as os_
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster as status
 
 PLANNERS: Mapping[str, Planner] = {
     **access.PLANNERS,
@@ -23,6 +24,7 @@ PLANNERS: Mapping[str, Planner] = {
     **qos.PLANNERS,
     **os_.PLANNERS,
     **engine.PLANNERS,
+    **status.PLANNERS,
 }
 SPEC: dict[str, dict[str, Any]] = {
     "planner": {"type": "str", "required": True, "choices": list(PLANNERS)},

@@ -27,6 +27,7 @@ options:
       - V(bandwidth) schedules the measurement of every half; V(bandwidth_verdict) judges its figures.
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
+      - V(cluster_status) puts together what the machines say of their status.
       - V(engine_inputs) judges whether all nodes can have the models, V(images) whether all ranks of a service have
         the same container image, V(engine_versions)
         what engines without an option table say of their options; V(engine_files) and V(ray_files) turn one machine's
@@ -57,6 +58,7 @@ options:
       - recipes
       - recipe_translation
       - ray_files
+      - cluster_status
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.

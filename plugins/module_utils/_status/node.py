@@ -264,7 +264,7 @@ def _until(asked: Asked) -> str:
 def text(found: Mapping[str, Any]) -> str:
     lines: list[str] = []
     for name, one in found["services"].items():
-        lines += _service_lines(name or "engine", one, found)
+        lines += service_lines(name or "engine", one, found)
     lines += _block("nodes", [Node(**node).line for node in found["nodes"]])
     if found["ray"]:
         lines += _block("ray", [f"{found['ray']['running']} of {found['ray']['nodes']} nodes"])
@@ -285,7 +285,7 @@ def verified(service: Mapping[str, Any]) -> str:
     return f"{known.time}, {known.model}: {known.measured}{expected}"
 
 
-def _service_lines(label: str, one: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def service_lines(label: str, one: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     if not one.get("unit"):
         return _block(label, [f"its keeper is on the head, {found['head']}: ask there"])
     if "phase" not in one and "returns" not in one:

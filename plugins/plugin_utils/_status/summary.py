@@ -245,8 +245,10 @@ def _next(run: Run) -> Iterator[str]:
         yield play("start")
     elif run.playbook == "reset":
         return
+    elif run.playbook in STARTING:
+        yield f"{play('verify')}  (measures it)"
     elif run.services:
-        yield f"{play('verify')}  (measures it, at any time)"
+        yield f"{play('status')}  (how it is, at any time)"
     else:
         yield f"{play('site')}  (all layers)"
 

@@ -23,7 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summar
 )
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
-COMMANDS = Commands(".venv/bin/ansible-playbook", "", "-i inventories/mine", ("site", "verify", "reset"))
+COMMANDS = Commands(".venv/bin/ansible-playbook", "", "-i inventories/mine", ("site", "verify", "reset", "status"))
 HEAD = Login("spark1", "nvidia@10.0.0.11")
 SERVICE = Service("qwen3-235b", "generate", "vLLM on 4 nodes, context 32768 x 8 requests", 12.0, 41.0, 23.4)
 GATEWAY = Way("https://10.0.0.11:8443/v1", "/etc/sparkmatrix/gateway/keys/default.key", own_ca=True)
@@ -56,7 +56,7 @@ def test_a_first_run_ends_with_all_that_is_needed_to_use_it():
         " -H 'Content-Type: application/json' -H \"Authorization: Bearer $KEY\""
         ' -d \'{"model": "qwen3-235b", "messages": [{"role": "user", "content": "Hello"}]}\'',
         "changed   access on all 4 nodes; os_stabilization on spark2; engine on spark1",
-        "next      .venv/bin/ansible-playbook verify.yml -i inventories/mine  (measures it, at any time)",
+        "next      .venv/bin/ansible-playbook status.yml -i inventories/mine  (how it is, at any time)",
         "undo      .venv/bin/ansible-playbook reset.yml -i inventories/mine",
     ]
 
@@ -94,9 +94,9 @@ def test_check_mode_says_what_would_change():
         ("restart", "verify.yml", ""),
         ("upgrade", "verify.yml", "playbooks/rollback.yml"),
         ("rollback", "verify.yml", "playbooks/rollback.yml"),
-        ("node_add", "verify.yml", "playbooks/node_remove.yml"),
-        ("node_remove", "verify.yml", "playbooks/node_add.yml"),
-        ("verify", "verify.yml", ""),
+        ("node_add", "status.yml", "playbooks/node_remove.yml"),
+        ("node_remove", "status.yml", "playbooks/node_add.yml"),
+        ("verify", "status.yml", ""),
         ("reset", "", "site.yml"),
     ],
 )
@@ -108,7 +108,7 @@ def test_every_playbook_names_what_comes_next_and_the_way_back(playbook, followi
 
 def test_every_named_playbook_is_there():
     commands = Commands(top=COMMANDS.top)
-    for name in {*summary.UNDO, *summary.UNDO.values(), *summary.NO_UNDO, "site", "reset", "verify", "start"}:
+    for name in {*summary.UNDO, *summary.UNDO.values(), *summary.NO_UNDO, "site", "reset", "verify", "start", "status"}:
         assert (ROOT / commands.play(name).split()[1]).is_file()
 
 

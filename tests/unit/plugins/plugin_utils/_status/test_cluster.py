@@ -1,0 +1,106 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from planning import plan
+
+SERVICE = {
+    "unit": "sparkmatrix-keeper.service",
+    "phase": "serving",
+    "detail": "it serves",
+    "stable": True,
+    "running": True,
+    "returns": False,
+    "frozen": False,
+    "stopped": None,
+    "damage": "",
+    "answers": True,
+    "problem": "",
+    "elapsed_s": 75,
+    "since": "t",
+    "failures": 0,
+    "start_limit": 5,
+    "serving": True,
+    "history": [],
+    "verified": None,
+}
+ELSEWHERE = {"serving": False, "answers": None, "problem": "ask the head", "history": []}
+NODES = [
+    {"host": host, "answers": True, "problem": "", "units": {}, "available_gib": 70.0, "fabric": "verified"}
+    for host in ("spark1", "spark2")
+]
+
+
+def said(service=SERVICE, nodes=NODES, **values):
+    document = {
+        "schema": 1,
+        "serving": service.get("serving"),
+        "head": "spark1",
+        "services": {"": service},
+        "nodes": nodes,
+        "ray": {"nodes": 2, "running": 2},
+        "fabric": {"wrong": False, "lines": ["fabric: direct, applied"]},
+        "gateway": None,
+    }
+    return {"rc": 0, "stdout": json.dumps({**document, **values}), "changed": False}
+
+
+DEAD = {"unreachable": True, "msg": "Failed to connect to the host via ssh: No route to host", "changed": False}
+
+
+def judged(**answers):
+    return plan("cluster_status", {"answers": answers}, head="spark1")
+
+
+def test_the_head_speaks_for_all():
+    found = judged(spark1=said(), spark2=said(ELSEWHERE))
+    assert found["serving"]
+    assert found["lines"][0] == "engine    serving: it serves"
+    assert [line for line in found["lines"] if line.endswith("fabric verified")] != []
+    assert "no answer" not in "\n".join(found["lines"])
+
+
+def test_a_dead_worker_is_named():
+    found = judged(spark1=said(), spark2=DEAD)
+    assert found["serving"], "by the word of the head, which asks the engine"
+    assert found["lines"][-1] == "no answer spark2: Failed to connect to the host via ssh: No route to host"
+
+
+def test_without_the_head_nobody_can_tell():
+    found = judged(spark1=DEAD, spark2=said(ELSEWHERE))
+    assert not found["serving"]
+    assert found["lines"][0].startswith("nodes     spark2")
+    assert found["lines"][-1].startswith("no answer spark1 (the head): ")
+
+
+def test_a_service_with_a_head_of_its_own_counts():
+    stopped = {**SERVICE, "serving": False, "answers": False, "stopped": {"by": "stop.yml", "time": "t", "user": ""}}
+    found = judged(spark1=said(), spark2=said(stopped))
+    assert not found["serving"]
+    assert "on spark2 engine    Stopped by stop.yml at t" in found["lines"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"rc": 2, "stdout": "", "msg": "[Errno 2] No such file or directory"}, "No such file or directory"),
+        (said(schema=2), "of another release"),
+        ({"rc": 1, "stdout": '{"schema": 1, "problem": "no engine is set up on this node"}'}, "no engine is set up"),
+    ],
+)
+def test_a_machine_without_a_status_says_why(answer, says):
+    found = judged(spark1=answer, spark2=DEAD)
+    assert not found["serving"]
+    assert says in found["lines"][0]
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema": 1, "services": {"": {"unit": "x"}}}', "[]", '"\\u001b[2J"'])
+def test_what_a_machine_says_is_not_trusted(text):
+    found = judged(spark1={"rc": 0, "stdout": text}, spark2=DEAD)
+    assert found["failed"]
+    assert "\x1b" not in found["msg"]
