@@ -46,8 +46,8 @@ PLAYBOOK = """\
 
     - name: Try
       block:
-        - name: Fail on both
-          ansible.builtin.command: sh -c 'echo broken >&2; false'
+        - name: Go into another file
+          ansible.builtin.include_tasks: more.yml
       rescue:
         - name: Say so
           ansible.builtin.debug:
@@ -64,10 +64,17 @@ PLAYBOOK = """\
 """
 
 
+MORE = """\
+- name: Fail on both
+  ansible.builtin.command: sh -c 'echo broken >&2; false'
+"""
+
+
 def play(tmp_path: pathlib.Path, *options: str, terminal: bool = False, **variables: str) -> tuple[int, str, str]:
     """Exit code, screen, and the only log of the run."""
     (tmp_path / "work").mkdir(exist_ok=True)
     (tmp_path / "little.yml").write_text(PLAYBOOK)
+    (tmp_path / "more.yml").write_text(MORE)
     environment = {
         **os.environ,
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),  # from another folder
