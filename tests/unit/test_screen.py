@@ -112,7 +112,7 @@ def test_a_run_is_a_page_and_its_log_has_everything(tmp_path: pathlib.Path) -> N
     assert lines[:1] + lines[2:-1] == [
         "Do a little of everything",
         "  changed  Keep a secret (2 nodes, N s)",
-        "  failed   Fail on both (2 nodes, N s), which is dealt with: broken",
+        "  failed   Fail on both (2 nodes, N s), dealt with below: broken",
         "  It is mended.",
         "    All of it.",
     ]

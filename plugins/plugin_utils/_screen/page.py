@@ -10,6 +10,7 @@ A step is a task that did something on at least one host. What changed nothing i
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 import time
@@ -32,6 +33,9 @@ FEW = 3  # unchanged steps beside others of a play, which nobody misses
 MOST_WHAT = 70  # signs of what a step changed
 MOST_DIFF = 40  # lines of one file's diff
 MOST_OUTPUT = 15  # lines of what a command that failed has printed
+ABOUT_HOST = re.compile(r"(?P<indent> *)(?P<sign>\d+\.|-|) ?(?P<host>[\w.-]+)(?P<device>(?: \S+)?): (?P<what>.+)$")
+ITSELF = "\0"  # the name of the host that a line is about
+NUMBER = re.compile(r"\d+\.")
 MOST_HANDLED = 160  # signs of a failure that the run deals with itself
 
 
@@ -167,10 +171,11 @@ class Page:
             return []
         took = span(self.clock() - step.began)
         lines: list[Line] = []
-        for text, hosts in grouped((w, result.host) for result in step.results for w in result.warnings):
-            if text not in self._said:
-                self._said.add(text)
-                lines += block("warning", text, WARNING, self._named(hosts, text))
+        warned = grouped((w, result.host) for result in step.results for w in result.warnings)
+        new = [text for text, hosts in warned if text not in self._said]
+        self._said.update(new)
+        for text in merged("\n".join(new), self.hosts).splitlines():
+            lines.append(Line(f"  warning  {text}", WARNING, fold=True))
         changed = step.of(CHANGED)
         if changed:
             self.changes += 1
@@ -182,7 +187,7 @@ class Page:
             lines += self._diffs(changed)
         told = [result for result in step.results if result.state in (OK, CHANGED) and result.text]
         for text, hosts in grouped((result.text, result.host) for result in told):
-            lines += message(text, self._named(hosts, text))
+            lines += message(merged(text, self.hosts), self._named(hosts, text))
         if self.verbose and not changed and step.of(OK) and not told:
             where = ", ".join([*filter(None, [span_of([r.host for r in step.of(OK)], self.hosts)]), took])
             lines.append(Line(f"  ok       {step.name} ({where})"))
@@ -206,7 +211,7 @@ class Page:
         for text, hosts in grouped((r.text, r.host) for r in step.of(FAILED) if r.handled):
             first = shortened(text, MOST_HANDLED)
             where = ", ".join([*filter(None, [span_of(hosts, self.hosts)]), took])
-            lines.append(Line(f"  failed   {step.name} ({where}), which is dealt with: {first}", WARNING, fold=True))
+            lines.append(Line(f"  failed   {step.name} ({where}), dealt with below: {first}", WARNING, fold=True))
         for text, hosts in grouped((r.text, r.host) for r in step.of(FAILED) if not r.handled):
             self.failed = True
             where = ", ".join([*filter(None, [span_of(hosts, self.hosts)]), took])
@@ -214,7 +219,8 @@ class Page:
             # The same text of an earlier step: it is on the page already.
             known = text in self._said
             self._said.add(text)
-            lines += [Line(f"  {line}", fold=True) for line in (["as above"] if known else text.rstrip().splitlines())]
+            shown = "as above" if known else merged(text.rstrip(), self.hosts)
+            lines += [Line(f"  {line}", fold=True) for line in shown.splitlines()]
         return lines
 
     def _diffs(self, changed: Sequence[Result]) -> list[Line]:
@@ -309,6 +315,31 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
         if host not in hosts:
             hosts.append(host)
     return list(found.items())
+
+
+def merged(text: str, among: Sequence[str]) -> str:
+    """Lines that say the same of several hosts once, such as those of a refusal: ``  1. spark1 eth0: what``."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for place, line in enumerate(text.splitlines()):
+        item = ABOUT_HOST.match(line)
+        if item and item["host"] in among:
+            what = re.sub(rf"\b{re.escape(item['host'])}\b", ITSELF, item["what"])
+            said: tuple[str, ...] = (item["indent"], NUMBER.sub("1.", item["sign"]), item["device"], what)
+            found.setdefault(said, []).append(item["host"])
+        else:
+            found[line, str(place)] = []
+    if all(len(hosts) < 2 for hosts in found.values()):
+        return text
+    lines = []
+    for said, hosts in found.items():
+        if hosts:
+            indent, sign, device, what = said
+            what = what.replace(ITSELF, hosts[0] if len(hosts) == 1 else "<name>")
+            lines.append(f"{indent}{sign}{' ' if sign else ''}{span_of(hosts, ())}{device}: {what}")
+        else:
+            lines.append(said[0])
+    numbers = itertools.count(1)
+    return "\n".join(re.sub(r"^( +)\d+\. ", lambda at: f"{at[1]}{next(numbers)}. ", line) for line in lines)
 
 
 def message(text: str, who: str = "") -> list[Line]:

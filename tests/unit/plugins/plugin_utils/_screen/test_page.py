@@ -130,7 +130,7 @@ def test_equal_failures_are_one_and_a_repetition_refers_to_it():
 
 def test_what_a_rescue_deals_with_is_one_line_and_no_failure():
     lines = run(("Wait", 4, Result("spark1", "failed", text="no token\nat all " + "x" * 200, handled=True)))
-    assert lines[1].startswith("  failed   Wait (spark1, 4 s), which is dealt with: no token at all xxx")
+    assert lines[1].startswith("  failed   Wait (spark1, 4 s), dealt with below: no token at all xxx")
     assert lines[1].endswith(" ...") and len(lines) == 3
     assert lines[-1].startswith("Done in")
 
@@ -245,6 +245,25 @@ def test_diffs_of_modules():
     assert page.diffs({"prepared": "+x\n"}, 2) == (Diff("", ("+x",)),)
     assert page.diffs({"dst_binary": True}, 2)[0].lines == ("(binary or too large to be shown)",)
     assert page.diffs(None, 2) == ()
+
+
+def test_what_is_said_of_several_hosts_is_said_once():
+    numbered = ["spark1: old", "spark3 eth0: no", "spark2: old", "other: old", "spark1: new"]
+    text = "\n".join(["Refused:", *(f"  {n}. {line}" for n, line in enumerate(numbered, 1)), "- spark1: x"])
+    assert page.merged(text, ["spark1"]) == text
+    assert page.merged(text, FOUR).splitlines() == [
+        "Refused:",
+        "  1. spark1, spark2: old",
+        "  2. spark3 eth0: no",
+        "  3. other: old",
+        "  4. spark1: new",
+        "- spark1: x",
+    ]
+    assert page.merged("\n".join(f"{host}: not checked" for host in FOUR), FOUR) == "spark1..spark4: not checked"
+    unknown = "\n".join(f"{host}: no address of {host}.local" for host in FOUR[:2])
+    assert page.merged(unknown, FOUR) == "spark1, spark2: no address of <name>.local"
+    assert page.merged(f"{unknown}\nspark3: I am spark3", FOUR).endswith("\nspark3: I am spark3")
+    assert page.merged("spark1  0  1: table\n\nend", FOUR) == "spark1  0  1: table\n\nend"
 
 
 def test_messages_of_any_shape():
