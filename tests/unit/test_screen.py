@@ -107,7 +107,7 @@ def read(descriptor: int) -> bytes:
 def test_a_run_is_a_page_and_its_log_has_everything(tmp_path: pathlib.Path) -> None:
     code, screen, log = play(tmp_path)
     # What Ansible says of an exit code differs between its versions.
-    lines = re.sub(r"with: .* broken", "with: broken", re.sub(r"\d+ s", "N s", screen)).splitlines()
+    lines = re.sub(r"below: .* broken", "below: broken", re.sub(r"\d+ s", "N s", screen)).splitlines()
     assert lines[1].startswith("  changed  Place a file: /") and lines[1].endswith("(2 nodes, N s)")
     assert lines[:1] + lines[2:-1] == [
         "Do a little of everything",
