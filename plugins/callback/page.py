@@ -66,8 +66,7 @@ COLOURS = {
     page.CHANGED: C.COLOR_CHANGED,
     page.FAILED: C.COLOR_ERROR,
     page.WARNING: C.COLOR_WARN,
-    page.QUIET: C.COLOR_SKIP,
-    page.HEADING: C.COLOR_HIGHLIGHT,
+    page.HEADING: "bright blue",  # readable on dark and light terminals
     page.ADDED: C.COLOR_DIFF_ADD,
     page.REMOVED: C.COLOR_DIFF_REMOVE,
 }
