@@ -97,7 +97,12 @@ def _node(plan: NodePlan, head: ServicePlan) -> Node:
     files = {path: f'"$work"/{shlex.quote(_name(path))}' for path in engine.files}
     return Node(
         host=plan.host,
-        environment=[item for item in sorted(service.engine.env.items()) if item[0] not in _DROPPED],
+        # A job has no directory of the node for what it compiles.
+        environment=[
+            (name, value)
+            for name, value in sorted(service.engine.env.items())
+            if name not in _DROPPED and not value.startswith(f"{paths.KERNELS}/")
+        ],
         files=[(_name(path), content) for path, content in sorted(engine.files.items())],
         ray=_quoted(plan.ray.command.words, {plan.ray.temp_dir: '"$work/ray"'}) if plan.ray.needed else "",
         engine=_quoted([*engine.command.program, *engine.command.options], files),
