@@ -36,6 +36,8 @@ MOST_OUTPUT = 15  # lines of what a command that failed has printed
 ABOUT_HOST = re.compile(r"(?P<indent> *)(?P<sign>\d+\.|-|) ?(?P<host>[\w.-]+)(?P<device>(?: \S+)?): (?P<what>.+)$")
 ITSELF = "\0"  # the name of the host that a line is about
 NUMBER = re.compile(r"\d+\.")
+MOST_REASON = 300  # signs of why a machine does not answer
+ASK_PREFLIGHT = "playbooks/preflight.yml asks all machines, and says what to do."
 MOST_HANDLED = 160  # signs of a failure that the run deals with itself
 
 
@@ -202,9 +204,12 @@ class Page:
     def _failures(self, step: _Step, took: str) -> list[Line]:
         lines: list[Line] = []
         silent = step.of(UNREACHABLE)
-        for text, hosts in grouped((result.text, result.host) for result in silent if not result.handled):
+        if gone := sorted((r for r in silent if not r.handled), key=lambda r: r.host):
             self.failed = True
-            lines += block("FAILED", f"{step.name}: no answer. {text}", FAILED, span_of(hosts, self.hosts))
+            where = ", ".join([*filter(None, [span_of([r.host for r in gone], self.hosts)]), took])
+            lines.append(Line(f"  FAILED   {step.name}: no answer ({where})", FAILED))
+            why = merged("\n".join(f"{r.host}: {shortened(r.text, MOST_REASON)}" for r in gone), self.hosts)
+            lines += [Line(f"  {line}", fold=True) for line in (*why.splitlines(), ASK_PREFLIGHT)]
         if handled := [host for host in self.hosts if host in {r.host for r in silent if r.handled}]:
             who = span_of(handled, ())
             lines.append(Line(f"  no answer from {who} ({took}); the reasons come below", FAILED))

@@ -140,7 +140,13 @@ def test_machines_that_do_not_answer_are_named_in_one_line():
     lines = run(("Look", 3, *reversed(silent)))
     assert lines[1] == "  no answer from spark1..spark4 (3 s); the reasons come below"
     lines = run(("Look", 3, Result("spark2", "unreachable", text="ssh: no route")))
-    assert lines[1] == "  FAILED   spark2: Look: no answer. ssh: no route"
+    assert lines[1:4] == [
+        "  FAILED   Look: no answer (spark2, 3 s)",
+        "  spark2: ssh: no route",
+        f"  {page.ASK_PREFLIGHT}",
+    ]
+    lines = run(("Look", 3, *(Result(host, "unreachable", text=f"no {host}.local") for host in reversed(FOUR))))
+    assert lines[1:3] == ["  FAILED   Look: no answer (4 nodes, 3 s)", "  spark1..spark4: no <name>.local"]
     assert lines[-1].startswith("FAILED")
 
 
