@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: engine_image
-short_description: Have container images on this node, and say which ones they are
+short_description: Pull container images to this node, and report their ids
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: engine_units
-short_description: Start, stop or take away the engine's services on a node
+short_description: Start, stop or remove the engine's services on a node
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_apply
-short_description: Configure the fabric interfaces of a node, or give them back
+short_description: Configure the fabric interfaces of a node, or restore them
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
   - Runs C(ib_write_bw) of perftest for a few seconds per half, as server on one node and as client on the other. A
-    ConnectX-7 that initialised badly shows a full link and answers pings; only this tells.
+    ConnectX-7 that initialised badly shows a full link and answers pings; only this test shows it.
   - All nodes have to run it at the same time, with the tests that M(sparkmatrix.cluster.plan) gives
     them. They keep to the order of C(slot), in which no node has two tests at once.
   - Server and connection data use the fabric address of the half; nothing listens on another address.

@@ -20,7 +20,7 @@ description:
     seconds.
   - Ports that are administratively down are switched on for the time of the probe and off again, and nothing else is
     changed. A process that is killed with SIGKILL leaves such a port switched on, and nothing else.
-  - Somebody who does not answer is no failure. RV(notes) says who was missing and what was odd.
+  - A node that does not answer is no failure. RV(notes) says who was missing and what was odd.
 options:
   node:
     description: The name of this node.

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
   - Keeps the node's part of the engine plan in C(/var/lib/sparkmatrix/plan) once the engine has answered, so that an
-    upgrade that fails, or is not liked, can be taken back.
+    upgrade that fails, or that you do not want, can be taken back.
 options:
   state:
     description:

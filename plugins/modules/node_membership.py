@@ -9,7 +9,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_membership
-short_description: Tell who joins, leaves and was replaced
+short_description: Report which machines join, leave or were replaced
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."

@@ -316,7 +316,7 @@ def _memory(machine: Machine) -> dict[str, Any] | None:
         raise SparkError(
             f"the record of the firewall before the first change is damaged ({exc})",
             MEMORY,
-            "Delete it; giving the firewall back then has to be done by hand (sudo ufw status numbered)",
+            "Delete it; the firewall then has to be restored by hand (sudo ufw status numbered)",
         ) from exc
 
 

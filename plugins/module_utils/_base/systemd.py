@@ -97,7 +97,7 @@ def units(runner: Runner, names: Sequence[str]) -> dict[str, Unit]:
         return {}
     blocks = _show(runner, _PROPERTIES, names)
     if len(blocks) != len(names):
-        raise SparkError(f"systemctl show told of {len(blocks)} units of {len(names)}", " ".join(names))
+        raise SparkError(f"systemctl show reported {len(blocks)} of {len(names)} units", " ".join(names))
     return {name: _unit(name, block) for name, block in zip(names, blocks)}
 
 

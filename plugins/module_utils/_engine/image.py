@@ -103,7 +103,9 @@ def inspect(name: str, runner: Runner = run_program) -> Image:
     if done.rc != 0:
         if "no such image" in done.complaint.casefold():
             return Image()
-        raise SparkError(f"Docker does not tell about it ({done.complaint})", f"image {name}", "Look at: docker info")
+        raise SparkError(
+            f"Docker gives no information about it ({done.complaint})", f"image {name}", "Look at: docker info"
+        )
     try:
         first = json.loads(done.out)[0]
         return Image(

@@ -101,12 +101,12 @@ CAUSES: Sequence[tuple[str, str, str]] = (
     ),
     (
         r"Read-only file system",
-        "it writes where its unit may not (docs/security.md, What a rank may do)",
+        "it writes to a place that its unit does not allow (docs/security.md, What a rank may do)",
         "Let it write below engine_model_cache or /var/lib/sparkmatrix/home; or set engine_sandbox: false",
     ),
     (
         r"Failed at step (EXEC|NAMESPACE)",
-        "its unit does not see its program or a directory, which is gone, or below a home",
+        "its program or a directory is missing, or lies below a home directory, which its unit cannot read",
         "Put interpreter and models outside of /home and /root, and make what is missing; or set engine_sandbox: false",
     ),
     (

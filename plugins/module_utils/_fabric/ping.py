@@ -94,7 +94,7 @@ def _explain(path: Path, big: Completed, small: Completed) -> tuple[str, str, st
             cause,
             f"this node no longer has the address {path.source}",
             "If it was cut off for a while, it has taken the change back by itself (fabric_rollback_seconds), as "
-            "journalctl -u 'sparkmatrix-fabric-restore-*' then says: see to the management network, or raise the time. "
+            "journalctl -u 'sparkmatrix-fabric-restore-*' then says: check the management network, or raise the time. "
             "Then run again",
         )
     if cause == "mtu_local":

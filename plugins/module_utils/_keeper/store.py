@@ -97,7 +97,7 @@ class Store:
             return {}, "it has kept nothing yet"
         except PermissionError as exc:
             where = f"{self.directory}/{STATE}"
-            raise SparkError("you may not read what the keeper keeps", where, "Ask as root: sudo") from exc
+            raise SparkError("no permission to read the keeper's state", where, "Ask as root: sudo") from exc
         except (OSError, ValueError) as exc:
             return {}, f"{self.directory}/{STATE} is damaged ({exc}); the keeper writes it anew with its next change"
         return found, ""

@@ -150,7 +150,7 @@ def compare(change: str, members: Mapping[str, Member], leaving: Sequence[str] =
             Finding(
                 ", ".join(gone),
                 "the nodes still know it, and it is not in the inventory any more",
-                "They forget it in this run. If it is still on, put it into the group 'sparks_leaving' and run "
+                "This run removes it from them. If it is still on, put it into the group 'sparks_leaving' and run "
                 "playbooks/node_remove.yml",
                 severity="warning",
             )

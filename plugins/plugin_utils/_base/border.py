@@ -20,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 
 Shape = Any  # Callable[[Any], Any] | Mapping[str, Shape] | Maybe | Each | By | Full | Only | Document
 REFUSED = "What these machines answered cannot be used:"
-REMEDY = "Find out what answers on this machine: one of ours that is in order does not say this"
+REMEDY = "Find out what runs on this machine: our modules never answer like this"
 MOST_ENTRIES = 65536  # of a list or mapping
 MOST_DEEP = 12
 MOST_FINDINGS = 5  # of one machine

@@ -338,7 +338,7 @@ def _allowed_words(asked: Asked) -> Iterator[Finding]:
     for word in asked.settings.allow:
         if word not in known:
             hint = option_tables.close(word, sorted(known)) or f"Known: {', '.join(sorted(known))}"
-            yield Finding(asked.names["allow"], f"there is nothing called {word!r} to be allowed", hint)
+            yield Finding(asked.names["allow"], f"{word!r} is no name of something that can be allowed", hint)
 
 
 def _dangers(job: Job) -> Iterator[Finding]:

@@ -107,4 +107,4 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
     ]
     if head.not_pinned:
         lines.append(f"Not pinned: {', '.join(head.not_pinned)}")
-    return [*lines, *(f"Known hazard: {hazard}" for hazard in job.recipe.hazards)]
+    return [*lines, *(f"Known problem: {hazard}" for hazard in job.recipe.hazards)]

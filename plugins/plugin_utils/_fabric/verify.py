@@ -168,7 +168,7 @@ def _judge_subnet(
         reason, remedy = _usual(failed.values())
         rail = next(iter(rails.values()))
         name = f"rail {rail.index}"
-        findings.append(Finding("all nodes", f"nobody reaches anybody over {name}: {reason}", remedy, name))
+        findings.append(Finding("all nodes", f"no node reaches another one over {name}: {reason}", remedy, name))
         return
     for host in sorted(lonely, key=lambda h: facts[h].rank):
         own = [probe for pair, probe in failed.items() if pair[0] == host]

@@ -37,7 +37,7 @@ def test_what_is_missing_or_odd_is_that_of_a_unit_that_does_not_exist(text: str)
 
 
 def test_an_answer_about_other_units_is_refused() -> None:
-    with pytest.raises(SparkError, match="told of 1 units of 2"):
+    with pytest.raises(SparkError, match="reported 1 of 2 units"):
         systemd.units(answer("LoadState=loaded\n"), ["a.service", "b.service"])
 
 

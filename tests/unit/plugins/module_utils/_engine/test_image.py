@@ -97,7 +97,7 @@ def test_a_damaged_answer(text):
 
 
 def test_a_docker_that_does_not_answer():
-    with pytest.raises(SparkError, match="Docker does not tell"):
+    with pytest.raises(SparkError, match="Docker gives no information"):
         engine_image_module.inspect(NAME, Docker(image=Completed(1, "", "Cannot connect to the Docker daemon")))
 
 

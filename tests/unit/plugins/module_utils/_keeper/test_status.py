@@ -128,7 +128,7 @@ def test_who_may_not_read_is_told_that(head: Head, monkeypatch: pytest.MonkeyPat
         raise PermissionError(13, "no")
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    with pytest.raises(SparkError, match=r"you may not read what the keeper keeps.*sudo"):
+    with pytest.raises(SparkError, match=r"no permission to read the keeper's state.*sudo"):
         head.found()
 
 

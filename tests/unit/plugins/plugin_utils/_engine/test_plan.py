@@ -272,7 +272,7 @@ def test_a_plan_is_plain_data():
 
 
 def test_hazards_are_shown():
-    assert "Known hazard: it bites" in made(hazards=["it bites"]).summary
+    assert "Known problem: it bites" in made(hazards=["it bites"]).summary
 
 
 def test_memory_of_the_smallest_node_counts():

@@ -616,7 +616,7 @@ NAMES = ["spark1", "spark2", "spark3", "spark4"]
         ),
         (
             {(a, b) for a in NAMES for b in NAMES},
-            ["all nodes rail 0: nobody reaches anybody over rail 0: why. Do spark1."],
+            ["all nodes rail 0: no node reaches another one over rail 0: why. Do spark1."],
         ),
         (
             {("spark1", "spark3"), ("spark3", "spark1")},
