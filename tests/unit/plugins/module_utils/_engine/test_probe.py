@@ -343,7 +343,10 @@ def test_it_does_not_wait_for_what_time_cannot_cure(mode, key, text):
         ("FileNotFoundError: No such file or directory: /m/model.safetensors", "cannot get the model"),
         ("OSError: [Errno 28] No space left on device", "disk is full"),
         ("OSError: [Errno 30] Read-only file system: '/data/cache'", "writes to a place that its unit does not allow"),
-        ("x.service: Failed at step NAMESPACE spawning /opt/e/bin/vllm: No such file or directory", "its program or a directory is missing"),
+        (
+            "x.service: Failed at step NAMESPACE spawning /opt/e/bin/vllm: No such file or directory",
+            "directory is missing",
+        ),
         ("ray.exceptions.AuthenticationError: Unauthenticated: token", "refused its token"),
         ("ValueError: Cannot provide a placement group of 4 GPUs", "fewer nodes"),
         ("everything is fine", None),

@@ -128,9 +128,10 @@ def test_an_interface_that_is_none_is_refused(lie: str) -> None:
         pf.services(pf.Reach(interfaces=(lie,)))
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="nft asks the kernel, as root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="nft asks the kernel, as root")
 def test_nft_takes_both_tables(tmp_path) -> None:
     """In a network of its own, and with a control group of its own where cgroup2 is not mounted."""
+    assert shutil.which("nft", path=f"{os.environ['PATH']}:/usr/sbin"), "Install the package nftables (make envs does)"
     ring = facts("spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0")
     texts = [
         pf.services(pf.reach("spark1", ring, ("10.9.0.0/24", "fd00::/8"), (8000, 8001))),
@@ -187,7 +188,7 @@ joined(".")
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="nft asks the kernel, as root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="nft asks the kernel, as root")
 def test_who_takes_the_port_of_an_api_is_not_reached(tmp_path) -> None:
     mine, other = f"sparkmatrix-test-{os.getpid()}", f"stranger-test-{os.getpid()}"
     apis = [("127.0.0.1", port) for port in (8000, 8001, 8002)]

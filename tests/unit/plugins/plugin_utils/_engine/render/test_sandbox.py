@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -88,7 +87,6 @@ def test_keeper_and_watchdog_are_root_and_no_more():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze; the options are tested above")
 @pytest.mark.parametrize(("path", "highest"), [(ENGINE, 3.0), (RAY, 3.0), (KEEPER, 7.0)])
 def test_the_score_of_systemd(path, highest, tmp_path):
     """Of 10, less is better; without a sandbox 9.0, and 9.6 for root."""
