@@ -10,7 +10,7 @@ import re
 
 INSTEAD = {
     r"doors?": "gateway, API endpoint",
-    r"prov(?:e|es|ed|en)": "test, verify, check",
+    r"prov(?:e|es|ed|en|ing)": "test, verify, check",
     r"shall": "must, should",
     r"(?:in|into|out of) force": "active, apply, disable",
     r"wish(?:es|ed)?": "settings",
