@@ -62,6 +62,9 @@ class State:
     uid: int = 0
     gid: int = 0
 
+    def says_what(self, other: State) -> bool:
+        return (self.kind, self.content, self.target) == (other.kind, other.content, other.target)
+
     def as_dict(self) -> dict[str, Any]:
         if self.kind == "file":
             text = base64.b64encode(self.content).decode("ascii")
@@ -423,11 +426,14 @@ class _Set:
         self._check_parents(files)
         wanted = {item.path: self._wanted(item) for item in files}
         secret = {item.path for item in files if item.secret} | {p for p, e in manifest.files.items() if e.secret}
+        exclusive = {item.path for item in files if item.refuse_foreign}
         leaving = [path for path in sorted(manifest.files) if path not in wanted]
         current = {path: self.disk.read(path) for path in [*wanted, *leaving]}
         for item in files:
             there = current[item.path]
-            if item.refuse_foreign and item.path not in manifest.files and there.kind != "absent":
+            if not item.refuse_foreign or item.path in manifest.files:
+                continue
+            if there.kind != "absent" and not there.says_what(wanted[item.path]):
                 raise SparkError("it is there already, and not ours", item.path, "Move it away, and run again")
         target = {**wanted, **{path: manifest.files[path].original for path in leaving}}
 
@@ -442,7 +448,8 @@ class _Set:
         full = _Manifest(self.name, dict(manifest.files), set(manifest.directories))
         for path in wanted:
             known = full.files.get(path)
-            full.files[path] = _Entry(known.original if known else current[path], path in secret)
+            found = State() if path in exclusive else current[path]  # left by an installation that nobody took back
+            full.files[path] = _Entry(known.original if known else found, path in secret)
         full.directories |= self._directories(wanted, manifest, others)
         if full.files and full.dump() != stored:
             self._store(full)

@@ -205,6 +205,15 @@ def test_what_somebody_else_has_put_there_is_refused_on_request(root):
     assert not mf.apply_set("s", [ours], root=str(root)).changed
 
 
+def test_what_an_earlier_installation_left_there_is_ours_and_goes(root):
+    ours = mf.File("/usr/bin/x", link_to="/y", refuse_foreign=True, owner=str(os.getuid()), group=str(os.getgid()))
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/x").symlink_to("/y")
+    assert not mf.apply_set("s", [ours], root=str(root)).changed
+    mf.apply_set("s", [], root=str(root))
+    assert not os.path.lexists(root / "usr/bin/x")
+
+
 def test_one_file_under_two_names_is_one_file(root):
     (root / "also").symlink_to("etc")
     mf.apply_set("a", [text("/etc/kept.conf", "a")], root=str(root))
