@@ -611,6 +611,8 @@ def check_half_off(context: Context) -> Iterator[Finding]:
     if "fabric" in context.layers:
         return
     for item in _drift(context, drift.GONE, drift.DOWN):
+        if "rdma" in context.nodes[item.host] and not context.rdma_ports(item.host):
+            continue  # the whole card is gone: said by check_nic
         yield Finding(item.host, f"a half of the applied fabric: {item.found}", item.remedy, item.device)
 
 
