@@ -251,6 +251,8 @@ class FakeNode:
             return Completed(0 if (self.networkd if "networkd" in unit else self.nm) else 3)
         if argv[1] == "is-enabled":
             return Completed(1, "masked\n") if self.masked else Completed(0, "enabled\n")
+        if argv[1] == "daemon-reload":
+            return Completed(0)
         if unit.endswith(".timer"):
             return Completed(0 if self.timers.pop(unit.removesuffix(".timer"), None) else 5)
         if argv[1] == "try-restart":

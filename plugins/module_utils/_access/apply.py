@@ -34,7 +34,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
     manifest_path,
     put_state,
     read_state,
-    remove_set,
     write_state,
 )
 
@@ -93,7 +92,7 @@ def give_back(machine: Machine, *, check_mode: bool = False) -> Outcome:
         if found:
             rollback.put_back(machine, found)
         outcome = _Access(machine, wanted).apply(guarded=False)
-        remove_set(rollback.GUARD.name, root=machine.root)
+        rollback.GUARD.remove(machine)
         return outcome
 
 

@@ -61,6 +61,7 @@ class Description:
     stop_timeout_s: float = 60.0
     budget_bytes: int = 0
     weights_bytes: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)  # as a user knows them, to say what has changed
     ray: Ray = field(default_factory=Ray)
     keeper: Settings = field(default_factory=Settings)
     schema: int = SCHEMA_VERSION

@@ -439,7 +439,7 @@ class _Apply:
         """Nothing is left that could be taken back."""
         if self.pending is not None:
             rollback.GUARD.disarm(self.machine, self.pending)
-        remove_set(rollback.GUARD.name, root=self.machine.root)
+        rollback.GUARD.remove(self.machine)
 
     def _write_fact(self) -> None:
         """Before the first change: a run that dies leaves a fact that no later layer accepts."""

@@ -193,6 +193,16 @@ def outdated(members: Sequence[Member]) -> Verdict | None:
     return None
 
 
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, str]) -> str:
+    """What a user has changed, in his words; empty where nothing is known of before or none of these differs."""
+    found = []
+    for name in dict.fromkeys((*before, *now)):
+        old, new = str(before.get(name, "none")), now.get(name, "none")
+        if old != new:
+            found.append(f"{name} {old} -> {new}")
+    return ", ".join(found) if before else ""
+
+
 def _foreign(view: View, started: Mapping[str, Sequence[tuple[str, str]]]) -> Verdict | None:
     """A rank that was started alone has lost the others; an engine of one unit is whole whoever started it."""
     if sum(len(member.units) for member in view.members) <= 1:

@@ -41,6 +41,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
     Settings,
     Verdict,
     View,
+    changed_settings,
     dead_sentence,
     fingerprint,
     gone,
@@ -170,6 +171,7 @@ class Parts:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     say: Callable[[str], object] = engine_rank.say
+    settings: Callable[[], Mapping[str, str]] = dict  # that the ranks have to run with now, for people
     budget: int = 0
     weights: int = 0  # bytes that a rank reads, as the plan knows
     unit: str = "sparkmatrix-keeper"  # this keeper's own
@@ -193,6 +195,7 @@ class Keeper:
         self.metrics_at = 0.0
         self.start_wall = 0.0
         self.broke_at: float | None = None
+        self.settings_before: Mapping[str, str] = {}  # with which the ranks run
 
     # -- the whole --------------------------------------------------------------------------------------------------
 
@@ -206,7 +209,9 @@ class Keeper:
 
     def _run(self) -> int:
         parts = self.parts
-        self.policy, remark = resume(self.settings, Before.read(parts.store.read()), parts.boot)
+        before = parts.store.read()
+        self.settings_before = _texts(before.get("settings"))
+        self.policy, remark = resume(self.settings, Before.read(before), parts.boot)
         self.start_wall = parts.wall()
         parts.store.started()
         if self.policy.gave_up:
@@ -223,8 +228,10 @@ class Keeper:
             trouble: Verdict | None = None
             members = self.members()
             stale = outdated(members)
-            if stale and not anew:
-                self.note(stale.kind, stale.reason, stale.host)
+            if not stale:
+                self.settings_before = parts.settings()
+            elif not anew:
+                self.note(stale.kind, self.named(stale), stale.host)
             if anew or stale or not all(member.running for member in members):
                 trouble = self.bring_up(gentle)
             trouble = trouble or self.load() or self.serve()
@@ -242,7 +249,7 @@ class Keeper:
         parts = self.parts
         self.broke_at = parts.clock()
         stopped_for = self.watchdog(trouble.host)
-        reason = f"the memory watchdog stopped it: {stopped_for}" if stopped_for else trouble.reason
+        reason = f"the memory watchdog stopped it: {stopped_for}" if stopped_for else self.named(trouble)
         self.start_since = None
         # Before the history: whoever reads there that it broke must not read beside it that it serves.
         self.enter("stopping", reason)
@@ -255,6 +262,11 @@ class Keeper:
         if not trouble.planned:
             self.stop_all(gentle=False, only_seen=True)
         return bool(stopped_for)
+
+    def named(self, trouble: Verdict) -> str:
+        """The reason; of another configuration also what is another."""
+        changed = changed_settings(self.settings_before, self.parts.settings()) if trouble.planned else ""
+        return f"{changed}: {trouble.reason}" if changed else trouble.reason
 
     def watchdog(self, host: str) -> str:
         for member in self.members():
@@ -329,6 +341,7 @@ class Keeper:
         if short:
             return Verdict("memory", short)
         self.wait_for_port()
+        self.settings_before = parts.settings()
         self.enter("starting", "starting the ranks")
         self.start_wall = parts.wall()
         problem = self.start_all()
@@ -528,6 +541,7 @@ class Keeper:
                 "since": stamp(self.since),
                 "start_since": stamp(self.start_since) if self.start_since is not None else "",
                 "start_limit_s": self.settings.start_s,
+                "settings": dict(self.settings_before),
                 "progress": progress.as_list(self.loading) if self.phase == "loading" else [],
                 "end": end,
                 "failures": self.policy.failures,
@@ -577,10 +591,22 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
             sleep=lambda seconds: _sleep(seconds, pulse),
             step=pulse.step,
             shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
+            settings=lambda: _settings(config.instance),
             budget=config.budget_bytes,
             weights=config.weights_bytes,
         ),
     )
+
+
+def _settings(instance: str) -> Mapping[str, str]:
+    try:
+        return engine_json.read(Names(instance).description).settings
+    except SparkError:
+        return {}
+
+
+def _texts(kept: object) -> dict[str, str]:
+    return {str(name): str(value) for name, value in kept.items()} if isinstance(kept, dict) else {}
 
 
 def _sleep(seconds: float, pulse: Pulse) -> None:

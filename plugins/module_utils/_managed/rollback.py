@@ -38,6 +38,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
     manifest_path,
     parents,
     read_state,
+    remove_set,
     write_state,
 )
 
@@ -186,6 +187,11 @@ class Guard(Generic[AnyPending]):
     def disarm(self, machine: Machine, found: AnyPending) -> None:
         drop_state(self.marker, root=machine.root)
         self._stop(machine, found.id)
+
+    def remove(self, machine: Machine) -> None:
+        """The boot unit, from systemd's memory too: it would be listed until the next boot."""
+        if remove_set(self.name, root=machine.root).changed:
+            machine.works("systemctl", "daemon-reload")
 
     def _stop(self, machine: Machine, transaction: str) -> None:
         # It may have ended just now. If it cannot be stopped, it finds no marker with its id.

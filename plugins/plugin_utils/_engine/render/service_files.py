@@ -178,9 +178,24 @@ def _description(service: ServicePlan, ray: RayPlan, settings: Settings, unit_ha
         stop_timeout_s=settings.stop_timeout_s,
         budget_bytes=service.memory.budget,
         weights_bytes=service.memory.weights,
+        settings=_known(service),
         ray=own,
         keeper=KeeperSettings(**(settings.keeper or {})),
     ).as_dict()
+
+
+def _known(service: ServicePlan) -> dict[str, str]:
+    engine, parallel, memory = service.engine, service.parallel, service.memory
+    found = {
+        "model": engine.model,
+        "engine": f"{engine.name} {engine.version}".strip(),
+        "image": service.image,
+        "context": str(memory.context or ""),
+        "requests at once": str(memory.concurrency or ""),
+        "nodes": " ".join(member.host for member in service.members),
+        "parallel": f"tensor {parallel.tensor} pipeline {parallel.pipeline} data {parallel.data}",
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _head_of_unit(service: ServicePlan, wants: Sequence[str]) -> list[str]:

@@ -66,6 +66,7 @@ def test_everything_on_confirmed_and_given_back(node: FakeAccess) -> None:
     assert give_back(node.machine(), check_mode=True).changed
     assert give_back(node.machine()).changed
     assert node.state() == before
+    assert node.log[-1] == "systemctl daemon-reload", "a unit without a file is listed until then"
     assert not give_back(node.machine()).changed
 
 

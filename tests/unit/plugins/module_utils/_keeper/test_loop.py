@@ -215,6 +215,24 @@ def test_a_configuration_that_changes_while_it_serves(cluster):
     assert cluster.store.read()["failures"] == 0
 
 
+def test_the_history_says_what_was_changed(cluster):
+    cluster.parts.settings = lambda: {"context": "256" if cluster.now < 15 else "512", "model": "m"}
+    cluster.plan[20.0] = lambda: cluster.head.hashes.update({ENGINE: "old"})
+    cluster.keep(until=60)
+    assert cluster.store.history()[0]["reason"].startswith("context 256 -> 512: sparkmatrix-engine.service on spark1")
+    assert cluster.store.read()["settings"] == {"context": "512", "model": "m"}
+
+
+def test_a_keeper_that_begins_knows_with_what_the_ranks_run(cluster):
+    for node in (cluster.head, cluster.worker):
+        node.act("start")
+    cluster.head.hashes[ENGINE] = "old"
+    cluster.store.write({"settings": {"context": "256"}}, print)
+    cluster.parts.settings = lambda: {"context": "512", "image": "new"}
+    cluster.keep()
+    assert cluster.store.history()[0]["reason"].startswith("context 256 -> 512, image none -> new: ")
+
+
 def test_a_node_that_is_off_burns_no_start(cluster):
     cluster.worker.seen = False
     cluster.plan[300.0] = set_to(cluster.worker, "seen", True)
