@@ -6,10 +6,16 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import SHIPPED
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
 
-RECIPES = sorted(path.stem for path in SHIPPED.glob("*.yml"))
+RECIPES = (
+    "gpt-oss-120b",
+    "llama-3.1-405b-awq",
+    "qwen3-235b-a22b-gptq-int4",
+    "qwen3-235b-a22b-nvfp4-trtllm",
+    "qwen3-8b",
+    "qwen3.8-27b-fp8",
+)
 ENGINE = [name for name in variables.load() if name.startswith("engine_")]
 
 
