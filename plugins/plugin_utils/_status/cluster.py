@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
@@ -35,7 +35,7 @@ class Answer:
 
 
 def read(result: Any, host: str) -> Answer:
-    """The result of the task that asked. Raises :class:`SparkError` for what no machine of ours says."""
+    """The result of the task that asked. A machine that says what none of ours says is one without an answer."""
     if not isinstance(result, Mapping) or not result:
         return Answer({}, "it was not asked")
     said = result.get("stdout")
@@ -49,11 +49,17 @@ def read(result: Any, host: str) -> Answer:
         document = border.read(border.anything, json.loads(str(said)), host, findings)
         if findings:
             raise ValueError(str(findings[0]))
-    except (ValueError, RecursionError) as exc:
-        raise SparkError(f"its status is not understood ({exc})", host, OTHER) from exc
-    if document.get("schema") != node.SCHEMA_VERSION:
-        return Answer({}, OTHER)
-    return Answer({}, document["problem"]) if "problem" in document else Answer(document)
+        if document.get("schema") != node.SCHEMA_VERSION:
+            return Answer({}, OTHER)
+        if "problem" in document:
+            return Answer({}, strict.words(document["problem"]))
+        answer = Answer(document)
+        node.text(document)  # all of it can be shown
+        _of_another(host, answer, with_node=True)
+        serving({host: answer}, host)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as exc:
+        return Answer({}, f"its status is not understood ({exc!r:.200}); {OTHER}")
+    return answer
 
 
 def serving(answers: Mapping[str, Answer], head: str) -> bool:
@@ -68,17 +74,20 @@ def lines(answers: Mapping[str, Answer], head: str) -> list[str]:
     if answers[head].document:
         found += node.text(answers[head].document).splitlines()
     for host, answer in answers.items():
-        if host == head or not answer.document:
-            continue
-        label = f"on {host}"
-        for name, one in _own(answer).items():
-            found += [f"{label:<10}{line}" for line in node.service_lines(name or "engine", one, answer.document)]
-        if not answers[head].document:
-            found += [
-                f"{'nodes':<10}{node.Node(**own).line}" for own in answer.document["nodes"] if own["host"] == host
-            ]
+        if host != head and answer.document:
+            found += _of_another(host, answer, with_node=not answers[head].document)
     found += [f"{'no answer':<10}{host}{' (the head)' if host == head else ''}: {why}" for host, why in silent.items()]
     return found
+
+
+def _of_another(host: str, answer: Answer, with_node: bool) -> list[str]:
+    """Services whose head it is, and what it says of itself where the cluster's head does not."""
+    label = f"on {host}"
+    found = []
+    for name, one in _own(answer).items():
+        found += [f"{label:<10}{line}" for line in node.service_lines(name or "engine", one, answer.document)]
+    nodes = [one for one in answer.document["nodes"] if one["host"] == host] if with_node else []
+    return [*found, *(f"{'nodes':<10}{node.Node(**one).line}" for one in nodes)]
 
 
 def _own(answer: Answer) -> dict[str, Mapping[str, Any]]:
@@ -89,10 +98,7 @@ def _own(answer: Answer) -> dict[str, Mapping[str, Any]]:
 def _judge(options: Options) -> dict[str, Any]:
     answers: Mapping[str, Answer] = options["answers"]
     head = options["head"]
-    try:
-        shown, serves = lines(answers, head), serving(answers, head)
-    except (LookupError, TypeError, AttributeError) as exc:
-        raise SparkError(f"a status is not complete ({exc!r})", "", OTHER) from exc
+    shown, serves = lines(answers, head), serving(answers, head)
     verdict = "The cluster serves." if serves else "The cluster does not serve, or nobody can tell: see above."
     return {"lines": shown, "serving": serves, "verdict": verdict}
 

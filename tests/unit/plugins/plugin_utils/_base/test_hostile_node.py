@@ -33,6 +33,7 @@ from engine_plans import REQUIREMENTS, node_plans
 from fabric_inputs import half, spark_cages
 from preflight_inputs import inventory, nodes
 from ssh_keys import ssh_key
+from status_documents import ELSEWHERE, SERVICE, said
 from sysfs_tree import gid_of
 
 STOPPED = "nobody does anything, which a node may cause: it says that it is busy, or does not work"
@@ -397,6 +398,15 @@ CASES = {
         judge_engine,
         lambda result: {host: {**made, "identity": ""} for host, made in result["plans"].items() if host != LIAR},
         dear=True,
+    ),
+    "cluster_status": Case(
+        lambda rank: json.loads(said(ELSEWHERE if rank else SERVICE)["stdout"]),
+        lambda seen: plan(
+            "cluster_status",
+            {"answers": {host: {"rc": 0, "stdout": json.dumps(document)} for host, document in seen.items()}},
+            head=HOSTS[0],
+        ),
+        lambda result: [line for line in result["lines"] if LIAR not in line],
     ),
     "node_membership": Case(
         lambda rank: {key: value for key, value in look(rank).items() if key != "fact"},

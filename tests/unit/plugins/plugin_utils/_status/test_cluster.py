@@ -4,51 +4,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from planning import plan
-
-SERVICE = {
-    "unit": "sparkmatrix-keeper.service",
-    "phase": "serving",
-    "detail": "it serves",
-    "stable": True,
-    "running": True,
-    "returns": False,
-    "frozen": False,
-    "stopped": None,
-    "damage": "",
-    "answers": True,
-    "problem": "",
-    "elapsed_s": 75,
-    "since": "t",
-    "failures": 0,
-    "start_limit": 5,
-    "serving": True,
-    "history": [],
-    "verified": None,
-}
-ELSEWHERE = {"serving": False, "answers": None, "problem": "ask the head", "history": []}
-NODES = [
-    {"host": host, "answers": True, "problem": "", "units": {}, "available_gib": 70.0, "fabric": "verified"}
-    for host in ("spark1", "spark2")
-]
-
-
-def said(service=SERVICE, nodes=NODES, **values):
-    document = {
-        "schema": 1,
-        "serving": service.get("serving"),
-        "head": "spark1",
-        "services": {"": service},
-        "nodes": nodes,
-        "ray": {"nodes": 2, "running": 2},
-        "fabric": {"wrong": False, "lines": ["fabric: direct, applied"]},
-        "gateway": None,
-    }
-    return {"rc": 0, "stdout": json.dumps({**document, **values}), "changed": False}
-
+from status_documents import ELSEWHERE, SERVICE, said
 
 DEAD = {"unreachable": True, "msg": "Failed to connect to the host via ssh: No route to host", "changed": False}
 
@@ -102,5 +60,6 @@ def test_a_machine_without_a_status_says_why(answer, says):
 @pytest.mark.parametrize("text", ["{", '{"schema": 1, "services": {"": {"unit": "x"}}}', "[]", '"\\u001b[2J"'])
 def test_what_a_machine_says_is_not_trusted(text):
     found = judged(spark1={"rc": 0, "stdout": text}, spark2=DEAD)
-    assert found["failed"]
-    assert "\x1b" not in found["msg"]
+    assert not found["serving"]
+    assert "spark1 (the head): its status is not understood" in "\n".join(found["lines"])
+    assert "\x1b" not in "\n".join(found["lines"])
