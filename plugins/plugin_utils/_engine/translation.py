@@ -107,8 +107,7 @@ class _Work:
         document["served_model_name"] = str(
             _taken(given, ("served-model-name",)) or document["model"].rpartition("/")[2].lower()
         )
-        if engine.name != "vllm":
-            document["engine"] = engine.name
+        document["engine"] = engine.name
         nodes = self._nodes(given)
         if nodes > 1:
             document["min_nodes"] = nodes
