@@ -27,15 +27,14 @@ _SEPARATORS = re.compile(r"[-_.:]+")
 
 
 def closest(word: str, known: Collection[str], *, prefix: str = "", cutoff: float = 0.6, most: int = 3) -> list[str]:
-    """Best first: another project's name for it; else names that begin with the word, or have all its words, or that it
-    begins with; else the one that is spelled most alike. ``prefix`` begins all names, so it says nothing."""
+    """Best first: another project's name for it; else names that begin with the word, or have all its words; else the
+    one that is spelled most alike. ``prefix`` begins all names, so it says nothing."""
     rests = {name.removeprefix(prefix): name for name in known}
     bare = word.removeprefix(prefix)
     found = [name for name in ALIASES.get(bare.lower(), ()) if name in rests]
     if not found and (words := set(_words(bare))):
         found = [name for name in rests if name.startswith(bare)]
         found = found or [name for name in rests if words <= set(_words(name))]
-        found = found or [name for name in rests if _words(bare)[: len(_words(name))] == _words(name) != []]
         found = sorted(found, key=lambda name: -difflib.SequenceMatcher(None, bare, name).ratio())[:most]
     return [rests[name] for name in found or difflib.get_close_matches(bare, list(rests), n=1, cutoff=cutoff)]
 

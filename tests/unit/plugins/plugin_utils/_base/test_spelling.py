@@ -26,7 +26,7 @@ ENGINE = [name for name in variables.load() if name.startswith("engine_")]
         ("gpt-oss", ["gpt-oss-120b"]),
         ("gpt-oss-12b", ["gpt-oss-120b"]),
         ("405b", ["llama-3.1-405b-awq"]),
-        ("qwen3-8b-fp8", ["qwen3-8b"]),
+        ("qwen3-9b", ["qwen3-8b"]),
         ("mistral", []),
         ("", []),
     ],
