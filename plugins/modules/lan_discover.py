@@ -73,7 +73,10 @@ def main() -> None:
             done = run(["avahi-browse", "--parsable", "--resolve", "--terminate", "_ssh._tcp"], 20)
             if done.rc == NOT_FOUND:
                 raise SparkError(
-                    "avahi-browse is not on this machine", "", "Install avahi-utils, or name the network: cidr"
+                    "avahi-browse is not on this machine",
+                    "",
+                    "Install avahi-utils, or name the network (cidr; playbooks/discover.yml: -e"
+                    " discover_cidr=192.168.1.0/24)",
                 )
             found = parse_avahi(done.out)
         found = with_host_keys(found, run)

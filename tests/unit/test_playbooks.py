@@ -153,7 +153,9 @@ def test_recipes_are_listed_for_an_inventory_or_a_number(tmp_path):
         done = play("playbooks/recipes.yml", *words)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Recipes that fit 2 Spark(s)" in done.stdout and "minimax-m2.7-awq: chat" in done.stdout
-    assert "recipes_nodes=2" in " ".join(play("playbooks/recipes.yml").stdout.split())
+    none = play("playbooks/recipes.yml")
+    assert "recipes_nodes=2" in " ".join(none.stdout.split())
+    assert "No inventory" not in none.stderr and "implicit localhost" not in none.stderr
 
 
 def test_a_recipe_of_others_is_translated_into_a_file(tmp_path):

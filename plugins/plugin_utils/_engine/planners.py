@@ -69,7 +69,7 @@ def list_recipes(options: Options) -> dict[str, Any]:
         raise RefusedError("There are no Sparks to list recipes for. Name an inventory (-i), or -e recipes_nodes=2.")
     entries, findings = catalogue.fitting(options["recipe_paths"], nodes)
     lines = [
-        f"Recipes that fit {nodes} Spark(s) by the planner, the fastest first:",
+        f"Recipes that fit {nodes} Spark(s) by the planner, first those whose speed was reported, the fastest first:",
         *(entry.line for entry in entries),
     ]
     lines.append("All that is known of one: playbooks/plan.yml -e engine_recipe=NAME")

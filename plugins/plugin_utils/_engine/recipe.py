@@ -160,12 +160,12 @@ def find(name: str, paths: Sequence[str], names: OptionNames = VARIABLES) -> tup
             if (directory / f"{name}{ending}").is_file():
                 return read(directory / f"{name}{ending}", names)
     known = sorted({path.stem for directory in directories for path in directory.glob("*.y*ml")})
-    searched = ", ".join(map(str, directories))
+    searched, listed = ", ".join(map(str, directories)), ", ".join(known) or "none"
     return None, [
         Finding(
             names["recipe"],
             f"there is no recipe {name!r} in {searched}",
-            f"{_hint(name, known)}Known recipes: {', '.join(known) or 'none'}",
+            f"{_hint(name, known) or f'Known recipes: {listed}. '}playbooks/recipes.yml says which fit your machines",
         )
     ]
 

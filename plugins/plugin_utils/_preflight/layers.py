@@ -16,6 +16,7 @@ LAYERS = ("access", "os_stabilization", "fabric", "plan", "ray", "engine", "gate
 KNOWN_TAGS = ("preflight", *LAYERS)
 # Words that Ansible itself gives a meaning.
 SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
+NOT_NAMED = "/etc/ansible/hosts"  # where Ansible looks for an inventory by itself
 # The plan is computed whenever a layer that acts on it is selected.
 PLANNED = frozenset({"ray", "engine", "gateway", "verify"})
 
@@ -60,13 +61,14 @@ def missing_sparks(sparks: Sequence[str], sources: Sequence[str]) -> list[Findin
     """An inventory without the group ``sparks`` would match no host and end green."""
     if sparks:
         return []
-    return [
-        Finding(
-            "inventory " + ", ".join(sources) if sources else "inventory",
-            "there is no host in the group 'sparks'",
-            "Name an inventory with -i, for example -i inventories/4spark; list your machines in its group 'sparks'",
-        )
-    ]
+    where, what = f"inventory {', '.join(sources)}".strip(), "there is no host in the group 'sparks'"
+    lost = [source for source in sources if "," not in source and not os.path.exists(source)]
+    if lost == [NOT_NAMED]:
+        where, what = "inventory", "none was named"
+    elif lost:
+        where, what = f"inventory {', '.join(lost)}", "there is no such file or folder"
+    remedy = "Name yours with -i, for example -i inventories/mine; its group 'sparks' lists the machines"
+    return [Finding(where, what, remedy)]
 
 
 def unread_configuration(config_file: str, playbook_dir: str, started_in: str) -> list[Finding]:

@@ -266,8 +266,9 @@ class Page:
 
 
 def short(name: str) -> str:
-    """A task's name without its role and topic: ``role : topic | Do it``."""
-    return re.sub(r"^(?:[\w.]+ : )?(?:[\w ./-]+ \| )?", "", name.strip())
+    """A task's name without its role and topic (``role : topic | Do it``), and Ansible's own task in plain words."""
+    own = re.sub(r"^(?:[\w.]+ : )?(?:[\w ./-]+ \| )?", "", name.strip())
+    return re.sub(r"^Validating arguments against arg spec '[^']*'(?: - (.))?", r"Check settings: \1", own).rstrip(": ")
 
 
 def span(seconds: float) -> str:

@@ -10,6 +10,7 @@ by its own head only.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +42,11 @@ def read(result: Any, host: str) -> Answer:
     said = result.get("stdout")
     if result.get("unreachable") or not said:
         words = str(result.get("msg") or result.get("stderr") or "it printed nothing")
-        return Answer({}, strict.words(" ".join(words.split())[: strict.MOST_WORDS]))
+        # All that Ansible's command says of a program that is not there.
+        if result.get("rc") == errno.ENOENT and words.startswith("Error executing command"):
+            return Answer({}, "it is not set up yet: run site.yml")
+        flat = " ".join(words.split()).removeprefix("Task failed: ")
+        return Answer({}, strict.words(flat[: strict.MOST_WORDS]))
     try:
         if len(str(said)) > MOST_CHARACTERS:
             raise ValueError("it is too long")
@@ -100,6 +105,8 @@ def _judge(options: Options) -> dict[str, Any]:
     head = options["head"]
     shown, serves = lines(answers, head), serving(answers, head)
     verdict = "The cluster serves." if serves else "The cluster does not serve, or nobody can tell: see above."
+    if not serves and any(answer.problem for answer in answers.values()):
+        verdict += " What to do about machines that do not answer: playbooks/preflight.yml."
     return {"lines": shown, "serving": serves, "verdict": verdict}
 
 

@@ -275,3 +275,18 @@ def test_what_is_said_of_several_hosts_is_said_once():
 def test_messages_of_any_shape():
     assert page.spoken(["a", ["b"]]) == "a\nb"
     assert page.spoken({"a": 1}) == '{\n  "a": 1\n}'
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("fabric : links | Read: the links", "Read: the links"),
+        (
+            "a.b.preflight : Validating arguments against arg spec 'layers' - Find the layers",
+            "Check settings: Find the layers",
+        ),
+        ("a.b.ray : Validating arguments against arg spec 'main'", "Check settings"),
+    ],
+)
+def test_names_of_steps(name, shown):
+    assert page.short(name) == shown

@@ -29,6 +29,16 @@ def test_a_dead_worker_is_named():
     assert found["lines"][-1] == "no answer spark2: Failed to connect to the host via ssh: No route to host"
 
 
+def test_before_the_first_run_there_is_nothing_to_ask():
+    bare = {"rc": 2, "stdout": "", "msg": "Error executing command.", "changed": False}
+    found = judged(spark1=bare, spark2={**DEAD, "msg": f"Task failed: {DEAD['msg']}"})
+    assert found["lines"] == [
+        "no answer spark1 (the head): it is not set up yet: run site.yml",
+        "no answer spark2: Failed to connect to the host via ssh: No route to host",
+    ]
+    assert found["verdict"].endswith("What to do about machines that do not answer: playbooks/preflight.yml.")
+
+
 def test_without_the_head_nobody_can_tell():
     found = judged(spark1=DEAD, spark2=said(ELSEWHERE))
     assert not found["serving"]
