@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag, number, word, words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag, number, url, words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import load as load_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
@@ -28,7 +28,7 @@ PROBED = Only(
                     "ready": flag,
                     "answer": Maybe(Only({"model": words, "tokens_per_s": number})),
                     "waited_s": number,
-                    "endpoint": words,
+                    "endpoint": url,
                     "task": words,
                 }
             )
@@ -51,7 +51,7 @@ READ: Mapping[str, Shape] = {
     "spark_engine_units": CHANGED,
     "spark_first_token": PROBED,
     "spark_answers": PROBED,
-    "spark_gateway": Only({"endpoints": Each(word), "changed": flag}),
+    "spark_gateway": Only({"endpoints": Each(url), "changed": flag}),
     "spark_update": Only({"anywhere": flag}),
 }
 # Read of the head; of the user, so believed.

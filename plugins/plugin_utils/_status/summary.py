@@ -216,7 +216,7 @@ def curl(service: Service, way: Way) -> str:
     else:
         body["messages"] = [{"role": "user", "content": "Hello"}]
     words = ["curl", *(["--cacert", "sparkmatrix-ca.crt"] if way.own_ca else [])]
-    words += [f"{way.url}/{PATHS[service.task]}", "-H", "'Content-Type: application/json'"]
+    words += [shlex.quote(f"{way.url}/{PATHS[service.task]}"), "-H", "'Content-Type: application/json'"]
     if way.key_file:
         words += ["-H", '"Authorization: Bearer $KEY"']
     return " ".join([*words, "-d", shlex.quote(json.dumps(body))])

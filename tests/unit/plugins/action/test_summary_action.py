@@ -120,6 +120,8 @@ def test_a_start_plans_nothing_and_says_where_it_answers():
     assert found["heading"] == "start.yml: 1 node serves qwen3-8b"
     assert found["changed"] == "engine on spark1"
     assert found["URL"].startswith("http://127.0.0.1:8000/v1")
+    known["spark1"]["spark_first_token"]["results"][0]["endpoint"] = "http://127.0.0.1:8000/v1 $(reboot)"
+    assert act(known, "start")["failed"]
 
 
 def test_what_a_machine_answers_is_not_trusted():
@@ -129,6 +131,12 @@ def test_what_a_machine_answers_is_not_trusted():
     assert found["failed"]
     assert "spark2: alive[0]" in found["msg"]
     known["spark2"]["spark_ray_cluster"] = SKIPPED
+    # It stands in lines that people copy into a shell.
+    known["spark1"]["spark_gateway"] = {"changed": True, "endpoints": ["https://a:8443/v1;reboot"]}
+    assert "spark1: endpoints[0]" in act(known)["msg"]
+    known["spark1"]["spark_gateway"] = {"changed": True, "endpoints": ["https://[2001:db8::5]:8443/v1"]}
+    asked = lines(known)["try it"]
+    assert asked.startswith("curl --cacert sparkmatrix-ca.crt 'https://[2001:db8::5]:8443/v1/chat/completions' ")
     known["spark2"]["spark_os_settings"] = {"actions": [], "reboot": ["\x1b[2J"]}
     assert "\x1b" not in "".join(act(known).get("lines", ()))
 
