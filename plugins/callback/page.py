@@ -298,7 +298,7 @@ class CallbackModule(CallbackBase):
         self._wipe()
         width = shutil.get_terminal_size().columns if self._moves else 0
         for line in lines[-1:] if self._plain else lines:
-            for text in folded(line.text, width if line.fold else 0):
+            for text in folded(log.harmless(line.text), width if line.fold else 0):
                 self._display.display(text, color=COLOURS.get(line.kind))
         sys.stdout.flush()
 
@@ -316,7 +316,7 @@ class CallbackModule(CallbackBase):
                 self._news = progress.screen.news() or self._news
                 if self._moves:
                     columns = shutil.get_terminal_size().columns
-                    text = f"  ...      {self._page.waiting(self._news)}"[: columns - 1]
+                    text = log.harmless(f"  ...      {self._page.waiting(self._news)}")[: columns - 1]
                     os.write(1, f"\r{text}\x1b[K\r".encode(errors="replace"))
                     self._ticked = True
                 elif self._page.waited_s - self._last_line >= LINE_EVERY_S:

@@ -35,3 +35,8 @@ def test_the_folder_is_the_users(monkeypatch, tmp_path):
 
 def test_colours_stay_out():
     assert log.plain("\x1b[0;31mred\x1b[0m\n+\x1b[K") == "red\n+"
+
+
+def test_what_a_machine_says_acts_on_no_terminal():
+    assert log.harmless("ä\ta\r\nb\x1b]52;c;Yg==\x07\x9b2J\r") == "ä\ta\nb\\x1b]52;c;Yg==\\x07\\x9b2J\\x0d"
+    assert "\x07" not in log.plain("\x07\x1b[0m")
