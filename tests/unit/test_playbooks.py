@@ -355,3 +355,25 @@ def test_what_both_ran_in_is_removed_after_both():
     ]
     places = [order.index(f"layers/{name}.yml") for name in ("environment", "ray", "engine", "environment_removed")]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("failed", "here", "goes_on", "failures"),
+    [
+        ([], ["a", "b"], True, []),
+        (["a"], ["a", "b"], False, ["On a: no"]),
+        ([], ["a"], False, ["b does not answer any more"]),
+        (["a"], ["a"], False, ["On a: no", "b does not answer any more"]),
+    ],
+)
+def test_an_upgrade_stops_nothing_where_one_node_cannot_have_it(failed, here, goes_on, failures):
+    plays = {one["name"]: one for one in yaml.safe_load((ROOT / "playbooks/upgrade.yml").read_text())}
+    known = {host: {"upgrade_failure": f"On {host}: no"} if host in failed else {} for host in ("a", "b")}
+    variables = {"ansible_play_hosts_all": ["a", "b"], "ansible_play_hosts": here, "hostvars": known}
+    templar = Templar(DataLoader(), variables)
+    began = plays["Serve the new plan"]["tasks"][0]["ansible.builtin.set_fact"]["upgrade_began"]
+    assert templar.template(trust_as_template(began)) is goes_on
+    (gateway,) = plays["Point the gateway at the new service"]["tasks"]
+    assert all(templar.evaluate_conditional(trust_as_template(text)) for text in gateway["when"]) is goes_on
+    found = plays["Go back if the upgrade failed"]["vars"]["upgrade_failures"]
+    assert templar.template(trust_as_template(found)) == failures
