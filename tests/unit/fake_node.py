@@ -40,6 +40,7 @@ class FakeNode:
         self.networkd = False
         self.nm = True
         self.masked = False
+        self.avahi = True  # its package is there, not its file alone
         self.nm_managed = set(nics)
         self.rules = ["from 10.99.0.0/16 lookup 99"]  # of a VPN
         self.manages_rules = True  # networkd, by what it read when it started
@@ -255,8 +256,12 @@ class FakeNode:
             return Completed(0)
         if unit.endswith(".timer"):
             return Completed(0 if self.timers.pop(unit.removesuffix(".timer"), None) else 5)
-        if argv[1] == "try-restart":
+        if argv[1] == "show":
             assert unit == "avahi-daemon.service"
+            return Completed(0, "LoadState=loaded\nActiveState=active\n" if self.avahi else "LoadState=not-found\n")
+        if argv[1] == "try-restart":
+            if not self.avahi:
+                return Completed(5, "", f"Unit {unit} not found.")
             self.start_avahi()
         elif argv[1] == "start":
             self._start_networkd()

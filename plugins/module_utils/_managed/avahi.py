@@ -85,7 +85,8 @@ def write(machine: Machine, text: str, *, running: bool) -> None:
     """Replace the file; ``running``: and start avahi anew, if it runs, since a reload does not read the file."""
     if machine.read(PATH) != text:
         etc_hosts.write(machine, text, PATH)
-    if running:
+    # Its file outlives a package that was removed.
+    if running and machine.unit(UNIT).running:
         machine.command(
             "systemctl", "try-restart", UNIT, step="starting avahi anew", remedy=f"See journalctl -u {UNIT}"
         )

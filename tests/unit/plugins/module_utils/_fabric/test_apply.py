@@ -125,6 +125,13 @@ def test_avahi_keeps_off_the_fabric(node: FakeNode) -> None:
     assert (node.read(avahi.PATH), node.avahi_denies) == (before, [])
 
 
+def test_the_file_of_an_avahi_that_was_removed_stops_nothing(node: FakeNode) -> None:
+    node.avahi = False
+    apply(node, wanted())
+    assert f"deny-interfaces={A},{B}" in node.read(avahi.PATH)
+    assert not any("try-restart" in line for line in node.log)
+
+
 def test_without_avahi_it_gets_no_file(node: FakeNode) -> None:
     node.path(avahi.PATH).unlink()
     outcome = apply(node, wanted())
