@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 Machine = Mapping[str, Any]  # of discovered.machines
 Node = Mapping[str, Any]  # of node_info
 # What the shipped inventories serve, where it fits; else the largest model that does.
-PREFERRED = ("qwen3-235b-a22b-gptq-int4", "gpt-oss-120b")
+PREFERRED = ("qwen3.6-35b-a3b-nvfp4", "minimax-m2.7-awq")  # by one machine, by several
 TO_COMPARE = "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
 
 
@@ -139,13 +139,8 @@ def fitting(looked: Mapping[str, Node]) -> list[Fit]:
         speed = f", {expected.low:.0f} to {expected.high:.0f} tokens/s estimated" if expected.high else ""
         says = f"{service.recipe.weights_gb:g} GB{speed}"
         found.append(Fit(path.stem, service.recipe.task, service.recipe.weights_gb, says))
-    return sorted(found, key=_place)
-
-
-def _place(fit: Fit) -> tuple[int, float, str]:
-    if fit.recipe in PREFERRED:
-        return PREFERRED.index(fit.recipe), 0.0, fit.recipe
-    return len(PREFERRED) + (fit.task != "generate"), -fit.weights_gb, fit.recipe
+    first = PREFERRED[len(looked) > 1]
+    return sorted(found, key=lambda fit: (fit.recipe != first, fit.task != "generate", -fit.weights_gb, fit.recipe))
 
 
 # --- texts

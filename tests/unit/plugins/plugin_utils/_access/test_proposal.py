@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
 from fabric_inputs import wired
 
+ROOT = Path(__file__).resolve().parents[5]
 GIB = 2**30
 SWITCH = {2: "spark1.0 spark2.0 @sw1", 4: "spark1.0 spark2.0 spark3.0 spark4.0 @sw1"}
 RING = ("spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0")
@@ -111,12 +113,13 @@ def test_cables_and_what_is_wrong_with_them_are_comments():
 
 def test_recipes_by_memory_and_number():
     four, one = proposed(SWITCH[4]), proposed(count=1)
-    assert loaded(four)[1]["engine_recipe"] == "qwen3-235b-a22b-gptq-int4"
-    assert loaded(one)[1]["engine_recipe"] == "gpt-oss-120b"
-    assert "engine_recipe: gpt-oss-120b # " in one.variables and "tokens/s estimated" in one.variables
+    for made, name in ((one, "1spark"), (proposed(count=2), "2spark"), (four, "4spark")):
+        shipped = yaml.safe_load((ROOT / f"inventories/{name}/group_vars/sparks.yml").read_text())
+        assert loaded(made)[1]["engine_recipe"] == shipped["engine_recipe"]
+    assert "#   gpt-oss-120b: " in one.variables and "tokens/s estimated" in one.variables
     assert "#   qwen3-8b: " in one.variables and "llama-3.1-405b" not in one.variables
     small = proposed(count=1, memory=60)
-    assert loaded(small)[1]["engine_recipe"] not in ("gpt-oss-120b", "qwen3-235b-a22b-gptq-int4")
+    assert "gpt-oss-120b" not in small.variables and loaded(small)[1]["engine_recipe"]
     tiny = proposed(count=1, memory=8)
     assert "engine_recipe" not in loaded(tiny)[1]
     assert "Recipe: none of those that are shipped fits" in tiny.summary
