@@ -201,16 +201,18 @@ def _other(asked: Asked, host: str, here: bool) -> Node:
 
 
 def _fabric(asked: Asked) -> dict[str, Any]:
-    """Of this node."""
+    """Of this node. Changes that wait and the port filter are shown to root alone."""
+    if not asked.root:
+        return {"wrong": True, "lines": [ROOT]}
     try:
         lines, wrong = fabric_status.lines(asked.machine)
     except (SparkError, OSError) as exc:
-        return {"wrong": True, "lines": [str(exc) if asked.root else ROOT]}
+        return {"wrong": True, "lines": [str(exc)]}
     return {"wrong": wrong, "lines": lines}
 
 
 def _fabric_word(found: Mapping[str, Any]) -> str:
-    if found["lines"][:1] == ["fabric: not configured"]:
+    if found["lines"][:1] in (["fabric: not configured"], [ROOT]):
         return ""
     return "drifted" if found["wrong"] else "verified"
 

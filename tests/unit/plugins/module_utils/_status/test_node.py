@@ -181,7 +181,9 @@ def test_without_root_it_says_so_in_a_line(cluster: Cluster) -> None:
     found = cluster.found(keeper=refused, root=False)
     assert status.code(found) == 1
     assert cluster.asked == []
-    assert "engine    sparkmatrix-keeper.service runs; this needs root: sudo sparkmatrix status" in status.text(found)
+    text = status.text(found)
+    assert "engine    sparkmatrix-keeper.service runs; this needs root: sudo sparkmatrix status" in text
+    assert "fabric    this needs root: sudo sparkmatrix status" in text and "drifted" not in text
 
 
 def test_a_node_without_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
