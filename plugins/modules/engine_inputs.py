@@ -116,7 +116,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 
 
 def directory(module: AnsibleModule, path: str, user: str, group: str, mode: str = "0755") -> bool:
-    """Whether it had to be made, or given to its owner."""
+    """Whether it had to be made, or given to its owner. Through a link: models may be on another disk."""
+    path = os.path.realpath(path)
     there = os.path.isdir(path)
     if module.check_mode and (not there or user not in {one.pw_name for one in pwd.getpwall()}):
         return True

@@ -279,3 +279,12 @@ def test_the_service_user_reads_it(monkeypatch, tmp_path):
     ]
     assert not run(monkeypatch, lambda _argv: refused, models=models, user="nobody-yet")[0]["models"][0]["problem"]
     assert not run(monkeypatch, models=models)[0]["models"][0]["problem"]
+
+
+def test_a_cache_on_another_disk_is_given_to_its_user_behind_the_link(monkeypatch, tmp_path):
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (tmp_path / "hub").symlink_to("disk")
+    options = {"cache": f"{tmp_path}/hub"}
+    assert run(monkeypatch, **options)[0]["changed"]
+    assert (tmp_path / "disk").stat().st_mode & 0o777 == 0o755
+    assert not run(monkeypatch, check=True, **options)[0]["changed"]
