@@ -23,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import b
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 
+NOT_SET_UP = "it is not set up yet: run site.yml"
 MOST_CHARACTERS = 1024 * 1024
 OTHER = "its node program is of another release: run site.yml"
 
@@ -44,7 +45,7 @@ def read(result: Any, host: str) -> Answer:
         words = str(result.get("msg") or result.get("stderr") or "it printed nothing")
         # All that Ansible's command says of a program that is not there.
         if result.get("rc") == errno.ENOENT and words.startswith("Error executing command"):
-            return Answer({}, "it is not set up yet: run site.yml")
+            return Answer({}, NOT_SET_UP)
         flat = " ".join(words.split()).removeprefix("Task failed: ")
         return Answer({}, strict.words(flat[: strict.MOST_WORDS]))
     try:
@@ -105,7 +106,7 @@ def _judge(options: Options) -> dict[str, Any]:
     head = options["head"]
     shown, serves = lines(answers, head), serving(answers, head)
     verdict = "The cluster serves." if serves else "The cluster does not serve, or nobody can tell: see above."
-    if not serves and any(answer.problem for answer in answers.values()):
+    if not serves and any(answer.problem not in ("", NOT_SET_UP) for answer in answers.values()):
         verdict += " What to do about machines that do not answer: playbooks/preflight.yml."
     return {"lines": shown, "serving": serves, "verdict": verdict}
 
