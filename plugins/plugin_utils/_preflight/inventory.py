@@ -124,7 +124,7 @@ def check_unknown(context: Context) -> Iterator[Finding]:
     for name, hosts in sorted(where.items()):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in context.settings.ignored_variables):
             continue
-        role = next(prefix for prefix in prefixes if name.startswith(prefix))
+        (role, *_others) = (prefix for prefix in prefixes if name.startswith(prefix))
         near = [known for known in context.variables if known.startswith(role)]
         hint = spelling.did_you_mean(name, near, prefix=role) or spelling.did_you_mean(
             name, context.variables, cutoff=0.75
