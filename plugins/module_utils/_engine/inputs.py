@@ -52,7 +52,7 @@ def without_kernels(place: Path) -> str:
     """The version of a FlashInfer that would compile: vLLM and SGLang load its kernels only in the same version."""
     found = {}
     for path in place.glob("lib/python3*/site-packages/flashinfer_*.dist-info"):
-        name, version = path.name[: -len(".dist-info")].split("-", 1)
+        name, _dash, version = path.name[: -len(".dist-info")].partition("-")
         found[name] = version.partition("+")[0]
     version = found.get("flashinfer_python", "")
     whole = all(found.get(name) == version for name in ("flashinfer_cubin", "flashinfer_jit_cache"))
