@@ -97,8 +97,13 @@ class ActionModule(ActionBase):
             text = refusal("Preflight refused this run, and nothing has been changed:", findings)
             if names:
                 wanted = ", ".join(f"{name}: warn" for name in names)
+                may = [finding for check, finding in made if finding.severity == "error" and not check.fixed]
+                rest = len(may) < len(errors(findings))
+                which = (
+                    "Some of this must be mended; to run in spite of the others" if rest else "To run in spite of this"
+                )
                 text += (
-                    "\nTo run in spite of these checks, add this line to group_vars/sparks.yml of your inventory:"
+                    f"\n{which}, add this line to group_vars/sparks.yml of your inventory:"
                     f"\n  preflight_severity: {{{wanted}}}"
                 )
             noted = infos(findings)

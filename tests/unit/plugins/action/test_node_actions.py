@@ -74,9 +74,17 @@ def test_a_bad_inventory_is_refused_with_every_finding():
     assert lines[2].startswith("  2. spark_1, spark2: spark_rank 0 is given 2 times")
     assert "Did you mean preflight_severity?" in lines[3]
     assert "preflight_min_memory_gib cannot be evaluated: 'x' is undefined" in lines[4]
-    assert lines[5].endswith("add this line to group_vars/sparks.yml of your inventory:")
+    assert lines[5].startswith(
+        "Some of this must be mended; to run in spite of the others, add this line to group_vars/"
+    )
     assert lines[6] == "  preflight_severity: {names: warn, unknown_variables: warn}"
     assert "findings" not in result
+
+
+def test_all_that_is_refused_may_be_overruled():
+    lines = judge({"spark_1": {"spark_rank": 0}}, layers=["fabric"])["msg"].splitlines()
+    assert lines[-2] == "To run in spite of this, add this line to group_vars/sparks.yml of your inventory:"
+    assert lines[-1] == "  preflight_severity: {names: warn}"
 
 
 def test_a_tag_that_no_layer_has():
