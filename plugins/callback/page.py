@@ -132,15 +132,15 @@ class CallbackModule(CallbackBase):
     # What comes in.
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
-        cli = context.CLIARGS
-        self._page.check = bool(cli.get("check"))
-        self._page.verbose = self._display.verbosity > 0
+        # Of each playbook, where several are named.
+        self._page = page.Page(bool(context.CLIARGS.get("check")), self._display.verbosity > 0)
+        self._sinks, self._log_name, self._ended, self._quit = [], "", False, threading.Event()
         self._open_log(str(playbook._file_name))
         if self._plain:
             self._sinks.append(self._sink(DefaultCallback(), None))
         else:
             progress.screen.open()
-            self._ticker = threading.Thread(target=self._tick, daemon=True)
+            self._ticker = threading.Thread(target=self._tick, args=(self._quit,), daemon=True)
             self._ticker.start()
         atexit.register(self._leave, os.getpid())
         self._forward("v2_playbook_on_start", playbook)
@@ -307,9 +307,9 @@ class CallbackModule(CallbackBase):
             os.write(1, b"\r\x1b[K")
             self._ticked = False
 
-    def _tick(self) -> None:
+    def _tick(self, ended: threading.Event) -> None:
         """A thread of its own. It writes a line that moves without Python's buffers, which a fork would copy."""
-        while not self._quit.wait(1.0):
+        while not ended.wait(1.0):
             with self._lock:
                 if not self._ticks:
                     continue

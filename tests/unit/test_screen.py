@@ -82,7 +82,7 @@ def play(tmp_path: pathlib.Path, *options: str, terminal: bool = False, **variab
         "TERM": "xterm",
         **variables,
     }
-    words = [str(ANSIBLE), "little.yml", "-i", "spark1,spark2", "-e", f"folder={tmp_path}/work", *options]
+    words = [str(ANSIBLE), "little.yml", *options, "-i", "spark1,spark2", "-e", f"folder={tmp_path}/work"]
     ours, theirs = pty.openpty() if terminal else os.pipe()
     process = subprocess.Popen(
         words, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.STDOUT
@@ -141,6 +141,16 @@ def test_on_a_terminal_a_line_moves_and_colours_can_be_off(tmp_path: pathlib.Pat
     assert "..." not in log and "\x1b" not in log
     _code, screen, _log = play(tmp_path, terminal=True, NO_COLOR="1", TERM="dumb")
     assert "\x1b" not in screen and "Wait" not in screen
+
+
+def test_each_of_several_playbooks_has_its_page_and_its_log(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "second.yml").write_text("[{hosts: all, gather_facts: false, tasks: [{debug: {msg: the last one}}]}]")
+    code, screen, _log = play(tmp_path, "second.yml")
+    assert code == 0, screen
+    ends = [line for line in screen.splitlines() if line.startswith("Done in ")]
+    assert "2 steps changed" in ends[0] and "nothing was changed" in ends[1]
+    (log,) = (tmp_path / "logs").glob("*-little.log")
+    assert ends[0].endswith(str(log)) and "the last one" not in log.read_text()
 
 
 def test_with_vvv_the_screen_is_ansibles_own(tmp_path: pathlib.Path) -> None:

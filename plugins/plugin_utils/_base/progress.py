@@ -22,6 +22,8 @@ class Channel:
         self._read = 0
 
     def open(self) -> None:
+        if self.is_open:
+            return
         with tempfile.TemporaryFile(buffering=0) as stream:
             self._fd = os.dup(stream.fileno())  # not for ssh and the like, but for forks
 
