@@ -182,7 +182,11 @@ def checks() -> list[Step]:
         Step(
             "ansible-lint",
             # Each file and folder that is shipped; the whole tree is checked in `test-full`.
-            (program("ansible-lint --offline --strict -q playbooks roles inventories site.yml reset.yml status.yml verify.yml"),),
+            (
+                program(
+                    "ansible-lint --offline --strict -q playbooks roles inventories site.yml reset.yml status.yml verify.yml"
+                ),
+            ),
             120,
             FAST,
             (*SHIPPED, ".ansible-lint*", ".config/**"),

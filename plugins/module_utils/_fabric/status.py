@@ -78,8 +78,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(_arguments: argparse.Namespace) -> int:
     try:
         found, wrong = lines(Machine())
-    except SparkError as exc:
-        sys.stderr.write(f"{exc}\n")
+    except (SparkError, PermissionError) as exc:
+        hint = ". Only root may see it: sudo sparkmatrix fabric-status" if isinstance(exc, PermissionError) else ""
+        sys.stderr.write(f"{exc}{hint}\n")
         return 1
     sys.stdout.write("".join(f"{line}\n" for line in found))
     return int(wrong)

@@ -39,6 +39,7 @@ HELP = "show whether the cluster serves, and how its nodes, fabric, ranks and ga
 SCHEMA_VERSION = 1
 ASK_S = 8.0  # for a node
 ROOT = "this needs root: sudo sparkmatrix status"
+NOT_ASKED = "not asked (--here)"
 GIB = 2**30
 
 
@@ -185,7 +186,7 @@ def _this(asked: Asked, told: Mapping[str, Description], fabric: str) -> dict[st
 
 def _other(asked: Asked, host: str, here: bool) -> Node:
     if here or not asked.root:
-        return Node(host, problem="not asked (--here)" if here else ROOT)
+        return Node(host, problem=NOT_ASKED if here else ROOT)
     done = asked.peer(host, "rank-status")
     if done.rc != 0:
         return Node(host, problem=peers.words(done.complaint))
@@ -218,7 +219,9 @@ def _fabric_word(found: Mapping[str, Any]) -> str:
 
 
 def _ray(nodes: Sequence[Node]) -> dict[str, int] | None:
-    """None where no node should run one."""
+    """None where no node should run one, or not every node was asked."""
+    if any(node.problem in (ROOT, NOT_ASKED) for node in nodes):
+        return None
     states = [node.units.get(engine_names.RAY_UNIT, "") for node in nodes]
     if not any(states):
         return None

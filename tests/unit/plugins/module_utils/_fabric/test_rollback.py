@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
@@ -397,6 +398,11 @@ def test_the_subcommand_shows_the_state(
     node.write(PENDING, "{")
     assert fabric_status.run(argparse.Namespace()) == 1
     assert "is damaged" in capsys.readouterr().err
+    monkeypatch.setattr(
+        fabric_status, "lines", mock.Mock(side_effect=PermissionError(13, "Permission denied", PENDING))
+    )
+    assert fabric_status.run(argparse.Namespace()) == 1
+    assert "sudo sparkmatrix fabric-status" in capsys.readouterr().err
 
 
 # --- NetworkManager --------------------------------------------------------------------------------------------------

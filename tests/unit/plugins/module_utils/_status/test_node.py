@@ -151,6 +151,7 @@ def test_monitoring_asks_no_other_node(cluster: Cluster) -> None:
     assert cluster.asked == []
     assert status.code(found) == 0
     assert "not asked (--here)" in status.text(found)
+    assert found["ray"] is None  # of the others nobody knows
 
 
 def test_a_gateway_that_fails_is_said(cluster: Cluster) -> None:
