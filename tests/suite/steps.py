@@ -140,6 +140,7 @@ def sanity(environment: str, version: str, budget_s: int, levels: tuple[str, ...
 
 # --- the steps -------------------------------------------------------------------------------------------------------
 
+LINTED = "playbooks roles inventories site.yml reset.yml status.yml verify.yml"
 COVERAGE = "--cov=plugins/module_utils --cov=plugins/plugin_utils --cov-report=term-missing:skip-covered"
 # The tests that run ansible-core itself; the others are pure Python, and run with both versions in `test-full`.
 ON_ANSIBLE = "tests/unit/plugins/action tests/unit/plugins/modules tests/unit/test_playbooks.py tests/unit/test_awx.py"
@@ -182,11 +183,7 @@ def checks() -> list[Step]:
         Step(
             "ansible-lint",
             # Each file and folder that is shipped; the whole tree is checked in `test-full`.
-            (
-                program(
-                    "ansible-lint --offline --strict -q playbooks roles inventories site.yml reset.yml status.yml verify.yml"
-                ),
-            ),
+            (program(f"ansible-lint --offline --strict -q {LINTED}"),),
             120,
             FAST,
             (*SHIPPED, ".ansible-lint*", ".config/**"),
