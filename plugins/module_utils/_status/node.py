@@ -178,7 +178,7 @@ def _this(asked: Asked, told: Mapping[str, Description], fabric: str) -> dict[st
         try:
             report = engine_rank.Node(engine_rank.of(one), runner=asked.runner, root=asked.at).report()
         except SparkError as exc:
-            return {"problem": str(exc)}
+            return {"problem": str(exc) if asked.root else ROOT}
         units.update({name: unit.active for name, unit in report.units.items()})
         available = report.available
     return {"answers": True, "units": units, "available_gib": round(available / GIB, 1), "fabric": fabric}
