@@ -40,6 +40,7 @@ SCHEMA_VERSION = 1
 ASK_S = 8.0  # for a node
 ROOT = "this needs root: sudo sparkmatrix status"
 NOT_ASKED = "not asked (--here)"
+TOKEN_S = 15.0
 GIB = 2**30
 
 
@@ -91,6 +92,9 @@ class Asked:
     runner: Runner = run_command
     peer: Callable[[str, str], Any] = lambda host, word: run_limited(peers.ssh(host, word), ASK_S, MOST_CHARACTERS)
     listed: Callable[[Mapping[str, Any]], None] = lambda config: probe.listed(probe.target_of(config))
+    token: Callable[[Mapping[str, Any]], Any] = lambda config: probe.ask(
+        probe.target_of(config), probe.Question(timeout_s=TOKEN_S)
+    )
     keeper: Callable[..., dict[str, Any]] = keeper_status.collect
     root: bool = field(default_factory=lambda: os.geteuid() == 0)
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
@@ -109,6 +113,7 @@ def collect(asked: Asked, service: str = "", here: bool = False) -> dict[str, An
         raise SparkError("no engine is set up on this node", paths.ETC, "Ask on the head (spark_rank 0)")
     fabric = _fabric(asked)
     nodes = _nodes(asked, told, here, _fabric_word(fabric))
+    services = _doubted(asked, told, services, nodes)
     gateway = _gateway(asked)
     first = next(iter(told.values()), None)
     return {
@@ -152,6 +157,25 @@ def _service(asked: Asked, name: str) -> dict[str, Any]:
         }
     verified = store.verified()
     return {**found, "verified": document.plain(verified) if verified else None}
+
+
+def _doubted(
+    asked: Asked, told: Mapping[str, Description], services: Mapping[str, dict[str, Any]], nodes: Sequence[Node]
+) -> dict[str, dict[str, Any]]:
+    """A service of which a node is silent is believed with a token only: all its ranks have to work for one."""
+    silent = {node.host for node in nodes if not node.answers and node.problem not in (ROOT, NOT_ASKED)}
+    made = dict(services)
+    for name, one in services.items():
+        ranks = [member.host for member in told[name].ordered if member.ranks] if name in told else []
+        lost = [host for host in ranks if host in silent]
+        if not one["serving"] or not lost:
+            continue
+        try:
+            asked.token(probe.read_config(f"{asked.at.rstrip('/')}{Names(name).description}"))
+        except SparkError as exc:
+            problem = f"{', '.join(lost)} is silent, and no token came: {exc}"
+            made[name] = {**one, "serving": False, "answers": False, "problem": problem}
+    return made
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ class Cluster:
             "fabric-status": Completed(0, "fabric: switch, applied, plan 1\n"),
         }
         self.gateway = ""
+        self.tokens = ""
         self.asked: list[str] = []
         self.write("etc/sparkmatrix/engine.json", json.dumps(TOLD.as_dict()))
         self.store = Store(str(root))
@@ -78,6 +79,11 @@ class Cluster:
         if self.gateway:
             raise SparkError(self.gateway)
 
+    def token(self, _config: Mapping[str, Any]) -> None:
+        self.asked.append("a token")
+        if self.tokens:
+            raise SparkError(self.tokens)
+
     def look(self, store: Store, runner: Callable[[Sequence[str]], Completed], unit: str) -> dict[str, Any]:
         return keeper_status.collect(store, runner, unit=unit, sign=lambda _name: Sign(7, 1.0), ask=lambda _name: "")
 
@@ -88,6 +94,7 @@ class Cluster:
             self.run,
             self.ask,
             self.listed,
+            self.token,
             self.look,
             True,
             lambda: datetime(2028, 1, 4, tzinfo=timezone.utc),
@@ -132,6 +139,16 @@ def test_a_dead_node_is_named_and_the_rest_is_shown(cluster: Cluster) -> None:
     assert [(node["host"], node["answers"]) for node in found["nodes"]] == [("spark1", True), ("spark2", False)]
     assert "spark2       not known: ssh: connect to host spark2: No route to host" in status.text(found)
     assert found["ray"] == {"nodes": 2, "running": 1}
+    assert status.code(found) == 0, "a token came, so all ranks work"
+    cluster.tokens = "no complete answer within the time limit"
+    found = cluster.found()
+    assert status.code(found) == 1
+    assert "spark2 is silent, and no token came: no complete answer" in status.text(found)
+
+
+def test_no_token_is_asked_for_where_all_answer(cluster: Cluster) -> None:
+    cluster.found()
+    assert "a token" not in cluster.asked
 
 
 def test_what_another_node_says_is_not_trusted(cluster: Cluster) -> None:
