@@ -209,14 +209,14 @@ def checks() -> list[Step]:
                     *program(f"pytest -n 2 {COVERAGE} --cov-fail-under=95", PYTHON_312),
                 ),
             ),
-            300,
+            400,
             TEST,
             TESTED,
             UNITS,
             needs(PYTHON_312, "3.12"),
         ),
-        unit("unit-ansible-py3.11", ON_ANSIBLE, 120, ("test",), needs(PYTHON, "3.11")),
-        unit("unit-py3.11", "", 300, FULL, needs(PYTHON, "3.11")),
+        unit("unit-ansible-py3.11", ON_ANSIBLE, 150, ("test",), needs(PYTHON, "3.11")),
+        unit("unit-py3.11", "", 400, FULL, needs(PYTHON, "3.11")),
         # Ten times the examples, and other ones each time.
         Step(
             "unit-explore",
@@ -227,7 +227,7 @@ def checks() -> list[Step]:
             UNITS,
         ),
         sanity(PYTHON_312, "3.12", 240, TEST),
-        sanity(PYTHON, "3.11", 240, FULL),
+        sanity(PYTHON, "3.11", 300, FULL),
     ]
 
 
