@@ -76,7 +76,7 @@ def play(tmp_path: pathlib.Path, *options: str, terminal: bool = False, **variab
     (tmp_path / "little.yml").write_text(PLAYBOOK)
     (tmp_path / "more.yml").write_text(MORE)
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "NO_COLOR"},
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),  # from another folder
         "SPARKMATRIX_LOG_FOLDER": str(tmp_path / "logs"),
         "TERM": "xterm",
