@@ -87,13 +87,22 @@ class Manifest:
         return made
 
 
+def check_name(name: str) -> None:
+    """Whether directories of it may be made; raises :class:`ValueError`."""
+    _must(bool(_NAME.fullmatch(name)) and "--" not in name, "name", name)
+
+
+def check_revision(revision: str) -> None:
+    _must(bool(_REVISION.fullmatch(revision)), "revision", revision)
+
+
 def parse(values: Any) -> Manifest:
     """Raises :class:`ValueError` or :class:`TypeError` with what does not fit."""
     read: Manifest = document.load(Manifest, values)
     if read.schema != SCHEMA_VERSION:
         raise ValueError(f"schema is {read.schema}, this release reads {SCHEMA_VERSION}")
-    _must(bool(_NAME.fullmatch(read.name)) and "--" not in read.name, "name", read.name)
-    _must(bool(_REVISION.fullmatch(read.revision)), "revision", read.revision)
+    check_name(read.name)
+    check_revision(read.revision)
     _must(read.segment_bytes >= _SMALLEST_SEGMENT, "segment_bytes", read.segment_bytes)
     _must(0 < len(read.files) <= _MOST_FILES, "number of files", len(read.files))
     for one in read.files:
@@ -103,10 +112,15 @@ def parse(values: Any) -> Manifest:
     return read
 
 
+def is_path(path: str) -> bool:
+    """Whether a file of a model may have it."""
+    parts = path.split("/")
+    fits = len(path) <= _LONGEST_PATH and all(_PART.fullmatch(part) for part in parts)
+    return fits and not {".", ".."} & set(parts)
+
+
 def _check_file(one: File, segment_bytes: int) -> None:
-    parts = one.path.split("/")
-    whole = len(one.path) <= _LONGEST_PATH and all(_PART.fullmatch(part) for part in parts)
-    _must(whole and not {".", ".."} & set(parts), "path", one.path)
+    _must(is_path(one.path), "path", one.path)
     _must(one.size >= 0, f"size of {one.path}", one.size)
     _must(bool(_SHA256.fullmatch(one.sha256)), f"sha256 of {one.path}", one.sha256)
     _must(bool(_SHA256.fullmatch(one.blob) or _REVISION.fullmatch(one.blob)), f"blob of {one.path}", one.blob)

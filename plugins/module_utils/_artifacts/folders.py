@@ -1,0 +1,159 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Directories and files below a model cache, reached without following a link.
+
+The cache may belong to the user whom the engine runs as, and root works in it: a directory there that has become a link
+must not lead root elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def inside(base: str, parts: Sequence[str], make: bool = False) -> Iterator[int]:
+    """A descriptor of a directory below ``base``. ``make``: what is missing, of the owner that the one above has."""
+    if make:
+        os.makedirs(base, 0o755, exist_ok=True)
+    here = os.open(base, _DIRECTORY & ~os.O_NOFOLLOW)
+    try:
+        for part in parts:
+            deeper = _enter(here, part, make, f"{base}/{'/'.join(parts)}")
+            os.close(here)
+            here = deeper
+        yield here
+    finally:
+        os.close(here)
+
+
+def _enter(here: int, part: str, make: bool, place: str) -> int:
+    if part in ("", ".", "..") or "/" in part:
+        raise ValueError(f"{part!r} is no name of a directory")
+    made = False
+    if make:
+        try:
+            os.mkdir(part, 0o755, dir_fd=here)
+            made = True
+        except FileExistsError:
+            pass
+    try:
+        deeper = os.open(part, _DIRECTORY, dir_fd=here)
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        raise SparkError(
+            f"{part} is no directory ({exc.strerror})",
+            place,
+            "Look at what it is, and move it away: files of models are put into real directories only",
+        ) from exc
+    if made:
+        above = os.fstat(here)
+        os.fchmod(deeper, 0o755)
+        if os.geteuid() == 0:
+            os.fchown(deeper, above.st_uid, above.st_gid)
+    return deeper
+
+
+def open_file(name: str, directory: int) -> int:
+    """A regular file, for reading; raises :class:`OSError` for everything else."""
+    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(f"{name} is no regular file")
+    return opened
+
+
+def write(base: str, parts: Sequence[str], name: str, content: bytes) -> bool:
+    """As a whole or not at all, readable for everybody. Whether it was another one."""
+    with inside(base, parts, make=True) as directory:
+        if read(directory, name) == content:
+            return False
+        aside = f".{name[:100]}.{secrets.token_hex(4)}"
+        opened = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory)
+        with os.fdopen(opened, "wb") as file:
+            os.fchmod(opened, 0o644)
+            file.write(content)
+            file.flush()
+            os.fsync(opened)
+        os.rename(aside, name, src_dir_fd=directory, dst_dir_fd=directory)
+    return True
+
+
+def read(directory: int, name: str, most: int = 1 << 30) -> bytes | None:
+    try:
+        opened = open_file(name, directory)
+    except OSError:
+        return None
+    with os.fdopen(opened, "rb") as file:
+        return file.read(most)
+
+
+def read_json(base: str, parts: Sequence[str], name: str) -> Any:
+    """What is in it; nothing where it is missing or damaged."""
+    try:
+        with inside(base, parts) as directory:
+            return json.loads(read(directory, name) or b"null")
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def link(target: str, name: str, directory: int) -> bool:
+    """A symbolic link, in place of what is there. Whether it was another one."""
+    try:
+        if os.readlink(name, dir_fd=directory) == target:
+            return False
+    except OSError:
+        pass
+    aside = f".link.{secrets.token_hex(4)}"
+    os.symlink(target, aside, dir_fd=directory)
+    try:
+        os.rename(aside, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        os.unlink(aside, dir_fd=directory)
+        raise
+    return True
+
+
+def names(base: str, parts: Sequence[str]) -> list[str]:
+    try:
+        with inside(base, parts) as directory:
+            return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def remove(base: str, parts: Sequence[str], name: str) -> None:
+    """A file, a link or a directory with all that is in it; no link is followed."""
+    try:
+        with inside(base, parts) as directory:
+            _remove(directory, name)
+    except FileNotFoundError:
+        pass
+
+
+def _remove(directory: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=directory)
+        return
+    except IsADirectoryError:
+        pass
+    deeper = os.open(name, _DIRECTORY, dir_fd=directory)
+    try:
+        for one in os.listdir(deeper):
+            _remove(deeper, one)
+    finally:
+        os.close(deeper)
+    os.rmdir(name, dir_fd=directory)

@@ -1,0 +1,122 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reads files once for all their hashes: SHA-256 of the file and of its segments, and git's SHA-1.
+
+Many at once, with little memory, and without taking the page cache from an engine that serves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import SEGMENT_BYTES
+
+_CHUNK = 4 * 1024 * 1024
+_MOST_WORKERS = 8
+_LARGEST_IN_GIT = 64 * 1024 * 1024  # the hub wants what is larger in LFS
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
+Tell = Callable[[int], None]  # bytes read since it was told last
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """By which a file is known again without reading it."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    sha256: str
+    git: str  # what git and the hub call it, if it is no LFS file
+    segments: tuple[str, ...]
+    stamp: Stamp
+
+
+def nothing(_count: int) -> None:
+    return None
+
+
+def stamp(seen: os.stat_result) -> Stamp:
+    return Stamp(seen.st_size, seen.st_mtime_ns, seen.st_ino & (2**63 - 1))
+
+
+def workers() -> int:
+    return min(_MOST_WORKERS, os.cpu_count() or 1)
+
+
+def measure(opened: int, segment_bytes: int = SEGMENT_BYTES, tell: Tell = nothing) -> Measured:
+    """The whole file behind a descriptor."""
+    seen = os.fstat(opened)
+    whole, git = hashlib.sha256(), hashlib.sha1(usedforsecurity=False)
+    git.update(b"blob %d\0" % seen.st_size)
+    small = seen.st_size <= _LARGEST_IN_GIT
+    segments = []
+    for offset in range(0, seen.st_size, segment_bytes):
+        one = hashlib.sha256()
+        for chunk in _chunks(opened, offset, min(segment_bytes, seen.st_size - offset), tell):
+            whole.update(chunk)
+            one.update(chunk)
+            if small:
+                git.update(chunk)
+        segments.append(one.hexdigest())
+    after = os.fstat(opened)
+    if stamp(after) != stamp(seen):
+        raise OSError("it changed while it was read")
+    return Measured(whole.hexdigest(), git.hexdigest() if small else "", tuple(segments), stamp(seen))
+
+
+def segment(opened: int, offset: int, size: int, tell: Tell = nothing) -> str:
+    """SHA-256 of a piece of a file; of what there is, where it is cut off."""
+    one = hashlib.sha256()
+    for chunk in _chunks(opened, offset, size, tell):
+        one.update(chunk)
+    return one.hexdigest()
+
+
+def _chunks(opened: int, offset: int, size: int, tell: Tell) -> Iterable[bytes]:
+    end = offset + size
+    while offset < end:
+        chunk = os.pread(opened, min(_CHUNK, end - offset), offset)
+        if not chunk:
+            return
+        yield chunk
+        # What has been read is not needed again; the memory belongs to the engine.
+        os.posix_fadvise(opened, offset, len(chunk), os.POSIX_FADV_DONTNEED)
+        offset += len(chunk)
+        tell(len(chunk))
+
+
+def at_once(act: Callable[[_Item], _Made], items: Sequence[_Item]) -> list[_Made]:
+    """The results in the order of the items; the first error ends it."""
+    with ThreadPoolExecutor(max_workers=workers()) as pool:
+        waiting: list[Future[Any]] = [pool.submit(act, item) for item in items]
+        try:
+            return [one.result() for one in waiting]
+        except BaseException:
+            for one in waiting:
+                one.cancel()
+            raise
+
+
+class Counter:
+    """Adds up what several threads tell."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._lock = threading.Lock()
+
+    def __call__(self, count: int) -> None:
+        with self._lock:
+            self._tell(count)
