@@ -221,7 +221,9 @@ access:
 """
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -235,103 +237,67 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified, stamp
 
 REFUSED = (401, 403)
+ARGUMENTS: dict[str, Any] = {
+    "host": {"type": "str", "default": "127.0.0.1"},
+    "port": {"type": "int", "default": ports.API},
+    "model": {"type": "str"},
+    "description": {"type": "path"},
+    "key_file": {"type": "path", "no_log": False},
+    "task": {"type": "str", "choices": list(probe.PATHS), "default": "generate"},
+    "prompt": {"type": "str", "default": probe.PROMPT},
+    "max_tokens": {"type": "int", "default": 1, "no_log": False},
+    "timeout": {"type": "float", "default": 60},
+    "ready_timeout": {"type": "float", "default": 0},
+    "unit": {"type": "str"},
+    "keeper": {"type": "bool", "default": False},
+    "service": {"type": "str", "default": ""},
+    "part": {"type": "float", "default": 0},
+    "before": {
+        "type": "dict",
+        "options": {
+            "words": {"type": "str", "default": ""},
+            "waited_s": {"type": "float", "default": 0},
+            "missing_s": {"type": "float", "default": 0},
+            "failures": {"type": "int"},
+        },
+    },
+    "check_access": {"type": "bool", "default": False},
+    "check_rdma": {"type": "bool", "default": False},
+    "planned_tokens": {"type": "int", "default": 0, "no_log": False},
+    "check_keeper": {"type": "bool", "default": False},
+    "expected": {"type": "list", "elements": "float"},
+}
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "host": {"type": "str", "default": "127.0.0.1"},
-            "port": {"type": "int", "default": ports.API},
-            "model": {"type": "str"},
-            "description": {"type": "path"},
-            "key_file": {"type": "path", "no_log": False},
-            "task": {"type": "str", "choices": list(probe.PATHS), "default": "generate"},
-            "prompt": {"type": "str", "default": probe.PROMPT},
-            "max_tokens": {"type": "int", "default": 1, "no_log": False},
-            "timeout": {"type": "float", "default": 60},
-            "ready_timeout": {"type": "float", "default": 0},
-            "unit": {"type": "str"},
-            "keeper": {"type": "bool", "default": False},
-            "service": {"type": "str", "default": ""},
-            "part": {"type": "float", "default": 0},
-            "before": {
-                "type": "dict",
-                "options": {
-                    "words": {"type": "str", "default": ""},
-                    "waited_s": {"type": "float", "default": 0},
-                    "missing_s": {"type": "float", "default": 0},
-                    "failures": {"type": "int"},
-                },
-            },
-            "check_access": {"type": "bool", "default": False},
-            "check_rdma": {"type": "bool", "default": False},
-            "planned_tokens": {"type": "int", "default": 0, "no_log": False},
-            "check_keeper": {"type": "bool", "default": False},
-            "expected": {"type": "list", "elements": "float"},
-        },
-        required_one_of=[("model", "description")],
-        supports_check_mode=True,
+        argument_spec=ARGUMENTS, required_one_of=[("model", "description")], supports_check_mode=True
     )
     params = module.params
-    question = probe.Question(params["prompt"], params["max_tokens"], params["timeout"])
-
-    def target() -> probe.Target:
-        if params["description"]:
-            return probe.target_of(probe.read_config(params["description"]))
-        key = probe.read_key(params["key_file"]) if params["key_file"] else ""
-        return probe.Target(params["host"], params["port"], params["model"], key, params["task"])
-
+    target = partial(_target, params)
     result: dict[str, Any] = {}
-    machine = Machine()
-    rails = traffic.planned(machine) if params["check_rdma"] and not module.check_mode else ()
-    before = traffic.read(machine, rails)
     try:
         if module.check_mode:
-            answer = probe.ask(target(), question)
+            answer = probe.ask(target(), _question(params))
         else:
-            timeout = params["ready_timeout"] or params["timeout"]
-            if params["keeper"]:
-                service = params["service"]
-                if params["description"]:
-                    service = str(probe.read_config(params["description"]).get("instance") or "")
-                part = keeper_wait.Part(**(params["before"] or {}))
-                waited = keeper_wait.wait_ready(
-                    target, question, timeout, instance=service, part_s=params["part"], before=part
-                )
-                if isinstance(waited, keeper_wait.Part):
-                    module.exit_json(changed=False, ready=False, waiting=asdict(waited))
-                    return
-                answer = waited
-            else:
-                if params["check_keeper"]:
-                    keeper_status.check(params["service"])
-                answer = probe.wait_ready(target, question, params["unit"] or "", timeout)
-        if rails:
-            moved = traffic.judge(rails, before, traffic.read(machine, rails), params["unit"] or "sparkmatrix-engine")
-            result["rdma"] = moved.as_dict()
-            if moved.warning:
-                module.warn(moved.warning)
-        if params["planned_tokens"] and not module.check_mode:
-            there = target()
-            text = probe.metrics(there.host, there.port, there.key)
-            held = cache_size.judge(text, params["planned_tokens"], params["unit"] or "sparkmatrix-engine")
-            if held:
-                result["cache"] = held.as_dict()
-            if held and held.warning:
-                module.warn(held.warning)
+            machine = Machine()
+            rails = traffic.planned(machine) if params["check_rdma"] else ()
+            before = traffic.read(machine, rails)
+            waited = _waited(params, target)
+            if isinstance(waited, keeper_wait.Part):
+                module.exit_json(changed=False, ready=False, waiting=asdict(waited))
+                return
+            answer = waited
+            for name, judged in _judged(params, target(), rails, before, machine):
+                result[name] = judged.as_dict()
+                if judged.warning:
+                    module.warn(judged.warning)
         if params["check_access"]:
-            result["access"] = probe.status_without_access(target())
-            if result["access"] not in REFUSED:
-                raise SparkError(
-                    f"a wrong key got HTTP {result['access']}, expected 401",
-                    target().where,
-                    probe.OPEN.format(params["unit"] or "sparkmatrix-engine"),
-                )
+            result["access"] = _refused(params, target())
         if params["expected"] and not module.check_mode:
             low, high = params["expected"]
-            now = stamp(time.time())
-            rate = answer.tokens_per_s
-            Store(instance=params["service"]).leave(Verified(now, answer.model, answer.measured, rate, low, high))
+            seen = Verified(stamp(time.time()), answer.model, answer.measured, answer.tokens_per_s, low, high)
+            Store(instance=params["service"]).leave(seen)
     except SparkError as exc:
         if module.check_mode:
             module.exit_json(changed=False, ready=False, reason=str(exc))
@@ -339,6 +305,66 @@ def main() -> None:
     asked = target()
     endpoint = f"http://{asked.host}:{asked.port}/v1"
     module.exit_json(changed=False, ready=True, answer=answer.as_dict(), endpoint=endpoint, task=asked.task, **result)
+
+
+def _question(params: Mapping[str, Any]) -> probe.Question:
+    return probe.Question(params["prompt"], params["max_tokens"], params["timeout"])
+
+
+def _target(params: Mapping[str, Any]) -> probe.Target:
+    if params["description"]:
+        return probe.target_of(probe.read_config(params["description"]))
+    key = probe.read_key(params["key_file"]) if params["key_file"] else ""
+    return probe.Target(params["host"], params["port"], params["model"], key, params["task"])
+
+
+def _waited(params: Mapping[str, Any], target: Callable[[], probe.Target]) -> probe.Answer | keeper_wait.Part:
+    """A part, where the time of this one is over and the keeper goes on."""
+    timeout = params["ready_timeout"] or params["timeout"]
+    if not params["keeper"]:
+        if params["check_keeper"]:
+            keeper_status.check(params["service"])
+        return probe.wait_ready(target, _question(params), params["unit"] or "", timeout)
+    service = params["service"]
+    if params["description"]:
+        service = str(probe.read_config(params["description"]).get("instance") or "")
+    return keeper_wait.wait_ready(
+        target,
+        _question(params),
+        timeout,
+        instance=service,
+        part_s=params["part"],
+        before=keeper_wait.Part(**(params["before"] or {})),
+    )
+
+
+def _judged(
+    params: Mapping[str, Any],
+    there: probe.Target,
+    rails: Sequence[traffic.Rail],
+    before: Mapping[str, int | None],
+    machine: Machine,
+) -> Iterator[tuple[str, Any]]:
+    """What the answer has shown beside itself: RDMA that moved, a cache of the planned size."""
+    unit = params["unit"] or "sparkmatrix-engine"
+    if rails:
+        yield "rdma", traffic.judge(rails, before, traffic.read(machine, rails), unit)
+    if params["planned_tokens"]:
+        held = cache_size.judge(probe.metrics(there.host, there.port, there.key), params["planned_tokens"], unit)
+        if held:
+            yield "cache", held
+
+
+def _refused(params: Mapping[str, Any], there: probe.Target) -> int:
+    """How a wrong key is refused."""
+    status = probe.status_without_access(there)
+    if status not in REFUSED:
+        raise SparkError(
+            f"a wrong key got HTTP {status}, expected 401",
+            there.where,
+            probe.OPEN.format(params["unit"] or "sparkmatrix-engine"),
+        )
+    return status
 
 
 if __name__ == "__main__":
