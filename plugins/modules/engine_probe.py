@@ -232,6 +232,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import cache_size, probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified, stamp
@@ -341,8 +342,8 @@ def _waited(params: Mapping[str, Any], target: Callable[[], probe.Target]) -> pr
 def _judged(
     params: Mapping[str, Any],
     there: probe.Target,
-    rails: Sequence[traffic.Rail],
-    before: Mapping[str, int | None],
+    rails: Sequence[Rail],
+    before: traffic.Moved,
     machine: Machine,
 ) -> Iterator[tuple[str, Any]]:
     """What the answer has shown beside itself: RDMA that moved, a cache of the planned size."""
