@@ -69,7 +69,7 @@ def dangers(job: Job) -> Iterator[Danger]:
     for name, value in sorted(kinds_base.merge(engine, job.recipe_settings.options, {}).items()):
         if name in job.user.options or name not in job.options or value is False or str(value).casefold() in _OFF:
             continue
-        spelled = set(_spellings(name, value))
+        spelled = set(spellings(name, value))
         for word, why in engine.dangerous.items():
             # Without a table nobody else refuses an abbreviation, which the parser may take.
             if word in spelled or (unknown and name not in newest and "." not in word and word.startswith(name)):
@@ -80,7 +80,7 @@ def dangers(job: Job) -> Iterator[Danger]:
             yield Danger(name, known[name], option=False)
 
 
-def _spellings(name: str, value: Any) -> Iterator[str]:
+def spellings(name: str, value: Any) -> Iterator[str]:
     """An option, and the keys of one that is a mapping, whichever way it is written."""
     yield name
     yield name.partition(".")[0]

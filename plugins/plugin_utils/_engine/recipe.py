@@ -27,6 +27,7 @@ SHIPPED = Path(__file__).resolve().parents[3] / "roles/engine/files/recipes"
 DEVICES = ("gpu", "cpu")
 RUNTIMES = ("", "venv", "container")
 METHODS = ("draft_model", "eagle3", "mtp", "dflash", "dspark")
+WITHIN = ("mtp", "dspark")  # may be layers of the model itself
 EXAMPLES = "See an example in roles/engine/files/recipes"
 _NAME = re.compile(r"^[a-z0-9][a-z0-9._-]*$")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -293,7 +294,7 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
     ]
     if recipe.draft:
         words.append(("draft.method", recipe.draft.method, METHODS))
-        if recipe.draft.method != "mtp" and not recipe.draft.model:
+        if recipe.draft.method not in WITHIN and not recipe.draft.model:
             yield Finding(where, f"draft.method {recipe.draft.method} needs draft.model", "Name the draft model")
         if recipe.task != "generate":
             yield Finding(where, f"draft is for tokens, and its task is {recipe.task}", "Leave draft out")

@@ -27,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     catalogue,
     checks,
+    consent,
     memory_fit,
     model,
     option_tables,
@@ -34,22 +35,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import METHODS
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import METHODS, WITHIN
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
-_SHORT = {
-    "-tp": "--tensor-parallel-size",
-    "-pp": "--pipeline-parallel-size",
-    "-dp": "--data-parallel-size",
-    "-ep": "--enable-expert-parallel",
-    "-sc": "--speculative-config",
-    "--tp": "--tp-size",
-    "--pp": "--pp-size",
-}
+_ABBREVIATED = {"--tp": "--tp-size", "--pp": "--pp-size", "--dp": "--dp-size"}  # SGLang's; the others are in the tables
 _CONTEXT = ("max-model-len", "context-length")
 _SHARE = ("gpu-memory-utilization", "mem-fraction-static")
 _TENSOR = ("tensor-parallel-size", "tp-size")
 _PIPELINE = ("pipeline-parallel-size", "pp-size")
+_POOLING = ("runner", "convert", "task")  # what else than tokens it gives; the plan sets these by the recipe's task
+_RANKS = ("classify", "score", "rerank")
 # The plan's own, as in every recipe: nobody misses them.
 _EXPECTED = ("host", "port", "distributed-executor-backend", "model-path", "enable-metrics")
 # What recipes of others have beside the command, and we do not.
@@ -99,24 +94,25 @@ class _Work:
     def made(self) -> Translation:
         program, words = self._words()
         engine = ENGINES["sglang" if "sglang" in program else "vllm"]
-        given, served = _options(words)
+        given, served = _options(words, _table(engine))
         given = kinds_base.merge(engine, given, {})
         out, document = self.out, self.out.document
         document["description"] = self._description()
-        document["model"] = str(self.theirs.get("model") or served or given.get("model-path") or "")
+        document["model"] = self._model(served or str(given.get("model-path") or ""))
+        if revision := _taken(given, ("revision",)):
+            document["revision"] = str(revision)
         document["served_model_name"] = str(
             _taken(given, ("served-model-name",)) or document["model"].rpartition("/")[2].lower()
         )
         document["engine"] = engine.name
-        nodes = self._nodes(given)
-        if nodes > 1:
-            document["min_nodes"] = nodes
+        self._task(given)
+        self._nodes(given)
         self._shape(document)
         context = _taken(given, _CONTEXT)
         shape = document.get("architecture", {})
         document["context"] = context if isinstance(context, int) else int(shape.get("max_context") or 32768)
         document["concurrency"] = 1  # vLLM starts where one whole request fits; max-num-seqs is another number
-        self._share(given)
+        self._share(given, document["context"])
         self._draft(given, engine)
         document["options"] = self._checked(engine, given)
         document["environment"] = self._environment(engine)
@@ -162,14 +158,35 @@ class _Work:
         text = self.theirs.get("description") or metadata.get("description") or self.theirs.get("name") or ""
         return " ".join(str(text).split())
 
-    def _nodes(self, given: dict[str, Any]) -> int:
+    def _model(self, served: str) -> str:
+        """What the command serves: ``model`` is only what they download."""
+        named = str(self.theirs.get("model") or "")
+        if named and served and served != named:
+            taken, other = (named, served) if served.startswith("/") else (served, named)
+            self.out.left_out.append(f"model {other}: their recipe names two; the command serves {served}")
+            return taken
+        return named or served
+
+    def _task(self, given: dict[str, Any]) -> None:
+        given_kinds = [given.pop(name, "") for name in _POOLING]
+        name = self.out.document["model"].lower()
+        if "rerank" in name or any(kind in _RANKS for kind in given_kinds):
+            self.out.document["task"] = "rank"
+        elif "embed" in name or any(given_kinds):
+            self.out.document["task"] = "embed"
+
+    def _nodes(self, given: dict[str, Any]) -> None:
         """As many as their sizes take, or what they ask for; the plan splits the model itself."""
         sizes = [_taken(given, names) for names in (_TENSOR, _PIPELINE)]
         product = 1
         for size in sizes:
             product *= size if isinstance(size, int) and size > 0 else 1
-        asked = self.theirs.get("min_nodes") or (2 if self.theirs.get("cluster_only") else 1)
-        return max(product, int(asked)) if asked > 1 else 1
+        asked = int(self.theirs.get("min_nodes") or (2 if self.theirs.get("cluster_only") else 1))
+        if asked > 1:
+            self.out.document["min_nodes"] = max(product, asked)
+        most = 1 if self.theirs.get("solo_only") else int(self.theirs.get("max_nodes") or 0)
+        if most:
+            self.out.document["max_nodes"] = most
 
     def _shape(self, document: dict[str, Any]) -> None:
         if self.model_files:
@@ -182,6 +199,8 @@ class _Work:
         for recipe, _problems in catalogue.recipes(self.recipe_paths):
             if recipe and recipe.model == document["model"]:
                 self._put(document, asdict(recipe.architecture))
+                if recipe.task != "generate":
+                    document["task"] = recipe.task
                 document["weights_gb"] = recipe.weights_gb
                 if recipe.active_gb:
                     document["active_gb"] = recipe.active_gb
@@ -196,33 +215,47 @@ class _Work:
         plain = {item.name: item.default for item in fields(model.Architecture)}
         document["architecture"] = {key: value for key, value in shape.items() if value != plain[key]}
 
-    def _share(self, given: dict[str, Any]) -> None:
+    def _share(self, given: dict[str, Any], context: int) -> None:
         share = _taken(given, _SHARE)
-        if isinstance(share, float) and share > memory_fit.DEFAULT_UTILIZATION:
+        if not isinstance(share, float):
+            return
+        usual = memory_fit.utilization(context, 0.0)
+        if share < usual:
+            self.out.document["gpu_memory_utilization"] = share
+        elif share > usual:
             self.out.left_out.append(
-                f"a share of the memory of {share:g}: set engine_gpu_memory_utilization: {share:g} yourself if you"
-                " accept that a node may freeze"
+                f"a share of the memory of {share:g}: the plan takes {usual:g} with this context. Set"
+                f" engine_gpu_memory_utilization: {share:g} yourself if you accept that a node may freeze"
             )
 
     def _draft(self, given: dict[str, Any], engine: kinds_base.Engine) -> None:
         config = given.get(engine.draft_option) if engine.draft_option else None
-        if not isinstance(config, Mapping) or config.get("method") not in METHODS:
+        if not isinstance(config, Mapping):
+            return
+        method, name = str(config.get("method")), str(config.get("model") or "")
+        if method.endswith("_mtp"):  # vLLM's former names, one per model
+            method = "mtp"
+        if method not in METHODS:
             return
         del given[engine.draft_option]
+        if name.startswith("/"):
+            self.out.left_out.append(f"the draft {name} ({method}): a directory of their image")
+            return
+        if not name and method not in WITHIN:
+            self.out.left_out.append(f"the draft ({method}): their recipe does not name its model")
+            return
         rest = {key: value for key, value in config.items() if key not in {"method", "model", "num_speculative_tokens"}}
-        made: dict[str, Any] = {"method": config["method"], "tokens": int(config.get("num_speculative_tokens") or 1)}
-        made |= {"model": config["model"]} if config.get("model") else {}
-        made |= {"layers": 1} if config["method"] == "mtp" else {}
+        made: dict[str, Any] = {"method": method, "tokens": int(config.get("num_speculative_tokens") or 1)}
+        made |= {"model": name} if name else {}
+        made |= {"layers": 1} if method == "mtp" else {}
         made |= {"options": rest} if rest else {}
         self.out.document["draft"] = made
-        if config.get("model"):
-            self.out.left_out.append(
-                f"draft.weights_gb: the size of {config['model']} is not said; the plan counts none"
-            )
+        if name:
+            self.out.left_out.append(f"draft.weights_gb: the size of {name} is not said; the plan counts none")
 
     def _checked(self, engine: kinds_base.Engine, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the newest known version of the engine takes."""
-        version, kept = option_tables.versions(engine.name)[-1], {}
+        version, kept = _table(engine).version, {}
         for name, value in sorted(given.items()):
             whole = name.partition(".")[0]
             if whole in _EXPECTED:
@@ -232,9 +265,10 @@ class _Work:
                     f"--{name} {value}: a file of their image; the model brings a template of its own"
                 )
                 continue
-            if name in engine.dangerous:
+            danger = next((word for word in consent.spellings(name, value) if word in engine.dangerous), "")
+            if danger:
                 self.out.left_out.append(
-                    f"--{name}: it {engine.dangerous[name]}; if you trust that, put it into engine_options and"
+                    f"--{danger}: it {engine.dangerous[danger]}; if you trust that, put it into engine_options and"
                     " engine_allow"
                 )
                 continue
@@ -246,7 +280,7 @@ class _Work:
         return kept
 
     def _environment(self, engine: kinds_base.Engine) -> dict[str, str]:
-        version, kept = option_tables.versions(engine.name)[-1], {}
+        version, kept = _table(engine).version, {}
         of_plan = checks.PER_NODE | checks.OF_THE_FABRIC
         for name, value in sorted((self.theirs.get("env") or {}).items()):
             if name in of_plan or name.startswith("NCCL_"):
@@ -263,7 +297,14 @@ class _Work:
         return kept
 
 
-def _options(words: Sequence[str]) -> tuple[dict[str, Any], str]:
+def _table(engine: kinds_base.Engine) -> option_tables.Table:
+    """Of the newest version that is known."""
+    table = option_tables.load(engine.name, option_tables.versions(engine.name)[-1])
+    assert table is not None
+    return table
+
+
+def _options(words: Sequence[str], table: option_tables.Table) -> tuple[dict[str, Any], str]:
     """Options by name, and the first word that is none: the model."""
     made: dict[str, Any] = {}
     model_name, number = "", 0
@@ -278,9 +319,8 @@ def _options(words: Sequence[str]) -> tuple[dict[str, Any], str]:
         while not equals and number < len(words) and not _is_option(words[number]):
             values.append(words[number])
             number += 1
-        head = _SHORT.get(head, head)
-        head = f"--compilation-config{head[3:]}" if head.startswith("-cc") else head
-        name = head.lstrip("-")
+        short, dot, key = head.partition(".")
+        name = ({**_ABBREVIATED, **table.aliases}.get(short, short) + dot + key).lstrip("-")
         made[name] = (
             True if not values else _value(values[0]) if len(values) == 1 else [_value(item) for item in values]
         )

@@ -247,7 +247,9 @@ def render(options: Mapping[str, Any], flags: frozenset[str] = frozenset()) -> l
     argv: list[str] = []
     for name in sorted(options):
         value = options[name]
-        if value is True:
+        if isinstance(value, bool) and "." in name:  # a key of a mapping: JSON
+            argv += [f"--{name}", json.dumps(value)]
+        elif value is True:
             argv.append(f"--{name}")
         elif value is False:
             opposite = opposite_of(name, flags)
@@ -349,7 +351,12 @@ def examine(
             )
         elif name in written:
             yield from _examine_file(engine, label, name, written[name], where=place, names=user.names)
-        elif table is not None and isinstance(value, bool) and table.options.get(f"--{plain_name}", "flag") != "flag":
+        elif (
+            table is not None
+            and isinstance(value, bool)
+            and plain_name == name
+            and table.options.get(f"--{name}", "flag") != "flag"
+        ):
             yield Finding(place, f"--{plain_name} needs a value, and {str(value).lower()} was given", "Give one")
         else:
             words = render({name: True if value is False else value})  # the name is what counts

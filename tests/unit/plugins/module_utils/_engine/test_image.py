@@ -7,14 +7,18 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image_module
 from ansible_collections.sparkmatrix.cluster.plugins.modules import engine_image
 from module_runner import run_module
 
+ROOT = Path(__file__).resolve().parents[5]
 NAME = "nvcr.io/nvidia/vllm:26.10-py3"
 ABSENT = Completed(1, "[]\n", f"Error response from daemon: No such image: {NAME}\n")
 INSPECTED = json.dumps(
@@ -227,6 +231,16 @@ def test_the_ray_of_an_image():
 def test_an_image_without_a_ray_that_knows_tokens(answer, text):
     with pytest.raises(SparkError, match=text):
         engine_image_module.ray_version(NAME, [], Asked(*answer))
+
+
+def test_the_scenario_looks_for_these_words():
+    """molecule/launch runs for minutes and not in `make test`: its words are held here."""
+    (play,) = yaml.safe_load((ROOT / "molecule/launch/side_effect.yml").read_text())
+    (says,) = [case["says"] for case in play["vars"]["launches"] if "engine_launch=ray" in str(case.get("arguments"))]
+    with pytest.raises(SparkError) as refused:
+        engine_image_module.ray_version(NAME, [], Asked(127, "", "not found"))
+    said = str(refused.value)
+    assert [words for words in says if not re.search(words, said)] == []
 
 
 def test_ray_is_looked_for_where_it_is_needed(monkeypatch):

@@ -385,6 +385,7 @@ def test_one_image_for_the_ranks_of_a_service(services, ids, named):
     assert [finding.host for finding in findings] == [f"engine_services {name}" for name in named]
     for finding in findings:
         assert "docker image rm x/y:v0.33.0" in finding.remedy and "sha256:" in finding.found
+        assert "is not the same image on all of its nodes" in finding.found  # molecule/launch looks for it
 
 
 def test_images_of_a_service_alone():

@@ -7,6 +7,7 @@ from __future__ import annotations
 """Recipes of sparkrun and spark-vllm-docker: own small ones with the same keys, and what has to come out of each."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -53,6 +54,25 @@ def translated(tmp_path, document, **changes):
     path = tmp_path / "their.yaml"
     path.write_text(yaml.safe_dump({**document, **changes}))
     return translation.translate(str(path))
+
+
+PEERS = yaml.safe_load((Path(__file__).resolve().parents[3] / "fixtures/peer_recipes.yml").read_text())
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer["name"])
+def test_recipes_of_others_by_hand(tmp_path, peer):
+    made = translated(tmp_path, peer["theirs"])
+    document = {**made.document}
+    shape = document.pop("architecture", None)
+    for key in ("description", "sources", "weights_gb", "active_gb"):
+        document.pop(key, None)
+    assert document == peer["ours"]
+    # Only what is named, and all of it.
+    left = list(peer["left_out"]) + ([] if peer.get("shape", True) else ["architecture and weights_gb"])
+    assert bool(shape) == peer.get("shape", True)
+    assert [words for words in left if not any(said.startswith(words) for said in made.left_out)] == []
+    assert len(made.left_out) == len(left), made.left_out
+    assert [finding.found for finding in made.findings] == []
 
 
 def test_a_recipe_of_sparkrun(tmp_path):

@@ -69,6 +69,10 @@ def test_merge_takes_away_and_normalizes():
         ({"disable-prefix-caching": False}, ["--enable-prefix-caching"]),
         ({"no-enforce-eager": False}, ["--enforce-eager"]),
         ({"grpc": False}, []),
+        (
+            {"x-kwargs.thinking": True, "x-kwargs.tools": False},
+            ["--x-kwargs.thinking", "true", "--x-kwargs.tools", "false"],
+        ),
         ({"cors": ["a", "b"]}, ["--cors", "a", "b"]),
         ({"config": {"b": 1, "a": [2]}}, ["--config", '{"a":[2],"b":1}']),
         ({}, []),
@@ -99,6 +103,7 @@ def test_good_options():
     options = {
         "enforce-eager": True,
         "limit-mm-per-prompt.video": 0,
+        "default-chat-template-kwargs.thinking": True,
         "kv-cache-dtype": "fp8",
         "enable-log-requests": False,
     }
