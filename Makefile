@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env envs demo demo-down test test-fast test-full status mutation locks format docs clean
+.PHONY: help env envs demo demo-down test test-fast test-full status mutation locks renew format docs clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ docs: env ## write what docs/ has from the code: the checks, the schemas
 
 locks: ## resolve requirements/*.in into the locks, and make the option tables of newer engines
 	@tools/make_locks
+
+renew: env locks ## locks, and pin the recipes' models and images to what is there today; show what changed
+	@.venv/bin/python tools/renew_pins.py || failed=1; \
+	git --no-pager diff --stat -- requirements roles plugins; exit $${failed:-0}
 
 clean: ## remove environments and caches of this checkout
 	rm -rf .venv .venv-py312 .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants
