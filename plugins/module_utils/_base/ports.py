@@ -15,6 +15,7 @@ API = 8000  # of the engine
 RENDEZVOUS = 29501  # where ranks meet without Ray
 VLLM_REPLICAS = 29550  # where vLLM's data parallel ranks meet
 FABRIC_BANDWIDTH = 18515  # perftest's own
+ARTIFACTS = 29560  # segments of models, between nodes, while they are copied
 
 RAY_GCS = 6379  # Ray's own
 RAY_DASHBOARD = 8265  # Ray's own; on loopback

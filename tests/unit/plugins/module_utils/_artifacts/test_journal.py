@@ -1,0 +1,105 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import journal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.journal import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
+from fan_out import PIECE, contents, manifest_of, sha256
+
+FILES = contents({"a.bin": 5 * PIECE + 3, "b.bin": 3 * PIECE})
+SEGMENTS = 9
+
+
+@pytest.fixture
+def model() -> Manifest:
+    return manifest_of(FILES)
+
+
+def opened(model: Manifest, tmp_path: Path, **options: object) -> Store:
+    store = Store(model, str(tmp_path / "partial"), **options)  # type: ignore[arg-type]
+    store.open()
+    return store
+
+
+def test_what_is_in_the_journal_is_there_again(model: Manifest, tmp_path: Path) -> None:
+    store = opened(model, tmp_path)
+    assert store.lacking == model.size and store.place(2) is None
+    for number in (2, 7):
+        store.verified(number)
+    again = opened(model, tmp_path)
+    assert list(journal.numbers(again.have)) == [2, 7]
+    assert again.place(2) == (str(tmp_path / "partial" / sha256(FILES["a.bin"])), 2 * PIECE)
+    assert again.lacking == model.size - 2 * PIECE
+
+
+@pytest.mark.parametrize("torn", [b"1", b"12\x00\x00\n", b"99\n", b"-1\n", b"\n", b"\xff\n", b"3"])
+def test_a_torn_journal_counts_up_to_its_last_good_line(model: Manifest, tmp_path: Path, torn: bytes) -> None:
+    store = opened(model, tmp_path)
+    store.verified(4)
+    store.close()
+    with (tmp_path / "partial" / "journal").open("ab") as stream:
+        stream.write(torn)
+    store = opened(model, tmp_path)
+    assert list(journal.numbers(store.have)) == [4]
+    store.verified(6)  # a half line before it would make another number of it
+    assert list(journal.numbers(opened(model, tmp_path).have)) == [4, 6]
+
+
+def test_a_journal_of_another_manifest_counts_for_nothing(model: Manifest, tmp_path: Path) -> None:
+    opened(model, tmp_path).verified(0)
+    other = manifest_of({**FILES, "c.bin": b"c"})
+    assert opened(other, tmp_path).have == 0
+
+
+def test_a_file_that_is_gone_or_shorter_is_fetched_again(model: Manifest, tmp_path: Path) -> None:
+    store = opened(model, tmp_path)
+    for number in range(SEGMENTS):
+        store.verified(number)
+    os.truncate(tmp_path / "partial" / sha256(FILES["a.bin"]), 100)
+    assert list(journal.numbers(opened(model, tmp_path).have)) == [6, 7, 8]
+
+
+def test_a_whole_file_counts_with_its_size_only(model: Manifest, tmp_path: Path) -> None:
+    blob = sha256(FILES["b.bin"])
+    (tmp_path / "b").write_bytes(FILES["b.bin"])
+    store = opened(model, tmp_path, whole={blob: str(tmp_path / "b")})
+    assert store.place(6) == (str(tmp_path / "b"), 0) and not (tmp_path / "partial" / blob).exists()
+    (tmp_path / "b").write_bytes(b"")
+    assert opened(model, tmp_path, whole={blob: str(tmp_path / "b")}).place(6) is None
+
+
+def test_a_link_in_the_place_of_a_file_is_not_followed(model: Manifest, tmp_path: Path) -> None:
+    (tmp_path / "partial").mkdir()
+    (tmp_path / "precious").write_bytes(bytes(10))
+    (tmp_path / "partial" / sha256(FILES["b.bin"])).symlink_to(tmp_path / "precious")
+    with pytest.raises(Exception, match="symbolic links"):
+        opened(model, tmp_path)
+    assert (tmp_path / "precious").read_bytes() == bytes(10)
+
+
+def test_the_page_cache_behind_a_copy_is_bounded(
+    model: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[int] = []
+    monkeypatch.setattr(journal, "WARM", 2 * PIECE)
+    monkeypatch.setattr(journal, "_drop", lambda handle, segment: dropped.append(segment.number))
+    store = opened(model, tmp_path)
+    for number in range(5):
+        store.verified(number)
+    assert dropped == [0, 1, 2]
+    store.close()
+    assert dropped == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("members", [set(), {0}, {63, 64, 300}, set(range(130))])
+def test_sets_of_numbers(members: set[int]) -> None:
+    bits = sum(1 << number for number in members)
+    assert list(journal.numbers(bits)) == sorted(members)
+    assert journal.count(bits) == len(members)
