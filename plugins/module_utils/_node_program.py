@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "evict": "_os.evict_page_cache",
     "fabric-restore": "_fabric.rollback",
     "fabric-status": "_fabric.status",
+    "hub-download": "_artifacts.hub_client",
     "keep": "_keeper.loop",
     "mpi": "_engine.mpi",
     "peer": "_keeper.forced_command",

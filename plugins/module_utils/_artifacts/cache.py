@@ -87,7 +87,7 @@ class Cache:
         return Path(self.home, *self.folder(name), "snapshots", revision)
 
     def partial(self, revision: str) -> Path:
-        """Where blobs are made whole, named by ``File.blob``. Only root gets in."""
+        """Where blobs are made whole, named by ``File.blob``."""
         check_revision(revision)
         return Path(self.home, OWN, "partial", revision)
 

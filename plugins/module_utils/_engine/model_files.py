@@ -10,6 +10,7 @@ Asked before anything is stopped: an engine finds out only when it starts, minut
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import re
 import ssl
@@ -34,6 +35,8 @@ VARIABLES = (
     "TRANSFORMERS_OFFLINE",
     "HTTPS_PROXY",
     "https_proxy",
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
     "VLLM_USE_MODELSCOPE",
     "SGLANG_USE_MODELSCOPE",
 )
@@ -54,10 +57,13 @@ Asked = Callable[[urllib.request.Request, Mapping[str, str]], "Reply"]
 
 @dataclass(frozen=True)
 class Reply:
-    """What the hub said: HTTP status and its own code for a refusal."""
+    """What the hub said: HTTP status, its own code for a refusal, what it sent, and where it leads."""
 
     status: int
     code: str = ""
+    body: bytes = b""
+    location: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -220,25 +226,37 @@ def _snapshot(place: Path, revision: str) -> Path | None:
 
 def _refusal(name: str, revision: str, environment: Mapping[str, str], ask: Asked) -> tuple[str, str]:
     """Why the hub would not give it, and what to do; empty where it would."""
-    hub = (environment.get("HF_ENDPOINT") or HUB).rstrip("/")
+    hub = endpoint(environment)
     if not hub.startswith(("https://", "http://")):
         return f"HF_ENDPOINT is {hub}, which is no address of a hub", "Write it like https://huggingface.co"
     # The scheme has been looked at.
     asked = urllib.request.Request(  # noqa: S310
         f"{hub}/{name}/resolve/{revision or 'main'}/config.json", method="HEAD"
     )
-    token = _token(environment)
-    if token:
-        asked.add_header("Authorization", f"Bearer {token}")
+    found = token(environment)
+    if found:
+        asked.add_header("Authorization", f"Bearer {found}")
     try:
         reply = ask(asked, environment)
     except OSError as exc:
-        reason = getattr(exc, "reason", exc)
-        return (
-            f"{hub} cannot be reached from this node ({reason})",
-            "Look at network, DNS and proxy of the node; or put the model on every node and name its path:"
-            " engine_model_path",
-        )
+        return unreached(hub, exc)
+    return refusal(reply, name, revision, hub, bool(found))
+
+
+def endpoint(environment: Mapping[str, str]) -> str:
+    return (environment.get("HF_ENDPOINT") or HUB).rstrip("/")
+
+
+def unreached(hub: str, exc: OSError) -> tuple[str, str]:
+    return (
+        f"{hub} cannot be reached from this node ({getattr(exc, 'reason', exc)})",
+        "Look at network, DNS and proxy of the node; or put the model on every node and name its path:"
+        " engine_model_path",
+    )
+
+
+def refusal(reply: Reply, name: str, revision: str, hub: str, token: bool) -> tuple[str, str]:
+    """What an answer means, and what to do; empty where it is no refusal."""
     of = f"of {name} at {hub}"
     if reply.status < 400 or reply.code == "EntryNotFound":
         return "", ""
@@ -259,7 +277,7 @@ def _refusal(name: str, revision: str, environment: Mapping[str, str], ask: Aske
     return f"{hub} answers HTTP {reply.status}", "Try again later"
 
 
-def _token(environment: Mapping[str, str]) -> str:
+def token(environment: Mapping[str, str]) -> str:
     cache = environment.get("HF_HOME")
     for place in (environment.get("HF_TOKEN_PATH"), f"{cache}/token" if cache else ""):
         try:
@@ -279,15 +297,21 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def request(asked: urllib.request.Request, environment: Mapping[str, str]) -> Reply:
+def request(asked: urllib.request.Request, environment: Mapping[str, str], most: int = 0) -> Reply:
+    """``most``: bytes of the answer that are wanted."""
     proxy = environment.get("HTTPS_PROXY") or environment.get("https_proxy")
     proxies: Sequence[urllib.request.BaseHandler] = (
         [urllib.request.ProxyHandler({"https": proxy, "http": proxy})] if proxy else []
     )
-    secure = urllib.request.HTTPSHandler(context=ssl.create_default_context())
+    authorities = environment.get("SSL_CERT_FILE") or environment.get("REQUESTS_CA_BUNDLE") or None
+    folder = authorities if authorities and Path(authorities).is_dir() else None
+    context = ssl.create_default_context(cafile=None if folder else authorities, capath=folder)
+    secure = urllib.request.HTTPSHandler(context=context)
     opener = urllib.request.build_opener(*proxies, secure, _Stay())
     try:
         with opener.open(asked, timeout=_TIMEOUT_S) as answer:
-            return Reply(answer.status)
+            return Reply(answer.status, body=answer.read(most) if most else b"", link=answer.headers.get("Link", ""))
     except urllib.error.HTTPError as exc:
-        return Reply(exc.code, exc.headers.get("X-Error-Code", ""))
+        return Reply(exc.code, exc.headers.get("X-Error-Code", ""), location=exc.headers.get("Location", ""))
+    except http.client.HTTPException as exc:
+        raise OSError(f"it answers what is no HTTP: {type(exc).__name__}") from exc

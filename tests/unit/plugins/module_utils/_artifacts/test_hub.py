@@ -1,0 +1,411 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a hub has is asked, chosen, downloaded by a client that may fail in every way, and verified.
+
+The client here is a script that copies; the real one meets the same hub in ``tests/scenarios/test_hub_client.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import sys
+import time
+from typing import Any
+
+import model_manifest
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, hub, hub_client
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+ROOT = pathlib.Path(__file__).resolve().parents[5]
+_SPEC = importlib.util.spec_from_file_location("lab_hub", ROOT / "tests/lab/hub.py")
+lab = importlib.util.module_from_spec(_SPEC)
+sys.modules["lab_hub"] = lab  # dataclasses look themselves up there
+_SPEC.loader.exec_module(lab)
+
+NAME = "org/model"
+WEIGHTS = [f"model-{number:05}-of-00002.safetensors" for number in (1, 2)]
+FILES = {
+    "config.json": b'{"model_type": "llama"}',
+    "tokenizer/vocab.txt": b"a\nb\n",
+    "empty.txt": b"",
+    "model.safetensors.index.json": json.dumps({"weight_map": dict(enumerate(WEIGHTS))}).encode(),
+    WEIGHTS[0]: model_manifest.safetensors(b"a" * 9000),
+    WEIGHTS[1]: model_manifest.safetensors(b"b" * 7000),
+    "original/model.safetensors": b"x" * 50_000,
+    **{f"small-{number}.txt": b"%d" % number for number in range(60)},  # more than one page
+}
+NEEDED = {path: content for path, content in FILES.items() if not path.startswith("original/")}
+SIZE = sum(map(len, NEEDED.values()))
+
+
+@pytest.fixture(scope="module")
+def served():
+    there = lab.Hub({NAME: lab.repository(FILES), "org/gated": lab.repository(FILES, gated=True)}, token="hf_secret")
+    with there.serve():
+        yield there
+
+
+def ask(served: Any, name: str = NAME, revision: str = "", **environment: str) -> hub.Listing:
+    return hub.ask(name, revision, {"HF_ENDPOINT": served.url, **environment})
+
+
+def test_what_a_revision_consists_of_is_known_before_a_byte_moves(served: Any) -> None:
+    before = served.bytes_sent
+    listing = ask(served)
+    assert listing.revision == lab.commit(FILES)
+    assert {one.path: one.size for one in listing.files} == {path: len(content) for path, content in FILES.items()}
+    choice = listing.choose()
+    assert set(choice.paths) == set(NEEDED)
+    assert choice.left_out == {"original/": 50_000}
+    assert served.bytes_sent == before
+    assert ask(served, revision=listing.revision) == listing
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "found", "remedy"),
+    [
+        ("org/none", "", "there is no such repository", "Correct the name"),
+        (NAME, "v9", "there is no revision v9", "Correct the revision"),
+        ("org/gated", "", "its licence has not been accepted here: there is no token", "Accept it at {url}/org/gated"),
+    ],
+)
+def test_a_refusal_says_what_to_do(served: Any, name: str, revision: str, found: str, remedy: str) -> None:
+    with pytest.raises(SparkError) as caught:
+        ask(served, name, revision)
+    assert found in caught.value.found
+    assert remedy.format(url=served.url) in caught.value.remedy
+
+
+def test_a_licence_that_was_accepted(served: Any, tmp_path: pathlib.Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("hf_secret\n")
+    assert ask(served, "org/gated", HF_TOKEN_PATH=str(token)).choose().paths
+    token.write_text("hf_other")
+    with pytest.raises(SparkError, match="not been accepted with the token"):
+        ask(served, "org/gated", HF_TOKEN_PATH=str(token))
+    assert not served.leaked
+
+
+def test_a_hub_that_is_none(served: Any) -> None:
+    with pytest.raises(SparkError, match="no address of a hub"):
+        hub.ask(NAME, "", {"HF_ENDPOINT": "file:///etc"})
+    with pytest.raises(SparkError, match="cannot be reached from this node"):
+        hub.ask(NAME, "", {"HF_ENDPOINT": "http://127.0.0.1:9"})
+    with pytest.raises(ValueError, match="name is"):
+        hub.ask("../etc", "", {})
+
+
+ANSWERS = {"sha": "0f" * 20}
+ENTRY = {"type": "file", "path": "model.safetensors", "size": 1, "oid": "0f" * 20}
+
+
+@pytest.mark.parametrize(
+    ("told", "tree"),
+    [
+        ([], []),
+        ({"sha": "../../x"}, []),
+        (ANSWERS, {}),
+        (ANSWERS, [{**ENTRY, "oid": "../../x"}]),
+        (ANSWERS, [{**ENTRY, "oid": 5}]),
+        (ANSWERS, [{**ENTRY, "size": -1}]),
+        (ANSWERS, [{**ENTRY, "path": None}]),
+        (ANSWERS, [{**ENTRY, "lfs": {"oid": "x", "size": 1}}]),
+    ],
+)
+def test_a_hub_that_lies_is_refused(monkeypatch: pytest.MonkeyPatch, told: Any, tree: Any) -> None:
+    def request(asked: Any, _environment: Any, _most: int) -> hub.Reply:
+        return hub.Reply(200, body=json.dumps(tree if "/tree/" in asked.full_url else told).encode())
+
+    monkeypatch.setattr(hub.model_files, "request", request)
+    with pytest.raises(SparkError, match="does not answer as a hub does"):
+        hub.ask(NAME, "", {})
+
+
+@pytest.mark.parametrize("place", ["file:///etc/passwd", "//[", "gopher://x"])
+def test_a_hub_leads_nowhere_else(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setattr(hub.model_files, "request", lambda *_asked: hub.Reply(307, location=place))
+    with pytest.raises((SparkError, ValueError)):
+        hub.ask(NAME, "", {})
+
+
+def test_the_token_does_not_go_where_the_hub_leads(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    asked = []
+
+    def request(one: Any, _environment: Any, _most: int) -> hub.Reply:
+        asked.append((one.full_url, one.get_header("Authorization")))
+        return hub.Reply(307, location="https://elsewhere/x") if len(asked) == 1 else hub.Reply(500)
+
+    (tmp_path / "token").write_text("hf_secret")
+    monkeypatch.setattr(hub.model_files, "request", request)
+    with pytest.raises(SparkError, match="answers HTTP 500"):
+        hub.ask(NAME, "", {"HF_HOME": str(tmp_path)})
+    assert asked == [
+        (f"https://huggingface.co/api/models/{NAME}/revision/main", "Bearer hf_secret"),
+        ("https://elsewhere/x", None),
+    ]
+
+
+# --- the client, and who watches it ---
+
+# Does what the tests tell it: each run takes the first line that is left.
+CLIENT = r"""
+import json, os, sys
+asked = json.load(sys.stdin)
+os.chdir(asked["place"])
+source = sys.argv[1]
+with open(source + "/said", "a") as said:
+    names = ("HF_HUB_DISABLE_XET", "HF_TOKEN_PATH", "HOME", "SSL_CERT_FILE", "HF_TOKEN", "SECRET")
+    said.write(json.dumps({name: os.environ[name] for name in names if name in os.environ}) + "\n")
+    if "HF_TOKEN_PATH" in os.environ:
+        said.write(open(os.environ["HF_TOKEN_PATH"]).read() + "\n")
+with open(source + "/does") as plan:
+    does, *rest = plan.read().splitlines() or ["all"]
+with open(source + "/does", "w") as plan:
+    plan.write("\n".join(rest))
+word, _space, rest = does.partition(" ")
+for one in asked["files"]:
+    if os.path.exists(one["blob"]):
+        continue
+    with open(source + "/" + one["blob"], "rb") as whole, open(one["blob"] + ".part", "ab") as part:
+        whole.seek(part.tell())
+        if word in ("some", "error") and one["size"] > 1000:
+            part.write(whole.read(1000))
+            part.flush()
+            break
+        part.write(whole.read() if word != "wrong" else bytes(one["size"]))
+    os.rename(one["blob"] + ".part", one["blob"])
+if word == "error":
+    print(rest)
+    sys.exit(1)
+sys.exit(3 if word == "some" else 0)
+"""
+
+
+class Told:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.progress: list[tuple[str, int, int]] = []
+
+    def tell(self, *words: Any) -> None:
+        self.progress.append(words)
+
+
+@pytest.fixture(scope="module")
+def listing(served: Any) -> hub.Listing:
+    return ask(served)
+
+
+@pytest.fixture
+def brought(listing: hub.Listing, tmp_path: pathlib.Path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for one in listing.files:
+        (source / one.blob).write_bytes(FILES[one.path])
+    cache = Cache(str(tmp_path / "home"))
+
+    def bring(*does: str, **environment: str) -> tuple[Any, Told]:
+        (source / "does").write_text("\n".join(does))
+        (source / "said").write_text("")
+        told = Told()
+        # Its script stands in a file: arguments are for everybody to read.
+        (source / "client.py").write_text(CLIENT)
+        client = hub.Client(
+            (sys.executable, "-IB", str(source / "client.py"), str(source)),
+            environment,
+            stall_s=600,
+            pause_s=0.01,
+        )
+        made = hub.obtain(
+            cache,
+            listing,
+            listing.choose(),
+            client,
+            tell=told.tell,
+            say=told.said.append,
+            segment_bytes=model_manifest.SEGMENT,
+        )
+        return made, told
+
+    return cache, bring, source
+
+
+def place(cache: Cache, made: Any) -> bool:
+    return caches.place(cache, made, str(cache.partial(made.revision) / "blobs"), ["main"])
+
+
+def test_what_arrives_is_verified_and_becomes_a_manifest(brought: Any) -> None:
+    cache, bring, _source = brought
+    made, told = bring()
+    assert {one.path: one.sha256 for one in made.files} == {
+        path: model_manifest.file(path, content).sha256 for path, content in NEEDED.items()
+    }
+    assert {one.blob for one in made.files} == {model_manifest.file(*one).blob for one in NEEDED.items()}
+    assert place(cache, made)
+    assert check.check(cache, made, full=True).whole
+    assert told.progress[-1] == ("verified", SIZE, SIZE)
+    assert ("downloaded", SIZE, SIZE) in told.progress
+    assert told.said == []
+
+
+def test_a_second_time_nothing_is_downloaded(brought: Any) -> None:
+    cache, bring, source = brought
+    made, _told = bring()
+    assert bring("error")[0] == made  # not placed yet
+    place(cache, made)
+    assert bring("error")[0] == made
+    assert (source / "said").read_text() == ""
+
+
+def test_a_client_that_ends_goes_on_where_it_was(brought: Any) -> None:
+    _cache, bring, _source = brought
+    _made, told = bring("some", "some")
+    assert len(told.said) == 2
+    begun = [int(re.search(r"it goes on at (\d+) bytes of", said)[1]) for said in told.said]
+    assert "(it ended with 3)" in told.said[0]
+    assert begun[1] - begun[0] == 1000
+
+
+def test_a_stall_is_resumed_and_two_are_taken_for_xet_s(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    listing = hub.Listing(NAME, "0f" * 20, "https://hub", (hub.Remote("a", 100, "1e" * 20),))
+    runs: list[bool] = []
+
+    def attempt(_asked: str, place: str, environment: Any, *_more: Any) -> tuple[str, str] | None:
+        runs.append("HF_HUB_DISABLE_XET" in environment)
+        (tmp_path / "x").write_bytes(bytes(len(runs)))
+        return ("stalled", "no byte for 120 s") if len(runs) < 5 else None
+
+    monkeypatch.setattr(hub, "_attempt", attempt)
+    told = Told()
+    hub.download(listing, listing.files, str(tmp_path), hub.Client(("x",), pause_s=0), say=told.said.append)
+    assert runs == [False, False, True, True, True]
+    assert told.said[0].endswith("(no byte for 120 s); it goes on at 1 bytes of 100")
+    assert told.said[1].endswith("2 bytes of 100, without Xet")
+    assert told.said[2].endswith("3 bytes of 100")
+
+
+def test_who_sends_nothing_is_ended_with_all_it_has_started(tmp_path: pathlib.Path) -> None:
+    script = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
+    place = tmp_path / "place"
+    ended = hub._attempt("{}", str(place), {}, hub.Client(("/bin/sh", "-c", script), stall_s=5), lambda _count: None)
+    assert ended == ("stalled", "no byte for 5 s")
+    child = pathlib.Path("/proc", (tmp_path / "pid").read_text().strip(), "cmdline")
+    until = time.monotonic() + 60
+    while child.exists() and b"600" in child.read_bytes() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert time.monotonic() < until
+
+
+def test_a_hub_that_sends_nothing_any_more(brought: Any) -> None:
+    _cache, bring, source = brought
+    sentence = '{"kind": "network", "says": "ConnectError: no route"}'
+    with pytest.raises(
+        SparkError, match=r"sends nothing any more \(ConnectError: no route\).*goes on where it was, with [1-9]"
+    ):
+        bring("some", *[f"error {sentence}"] * 20)
+    assert len((source / "said").read_text().splitlines()) >= 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "remedy"),
+    [
+        ("refused", "refuses it (why)", "Look at http"),
+        ("disk", "the disk is full (why)", "Remove models"),
+        ("client", "not the one that this release knows (why)", "run the layer artifacts again"),
+    ],
+)
+def test_what_a_second_attempt_does_not_mend(brought: Any, kind: str, found: str, remedy: str) -> None:
+    _cache, bring, source = brought
+    with pytest.raises(SparkError) as caught:
+        bring(f"error {json.dumps({'kind': kind, 'says': 'why'})}")
+    assert found in caught.value.found
+    assert remedy in caught.value.remedy
+    assert len((source / "said").read_text().splitlines()) == 1
+
+
+def test_files_that_are_not_what_the_hub_says(brought: Any) -> None:
+    _cache, bring, _source = brought
+    _made, told = bring("wrong")
+    assert f"{WEIGHTS[0]} is not what " in "\n".join(told.said)
+    cache_again, bring, _source = brought
+    caches.drop_partial(cache_again, lab.commit(FILES))
+    with pytest.raises(SparkError, match="files that arrive are not what the hub says they are, "):
+        bring("wrong", "wrong")
+
+
+def test_the_client_gets_the_token_in_memory_and_nothing_of_our_environment(
+    brought: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _cache, bring, source = brought
+    monkeypatch.setenv("SECRET", "x")
+    monkeypatch.setenv("HF_TOKEN", "x")
+    (tmp_path / "token").write_text("hf_secret\n")
+    bring(HF_TOKEN_PATH=f"{tmp_path}/token", REQUESTS_CA_BUNDLE=f"{tmp_path}/token", SECRET="x")
+    environment, token = (source / "said").read_text().splitlines()
+    assert token == "hf_secret"
+    told = json.loads(environment)
+    assert told.pop("HF_TOKEN_PATH").startswith("/proc/self/fd/")
+    assert told == {"HOME": "/nonexistent", "SSL_CERT_FILE": f"{tmp_path}/token"}
+
+
+def test_a_client_that_is_not_there(listing: hub.Listing, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(SparkError, match="does not start"):
+        hub.obtain(Cache(str(tmp_path)), listing, listing.choose(), hub.Client(("/nonexistent/python",)))
+
+
+def test_a_link_in_place_of_what_arrived_is_not_followed(tmp_path: pathlib.Path, brought: Any) -> None:
+    cache, bring, _source = brought
+    victim = tmp_path / "victim"
+    victim.write_bytes(NEEDED[WEIGHTS[0]])
+    download = cache.partial(lab.commit(FILES)) / "download"
+    download.mkdir(parents=True)
+    blob = model_manifest.file(WEIGHTS[0], NEEDED[WEIGHTS[0]]).blob
+    (download / blob).symlink_to(victim)
+    with pytest.raises(SparkError, match="is no file"):
+        bring()
+    (download / blob).unlink()
+    os.link(victim, download / blob)
+    with pytest.raises(SparkError, match="was exchanged"):
+        bring()
+    assert victim.read_bytes() == NEEDED[WEIGHTS[0]]
+
+
+# --- what the client itself says ---
+
+
+@pytest.mark.parametrize(
+    ("exc", "kind"),
+    [
+        (OSError(28, "No space left on device"), "disk"),
+        (OSError(122, "Disk quota exceeded"), "disk"),
+        (ConnectionResetError(104, "reset"), "network"),
+        (RuntimeError("data processing error"), "network"),
+        (AttributeError("http_get"), "client"),
+        (ModuleNotFoundError("huggingface_hub"), "client"),
+        (type("GatedRepoError", (Exception,), {})("no"), "refused"),
+    ],
+)
+def test_errors_of_the_client_have_a_kind(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], exc: Exception, kind: str
+) -> None:
+    def fail(_stream: Any) -> None:
+        raise exc
+
+    monkeypatch.setattr(hub_client.json, "load", fail)
+    assert hub_client.run(None) == 1
+    assert json.loads(capsys.readouterr().out)["kind"] == kind
+
+
+def test_an_address_that_lets_its_reader_in_is_not_told() -> None:
+    said = hub_client._says(OSError("GET https://cdn/x?Signature=abc&Key=1 failed\nat once"))
+    assert said == "OSError: GET https://cdn/x failed at once"
