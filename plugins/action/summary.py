@@ -6,16 +6,14 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
-from pathlib import Path
 from typing import Any
 
 from ansible import context
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, refusal
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import collect, summary
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -52,7 +50,9 @@ class ActionModule(ActionBase):
             playbook=args["playbook"],
             hosts=tuple(hosts),
             head=collect.login(head, own),
-            commands=commands(variables),
+            commands=commands.typed(
+                variables.get("ansible_inventory_sources") or (), ask_sudo=bool(context.CLIARGS.get("become_ask_pass"))
+            ),
             failed=tuple(host for host in hosts if host not in well),
             check=bool(variables.get("ansible_check_mode")),
             tags=() if {"all", "tagged"} & set(tags) else tags,
@@ -61,29 +61,6 @@ class ActionModule(ActionBase):
             way=collect.way(known, head, own, collect.interfaces(seen)),
             reboot=collect.reboot(known),
             leaving=tuple(args["leaving"]),
+            filtered=boolean(own.get("spark_port_filter", True), strict=False),
         )
         return {**result, "changed": False, "lines": summary.lines(run)}
-
-
-def commands(variables: dict[str, Any]) -> summary.Commands:
-    """As this run was called. Where nobody has typed it (AWX), the plain names."""
-    root = Path(__file__).resolve().parents[2]
-    inventories = [_seen_from_here(one) for one in variables.get("ansible_inventory_sources") or ()]
-    options = [word for one in inventories for word in ("-i", one)]
-    if context.CLIARGS.get("become_ask_pass"):
-        options.append("-K")
-    folder = _seen_from_here(str(root))
-    return summary.Commands(
-        program=_seen_from_here(sys.argv[0]) if "/" in sys.argv[0] else "ansible-playbook",
-        folder="" if folder == "." else f"{folder}/",
-        options=shlex.join(options),
-        top=tuple(path.stem for path in root.glob("*.yml")),
-    )
-
-
-def _seen_from_here(path: str) -> str:
-    """Relative where it is below the current directory; a list of hosts (``-i host,``) as it is."""
-    if "," in path or not os.path.isabs(path):
-        return path
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative

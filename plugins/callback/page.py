@@ -45,6 +45,7 @@ author:
 import atexit
 import copy
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -60,7 +61,7 @@ from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback import CallbackBase
 from ansible.plugins.callback.default import CallbackModule as DefaultCallback
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import log, page
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands, log, page
 
 COLOURS = {
     page.CHANGED: C.COLOR_CHANGED,
@@ -72,6 +73,8 @@ COLOURS = {
 }
 DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 PAUSE = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")
+# About a folder of its own on a machine, in the log only.
+OF_ANSIBLE = re.compile(r"Module remote_tmp \S+ did not exist")
 LINE_EVERY_S = 30  # where no line can move
 ALL_OF_ANSIBLE = 3  # -vvv
 
@@ -114,6 +117,7 @@ class CallbackModule(CallbackBase):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._page = page.Page()
+        self._commands = commands.Commands()
         self._sinks: list[DefaultCallback] = []  # that print as Ansible does
         self._log_name = ""
         self._stream: TextIO | None = None
@@ -133,7 +137,11 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         # Of each playbook, where several are named.
-        self._page = page.Page(bool(context.CLIARGS.get("check")), self._display.verbosity > 0)
+        name = Path(str(playbook._file_name)).stem
+        self._page = page.Page(bool(context.CLIARGS.get("check")), self._display.verbosity > 0, name)
+        # With ansible.cfg's inventory, the next command needs none either.
+        given = [one for one in context.CLIARGS.get("inventory") or () if one not in C.DEFAULT_HOST_LIST]
+        self._commands = commands.typed(given, ask_sudo=bool(context.CLIARGS.get("become_ask_pass")))
         self._sinks, self._log_name, self._ended, self._quit = [], "", False, threading.Event()
         self._open_log(str(playbook._file_name))
         if self._plain:
@@ -278,6 +286,7 @@ class CallbackModule(CallbackBase):
         diffs = page.diffs(entries, C.DIFF_CONTEXT)
         shown = self._display.verbosity >= (1 if state in (page.CHANGED, page.FAILED) else 2)
         dump = self._dump_results(found) if shown and state != page.SKIPPED and not text else ""
+        warned = [text for text in map(str, found.get("warnings") or ()) if not OF_ANSIBLE.match(text)]
         with self._lock:
             self._page.result(
                 page.Result(
@@ -286,7 +295,7 @@ class CallbackModule(CallbackBase):
                     text=text,
                     what=page.changed_things(found) or tuple(diff.name for diff in diffs if diff.name),
                     diffs=diffs if result.task.diff else (),
-                    warnings=tuple(map(str, found.get("warnings") or ())),
+                    warnings=tuple(warned),
                     handled=handled,
                     dump=dump,
                 )
@@ -298,7 +307,8 @@ class CallbackModule(CallbackBase):
         self._wipe()
         width = shutil.get_terminal_size().columns if self._moves else 0
         for line in lines[-1:] if self._plain else lines:
-            for text in folded(log.harmless(line.text), width if line.fold else 0):
+            said = line.text if line.kind in (page.ADDED, page.REMOVED) else self._commands.whole(line.text)
+            for text in folded(log.harmless(said), width if line.fold else 0):
                 self._display.display(text, color=COLOURS.get(line.kind))
         sys.stdout.flush()
 

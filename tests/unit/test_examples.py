@@ -30,6 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, layers, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import summary
 from engine_plans import required
 from guide_examples import ROOT, Block, Command, blocks, commands, inline
@@ -329,7 +330,7 @@ def test_the_end_of_a_run_that_is_shown_is_the_one_that_is_printed(block: Block)
         "site",
         ("spark1", "spark2"),
         summary.Login("spark1", "nvidia@10.0.0.11"),
-        summary.Commands(".venv/bin/ansible-playbook", "", "-i inventories/mine", ("site", "verify", "reset")),
+        Commands(".venv/bin/ansible-playbook", "", "-i inventories/mine", ("site", "verify", "reset")),
         layers=tuple(summary.Layer(name, figures.get(name, "")) for name in names),
         services=(
             summary.Service(

@@ -181,7 +181,7 @@ class Budget:
         other = "" if self.max_context == self.context else f", or {self.concurrency} of {self.max_context}"
         return (
             f"KV cache up to {gib(self.kv_available)} GiB: {self.max_concurrency} request(s) of {self.context} tokens"
-            f"{other}; pinned it would be {self.kv_cache_memory_bytes} bytes"
+            f"{other}"
         )
 
     def at_once(self) -> str:

@@ -37,7 +37,14 @@ ABOUT_HOST = re.compile(r"(?P<indent> *)(?P<sign>\d+\.|-|) ?(?P<host>[\w.-]+)(?P
 ITSELF = "\0"  # the name of the host that a line is about
 NUMBER = re.compile(r"\d+\.")
 MOST_REASON = 300  # signs of why a machine does not answer
-ASK_PREFLIGHT = "playbooks/preflight.yml asks all machines, and says what to do."
+ASK_PREFLIGHT = "What to do about it says, for all machines: ansible-playbook playbooks/preflight.yml"
+# Of playbooks that take a limit: how to go on with machines that do not answer.
+WITHOUT = {
+    "stop": "To stop the others without {them}: the same command with --limit '{without}'",
+    "reset": "The others go on. When {them} can be reached again: the same command with --limit {them}",
+}
+# What is copied, or stands in columns; a terminal does not break it.
+COPIED = re.compile(r"\S {2,}\S|(?:^|[ (])(?:curl|ssh|sudo|ansible-playbook|\S+/ansible-playbook) |\$\(|\s--\w")
 MOST_HANDLED = 160  # signs of a failure that the run deals with itself
 
 
@@ -89,6 +96,7 @@ class Page:
 
     check: bool = False
     verbose: bool = False
+    playbook: str = ""
     clock: Callable[[], float] = time.monotonic
     hosts: Sequence[str] = ()
     failed: bool = False
@@ -209,7 +217,12 @@ class Page:
             where = ", ".join([*filter(None, [span_of([r.host for r in gone], self.hosts)]), took])
             lines.append(Line(f"  FAILED   {step.name}: no answer ({where})", FAILED))
             why = merged("\n".join(f"{r.host}: {shortened(r.text, MOST_REASON)}" for r in gone), self.hosts)
-            lines += [Line(f"  {line}", fold=True) for line in (*why.splitlines(), ASK_PREFLIGHT)]
+            lines += [Line(f"  {line}", fold=True) for line in why.splitlines()]
+            lines.append(Line(f"  {ASK_PREFLIGHT}"))
+            if self.playbook in WITHOUT:
+                names = [r.host for r in gone]
+                without = WITHOUT[self.playbook].format(them=",".join(names), without=":".join(f"!{n}" for n in names))
+                lines.append(Line(f"  {without}"))
         if handled := [host for host in self.hosts if host in {r.host for r in silent if r.handled}]:
             who = span_of(handled, ())
             lines.append(Line(f"  no answer from {who} ({took}); the reasons come below", FAILED))
@@ -352,10 +365,14 @@ def message(text: str, who: str = "") -> list[Line]:
     """What a task wants to say, as it is."""
     lines = text.rstrip().splitlines()
     if not who:
-        return [Line(f"  {line}".rstrip()) for line in lines]
+        return [_told(f"  {line}") for line in lines]
     if len(lines) == 1:
-        return [Line(f"  {who}: {lines[0]}")]
-    return [Line(f"  {who}:"), *(Line(f"    {line}".rstrip()) for line in lines)]
+        return [_told(f"  {who}: {lines[0]}")]
+    return [Line(f"  {who}:"), *(_told(f"    {line}") for line in lines)]
+
+
+def _told(line: str) -> Line:
+    return Line(line.rstrip(), fold=not COPIED.search(line.strip()))
 
 
 def block(word: str, text: str, kind: str, who: str = "") -> list[Line]:

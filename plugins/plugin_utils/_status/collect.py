@@ -60,6 +60,7 @@ OWN = (
     "ansible_user",
     "ansible_port",
     "ansible_connection",
+    "spark_port_filter",
     "gateway_listen",
     "gateway_state",
     "gateway_port",

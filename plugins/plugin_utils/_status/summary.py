@@ -10,7 +10,9 @@ import json
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 
 WIDTH = 110  # of the line with the layers
 MOST = 12  # lines
@@ -90,25 +92,11 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Commands:
-    """How the user calls playbooks. ``folder``: of this collection, seen from where he is; ``top``: playbooks there."""
-
-    program: str = "ansible-playbook"
-    folder: str = ""
-    options: str = ""
-    top: tuple[str, ...] = ()
-
-    def play(self, name: str, more: str = "") -> str:
-        path = f"{name}.yml" if name in self.top else f"playbooks/{name}.yml"
-        return " ".join(part for part in (self.program, f"{self.folder}{path}", self.options, more) if part)
-
-
-@dataclass(frozen=True)
 class Run:
     playbook: str
     hosts: tuple[str, ...]
     head: Login
-    commands: Commands = Commands()
+    commands: Commands = field(default_factory=Commands)
     failed: tuple[str, ...] = ()
     check: bool = False
     tags: tuple[str, ...] = ()  # empty: all layers
@@ -117,6 +105,7 @@ class Run:
     way: Way | None = None
     reboot: tuple[str, ...] = ()  # nodes that wait for one
     leaving: tuple[str, ...] = ()
+    filtered: bool = True  # by the port filter
 
 
 def lines(run: Run) -> list[str]:
@@ -127,6 +116,9 @@ def lines(run: Run) -> list[str]:
     found += _layers(run)
     if run.services and not run.check:
         found += _use(run)
+    if run.playbook == "stop" and run.filtered and not run.check:
+        reset = run.commands.play("reset", "--tags ray,engine")
+        found.append(_line("port", f"stays closed to other programs, until: {reset}"))
     if run.playbook != "reset":
         found.append(_changed(run))
     found += [_line("next", text) for text in _next(run)]

@@ -139,12 +139,3 @@ def test_what_a_machine_answers_is_not_trusted():
     assert asked.startswith("curl --cacert sparkmatrix-ca.crt 'https://[2001:db8::5]:8443/v1/chat/completions' ")
     known["spark2"]["spark_os_settings"] = {"actions": [], "reboot": ["\x1b[2J"]}
     assert "\x1b" not in "".join(act(known).get("lines", ()))
-
-
-def test_commands_are_as_this_run_was_called(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [f"{tmp_path}/venv/bin/ansible-playbook"])
-    made = summary.commands({"ansible_inventory_sources": [f"{tmp_path}/inventories/mine", "10.0.0.1,"]})
-    assert made.program == "venv/bin/ansible-playbook"
-    assert made.options == "-i inventories/mine -i 10.0.0.1,"
-    assert made.folder.endswith("/")

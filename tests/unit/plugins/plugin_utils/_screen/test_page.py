@@ -22,10 +22,10 @@ def shown(lines):
     return [line.text for line in lines]
 
 
-def run(*steps, check=False, verbose=False, hosts=FOUR):
+def run(*steps, check=False, verbose=False, hosts=FOUR, playbook="site"):
     """Lines of a play; a step is a name, the seconds that it takes and its results."""
     clock = Clock()
-    screen = Page(check=check, verbose=verbose, clock=clock)
+    screen = Page(check=check, verbose=verbose, playbook=playbook, clock=clock)
     lines = screen.play("Configure and test the fabric", hosts)
     for name, seconds, *results in steps:
         lines += screen.task(name)
@@ -148,6 +148,25 @@ def test_machines_that_do_not_answer_are_named_in_one_line():
     lines = run(("Look", 3, *(Result(host, "unreachable", text=f"no {host}.local") for host in reversed(FOUR))))
     assert lines[1:3] == ["  FAILED   Look: no answer (4 nodes, 3 s)", "  spark1..spark4: no <name>.local"]
     assert lines[-1].startswith("FAILED")
+
+
+@pytest.mark.parametrize(
+    ("playbook", "words"),
+    [
+        ("stop", "To stop the others without spark2,spark3: the same command with --limit '!spark2:!spark3'"),
+        ("reset", "When spark2,spark3 can be reached again: the same command with --limit spark2,spark3"),
+    ],
+)
+def test_a_playbook_that_takes_a_limit_says_how_to_go_on_with_dead_machines(playbook, words):
+    silent = [Result(host, "unreachable", text="ssh: no route") for host in ("spark2", "spark3")]
+    lines = run(("Stop", 3, *silent), playbook=playbook)
+    assert lines[3] == f"  {page.ASK_PREFLIGHT}" and lines[4].endswith(words)
+
+
+def test_a_terminal_breaks_sentences_and_nothing_that_is_copied():
+    told = ["Memory per node: 97.3 GiB of 121.6 GiB", "Table  of  columns", "key       KEY=$(ssh head 'sudo cut')"]
+    told += ["Command: vllm serve --port 8000", "then run .venv/bin/ansible-playbook site.yml"]
+    assert [line.fold for line in page.message("\n".join(told))] == [True, False, False, False, False]
 
 
 def test_a_warning_is_said_once_in_a_run():

@@ -12,9 +12,9 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import summary
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summary import (
-    Commands,
     Layer,
     Login,
     Run,
@@ -104,6 +104,13 @@ def test_every_playbook_names_what_comes_next_and_the_way_back(playbook, followi
     run = replace(SITE, playbook=playbook, services=() if playbook in ("stop", "reset") else (SERVICE,))
     assert [text for text in line(run, "next") if following and following in text] or not following
     assert line(run, "undo") == ([f".venv/bin/ansible-playbook {undo} -i inventories/mine"] if undo else [])
+
+
+def test_after_a_stop_it_says_that_the_port_stays_closed():
+    stopped = replace(SITE, playbook="stop", services=())
+    (text,) = line(stopped, "port")
+    assert text.endswith("until: .venv/bin/ansible-playbook reset.yml -i inventories/mine --tags ray,engine")
+    assert not line(replace(stopped, filtered=False), "port") and not line(SITE, "port")
 
 
 def test_every_named_playbook_is_there():

@@ -1,0 +1,73 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How the user calls playbooks: what a run tells people to type next works where they stand, with their inventory."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+PLAIN = "ansible-playbook"
+# "ansible-playbook site.yml" and "run site.yml" of a message; not what is a command of this run already.
+SAID = re.compile(rf"(?P<before>(?<![\w./-]){PLAIN} |\b[Rr]un )(?:playbooks/)?(?P<name>[a-z_]+)\.yml(?P<more> -i)?")
+
+
+@dataclass(frozen=True)
+class Commands:
+    """``folder``: of this collection, seen from where the user is; ``top``: playbooks there."""
+
+    program: str = PLAIN
+    folder: str = ""
+    options: str = ""
+    top: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # in its folder playbooks
+
+    def play(self, name: str, more: str = "") -> str:
+        path = f"{name}.yml" if name in self.top else f"playbooks/{name}.yml"
+        return " ".join(part for part in (self.program, f"{self.folder}{path}", self.options, more) if part)
+
+    def whole(self, text: str) -> str:
+        """``text`` with its commands as they can be typed here."""
+        return SAID.sub(self._whole, text)
+
+    def _whole(self, found: re.Match[str]) -> str:
+        name = found["name"]
+        if name not in (*self.top, *self.others):
+            return found[0]
+        run = found["before"] if found["before"].lower().startswith("run") else ""
+        if found["more"]:  # with an inventory of its own
+            return f"{run}{Commands(self.program, self.folder, '', self.top).play(name)}{found['more']}"
+        return f"{run}{self.play(name)}"
+
+
+def typed(inventories: Iterable[str], *, ask_sudo: bool = False) -> Commands:
+    """As this run was called. Where nobody has typed it (AWX), the plain names."""
+    root = Path(__file__).resolve().parents[3]
+    options = [word for one in inventories for word in ("-i", seen_from_here(one))]
+    if ask_sudo:
+        options.append("-K")
+    folder = seen_from_here(str(root))
+    called = sys.argv[0]
+    return Commands(
+        program=seen_from_here(called) if "/" in called and called != shutil.which(PLAIN) else PLAIN,
+        folder="" if folder == "." else f"{folder}/",
+        options=shlex.join(options),
+        top=tuple(path.stem for path in root.glob("*.yml")),
+        others=tuple(path.stem for path in root.glob("playbooks/*.yml")),
+    )
+
+
+def seen_from_here(path: str) -> str:
+    """Relative where it is below the current directory; a list of hosts (``-i host,``) as it is."""
+    if "," in path or not os.path.isabs(path):
+        return path
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
