@@ -173,8 +173,11 @@ def check_fabric_plan(context: Context) -> Iterator[Finding]:
     first = next(iter(context.hosts), "")
     spec = {field.name: FABRIC_SPEC[field.name] for field in fields(FabricSettings)}
     given = {name: context.value(first, f"fabric_{name}") for name in spec}
+    known = {name: context.variables[f"fabric_{name}"] for name in given if f"fabric_{name}" in context.variables}
+    if any(preflight_variables.complaint(variable, given[name]) for name, variable in known.items()):
+        return  # said by the check of types
     checked = ArgumentSpecValidator(spec).validate({name: value for name, value in given.items() if value is not None})
-    if not checked.error_messages:  # said by the check of types
+    if not checked.error_messages:
         yield from fabric_plan.judge_settings(len(context.hosts), FabricSettings(**checked.validated_parameters))
 
 
@@ -356,6 +359,7 @@ CHECKS: tuple[Check, ...] = (
         check_fabric_plan,
         "topology, subnets, MTU or transport of the fabric cannot be, whatever the machines turn out to be",
         "Else it would be refused when machines have been changed",
+        fixed="the plan of the run refuses it, too",
     ),
     Check(
         "engine_plan",
@@ -363,6 +367,7 @@ CHECKS: tuple[Check, ...] = (
         check_engine_plan,
         "the recipe, an option or a size cannot be served on that many Sparks, whatever the machines turn out to be",
         "Else it would be refused when machines have been changed",
+        fixed="the plan of the run refuses it, too",
     ),
     Check(
         "keeper",

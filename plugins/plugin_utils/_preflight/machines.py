@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     ANY,
     GIB,
@@ -35,7 +38,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.inv
     gateway_wanted,
     service_ports,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import ROLES
 
+LOCKS = ROLES / "engine/files/locks"
+LOCKED_FOR = re.compile(r"^# .* Python (\d+\.\d+)")
 # Programs per layer, with the Debian/Ubuntu package that has each.
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "os_stabilization": {"systemctl": "systemd", "sysctl": "procps"},
@@ -410,6 +416,36 @@ def check_engine_python(context: Context) -> Iterator[Finding]:
                 f"Install a newer Python and name it in engine_python, for example python3.12{again}",
                 program,
             )
+        elif not made and (lock := _lock(context, host)):
+            name, only = lock
+            if as_version(version) != as_version(only):
+                yield Finding(
+                    host,
+                    f"engine_python is Python {version}, and the lock {name} has wheels for Python {only} only:"
+                    " pip would refuse them by their hashes after minutes",
+                    f"Set engine_python: python{only} (sudo apt-get install python{only}-venv), or name a lock of"
+                    " your own: engine_venv_lock",
+                    program,
+                )
+
+
+def _lock(context: Context, host: str) -> tuple[str, str] | None:
+    """The collection's lock by which the environment of a node would be built, and the Python that it is for."""
+    hosts = sorted(context.hosts, key=lambda name: whole(context.hosts[name].get("spark_rank")))
+    if context.value(host, "engine_venv_lock") or context.value(host, "engine_recipe") is None:
+        return None
+    for service in early.asked(lambda name: context.value(host, name), hosts)[0]:
+        if host not in (service.entry.hosts or hosts):
+            continue
+        recipe, settings = service.recipe, service.settings
+        name = settings.engine or recipe.engine
+        own = recipe.settings(name)
+        if name in ENGINES and (settings.runtime or recipe.runtime or ENGINES[name].runtime) == "venv":
+            for requirement in (*settings.requirements, *(own.requirements if own else ())):
+                path = LOCKS / f"{requirement.replace('==', '-')}.txt"
+                if path.is_file() and (made := LOCKED_FOR.search(path.read_text(encoding="utf-8"))):
+                    return path.name, made[1]
+    return None
 
 
 def check_gpu(context: Context) -> Iterator[Finding]:
@@ -679,7 +715,8 @@ CHECKS: tuple[Check, ...] = (
         "engine_python",
         SERVING,
         check_engine_python,
-        "the interpreter of the engine's environment does not run or is older than 3.11",
+        "the interpreter of the engine's environment does not run, is older than 3.11, or is not the one of the "
+        "collection's lock (3.12) where the environment has to be built",
         "vLLM cannot be installed or started with it",
     ),
     Check(

@@ -87,6 +87,11 @@ def test_all_that_is_refused_may_be_overruled():
     assert lines[-1] == "  preflight_severity: {names: warn}"
 
 
+def test_a_recipe_that_is_not_there_cannot_be_overruled():
+    text = judge({"spark1": {"spark_rank": 0, "engine_recipe": "qwen"}}, layers=["plan", "engine"])["msg"]
+    assert "there is no recipe 'qwen'" in text and "in spite of" not in text
+
+
 def test_a_tag_that_no_layer_has():
     assert "no layer 'fabrik'" in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]
     assert "To run in spite" not in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]

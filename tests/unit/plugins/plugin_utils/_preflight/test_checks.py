@@ -139,6 +139,16 @@ def test_the_fabric_is_judged_before_any_machine_is_read(values, message):
     assert (message in texts[0]) if message else texts == []
 
 
+def test_a_word_that_is_none_is_told_once():
+    ctx = replace(context(hosts=inventory(2, fabric_topology="rign")), variables=variables.load())
+    made = [
+        str(found)
+        for check in (inventory_checks.check_types, inventory_checks.check_fabric_plan)
+        for found in check(ctx)
+    ]
+    assert [text.partition(", expected")[0] for text in made] == ["all 2 sparks: fabric_topology is 'rign'"]
+
+
 def planned(layers=ALL, count=2, **values):
     """What the check of the engine says, with the documented defaults of all variables."""
     ctx = replace(context(hosts=inventory(count, **values), layers=layers), variables=variables.load())

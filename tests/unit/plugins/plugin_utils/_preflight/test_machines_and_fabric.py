@@ -556,6 +556,29 @@ def test_interpreters(versions, made, message):
     assert [text[: len(message)] for text in found] == ([message] if message else [])
 
 
+@pytest.mark.parametrize(
+    ("version", "made", "values", "refused"),
+    [
+        ("3.12.3", False, {}, False),
+        ("3.13.1", False, {}, True),
+        ("3.11.2", False, {}, True),
+        ("3.13.1", True, {}, False),
+        ("3.13.1", False, {"engine_venv_lock": "my.txt"}, False),
+        ("3.13.1", False, {"engine_runtime": "container"}, False),
+        ("3.13.1", False, {"engine_venv_requirements": ["vllm==0.32.0"]}, False),
+    ],
+)
+def test_the_lock_of_the_collection_is_for_one_python(version, made, values, refused):
+    """pip would say nothing but that hashes do not match."""
+    given = {"engine_recipe": "minimax-m2.7-awq", "engine_venv_requirements": ["vllm==0.33.0"], **values}
+    cluster = Cluster(hosts=inventory(**given))
+    cluster.nodes["spark2"]["interpreters"] = {"python3": version, VENV: version}
+    cluster.nodes["spark2"]["environments"]["/opt/sparkmatrix/engine"]["exists"] = made
+    found = [text for _severity, text in texts(cluster, {"ray"}, "engine_python")]
+    assert [text.split(":")[0] for text in found] == (["spark2 python3"] if refused else [])
+    assert not found or "Set engine_python: python3.12 (sudo apt-get install python3.12-venv)" in found[0]
+
+
 def test_an_environment_of_somebody_else():
     cluster = Cluster()
     cluster.nodes["spark2"]["interpreters"] = {VENV: None}
