@@ -46,11 +46,15 @@ def update_lists(machine: Machine, *options: str) -> Completed:
 
 def install(machine: Machine, names: Sequence[str], *, recommends: bool = False, start: bool = True) -> None:
     """``names`` are missing. ``start``: services of the packages may start."""
-    told = "" if _fresh(machine) else _update(machine)
+    fresh = _fresh(machine)
+    told = "" if fresh else _update(machine)
     options = ["--yes", "-q", "-o", "Dpkg::Options::=--force-confold", *LOCK]
     options += [] if recommends else ["--no-install-recommends"]
     with contextlib.nullcontext() if start else _not_started(machine):
         done = machine.runner((*_APT, *options, "install", *names))
+        if done.rc != 0 and fresh:  # the lists may name what a mirror has replaced since (404)
+            told = _update(machine)
+            done = machine.runner((*_APT, *options, "install", *names))
     if done.rc != 0:
         raise SparkError(
             f"apt-get install failed ({done.complaint}{told})",

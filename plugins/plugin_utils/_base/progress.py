@@ -10,6 +10,7 @@ to it, and the callback reads them. Where another callback prints, nothing is op
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 
@@ -24,7 +25,7 @@ class Channel:
     def open(self) -> None:
         if self.is_open:
             return
-        with tempfile.TemporaryFile(buffering=0) as stream:
+        with contextlib.suppress(OSError), tempfile.TemporaryFile(buffering=0) as stream:
             self._fd = os.dup(stream.fileno())  # not for ssh and the like, but for forks
 
     @property
@@ -34,7 +35,8 @@ class Channel:
     def tell(self, words: str) -> None:
         """One line. Forks share the offset of the file, so none overwrites another."""
         line = " ".join(words.split())[:MOST_SIGNS]
-        os.write(self._fd, f"{line}\n".encode())
+        with contextlib.suppress(OSError):  # a full /tmp, for example, which is no reason to end a run
+            os.write(self._fd, f"{line}\n".encode())
 
     def news(self) -> str:
         """The last line that came since the last question, or nothing."""

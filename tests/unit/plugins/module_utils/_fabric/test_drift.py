@@ -113,6 +113,7 @@ def test_fabric_status_marks_what_has_drifted(
     apply(node, want, sysfs=tree.root)
     verify(node, want)
     monkeypatch.setattr(fabric_status, "Machine", lambda: machine(node, tree.root))
+    monkeypatch.setattr(fabric_status.os, "geteuid", lambda: 0)
 
     def shown() -> tuple[int, list[str]]:
         code = fabric_status.run(argparse.Namespace())

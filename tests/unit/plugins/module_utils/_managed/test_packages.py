@@ -27,6 +27,7 @@ class Node:
         self.root = root
         self.updates = list(update)
         self.install = install or Completed(0)
+        self.stale = False  # the lists name a version that the mirror has replaced
         self.calls: list[list[str]] = []
         self.policies: list[str | None] = []
         self.now = 10_000.0
@@ -40,7 +41,10 @@ class Node:
         if argv[0] == "dpkg-query":
             return Completed(1, "tmux installed\nnginx config-files\n", "no packages found matching nftables")
         if argv[:2] == ("apt-get", "update"):
+            self.stale = False
             return self.updates.pop(0) if self.updates else Completed(0)
+        if self.stale:
+            return Completed(100, "", "E: Failed to fetch http://ports.ubuntu.com/nftables.deb  404  Not Found")
         self.policies.append(self.machine.read(packages.POLICY))
         return self.install
 
@@ -71,6 +75,14 @@ def test_what_cannot_be_installed_says_what_the_sources_said(tmp_path: Path) -> 
     node = Node(tmp_path, [Completed(100, "", BROKEN)], Completed(100, "", "E: Unable to locate package nftables"))
     with pytest.raises(SparkError, match=r"nftables: apt-get install failed \(.*Unable to locate.*is not signed"):
         packages.install(node.machine, ["nftables"])
+
+
+def test_lists_that_name_what_is_gone_are_read_again(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.lists(10)
+    node.stale = True
+    packages.install(node.machine, ["nftables"])
+    assert node.updated == 1 and node.calls[-1][-2:] == ["install", "nftables"]
 
 
 def test_removed_with_their_configuration(tmp_path: Path) -> None:
