@@ -132,7 +132,9 @@ def load(document: Any, host: str) -> FabricFact:
     """
     where = f"{host} {FACT_PATH}"
     if document in (None, "", {}):
-        raise SparkError("there is no fabric fact: the fabric layer has not run on this node", where, REMEDY)
+        raise SparkError(
+            "there is no fabric fact: the fabric layer has not run on this node, or its file was removed", where, REMEDY
+        )
     if not isinstance(document, Mapping):
         raise SparkError("the fabric fact is not valid JSON (torn or edited by hand)", where, REMEDY)
     if document.get("schema") != SCHEMA_VERSION:

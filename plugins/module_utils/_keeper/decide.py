@@ -267,7 +267,8 @@ def missing(members: Sequence[Member]) -> list[str]:
     found = []
     for member in members:
         if not member.seen:
-            found.append(f"{member.host} does not answer ({member.problem or 'no report yet'})")
+            why = f"does not answer ({member.problem})" if member.problem else "has not answered yet"
+            found.append(f"{member.host} {why}")
         elif member.pings is False:
             found.append(f"{member.host} does not answer on the fabric")
     return found

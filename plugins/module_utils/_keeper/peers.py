@@ -99,7 +99,7 @@ class There:
         self.sleep = sleep
         self.report = EMPTY
         self.at: float | None = None
-        self.problem = "no connection yet"
+        self.problem = ""
 
     def begin(self) -> None:
         threading.Thread(target=self.follow, name=self.host, daemon=True).start()
@@ -147,7 +147,8 @@ class There:
 
     def latest(self) -> tuple[bool, Report, str]:
         fresh = self.at is not None and self.clock() - self.at <= FRESH_S
-        return fresh, self.report, "" if fresh else self.problem or "it has stopped reporting"
+        silent = "" if fresh or self.at is None else "it has stopped reporting"  # None: it was just asked
+        return fresh, self.report, "" if fresh else self.problem or silent
 
     def act(self, action: str) -> str:
         done = self.runner(ssh(self.host, f"rank-{action}"), ACT_S)

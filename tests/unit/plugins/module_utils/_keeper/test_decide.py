@@ -151,8 +151,9 @@ def test_fingerprint_reads_anything(text):
 
 
 def test_missing_names_every_node():
-    found = k.missing([member(), member("b", seen=False, problem="off"), member("c", pings=False)])
-    assert found == ["b does not answer (off)", "c does not answer on the fabric"]
+    new = member("d", seen=False)  # since the keeper began
+    found = k.missing([member(), member("b", seen=False, problem="off"), member("c", pings=False), new])
+    assert found == ["b does not answer (off)", "c does not answer on the fabric", "d has not answered yet"]
 
 
 def test_memory_gate():
