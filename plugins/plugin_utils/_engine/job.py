@@ -176,11 +176,11 @@ def _load(job: Job, data: int = 1) -> memory_fit.Load:
     )
 
 
-def share_of_node(job: Job, total: int) -> float:
-    """What engines may have of a node, all services on it together."""
+def share_of_node(job: Job, total: int, context: int = 0) -> float:
+    """What engines may have of a node, all services on it together. ``context``: instead of the job's."""
     free = int(job.settings.free_memory_gib * GIB)
     asked = job.settings.gpu_memory_utilization or job.recipe.gpu_memory_utilization
-    return memory_fit.utilization(job.context, asked, total, free)
+    return memory_fit.utilization(context or job.context, asked, total, free)
 
 
 def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> memory_fit.Budget:
@@ -190,6 +190,8 @@ def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> 
     draft = job.recipe.draft
     settings = job.settings
     share = share_of_node(job, total or memory_fit.GB10_TOTAL)
+    beyond = memory_fit.LONG_CONTEXT + (job.context <= memory_fit.LONG_CONTEXT)
+    other_share = share_of_node(job, total or memory_fit.GB10_TOTAL, beyond)
     beside = int(share * settings.others_share * (total or memory_fit.GB10_TOTAL))
     return memory_fit.fit(
         job.architecture,
@@ -197,6 +199,7 @@ def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> 
         job.weights,
         _load(job, parallel.data),
         share=share * settings.memory_share,
+        other_share=other_share * settings.memory_share,
         overhead_gib=job.recipe.overhead_gib,
         total=total,
         draft=int(draft.weights_gb * 1e9 / parallel.tensor) if draft else 0,

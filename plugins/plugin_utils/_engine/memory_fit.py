@@ -299,6 +299,7 @@ def fit(
     load: Load,
     *,
     share: float,
+    other_share: float = 0.0,
     overhead_gib: float = 0.0,
     total: int = 0,
     draft: int = 0,
@@ -310,7 +311,8 @@ def fit(
 
     ``total``: measured memory in bytes, 0 when no machine was asked. ``draft``: bytes of a draft model on each rank.
     ``object_store``: bytes that Ray keeps outside the engine's share. ``beside``: bytes of other services on the node.
-    ``overhead_gib``: measured, instead of computed.
+    ``overhead_gib``: measured, instead of computed. ``other_share``: that of a context on the other side of
+    :data:`LONG_CONTEXT`, where it has another one.
     """
     memory = total or GB10_TOTAL
     budget = int(memory * share)
@@ -323,10 +325,12 @@ def fit(
     needed = kept.request(load.context) * load.concurrency
     host = OS_RESERVE + ENGINE_HOST + object_store + beside
     load_peak = own + int(min(LOAD_MAX, max(LOAD_MIN, LOAD_SHARE * own)))
+    other = max(0, int(memory * other_share) - own - overhead) if other_share else available
+    short, long = (available, other) if load.context <= LONG_CONTEXT else (other, available)
     # Nothing is longer than the model goes, whatever would fit.
     promised, longest = (
         min(fitting, model.max_context or fitting)
-        for fitting in (kept.longest(available // load.concurrency), kept.longest(available))
+        for fitting in (_longest(kept, short // count, long // count) for count in (load.concurrency, 1))
     )
     made = Budget(
         total=memory,
@@ -355,6 +359,12 @@ def fit(
     return _judged(made)
 
 
+def _longest(kept: Cache, short: int, long: int) -> int:
+    """Tokens of one request, for which there are so many bytes: a long one has the share for long ones."""
+    most = kept.longest(long)
+    return most if most > LONG_CONTEXT or short == long else min(kept.longest(short), LONG_CONTEXT)
+
+
 def _judged(made: Budget) -> Budget:
     if made.kv_available < made.kv_needed:
         return replace(made, verdict="does not fit")
@@ -378,7 +388,7 @@ def _judged(made: Budget) -> Budget:
 def refusal(budget: Budget, nodes: int, names: OptionNames) -> tuple[str, str]:
     """(found, remedy) for a budget that is too large."""
     found = f"the model does not fit: {budget.sentence()}"
-    if not budget.kv_available or not budget.max_context:
+    if not budget.max_context:
         return found, f"Use more than {nodes} node(s) or a smaller quantization; no context length makes it fit"
     options = [f"{names['context']}: {budget.max_context}"]
     if budget.max_concurrency:

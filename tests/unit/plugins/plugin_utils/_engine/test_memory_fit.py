@@ -257,6 +257,23 @@ def test_room_and_pinned_bytes():
     assert budget(weights_gb=200).room() == "No room for a KV cache"
 
 
+@pytest.mark.parametrize("context", [32768, 131072])
+def test_what_is_advised_fits_with_the_share_that_it_then_has(context):
+    """A context above LONG_CONTEXT has a smaller share, one below it a greater."""
+
+    def fitted(context, weights_gb):
+        shares = fit.DEFAULT_UTILIZATION, fit.LONG_CONTEXT_UTILIZATION
+        share, other = shares if context <= fit.LONG_CONTEXT else shares[::-1]
+        load, weights = fit.Load(context, 4), Weights(int(weights_gb * 1e9))
+        return fit.fit(LLAMA_8B, ONE, weights, load, share=share, other_share=other, overhead_gib=8)
+
+    advised = [fitted(context, weights_gb).max_context for weights_gb in range(10, 90, 4)]
+    for weights_gb, most in zip(range(10, 90, 4), advised):
+        assert not most or fitted(most, weights_gb).verdict != "does not fit"
+        assert most == LLAMA_8B.max_context or fitted(most + 16, weights_gb).verdict == "does not fit" or most == 65536
+    assert {most > fit.LONG_CONTEXT for most in advised} == {True, False} and fit.LONG_CONTEXT in advised
+
+
 def test_blocks_as_a_cpu_aligns_them():
     # vLLM's CPU build, tiny Qwen3-Next: 1 GiB is 838,860 tokens, 819.20 requests of 1024 (bench/planner_oracle.py).
     tiny = Architecture(
