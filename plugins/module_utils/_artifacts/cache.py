@@ -192,10 +192,15 @@ def place(cache: Cache, manifest: Manifest, whole: str = "", refs: Iterable[str]
 
 def point(cache: Cache, name: str, ref: str, revision_: str) -> bool:
     """A branch or tag is this revision. Whether it was another one."""
-    if not _REF.fullmatch(ref):
-        raise ValueError(f"{ref!r} is no name of a revision")
+    check_ref(ref)
     *way, last = ref.split("/")
     return folders.write(cache.home, (*cache.folder(name), "refs", *way), last, revision_.encode())
+
+
+def check_ref(ref: str) -> str:
+    if not _REF.fullmatch(ref):
+        raise ValueError(f"{ascii(ref)[:80]} is no name of a revision")
+    return ref
 
 
 def _move(whole: str, blob: str, size: int, blobs: int) -> Stamp | None:
@@ -210,7 +215,8 @@ def _move(whole: str, blob: str, size: int, blobs: int) -> Stamp | None:
                     f"{blob} has {os.fstat(opened).st_size} bytes of {size}", whole, "Run this again; it is repaired"
                 )
             os.fsync(opened)
-            settle(opened)
+            if os.fstat(opened).st_nlink == 1:
+                settle(opened)  # else it is a file of somebody else, too, which everybody may read
             seen = hashing.stamp(os.fstat(opened))
         finally:
             os.close(opened)
@@ -353,7 +359,7 @@ def remove(cache: Cache, name: str, revision_: str, dry_run: bool = False) -> in
             folders.remove(cache.home, (*parts, "refs", *ref.split("/")[:-1]), path.name)
     folders.remove(cache.home, (*parts, "snapshots"), revision_)
     for blob in unused:
-        shared = _shared(cache, place_of / "blobs" / blob)
+        shared = shared_blob(cache, place_of / "blobs" / blob)
         folders.remove(cache.home, (*parts, "blobs"), blob)
         if shared and not _links_to(cache, shared):
             above = os.path.relpath(os.path.dirname(shared), os.path.realpath(cache.home)).split("/")
@@ -381,7 +387,7 @@ def _blobs_of(snapshot: Path) -> set[str]:
     return found
 
 
-def _shared(cache: Cache, blob: Path) -> str:
+def shared_blob(cache: Cache, blob: Path) -> str:
     """The file in the store that newer clients share between models, where the blob is a link into it."""
     if not blob.is_symlink():
         return ""

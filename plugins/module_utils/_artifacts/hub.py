@@ -247,6 +247,7 @@ def obtain(
     counter = hashing.Counter(read)
 
     def measure(one: Remote) -> None:
+        _borrow(cache, listing.name, one, whole)
         for place in (str(cache.blob(listing.name, one.blob).parent), whole):
             found = _measure(place, one, segment_bytes, counter)
             if found:
@@ -291,6 +292,14 @@ def obtain(
 def _whole(cache: Cache, revision: str) -> str:
     with folders.inside(cache.home, (caches.OWN, "partial", revision, "blobs"), make=True):
         return str(cache.partial(revision) / "blobs")
+
+
+def _borrow(cache: Cache, name: str, one: Remote, whole: str) -> None:
+    """What newer clients keep in a store that models share gets a second name; it is read like all others."""
+    shared = caches.shared_blob(cache, cache.blob(name, one.blob))
+    if shared:
+        with folders.inside(whole, ()) as target, contextlib.suppress(OSError):
+            os.link(shared, one.blob, dst_dir_fd=target, follow_symlinks=False)
 
 
 def _measure(place: str, one: Remote, segment_bytes: int, tell: hashing.Tell) -> hashing.Measured | None:

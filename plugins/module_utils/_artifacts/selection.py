@@ -22,7 +22,7 @@ INDEX = "model.safetensors.index.json"
 _CONSOLIDATED_INDEX = "consolidated.safetensors.index.json"
 INDEXES = (INDEX, _CONSOLIDATED_INDEX, "pytorch_model.bin.index.json")
 _SAFETENSORS = ".safetensors"
-_PICKLE = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+PICKLE = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 # Weights for other programs.
 _OTHER = (
     ".gguf",
@@ -82,7 +82,7 @@ def choose(
     left_out: dict[str, int] = {}
     for path in sorted(set(sizes) - set(chosen)):
         left_out[reasons[path]] = left_out.get(reasons[path], 0) + sizes[path]
-    return Choice(chosen, left_out, any(path.endswith(_PICKLE) for path in wanted))
+    return Choice(chosen, left_out, any(path.endswith(PICKLE) for path in wanted))
 
 
 def _reason(path: str, size: int) -> str:
@@ -96,7 +96,7 @@ def _reason(path: str, size: int) -> str:
         return "hidden files"
     if base.endswith(_SAFETENSORS):
         return "weights that the engine does not read"
-    if base.endswith(_PICKLE):
+    if base.endswith(PICKLE):
         return "pickle"
     if base.endswith(_OTHER):
         return f"*{posixpath.splitext(base)[1]}"
@@ -119,7 +119,7 @@ def _weights(
         found |= {path for path in top - mistral if "/" in path}
     if found:
         return found
-    pickles = {path for path in sizes if "/" not in path and path.endswith(_PICKLE) and not _LEFTOVERS.fullmatch(path)}
+    pickles = {path for path in sizes if "/" not in path and path.endswith(PICKLE) and not _LEFTOVERS.fullmatch(path)}
     if pickles and pickle:
         return _indexed(name, sizes, indexes, INDEXES[-1]) or _shards(name, pickles)
     if pickles:

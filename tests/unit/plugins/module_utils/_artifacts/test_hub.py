@@ -265,6 +265,22 @@ def test_a_second_time_nothing_is_downloaded(brought: Any) -> None:
     assert (source / "said").read_text() == ""
 
 
+def test_what_newer_clients_keep_for_all_models_is_not_downloaded(brought: Any) -> None:
+    cache, bring, source = brought
+    for path, content in NEEDED.items():
+        blob = cache.blob(NAME, model_manifest.file(path, content).blob)
+        store = pathlib.Path(cache.home, "hub/blobs", blob.name[:2], blob.name)
+        for one in (blob, store):
+            one.parent.mkdir(parents=True, exist_ok=True)
+        store.write_bytes(content)
+        blob.symlink_to(os.path.relpath(store, blob.parent))
+    made, _told = bring("error")
+    assert (source / "said").read_text() == ""
+    place(cache, made)
+    assert check.warm(cache, made).whole
+    assert not cache.blob(NAME, made.files[0].blob).is_symlink()
+
+
 def test_a_client_that_ends_goes_on_where_it_was(brought: Any) -> None:
     _cache, bring, _source = brought
     _made, told = bring("some", "some")

@@ -1,0 +1,267 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Models in one file, for machines without network: a tar of their manifests and then of every blob once.
+
+It is written and read as a stream, never as a whole, and what is in it is verified on the way. The reader lets in what
+the manifests name, and no link, device, directory or other path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, folders, selection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.hashing import Tell, nothing
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest, parse
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+MANIFEST, BLOBS = "manifest.json", "blobs/"
+_SCHEMA = 1
+_LARGEST_MANIFEST = 256 * 1024 * 1024
+_CHUNK = 4 * 1024 * 1024
+_SPARE = 1 << 30  # bytes that stay free
+
+
+@dataclass(frozen=True)
+class Imported:
+    """``refs``: branches and tags that the model is known by."""
+
+    manifest: Manifest
+    refs: tuple[str, ...]
+    changed: bool
+
+
+# --- written ---
+
+
+def write(cache: Cache, models: Sequence[tuple[str, str]], path: str, tell: Tell = nothing) -> list[Manifest]:
+    """``models``: names and revisions that are whole here. Another file appears only when all of it is written."""
+    found = [_whole(cache, name, revision) for name, revision in models]
+    known = caches.kept(cache)
+    refs = {(one.name, one.revision): one.refs for one in known}
+    told = [
+        {"manifest": one.as_dict(), "refs": [ref for ref in refs.get((one.name, one.revision), ()) if ref]}
+        for one in found
+    ]
+    aside = f"{path}.part"
+    opened = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        with os.fdopen(opened, "wb") as file:
+            with tarfile.open(fileobj=file, mode="w|", bufsize=_CHUNK, format=tarfile.PAX_FORMAT) as tar:
+                tar.copybufsize = _CHUNK  # type: ignore[attr-defined]  # of 16 KiB
+                text = json.dumps({"schema": _SCHEMA, "models": told}).encode()
+                tar.addfile(_info(MANIFEST, len(text)), io.BytesIO(text))
+                for manifest, one in _blobs(found):
+                    _add(tar, cache, manifest, one, tell)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError as exc:
+        if exc.errno == errno.EFBIG:
+            remedy = "This file system holds no large files (FAT32): format the disk with exFAT or ext4"
+        else:
+            remedy = "Look at the disk and its free space"
+        raise SparkError(f"the archive cannot be written ({exc.strerror or exc})", path, remedy) from exc
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(aside)
+    return found
+
+
+def _whole(cache: Cache, name: str, revision: str) -> Manifest:
+    found = caches.read(cache, name, revision)
+    if found is None or not check.check(cache, found).whole:
+        raise SparkError(
+            f"{name} {revision[:12]} is not whole on this node", cache.home, "Run the layer artifacts first"
+        )
+    return found
+
+
+def _blobs(manifests: Iterable[Manifest]) -> Iterator[tuple[Manifest, File]]:
+    seen = set()
+    for manifest in manifests:
+        for one in manifest.files:
+            if one.blob not in seen:
+                seen.add(one.blob)
+                yield manifest, one
+
+
+def _info(name: str, size: int) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.size, made.mode = size, 0o644
+    return made
+
+
+def _add(tar: tarfile.TarFile, cache: Cache, manifest: Manifest, one: File, tell: Tell) -> None:
+    with folders.inside(cache.home, (*cache.folder(manifest.name), "blobs")) as blobs:
+        opened = folders.open_file(one.blob, blobs)
+    with os.fdopen(opened, "rb") as file:
+        reader = _Verified(file, one, manifest.segment_bytes, tell)
+        tar.addfile(_info(BLOBS + one.blob, one.size), cast("BinaryIO", reader))
+        os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+        reader.end("the disk of this node gives another content than it has verified")
+
+
+class _Verified:
+    """Reads a file of a model and compares its segments."""
+
+    def __init__(self, file: Any, one: File, segment_bytes: int, tell: Tell) -> None:
+        self._file, self._one, self._tell = file, one, tell
+        self._segment_bytes, self._at, self._hash = segment_bytes, 0, hashlib.sha256()
+        self._wrong = False
+
+    def read(self, count: int = _CHUNK) -> bytes:
+        data: bytes = self._file.read(count)
+        rest = memoryview(data)
+        while rest:
+            piece = rest[: self._segment_bytes - self._at % self._segment_bytes]
+            self._hash.update(piece)
+            self._at += len(piece)
+            rest = rest[len(piece) :]
+            if not self._at % self._segment_bytes or self._at == self._one.size:
+                number = (self._at - 1) // self._segment_bytes
+                expected = self._one.segments[number] if number < len(self._one.segments) else ""
+                self._wrong |= self._hash.hexdigest() != expected
+                self._hash = hashlib.sha256()
+        self._tell(len(data))
+        return data
+
+    def end(self, found: str) -> None:
+        if self._wrong or self._at != self._one.size:
+            raise SparkError(
+                f"{self._one.path}: {found}", "archive", "Verify the model (playbooks/artifacts.yml), repair it"
+            )
+
+
+# --- read ---
+
+
+def read(cache: Cache, path: str, pickle: bool = False, tell: Tell = nothing) -> list[Imported]:
+    """Brings all models of an archive into the cache; nothing of it is visible before all of it is verified."""
+    try:
+        with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r|", bufsize=_CHUNK) as tar:
+            return _read(cache, tar, path, pickle, tell)
+    except (tarfile.TarError, EOFError) as exc:
+        raise _odd(path, f"it is damaged or cut off ({exc})") from exc
+    except OSError as exc:
+        raise SparkError(f"it cannot be read ({exc.strerror or exc})", path, "Look at the path and the disk") from exc
+
+
+def _odd(path: str, found: str) -> SparkError:
+    return SparkError(found, path, "Use an archive that playbooks/artifacts.yml has written, and copy it as a whole")
+
+
+def _read(cache: Cache, tar: tarfile.TarFile, path: str, pickle: bool, tell: Tell) -> list[Imported]:
+    members = iter(tar)
+    models = _manifests(tar, next(members, None), path)
+    for manifest, _refs in models:
+        if not pickle and any(one.path.endswith(selection.PICKLE) for one in manifest.files):
+            raise SparkError(
+                f"{manifest.name} has pickle files: reading them runs whatever program is in them",
+                path,
+                "If you trust who made it, allow it: artifacts_allow_pickle: true",
+            )
+    expected = {one.blob: one for manifest, _refs in models for one in manifest.files}
+    lacking = _lacking(cache, [manifest for manifest, _refs in models])
+    _check_room(cache, sum(expected[blob].size * len(wanted) for blob, wanted in lacking.items()), path)
+    seen: set[str] = set()
+    for member in members:
+        blob = member.name[len(BLOBS) :] if member.name.startswith(BLOBS) else ""
+        if not member.isreg() or member.issparse() or blob not in expected or blob in seen:
+            raise _odd(path, f"it has {ascii(member.name)[:80]}, which is none of its files")
+        one = expected[blob]
+        if member.size != one.size:
+            raise _odd(path, f"{member.name} has {member.size} bytes of {one.size}")
+        seen.add(blob)
+        source = tar.extractfile(member) if blob in lacking else None
+        if source:
+            _extract(cache, lacking[blob], one, source, tell)
+    missing = sorted(expected[blob].path for blob in set(lacking) - seen)
+    if missing:
+        raise _odd(path, f"{len(missing)} files are missing in it, {missing[0]} the first")
+    return [_place(cache, manifest, refs) for manifest, refs in models]
+
+
+def _manifests(
+    tar: tarfile.TarFile, first: tarfile.TarInfo | None, path: str
+) -> list[tuple[Manifest, tuple[str, ...]]]:
+    if first is None or first.name != MANIFEST or not first.isreg() or first.size > _LARGEST_MANIFEST:
+        raise _odd(path, f"it does not begin with {MANIFEST}")
+    source = tar.extractfile(first)
+    try:
+        told = json.loads(source.read() if source else b"")
+        if told["schema"] != _SCHEMA:
+            raise ValueError(f"schema is {told['schema']!r:.20}")
+        models = [(parse(one["manifest"]), tuple(map(caches.check_ref, one["refs"]))) for one in told["models"]]
+    except (ValueError, TypeError, LookupError, RecursionError) as exc:
+        raise _odd(path, f"its {MANIFEST} cannot be used ({exc})") from exc
+    if not models:
+        raise _odd(path, "it has no model")
+    return models
+
+
+def _lacking(cache: Cache, manifests: Sequence[Manifest]) -> Mapping[str, list[Manifest]]:
+    """By blob, whom it has to be brought for: one revision of every model that has it."""
+    found: dict[str, list[Manifest]] = {}
+    for manifest in manifests:
+        broken = {one.path for one in check.check(cache, manifest).broken}
+        for blob in {one.blob for one in manifest.files if one.path in broken and one.size}:
+            if manifest.name not in {one.name for one in found.setdefault(blob, [])}:
+                found[blob].append(manifest)
+    return found
+
+
+def _check_room(cache: Cache, needs: int, path: str) -> None:
+    os.makedirs(cache.home, 0o755, exist_ok=True)
+    room = os.statvfs(cache.home)
+    free = room.f_bavail * room.f_frsize
+    if needs and free < needs + _SPARE:
+        raise SparkError(
+            f"{cache.home} has {free / 1e9:.1f} GB free, and {(needs + _SPARE) / 1e9:.1f} GB are needed for it",
+            path,
+            "Remove models that nobody needs (playbooks/artifacts.yml lists them)",
+        )
+
+
+def _extract(cache: Cache, wanted: Sequence[Manifest], one: File, source: Any, tell: Tell) -> None:
+    first, *others = wanted
+    reader = _Verified(source, one, first.segment_bytes, tell)
+    with _partial(cache, first) as blobs:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(one.blob, dir_fd=blobs)
+        target = os.open(one.blob, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=blobs)
+        try:
+            with os.fdopen(target, "wb") as file:
+                shutil.copyfileobj(reader, file, _CHUNK)
+            reader.end("the archive has another content than its manifest says")
+        except BaseException:
+            os.unlink(one.blob, dir_fd=blobs)
+            raise
+        for other in others:
+            with _partial(cache, other) as more, contextlib.suppress(FileExistsError):
+                os.link(one.blob, one.blob, src_dir_fd=blobs, dst_dir_fd=more)
+
+
+def _partial(cache: Cache, manifest: Manifest) -> contextlib.AbstractContextManager[int]:
+    return folders.inside(cache.home, (caches.OWN, "partial", manifest.revision, "blobs"), make=True)
+
+
+def _place(cache: Cache, manifest: Manifest, refs: tuple[str, ...]) -> Imported:
+    whole = cache.partial(manifest.revision) / "blobs"
+    changed = caches.place(cache, manifest, str(whole) if whole.is_dir() else "", refs)
+    caches.drop_partial(cache, manifest.revision)
+    return Imported(manifest, refs, changed)
