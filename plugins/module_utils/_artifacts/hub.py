@@ -125,11 +125,10 @@ def ask(name: str, revision: str, environment: Mapping[str, str]) -> Listing:
         raise where.odd(f"its revision {quoted} has no commit") from exc
     files = tuple(sorted(where.tree(commit), key=lambda one: one.path))
     present = {one.path for one in files}
-    indexes = {
-        one: where.get(f"/{name}/resolve/{commit}/{one}").body.decode("utf-8", "replace")
-        for one in selection.INDEXES
-        if one in present
-    }
+    # Everybody may list the files of a gated repository; who may not read its configuration gets no weights either.
+    asked = [one for one in (*selection.INDEXES, "config.json", "params.json") if one in present]
+    texts = {one: where.get(f"/{name}/resolve/{commit}/{one}").body.decode("utf-8", "replace") for one in asked}
+    indexes = {one: text for one, text in texts.items() if one in selection.INDEXES}
     return Listing(name, commit, where.hub, files, indexes)
 
 

@@ -43,13 +43,14 @@ FILES = {
     "original/model.safetensors": b"x" * 50_000,
     **{f"small-{number}.txt": b"%d" % number for number in range(60)},  # more than one page
 }
+GATED = {"config.json": b"{}", "model.safetensors": b"x"}
 NEEDED = {path: content for path, content in FILES.items() if not path.startswith("original/")}
 SIZE = sum(map(len, NEEDED.values()))
 
 
 @pytest.fixture(scope="module")
 def served():
-    there = lab.Hub({NAME: lab.repository(FILES), "org/gated": lab.repository(FILES, gated=True)}, token="hf_secret")
+    there = lab.Hub({NAME: lab.repository(FILES), "org/gated": lab.repository(GATED, gated=True)}, token="hf_secret")
     with there.serve():
         yield there
 
@@ -335,7 +336,7 @@ def test_a_hub_that_sends_nothing_any_more(brought: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "found", "remedy"),
     [
-        ("refused", "refuses it (why)", "Look at http"),
+        ("refused", "refuses it (why)", "with the account that the token is of"),
         ("disk", "the disk is full (why)", "Remove models"),
         ("client", "not the one that this release knows (why)", "run the layer artifacts again"),
     ],
