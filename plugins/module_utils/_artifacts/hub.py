@@ -395,7 +395,10 @@ def download(
         kind, says = ended
         if kind == hub_client.REFUSED:
             raise SparkError(
-                f"{listing.hub} refuses it ({says})", listing.name, f"Look at {listing.hub}/{listing.name}"
+                f"{listing.hub} refuses it ({says})",
+                listing.name,
+                f"Look at {listing.hub}/{listing.name} with the account that the token is of: its licence may have to"
+                " be accepted there",
             )
         if kind == hub_client.DISK:
             raise SparkError(
