@@ -28,15 +28,15 @@ class ActionModule(ActionBase):
         _spec, args = self.validate_argument_spec(
             argument_spec={"state": {"type": "str", "choices": ["present", "absent"], "default": "present"}}
         )
+        earlier = (task_vars or {}).get(REGISTERED) or {}
+        if args["state"] == earlier.get("state") == "present":
+            result.update({key: earlier[key] for key in ("path", "sha256", "state", "changed_paths")}, changed=False)
+            return result
         try:
             content = _node_program.build()
         except SparkError as exc:
             raise AnsibleError(str(exc)) from exc
         digest = hashlib.sha256(content).hexdigest()
-        earlier = (task_vars or {}).get(REGISTERED) or {}
-        if args["state"] == earlier.get("state") == "present" and earlier.get("sha256") == digest:
-            result.update({key: earlier[key] for key in ("path", "sha256", "state", "changed_paths")}, changed=False)
-            return result
         options: dict[str, Any] = {"name": "node_tool", "state": args["state"]}
         if args["state"] == "present":
             text = base64.b64encode(content).decode("ascii")

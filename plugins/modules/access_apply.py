@@ -92,6 +92,12 @@ transaction:
   returned: success
   type: str
   sample: 4fd0c2a1
+settled:
+  description: >-
+    Of O(rules), the layers whose rules are there, and no others of theirs; nothing where anything has to be changed.
+  returned: success
+  type: dict
+  sample: {ray: [allow from 192.0.2.2]}
 """
 
 from collections.abc import Mapping, Sequence
@@ -131,7 +137,11 @@ def main() -> None:
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(
-        changed=outcome.changed, changes=outcome.changes, diff=outcome.diff, transaction=outcome.transaction
+        changed=outcome.changed,
+        changes=outcome.changes,
+        diff=outcome.diff,
+        transaction=outcome.transaction,
+        settled=outcome.settled,
     )
 
 

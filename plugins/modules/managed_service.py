@@ -79,6 +79,11 @@ action:
   type: str
   choices: [none, started, restarted, stopped]
   sample: restarted
+due:
+  description: Whether anything had to be done, whatever C(changed_when) makes of it.
+  returned: success
+  type: bool
+  sample: true
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -111,7 +116,7 @@ def main() -> None:
         result = Service(wanted, check_mode=module.check_mode).run()
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=result.changed, action=result.action, diff=result.diff)
+    module.exit_json(changed=result.changed, due=result.changed, action=result.action, diff=result.diff)
 
 
 if __name__ == "__main__":

@@ -123,6 +123,7 @@ node:
     managed:
       description: Names of the sets of M(sparkmatrix.cluster.managed_files) on the machine, none without root.
       type: list
+    accounts: {description: 'Per account of ours: home, shell, has_home (whether that directory is there).', type: dict}
     engine_units: {description: Units of the engine and of its keeper that are installed., type: list}
     netplan_files: {description: Files that netplan reads., type: list}
     netplan_modes: {description: 'Permission bits of each of them, for example 0600.', type: dict}

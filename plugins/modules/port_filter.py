@@ -16,10 +16,9 @@ description:
   - Tables of others are not touched.
 options:
   name:
-    description: Which table, C(inet sparkmatrix_<name>).
+    description: Which table, C(inet sparkmatrix_<name>). Required; V(in_force) is about all of them.
     type: str
     choices: [fabric, services]
-    required: true
   rules:
     description: The whole table, as the planners print it.
     type: str
@@ -32,7 +31,7 @@ options:
   state:
     description:
       - V(absent), and empty O(rules), take the table, its unit and its file away.
-      - V(in_force) changes nothing, and fails where the table that the node keeps is not what the kernel has.
+      - V(in_force) changes nothing, and fails where a table that the node keeps is not what the kernel has.
     type: str
     choices: [present, absent, in_force]
     default: present
@@ -80,17 +79,19 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "name": {"type": "str", "choices": list(port_filter.NAMES), "required": True},
+            "name": {"type": "str", "choices": list(port_filter.NAMES)},
             "rules": {"type": "str", "default": ""},
             "users": {"type": "list", "elements": "str", "default": []},
             "state": {"type": "str", "choices": ["present", "absent", "in_force"], "default": "present"},
         },
+        required_if=[("state", state, ("name",)) for state in ("present", "absent")],
         supports_check_mode=True,
     )
     params, check_mode = module.params, module.check_mode
     try:
         if params["state"] == "in_force":
-            port_filter.require(Machine(), params["name"])
+            for name in port_filter.NAMES:
+                port_filter.require(Machine(), name)
             outcome = port_filter.Outcome()
         elif params["state"] == "present" and params["rules"]:
             outcome = port_filter.present(

@@ -58,12 +58,13 @@ class Wanted:
 @dataclass
 class Outcome:
     """What was done, or in check mode would be. ``transaction``: what has to be confirmed, or empty. ``previous``: the
-    rules that a layer had before."""
+    rules that a layer had before. ``settled``: the layers whose rules are exactly those asked for, with them."""
 
     changes: list[str] = field(default_factory=list)
     diff: list[dict[str, Any]] = field(default_factory=list)
     transaction: str = ""
     previous: list[str] = field(default_factory=list)
+    settled: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:
@@ -112,6 +113,10 @@ class _Access:
         self._compare_firewall()
         if self.pending and not self.outcome.changes:
             self.outcome.note("an earlier change that was not confirmed", rollback.GUARD.marker, "pending\n", "")
+        if self.wanted.firewall and not self.outcome.changes:
+            layers = {name: list(rules) for name, rules in self.wanted.rules.items()}
+            exact = {name: rules for name, rules in layers.items() if not ufw.compare(self.have.rules, {name: rules})}
+            self.outcome.settled = exact
         return self.outcome
 
     def _compare_sshd(self) -> None:

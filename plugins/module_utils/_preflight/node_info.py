@@ -98,6 +98,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         "commands": {name: shutil.which(name, path=search_path()) for name in request.commands},
         "units": states.result(),
         "managed": managed(machine),
+        "accounts": accounts(machine),
         "engine_units": engine_units(machine),
         "netplan_files": netplan_files(machine),
         "netplan_modes": {path: mode(machine, path) for path in netplan_files(machine)},
@@ -469,6 +470,16 @@ def managed(machine: Machine) -> list[str]:
     with contextlib.suppress(SparkError):
         return managed_files.names(root=machine.root)
     return []
+
+
+def accounts(machine: Machine) -> dict[str, dict[str, Any]]:
+    """Accounts that are ours by their names: what the roles would make them with."""
+    rows = [line.split(":") for line in (machine.text("/etc/passwd") or "").splitlines()]
+    return {
+        row[0]: {"home": row[5], "shell": row[6], "has_home": machine.exists(row[5])}
+        for row in rows
+        if len(row) == 7 and row[0].startswith("sparkmatrix")
+    }
 
 
 def engine_units(machine: Machine) -> list[str]:

@@ -236,6 +236,7 @@ NODE = {
     "commands": By(words, Maybe(words)),
     "units": By(words, Maybe(By(words, words))),
     "managed": Each(word),
+    "accounts": By(word, Full({"home": words, "shell": words, "has_home": flag})),
     "engine_units": Maybe(Each(word)),
     "netplan_files": Each(words),
     "netplan_modes": By(words, Maybe(mode)),

@@ -50,6 +50,15 @@ def in_force(node: FakeAccess) -> None:
     confirm(node.machine(), outcome.transaction, FRESH)
 
 
+def test_a_second_look_names_the_layers_whose_rules_are_as_asked(node: FakeAccess) -> None:
+    assert reconcile(node.machine(), ALL, check_mode=True).settled == {}
+    in_force(node)
+    assert reconcile(node.machine(), ALL, check_mode=True).settled == RULES
+    more = replace(ALL, rules={**RULES, "ray": [*RULES["ray"], "allow from 192.0.2.3"]})
+    assert reconcile(node.machine(), more, check_mode=True).settled == {"fabric": RULES["fabric"]}
+    assert reconcile(node.machine(), replace(more, sshd={}), check_mode=True).settled == {}
+
+
 def test_everything_on_confirmed_and_given_back(node: FakeAccess) -> None:
     before = node.state()
     told = reconcile(node.machine(), ALL, check_mode=True)

@@ -101,6 +101,15 @@ def test_managed_sets(node):
     assert ni.managed(node) == ["gateway"]
 
 
+def test_accounts_of_ours(node):
+    ours = "sparkmatrix:x:989:989:Ray:/var/lib/sparkmatrix/home:/usr/sbin/nologin"
+    node.write("etc/passwd", f"root:x:0:0:root:/root:/bin/bash\n{ours}\nsparkmatrix-cut:x:1")
+    account = {"home": "/var/lib/sparkmatrix/home", "shell": "/usr/sbin/nologin"}
+    assert ni.accounts(node) == {"sparkmatrix": {**account, "has_home": False}}
+    node.write("var/lib/sparkmatrix/home/.profile", "")
+    assert ni.accounts(node) == {"sparkmatrix": {**account, "has_home": True}}
+
+
 def test_managed_sets_that_only_root_may_see(node, monkeypatch):
     def refuse(**_options):
         raise SparkError("no permission", "/var/lib/sparkmatrix/managed")
