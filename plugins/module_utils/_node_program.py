@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "hub-download": "_artifacts.hub_client",
     "keep": "_keeper.loop",
     "mpi": "_engine.mpi",
+    "offer-images": "_artifacts.image_server",
     "peer": "_keeper.forced_command",
     "probe": "_engine.probe",
     "qos-apply": "_qos.profile",

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: engine_image
-short_description: Pull container images to this node, and report their ids
+short_description: Look which container images this node has, and what is in them
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Fetches images with Docker where they are not there yet. One that is there is not looked for anywhere else.
-  - Fails where Docker or its Compose plug-in cannot be used, or where an image lacks the Ray that is asked for.
+  - Fetches nothing (M(sparkmatrix.cluster.image_offer), M(sparkmatrix.cluster.image_receive)); an image that has come
+    with a digest gets the tag by which the nodes name it.
+  - Fails where Docker or its Compose plug-in cannot be used, where an image lacks the Ray that is asked for, or where a
+    container sees no GPU.
 options:
   images:
     description: One for each service in a container.
@@ -35,6 +37,12 @@ options:
           - Whether ranks of several nodes start from it. The image is asked for its NCCL then, once for each id.
         type: bool
         default: false
+      gpus:
+        description:
+          - How ranks are given the GPU. Whether a container sees one is tried then, once for each id and driver.
+        type: str
+        choices: [all, cdi, none]
+        default: none
       patches:
         description: Files of this node that will lie over files of the image, each with C(source) and C(target).
         type: list
@@ -46,10 +54,10 @@ options:
         the name means another image by now.
     type: dict
     default: {}
-  timeout:
-    description: How long fetching one of them may take, in seconds.
-    type: float
-    default: 7200
+  archive:
+    description: A file of this node from which images may come.
+    type: str
+    default: ''
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -64,7 +72,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Have the image
+- name: Look for the image
   sparkmatrix.cluster.engine_image:
     images:
       - name: nvcr.io/nvidia/vllm:26.10-py3
@@ -72,7 +80,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 images:
-  description: The images by their names. C(id) is empty in check mode where one would be fetched.
+  description: The images by their names. C(id) is empty where one is not there.
   returned: success
   type: dict
   sample:
@@ -96,6 +104,22 @@ nccl:
   type: dict
   sample:
     nvcr.io/nvidia/vllm:26.10-py3: 2.30.7
+platforms:
+  description: For which platform each of them is.
+  returned: success
+  type: dict
+  sample:
+    nvcr.io/nvidia/vllm:26.10-py3: linux/arm64
+platform:
+  description: That of the node.
+  returned: success
+  type: str
+  sample: linux/arm64
+archive:
+  description: Whether the archive is on this node.
+  returned: success
+  type: bool
+  sample: false
 contents:
   description: What is the same for the same image on every node, whichever store Docker keeps it in.
   returned: success
@@ -107,10 +131,10 @@ contents:
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 
@@ -120,13 +144,14 @@ def main() -> None:
         "name": {"type": "str", "required": True},
         "ray": {"type": "bool", "default": False},
         "nccl": {"type": "bool", "default": False},
+        "gpus": {"type": "str", "choices": ["all", "cdi", "none"], "default": "none"},
         "patches": {"type": "list", "elements": "dict", "default": []},
     }
     module = AnsibleModule(
         argument_spec={
             "images": {"type": "list", "elements": "dict", "required": True, "options": one},
             "ids": {"type": "dict", "default": {}},
-            "timeout": {"type": "float", "default": 7200},
+            "archive": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -146,21 +171,27 @@ def main() -> None:
         return engine_image.ray_version(wanted["name"], wanted["patches"])
 
     try:
-        engine_image.check_docker()
+        platform = engine_image.check_docker()
+        driver = engine_image.driver()
         for wanted in params["images"]:
             name = wanted["name"]
-            image, before = engine_image.inspect(name), params["ids"].get(name) or ""
+            image, before = engine_image.find(name), params["ids"].get(name) or ""
             if before not in ("", image.id) and engine_image.inspect(before).id:
                 changed = True
                 if not module.check_mode:
                     image = engine_image.give_back(name, before)
-            elif not image.id:
+            elif image.id and not engine_image.inspect(engine_image.local_name(name)).id:
                 changed = True
                 if not module.check_mode:
-                    image = engine_image.pull(name, lambda argv: command.run(argv, params["timeout"]))
-            if wanted["ray"] and image.id:
+                    image = engine_image.give_back(name, image.id)
+            if not image.id or (platform and image.platform != platform):
+                images[name] = image.as_dict()
+                continue  # of another platform, no program of it starts
+            if wanted["gpus"] != "none":
+                asked(image, f"gpu {wanted['gpus']} {driver}", partial(engine_image.check_gpu, name, wanted["gpus"]))
+            if wanted["ray"]:
                 image = replace(image, ray=asked(image, "ray", partial(ray, wanted), bool(wanted["patches"])))
-            if wanted["nccl"] and image.id:
+            if wanted["nccl"]:
                 image = replace(image, nccl=asked(image, "nccl", partial(engine_image.nccl_version, name)))
             images[name] = image.as_dict()
     except SparkError as exc:
@@ -170,6 +201,9 @@ def main() -> None:
         images=images,
         ids={name: image["id"] for name, image in images.items()},
         nccl={name: image["nccl"] for name, image in images.items() if image["nccl"]},
+        platforms={name: image["platform"] for name, image in images.items()},
+        platform=platform,
+        archive=bool(params["archive"]) and Path(params["archive"]).is_file(),
         contents={name: image["content"] for name, image in images.items()},
     )
 

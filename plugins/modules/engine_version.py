@@ -132,7 +132,7 @@ def main() -> None:
     try:
         for wanted in params["engines"]:
             name = wanted["name"]
-            image = engine_image.inspect(name).id if wanted["contained"] else ""
+            image = engine_image.find(name).id if wanted["contained"] else ""
             if not image and module.check_mode and not Path(name, "bin/python").exists():
                 continue
             # An environment may be another one tomorrow, an image with this id not.

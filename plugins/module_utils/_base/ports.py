@@ -16,6 +16,7 @@ RENDEZVOUS = 29501  # where ranks meet without Ray
 VLLM_REPLICAS = 29550  # where vLLM's data parallel ranks meet
 FABRIC_BANDWIDTH = 18515  # perftest's own
 ARTIFACTS = 29560  # segments of models, between nodes, while they are copied
+IMAGES = 29561  # where nodes fetch images from another one, while they are copied; there on loopback, too
 
 RAY_GCS = 6379  # Ray's own
 RAY_DASHBOARD = 8265  # Ray's own; on loopback

@@ -45,6 +45,7 @@ for place in [*places, "libnccl.so.2"]:
     print(number.value)
     break
 """
+_GPUS = {"all": ("--gpus", "all"), "cdi": ("--device", "nvidia.com/gpu=all")}
 _NATIVE = f"Set engine_launch: native, which needs no Ray, or name an image with Ray {MIN_RAY_TEXT} or newer"
 
 
@@ -64,9 +65,9 @@ class Image:
         return {**asdict(self), "digests": list(self.digests)}
 
 
-def check_docker(runner: Runner = run_program) -> None:
-    """Raises :class:`SparkError` where Docker or its Compose plug-in cannot be used."""
-    server = runner(["docker", "version", "--format", "{{.Server.Version}}"])
+def check_docker(runner: Runner = run_program) -> str:
+    """The platform that Docker runs on, like linux/arm64. Raises where Docker or its Compose plug-in cannot be used."""
+    server = runner(["docker", "version", "--format", "{{.Server.Os}}/{{.Server.Arch}}"])
     if server.rc == NOT_FOUND:
         raise SparkError("Docker is not installed", "docker", "Install docker-ce, or set engine_runtime: venv")
     if server.rc != 0:
@@ -96,6 +97,21 @@ def check_docker(runner: Runner = run_program) -> None:
             "docker compose",
             "Update docker-compose-plugin",
         )
+    return server.out.strip()
+
+
+def local_name(name: str) -> str:
+    """What it is called on the nodes. Docker knows an image by a digest only where it has fetched it from there, and
+    lets nobody give such a name: a tag stands for it."""
+    before, at, digest = name.partition("@")
+    folder, slash, last = before.rpartition("/")
+    return f"{folder}{slash}{last.partition(':')[0]}:{digest.replace(':', '-')}" if at else name
+
+
+def find(name: str, runner: Runner = run_program) -> Image:
+    """It under its name on the nodes, or under the one with a digest that Docker itself has given it."""
+    found = inspect(local_name(name), runner)
+    return found if found.id or local_name(name) == name else inspect(name, runner)
 
 
 def inspect(name: str, runner: Runner = run_program) -> Image:
@@ -132,28 +148,28 @@ def _content(told: Mapping[str, Any]) -> str:
     return "content:" + hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def pull(name: str, runner: Runner) -> Image:
+def pull(name: str, runner: Runner, options: Sequence[str] = ()) -> Image:
     """``runner`` has the time limit. Docker resumes by layers, so a run that was cut off is not lost."""
-    done = runner(["docker", "pull", "--quiet", name])
+    done = runner(["docker", *options, "pull", "--quiet", name])
     if done.rc != 0:
         raise SparkError(
             f"it cannot be fetched ({done.complaint})",
             f"image {name}",
-            "Check name, network and login (docker login), or load it on every node: docker load -i FILE",
+            "Check name, network and login (engine_image_login), or name a file that has it (engine_image_archive)",
         )
     return inspect(name, runner)
 
 
 def give_back(name: str, before: str, runner: Runner = run_program) -> Image:
     """The image ``before`` (an id), under its name of that time again; what has the name now stays, under its id."""
-    done = runner(["docker", "tag", before, name])
+    done = runner(["docker", "tag", before, local_name(name)])
     if done.rc != 0:
         raise SparkError(
             f"{before}, which had this name before, cannot have it again ({done.complaint})",
             f"image {name}",
             "Look at: docker image ls --all --no-trunc",
         )
-    return inspect(name, runner)
+    return inspect(local_name(name), runner)
 
 
 def ask(name: str, program: Sequence[str], runner: Runner, more: Sequence[str] = ()) -> Completed:
@@ -163,7 +179,7 @@ def ask(name: str, program: Sequence[str], runner: Runner, more: Sequence[str] =
     start = ["docker", "run", "--rm", "--name", _CONTAINER, "--memory", _MEMORY, "--network", "none", *more]
     runner(remove)  # of a run that was interrupted
     try:
-        return runner([*start, "--entrypoint", program[0], name, *program[1:]])
+        return runner([*start, "--entrypoint", program[0], local_name(name), *program[1:]])
     finally:
         runner(remove)
 
@@ -201,6 +217,27 @@ def nccl_version(name: str, runner: Runner = run_program) -> str:
     number = int(words[-1]) if done.rc == 0 and words and words[-1].isdigit() else 0
     # ncclGetVersion since 2.9: 23007 is 2.30.7.
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}" if number >= 20900 else ""
+
+
+def driver(root: str = "/") -> str:
+    """Version of the GPU's driver; empty where there is none."""
+    try:
+        return Path(root, "sys/module/nvidia/version").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def check_gpu(name: str, gpus: str, runner: Runner = run_program) -> str:
+    """The GPU that a container of this image sees, given to it like to a rank. Raises where there is none."""
+    done = ask(name, ["nvidia-smi", "-L"], runner, _GPUS[gpus])
+    if done.rc != 0 or "GPU 0" not in done.out:
+        raise SparkError(
+            f"a container of it sees no GPU ({done.complaint})",
+            f"image {name}",
+            "Check the NVIDIA Container Toolkit: docker run --rm --gpus all IMAGE nvidia-smi; or set"
+            " engine_container_gpus, to cdi or none",
+        )
+    return done.out.splitlines()[0]
 
 
 def ray_version(name: str, mounts: Sequence[Mapping[str, str]], runner: Runner = run_program) -> str:

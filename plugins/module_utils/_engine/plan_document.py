@@ -174,6 +174,7 @@ class Image:
     ray: bool = False  # a Ray is, too
     patches: tuple[Patch, ...] = ()
     nccl: bool = False  # ranks of several nodes are
+    gpus: str = field(default="none", metadata=one_of(*GPUS))  # given to them
 
 
 @dataclass(frozen=True)

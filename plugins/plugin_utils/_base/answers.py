@@ -419,4 +419,10 @@ INPUTS = Only(
     },
     ("models",),
 )
-IMAGES = Only(dict.fromkeys(("ids", "contents", "nccl"), By(word, or_empty(word))))
+IMAGES = Only(
+    {
+        **dict.fromkeys(("ids", "contents", "nccl", "platforms"), By(word, or_empty(word))),
+        "platform": or_empty(word),
+        "archive": flag,
+    }
+)

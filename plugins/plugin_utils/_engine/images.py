@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import local_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 
 # NCCL before it loses messages of its own threads on aarch64; before the second, it cannot route in a ring.
@@ -38,12 +39,37 @@ def judge(plans: Mapping[str, NodePlan], ids: Seen, contents: Seen, nccl: Seen |
             f"{image} is not the same image on all of its nodes, so its ranks would not fit together: "
             + ", ".join(f"{host} {ids[host][image]}" for host in sorted(by_host)),
             f"Name it with its digest ({'image' if instance else 'engine_image'}: name@sha256:...), or remove it where"
-            f" it is old: docker image rm {image}. Without a registry load one file on every node: docker load -i FILE",
+            f" it is old: docker image rm {local_name(image)}. Then the others get it from one node",
         )
         for (instance, image), by_host in found.items()
         if len(set(by_host.values())) > 1
     ]
     return [*differing, *_moved(plans, ids), *_old_nccl(plans, nccl or {})]
+
+
+def foreign(platforms: Seen, own: Mapping[str, str]) -> list[Finding]:
+    """Images for machines of another kind than the nodes (``own``) are."""
+    hosts: dict[tuple[str, str, str], list[str]] = {}
+    for host, by_name in platforms.items():
+        for image, platform in by_name.items():
+            if platform and own.get(host) and platform != own[host]:
+                hosts.setdefault((image, platform, own[host]), []).append(host)
+    return [
+        Finding(
+            ", ".join(found),
+            f"{image} is for {platform}, and these machines are {node}; no program of it would start",
+            f"Name an image for {node} (engine_image), and remove this one: docker image rm {local_name(image)}",
+        )
+        for (image, platform, node), found in hosts.items()
+    ]
+
+
+def no_archive(path: str, seen: Mapping[str, bool]) -> list[Finding]:
+    """A file that was named, and that no node has, where it is needed."""
+    if not path or any(seen.values()):
+        return []
+    remedy = "Copy it to one of them, or correct engine_image_archive"
+    return [Finding(", ".join(seen), f"there is no file {path}", remedy)]
 
 
 def _old_nccl(plans: Mapping[str, NodePlan], nccl: Seen) -> list[Finding]:

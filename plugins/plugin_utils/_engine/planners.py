@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import image_copies
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,
@@ -53,7 +55,18 @@ def judge_images(options: Options) -> dict[str, Any]:
     plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
     contents = {host: seen.get("contents") or {} for host, seen in options["images"].items()}
     nccl = {host: seen.get("nccl") or {} for host, seen in options["images"].items()}
-    return judged(REFUSED, images.judge(plans, ids, contents, nccl))
+    platforms = {host: seen.get("platforms") or {} for host, seen in options["images"].items()}
+    own = {host: seen.get("platform") or "" for host, seen in options["images"].items()}
+    archives = {host: bool(seen.get("archive")) for host, seen in options["images"].items()}
+    facts = {host: fabric_fact.load(fact, host) if fact else None for host, fact in options["facts"].items()}
+    wanted = {host: [image.name for image in plan.images] for host, plan in plans.items()}
+    there = {host: [name for name in names if ids[host].get(name)] for host, names in wanted.items()}
+    holders = [host for host, found in archives.items() if found]
+    copies = image_copies.rounds(wanted, there, facts, holders, options["from_peers"])
+    fetching = any(offer.fetch for one in copies for offer in one.offers.values())
+    missing = images.no_archive(options["archive"], archives) if fetching else []
+    told = judged(REFUSED, [*images.judge(plans, ids, contents, nccl), *images.foreign(platforms, own), *missing])
+    return {**told, "rounds": [one.as_dict() for one in copies]}
 
 
 def judge_versions(options: Options) -> dict[str, Any]:
@@ -126,7 +139,12 @@ def _listed(files: Mapping[str, str]) -> list[dict[str, str]]:
 # A mark changes a file with what it stands for, so that a unit is restarted; it has no meaning of its own.
 PLANNERS = {
     "engine_inputs": Planner(judge_inputs, {}, gathered={"plans": answers.PLAN, "seen": answers.INPUTS}, alive=True),
-    "images": Planner(judge_images, {}, gathered={"plans": answers.PLAN, "images": answers.IMAGES}, alive=True),
+    "images": Planner(
+        judge_images,
+        {"archive": {"type": "str", "default": ""}, "from_peers": {"type": "bool", "default": True}},
+        gathered={"plans": answers.PLAN, "images": answers.IMAGES, "facts": answers.FACT},
+        alive=True,
+    ),
     "engine_versions": Planner(
         judge_versions, {}, gathered={"plans": answers.PLAN, "told": answers.VERSIONS}, alive=True
     ),

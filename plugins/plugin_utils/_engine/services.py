@@ -451,7 +451,7 @@ def _images(plans: Sequence[ServicePlan]) -> tuple[Image, ...]:
     for plan in plans:
         if plan.from_image and (plan.over_ray or plan.image not in made):
             patches = plan.patches if plan.over_ray else ()
-            made[plan.image] = Image(plan.image, plan.over_ray, patches, plan.image in several)
+            made[plan.image] = Image(plan.image, plan.over_ray, patches, plan.image in several, plan.container.gpus)
     return tuple(made.values())
 
 

@@ -18,6 +18,7 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import local_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Command,
     Container,
@@ -71,7 +72,7 @@ def ray_document(ray: RayPlan, container: Container, sandboxed: bool = True) -> 
 def _service(settings: Container, image: str, command: Command, mounts: Sequence[Mount], name: str) -> dict[str, Any]:
     nofile = _limit(settings.nofile)
     service: dict[str, Any] = {
-        "image": image,
+        "image": local_name(image),
         "container_name": name,
         "user": "0:0",  # whatever the image says: the port filter lets in connections of root and the service user
         "cgroup_parent": port_filter.SLICE,

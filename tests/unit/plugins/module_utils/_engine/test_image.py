@@ -45,7 +45,7 @@ class Docker:
 
     def __init__(
         self,
-        server=Completed(0, "26.1.5\n"),  # noqa: B008
+        server=Completed(0, "linux/arm64\n"),  # noqa: B008
         compose=Completed(0, "2.26.1-4\n"),  # noqa: B008
         image=ABSENT,
         pull=None,
@@ -125,18 +125,52 @@ def test_a_docker_that_can(version):
     engine_image_module.check_docker(Docker(compose=Completed(0, version)))
 
 
-def test_the_module_fetches_once(monkeypatch):
-    docker = Docker(pull=Completed(0, "sha256:77aa\n"))
-    monkeypatch.setattr(engine_image_module, "run_program", docker)
-    monkeypatch.setattr(engine_image_module.check_docker, "__defaults__", (docker,))
-    monkeypatch.setattr(engine_image_module.inspect, "__defaults__", (docker,))
-    monkeypatch.setattr(engine_image.command, "run", docker)
-    result, failed = run_module(engine_image, {"images": [{"name": NAME}]}, check=True)
-    assert (failed, result["changed"], result["ids"][NAME], docker.pulled) == (False, True, "", False)
-    result, failed = run_module(engine_image, {"images": [{"name": NAME}]})
-    assert (failed, result["changed"], result["ids"][NAME]) == (False, True, "sha256:7b32")
-    result, failed = run_module(engine_image, {"images": [{"name": NAME}]})
-    assert (failed, result["changed"]) == (False, False)
+def test_the_module_looks_and_fetches_nothing(monkeypatch, tmp_path):
+    docker = Docker()
+    use(monkeypatch, docker)
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}], "archive": str(tmp_path)})
+    assert (failed, result["changed"], result["ids"][NAME], docker.pulled) == (False, False, "", False)
+    assert (result["platform"], result["archive"]) == ("linux/arm64", False)
+    docker = Docker(image=Completed(0, INSPECTED))
+    use(monkeypatch, docker)
+    (tmp_path / "a.tar").touch()
+    result, failed = run_module(engine_image, {"images": [{"name": NAME}], "archive": str(tmp_path / "a.tar")})
+    assert (failed, result["changed"], result["ids"][NAME]) == (False, False, "sha256:7b32")
+    assert (result["platforms"], result["archive"]) == ({NAME: "linux/arm64"}, True)
+
+
+def use(monkeypatch, docker):
+    for name in ("check_docker", "inspect", "find", "give_back"):
+        monkeypatch.setattr(getattr(engine_image_module, name), "__defaults__", (docker,))
+
+
+def test_of_another_platform_no_program_is_started(monkeypatch):
+    use(monkeypatch, Docker(image=Completed(0, INSPECTED), server=Completed(0, "linux/amd64\n")))
+    monkeypatch.setattr(engine_image_module, "ask", None)
+    result, failed = run_module(engine_image, {"images": [{"name": NAME, "ray": True, "nccl": True, "gpus": "all"}]})
+    assert (failed, result["platforms"][NAME], result["platform"]) == (False, "linux/arm64", "linux/amd64")
+
+
+PINNED = "nvcr.io:5000/nvidia/vllm:26.10@sha256:77aa"
+
+
+def test_a_name_with_a_digest_is_a_tag_on_the_nodes(monkeypatch):
+    local = "nvcr.io:5000/nvidia/vllm:sha256-77aa"
+    assert engine_image_module.local_name(PINNED) == local
+    assert engine_image_module.local_name("vllm@sha256:77aa") == "vllm:sha256-77aa"
+    assert engine_image_module.local_name(NAME) == NAME
+    docker = Store(**{PINNED: "sha256:1"})  # fetched by hand, or by an earlier release
+    use(monkeypatch, docker)
+    for changed in (True, False):
+        result, failed = run_module(engine_image, {"images": [{"name": PINNED}]})
+        assert (failed, result["changed"], result["ids"], docker.names[local]) == (
+            False,
+            changed,
+            {PINNED: "sha256:1"},
+            "sha256:1",
+        )
+    del docker.names[PINNED]  # where it came from another node, Docker knows the tag only
+    assert run_module(engine_image, {"images": [{"name": PINNED}]})[0]["ids"] == {PINNED: "sha256:1"}
 
 
 class Store:
@@ -147,12 +181,13 @@ class Store:
 
     def __call__(self, argv, timeout_s=0):
         if argv[1] in ("version", "compose", "info"):
-            return Completed(0, "systemd\n" if argv[1] == "info" else "26.1.5\n")
+            return Completed(0, {"info": "systemd\n", "compose": "2.26.1\n"}.get(argv[1], "linux/arm64\n"))
         if argv[1] == "tag":
             self.names[argv[3]] = argv[2]
             return Completed(0, "")
         found = self.names.get(argv[3], argv[3] if argv[3] in self.names.get("there", ()) else "")
-        return Completed(0, json.dumps([{"Id": found}])) if found else Completed(1, "", "No such image")
+        told = {"Id": found, "Os": "linux", "Architecture": "arm64"}
+        return Completed(0, json.dumps([told])) if found else Completed(1, "", "No such image")
 
 
 @pytest.mark.parametrize(
@@ -168,8 +203,7 @@ class Store:
 @pytest.mark.parametrize("check", [False, True])
 def test_an_image_of_before_gets_its_name_back(monkeypatch, names, ids, expected, check):
     docker = Store(**names)
-    for function in (engine_image_module.check_docker, engine_image_module.inspect, engine_image_module.give_back):
-        monkeypatch.setattr(function, "__defaults__", (docker,))
+    use(monkeypatch, docker)
     result, failed = run_module(engine_image, {"images": [{"name": NAME}], "ids": ids}, check=check)
     assert (failed, result["changed"]) == (False, names.get(NAME, "") != expected)
     assert docker.names.get(NAME, "") == (names.get(NAME, "") if check else expected)
@@ -181,15 +215,10 @@ def test_a_name_that_cannot_be_given_back():
         engine_image_module.give_back(NAME, "sha256:1", lambda argv: Completed(1, "", "read-only"))
 
 
-def test_the_module_says_why(monkeypatch):
+def test_what_cannot_be_fetched():
     docker = Docker(pull=Completed(1, "", "manifest unknown"))
-    for function in (engine_image_module.check_docker, engine_image_module.inspect):
-        monkeypatch.setattr(function, "__defaults__", (docker,))
-    monkeypatch.setattr(engine_image.command, "run", docker)
-    result, failed = run_module(engine_image, {"images": [{"name": NAME}]})
-    assert failed
-    assert "cannot be fetched (manifest unknown)" in result["msg"]
-    assert "docker load" in result["msg"]
+    with pytest.raises(SparkError, match=r"cannot be fetched \(manifest unknown\).*engine_image_archive"):
+        engine_image_module.pull(NAME, docker)
 
 
 class Asked:
@@ -245,8 +274,10 @@ def test_the_scenario_looks_for_these_words():
 
 def test_ray_is_looked_for_where_it_is_needed(monkeypatch):
     asked = []
-    monkeypatch.setattr(engine_image_module, "check_docker", lambda: None)
-    monkeypatch.setattr(engine_image_module, "inspect", lambda name: engine_image_module.Image(id="sha256:7b32"))
+    monkeypatch.setattr(engine_image_module, "check_docker", lambda: "")
+    found = engine_image_module.Image(id="sha256:7b32")
+    monkeypatch.setattr(engine_image_module, "find", lambda name: found)
+    monkeypatch.setattr(engine_image_module, "inspect", lambda name: found)
     monkeypatch.setattr(
         engine_image_module, "ray_version", lambda name, patches: asked.append((name, patches)) or "2.60.0"
     )
@@ -260,8 +291,9 @@ def test_ray_is_looked_for_where_it_is_needed(monkeypatch):
 
 def test_what_an_image_has_said_is_not_asked_again(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(engine_image_module, "check_docker", lambda: None)
-    monkeypatch.setattr(engine_image_module, "inspect", lambda name: engine_image_module.Image(id=f"sha256:{name[-1]}"))
+    monkeypatch.setattr(engine_image_module, "check_docker", lambda: "")
+    for function in ("find", "inspect"):
+        monkeypatch.setattr(engine_image_module, function, lambda name: engine_image_module.Image(f"sha256:{name[-1]}"))
     monkeypatch.setattr(engine_image_module, "ray_version", lambda name, _p: asked.append(name) or "2.60.0")
     monkeypatch.setattr(engine_image_module, "nccl_version", lambda name: asked.append(f"nccl {name}") or "2.28.9")
     one = {"name": "img1", "ray": True, "nccl": True}
@@ -293,3 +325,42 @@ def test_what_an_image_has_said_is_not_asked_again(monkeypatch, tmp_path):
 )
 def test_the_nccl_of_an_image(answer, version):
     assert engine_image_module.nccl_version(NAME, Asked(*answer)) == version
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ((0, "GPU 0: NVIDIA GB10 (UUID: GPU-1)\n"), ""),
+        ((0, "No devices found.\n"), "sees no GPU .No devices found"),
+        ((125, "", "could not select device driver"), "sees no GPU .could not select.*engine_container_gpus"),
+    ],
+)
+def test_a_container_sees_the_gpu(answer, text):
+    docker = Asked(*answer)
+    if text:
+        with pytest.raises(SparkError, match=text):
+            engine_image_module.check_gpu(NAME, "all", docker)
+    else:
+        assert engine_image_module.check_gpu(NAME, "cdi", docker) == "GPU 0: NVIDIA GB10 (UUID: GPU-1)"
+        place = docker.argv.index("--device")
+        assert docker.argv[place:] == ["--device", "nvidia.com/gpu=all", "--entrypoint", "nvidia-smi", NAME, "-L"]
+
+
+def test_the_gpu_is_tried_once_for_each_driver(monkeypatch):
+    asked, driver = [], ["580.1"]
+    use(monkeypatch, Docker(image=Completed(0, INSPECTED)))
+    monkeypatch.setattr(engine_image_module, "check_gpu", lambda name, gpus: asked.append(gpus) or "GPU 0")
+    monkeypatch.setattr(engine_image_module, "driver", lambda: driver[0])
+    for _again in range(2):
+        run_module(engine_image, {"images": [{"name": NAME, "gpus": "all"}]})
+    assert asked == ["all"]
+    driver[0] = "590.2"
+    run_module(engine_image, {"images": [{"name": NAME, "gpus": "all"}]})
+    assert asked == ["all", "all"]
+
+
+def test_the_version_of_the_driver(tmp_path):
+    assert engine_image_module.driver(str(tmp_path)) == ""
+    (tmp_path / "sys/module/nvidia").mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/version").write_text("580.142\n")
+    assert engine_image_module.driver(str(tmp_path)) == "580.142"

@@ -358,13 +358,26 @@ CASES = {
     "images": Case(
         lambda rank: {
             "plan": PLANS[HOSTS[rank]],
-            "image": {"ids": {IMAGE: "sha256:1f0c"}, "contents": {IMAGE: "content:9e41"}, "nccl": {IMAGE: "2.30.7"}},
+            "image": {
+                "ids": {IMAGE: "sha256:1f0c"},
+                "contents": {IMAGE: "content:9e41"},
+                "nccl": {IMAGE: "2.30.7"},
+                "platforms": {IMAGE: "linux/arm64"},
+                "platform": "linux/arm64",
+                "archive": False,
+            },
+            "fact": VERIFIED["facts"][HOSTS[rank]],
         },
         lambda seen: plan(
             "images",
-            {"plans": {h: s["plan"] for h, s in seen.items()}, "images": {h: s["image"] for h, s in seen.items()}},
+            {
+                "plans": {h: s["plan"] for h, s in seen.items()},
+                "images": {h: s["image"] for h, s in seen.items()},
+                "facts": {h: s["fact"] for h, s in seen.items()},
+            },
         ),
         nothing,
+        trusted=("fact",),  # tried with port_filter
         dear=True,
     ),
     "engine_inputs": Case(

@@ -935,7 +935,7 @@ def test_patches_and_images_of_containers():
     assert head.here[0].engine.command.words[0] == "vllm"
     assert (head.here[0].backend, head.ray.needed) == ("native", False)
     service = render_compose.document(head.here[0])["services"]["engine"]
-    assert service["image"] == "mine@sha256:00"
+    assert service["image"] == "mine:sha256-00"
     assert {"source": "/opt/sparkmatrix/models/fix.py", "target": "/usr/lib/fix.py"}.items() <= service["volumes"][
         -1
     ].items()
@@ -947,7 +947,7 @@ def test_ray_in_containers_of_the_engines_image():
     assert not worker.here[0].engine.runs_here
     ray = render_compose.ray_document(worker.ray, worker.here[0].container)["services"]["ray"]
     assert (ray["image"], ray["entrypoint"], ray["env_file"]) == (
-        "mine@sha256:00",
+        "mine:sha256-00",
         ["ray", "start"],
         ["/etc/sparkmatrix/ray.env"],
     )

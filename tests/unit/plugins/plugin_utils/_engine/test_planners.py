@@ -13,16 +13,17 @@ from planning import plan
 
 IMAGE = "x/y:v0.33.0"
 CONTAINER = with_service(runtime="container", image=IMAGE).as_dict()
+CONTAINER["images"] = [{"name": IMAGE}]
 PLANS = {"spark1": CONTAINER, "spark2": CONTAINER, "spark3": NodePlan("spark3").as_dict()}
 
 
-def judge(plans, images):
-    return plan("images", {"plans": plans, "images": images})
+def judge(plans, images, **options):
+    return plan("images", {"plans": plans, "images": images, "facts": dict.fromkeys(plans)}, **options)
 
 
-def seen(first, second, contents=None):
+def seen(first, second, contents=None, **more):
     return {
-        "spark1": {"ids": {IMAGE: first}, "contents": {IMAGE: (contents or [first])[0]}},
+        "spark1": {"ids": {IMAGE: first}, "contents": {IMAGE: (contents or [first])[0]}, **more},
         "spark2": {"ids": {IMAGE: second}, "contents": {IMAGE: (contents or [second])[-1]}},
         "spark3": {"skipped": True},
     }
@@ -50,6 +51,28 @@ def test_an_image_that_is_gone_is_a_warning():
     result = judge(kept, seen("sha256:1", "sha256:1"))
     assert not result.get("failed") and len(result["warnings"]) == 1
     assert "sha256:0, which is gone" in result["warnings"][0]
+
+
+def test_what_is_missing_is_fetched():
+    assert judge(PLANS, seen("sha256:1", "sha256:1"))["rounds"] == []
+    (only,) = judge(PLANS, seen("", ""))["rounds"]  # without cables each fetches for itself
+    assert {host: offer["fetch"] for host, offer in only["offers"].items()} == {"spark1": [IMAGE], "spark2": [IMAGE]}
+    assert only["receipts"] == {}
+
+
+def test_an_archive_that_no_node_has():
+    assert "spark1, spark2, spark3: there is no file /x.tar" in judge(PLANS, seen("", ""), archive="/x.tar")["msg"]
+    assert not judge(PLANS, seen("sha256:1", "sha256:1"), archive="/x.tar").get("failed")  # it is not needed
+    (only,) = judge(PLANS, seen("", "", archive=True), archive="/x.tar")["rounds"]
+    assert [receipt["source"] for receipt in only["receipts"]["spark1"]] == ["spark1"]
+
+
+def test_an_image_for_another_kind_of_machine():
+    foreign = {"platforms": {IMAGE: "linux/amd64"}, "platform": "linux/arm64"}
+    text = judge(PLANS, seen("sha256:1", "sha256:1", **foreign))["msg"]
+    assert f"spark1: {IMAGE} is for linux/amd64, and these machines are linux/arm64" in text
+    fits = {**foreign, "platforms": {IMAGE: "linux/arm64"}}
+    assert not judge(PLANS, seen("sha256:1", "sha256:1", **fits)).get("failed")
 
 
 def test_images_of_no_plan():

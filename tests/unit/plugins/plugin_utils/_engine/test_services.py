@@ -323,7 +323,7 @@ def test_without_a_key_nothing_listens_on_the_network():
 def test_containers_beside_each_other():
     image = {"runtime": "container", "launch": "native", "image": "x/y:v0.33.0"}
     plans = made({**BESIDE[0], **image}, {**BESIDE[1], **image, "image": "x/z:v0.33.0"}).plans
-    assert plans["spark1"].images == (Image("x/y:v0.33.0"), Image("x/z:v0.33.0"))
+    assert plans["spark1"].images == (Image("x/y:v0.33.0", gpus="all"), Image("x/z:v0.33.0", gpus="all"))
     assert plans["spark2"].images == ()
     files = render_files.node(plans["spark1"], render_files.Settings(), render_files.Marks()).files
     for name in ("chat", "code"):
@@ -351,8 +351,8 @@ def test_containers_with_ray():
         {**CHAT, **image, "memory_share": 0.6}, {**SMALL, "nodes": ["spark2"], "memory_share": 0.4, **image}, CODE
     ).plans
     assert [plans[host].images for host in HOSTS] == [
-        (Image("x/y:v0.33.0", ray=True, nccl=True),),
-        (Image("x/y:v0.33.0", ray=True, nccl=True),),
+        (Image("x/y:v0.33.0", ray=True, nccl=True, gpus="all"),),
+        (Image("x/y:v0.33.0", ray=True, nccl=True, gpus="all"),),
         (),
         (),
     ]

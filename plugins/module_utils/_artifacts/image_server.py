@@ -1,0 +1,156 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A registry that can only be read, on the addresses of the fabric, for as long as images are copied.
+
+As much of the OCI distribution protocol as `docker pull` asks for. It runs as a transient unit and is told by a file
+what it has (:mod:`.image_blobs`); a process per connection, so that several nodes do not wait for one core. Nothing can
+be written here, and only the nodes that are to have these images, known by their addresses on the fabric, may read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import select
+import socket
+import socketserver
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_blobs import Blob, Offer, send
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import notify
+
+HELP = "offer images of this node to others, while they are copied"
+TAG = "copy"
+IDLE_S = 900.0  # without a connection; the run that started it removes it, and this is for one that died
+_PATIENCE_S = 120.0  # with a receiver that takes nothing
+_PATH = re.compile(r"/v2/([a-z0-9/]{1,100})/(manifests|blobs)/([A-Za-z0-9:]{1,80})")
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-")
+_TLS = b"\x16"
+# What Go's own server says, by which a client of Go knows that it has to ask without TLS.
+_NO_TLS = b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n"
+
+
+def without_tls(connection: socket.socket) -> bool:
+    """False, with an answer, for the first bytes of TLS, which Docker tries first."""
+    connection.settimeout(_PATIENCE_S)
+    if connection.recv(1, socket.MSG_PEEK) != _TLS:
+        return True
+    connection.sendall(_NO_TLS)
+    return False
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+    timeout = _PATIENCE_S
+
+    def handle(self) -> None:
+        try:
+            if without_tls(self.connection):
+                super().handle()
+        except OSError as exc:  # the receiver has gone, or a file has
+            self.close_connection = True
+            self.log_message("%s", exc)
+
+    def do_GET(self) -> None:
+        self._answer(True)
+
+    def do_HEAD(self) -> None:
+        self._answer(False)
+
+    def _answer(self, with_body: bool) -> None:
+        if self.path.rstrip("/") == "/v2":
+            return self._headers(200, 0)
+        found = _PATH.fullmatch(self.path)
+        image = self.server.offer.images.get(found[1]) if found else None
+        if not found or image is None:
+            return self._headers(404, 0)
+        digest = image.root if found[3] == TAG else found[3]
+        blob = image.blobs.get(digest)
+        if blob is None or (found[2] == "manifests" and not blob.media):
+            return self._headers(404, 0)
+        self._send(digest, blob, with_body)
+        return None
+
+    def _send(self, digest: str, blob: Blob, with_body: bool) -> None:
+        asked = _RANGE.fullmatch(self.headers.get("Range") or "")
+        start = int(asked[1]) if asked else 0
+        if start >= blob.size > 0:
+            return self._headers(416, 0)
+        more = {"Docker-Content-Digest": digest, "Accept-Ranges": "bytes"}
+        more["Content-Type"] = blob.media or "application/octet-stream"
+        if asked:
+            more["Content-Range"] = f"bytes {start}-{blob.size - 1}/{blob.size}"
+        self._headers(206 if asked else 200, blob.size - start, **more)
+        if with_body:
+            send(self.connection, blob, start)
+        return None
+
+    def _headers(self, code: int, length: int, **more: str) -> None:
+        self.send_response(code)
+        self.send_header("Docker-Distribution-API-Version", "registry/2.0")
+        for name, value in {**more, "Content-Length": str(length)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.flush()
+
+    def log_request(self, code: Any = "-", size: Any = "-") -> None:
+        """The journal gets what went wrong, not every layer."""
+
+
+class Server(socketserver.ForkingTCPServer):
+    allow_reuse_address = True
+    max_children = 200
+    request_queue_size = 64
+
+    def __init__(self, address: str, offer: Offer) -> None:
+        self.offer = offer
+        super().__init__((address, offer.port), Handler)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return client_address[0] in self.offer.allowed
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.active_children)
+
+
+def serve(
+    offer: Offer, ready: Callable[[], None], idle_s: float = IDLE_S, clock: Callable[[], float] = time.monotonic
+) -> None:
+    """Returns when nobody has asked for ``idle_s``."""
+    servers = [Server(address, offer) for address in offer.addresses]
+    try:
+        ready()
+        last = clock()
+        while clock() - last < idle_s:
+            asked, _none, _nothing = select.select(servers, [], [], min(5.0, idle_s))
+            for server in servers:
+                if server in asked:
+                    server.handle_request()
+                server.service_actions()  # collects the children that are done
+            if asked or any(server.busy for server in servers):
+                last = clock()
+    finally:
+        for server in servers:
+            server.socket.close()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="what to offer, as a run of Ansible has written it")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with open(arguments.file, encoding="utf-8") as stream:
+        offer = document.load(Offer, json.load(stream))
+    os.unlink(arguments.file)
+    serve(offer, lambda: notify("READY=1"))
+    return 0

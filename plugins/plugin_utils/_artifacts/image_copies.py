@@ -1,0 +1,132 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which node gets which container image from which other one, over cables that both have.
+
+One node fetches what nobody has. Where not all reach it over the fabric (a ring), those that have it by then offer it
+in the next round. Who shares no cable with any of them fetches it for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
+
+OWN = "127.0.0.2"  # where a node reaches what it offers itself; its way to the others listens on 127.0.0.1
+FROM_OWN = "127.0.0.1"
+
+
+@dataclass
+class Offer:
+    """``fetch``: what is not there yet, from a registry or an archive. ``images``: what others get. Addresses of this
+    node, and those of the nodes that may read."""
+
+    fetch: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    addresses: list[str] = field(default_factory=list)
+    allowed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    image: str
+    source: str  # host
+    addresses: tuple[str, ...]
+
+
+@dataclass
+class Round:
+    offers: dict[str, Offer] = field(default_factory=dict)
+    receipts: dict[str, list[Receipt]] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def rounds(
+    wanted: Mapping[str, Sequence[str]],
+    there: Mapping[str, Sequence[str]],
+    facts: Mapping[str, FabricFact | None],
+    archives: Sequence[str] = (),
+    from_peers: bool = True,
+) -> list[Round]:
+    """By host: images that its plan names, and those that it has. ``archives``: hosts that have the archive."""
+    made: list[Round] = [Round()]
+    images = dict.fromkeys(image for host in wanted for image in wanted[host])
+    for image in images:
+        lacking = [host for host in wanted if image in wanted[host] and image not in there[host]]
+        holders = [host for host in wanted if image in there[host]]
+        if not from_peers:
+            for host in lacking:
+                _offer(made[0], host).fetch.append(image)
+                if host in archives:
+                    _own(made[0], host, image)
+            continue
+        if lacking and not holders:
+            source = next((host for host in lacking if host in archives), lacking[0])
+            _offer(made[0], source).fetch.append(image)
+            holders = [source]
+            lacking.remove(source)
+            if source in archives:
+                _own(made[0], source, image)
+        _spread(made, image, holders, lacking, facts)
+    return [one for one in made if one.offers]
+
+
+def _spread(
+    made: list[Round],
+    image: str,
+    holders: list[str],
+    lacking: list[str],
+    facts: Mapping[str, FabricFact | None],
+) -> None:
+    number = 0
+    while lacking:
+        if number == len(made):
+            made.append(Round())
+        took: dict[str, int] = dict.fromkeys(holders, 0)
+        reached = []
+        for host in lacking:
+            near = [(took[one], place, one) for place, one in enumerate(holders) if shared(facts[one], facts[host])[0]]
+            if near:
+                source = min(near)[2]
+                took[source] += 1
+                reached.append(host)
+                _receipt(made[number], host, source, image, shared(facts[source], facts[host]))
+        if not reached:
+            for host in lacking:
+                _offer(made[0], host).fetch.append(image)
+            return
+        holders = [*holders, *reached]
+        lacking = [host for host in lacking if host not in reached]
+        number += 1
+
+
+def shared(source: FabricFact | None, target: FabricFact | None) -> tuple[list[str], list[str]]:
+    """Addresses of the one, and of the other, in the subnets that both are in."""
+    if source is None or target is None:
+        return [], []
+    mine = {network_of(rail): rail.address for rail in source.rails}
+    theirs = {network_of(rail): rail.address for rail in target.rails}
+    both = [network for network in mine if network in theirs]
+    return [mine[network] for network in both], [theirs[network] for network in both]
+
+
+def _offer(where: Round, host: str) -> Offer:
+    return where.offers.setdefault(host, Offer())
+
+
+def _own(where: Round, host: str, image: str) -> None:
+    _receipt(where, host, host, image, ([OWN], [FROM_OWN]))
+
+
+def _receipt(where: Round, host: str, source: str, image: str, ends: tuple[list[str], list[str]]) -> None:
+    offer = _offer(where, source)
+    for known, more in ((offer.images, [image]), (offer.addresses, ends[0]), (offer.allowed, ends[1])):
+        known += [one for one in more if one not in known]
+    where.receipts.setdefault(host, []).append(Receipt(image, source, tuple(ends[0])))

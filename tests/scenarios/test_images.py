@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Container images on four simulated Sparks: one node has it, the others get it, whichever store their Docker has.
+
+Usage: test_images.py [--only STEP[,STEP]] [--beside ID] [--keep]
+
+The third node keeps images in containerd's store, the others in the classic one. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
+import cluster
+from cluster import ROOT, LabError, say
+from test_staying_up import Cluster
+
+SEED, OTHERS = "spark1", ("spark2", "spark3", "spark4")
+NODES = (SEED, *OTHERS)
+IMAGE = "sparkmatrix.test/vllm-openai:v0.33.0"
+BIG = "sparkmatrix.test/big:1"
+PORT = 29561
+STORE = """sudo sh -c 'echo {\\"features\\":{\\"containerd-snapshotter\\":true}} > /etc/docker/daemon.json
+systemctl stop docker.socket docker; systemctl start docker.socket'; sudo docker info --format '{{.DriverStatus}}'"""
+# Of the node's own files: four layers, some hundred MB, as many small files as images have.
+FILL = f"""
+import hashlib, io, json, os, tarfile
+trees = ('usr/lib/python3', 'usr/share', 'usr/bin', 'usr/lib/x86_64-linux-gnu')
+kept = [tree for tree in trees if os.path.isdir('/' + tree)]
+for number, tree in enumerate(kept):
+    with tarfile.open(f'/var/tmp/{{number}}.tar', 'w', format=tarfile.PAX_FORMAT) as tar:
+        tar.add('/' + tree, tree)
+names = [f'/var/tmp/{{number}}.tar' for number in range(len(kept))]
+ids = ['sha256:' + hashlib.sha256(open(name, 'rb').read()).hexdigest() for name in names]
+config = json.dumps({{'architecture': ARCHITECTURE, 'os': 'linux', 'config': {{'Env': ['A=1']}},
+    'rootfs': {{'type': 'layers', 'diff_ids': ids}}}}).encode()
+manifest = json.dumps([{{'Config': 'c.json', 'RepoTags': ['{BIG}'], 'Layers': [n[9:] for n in names]}}]).encode()
+with tarfile.open('/var/tmp/big.tar', 'w') as tar:
+    for name, data in (('c.json', config), ('manifest.json', manifest)):
+        member = tarfile.TarInfo(name)
+        member.size = len(data)
+        tar.addfile(member, io.BytesIO(data))
+    for name in names:
+        tar.add(name, name[9:])
+"""
+LEFT = (
+    "sudo docker image ls --format '{{.Repository}}' | grep ^127; ls /run/sparkmatrix/images.json 2>&-;"
+    f" systemctl is-active --quiet sparkmatrix-images && echo unit; sudo ss -Hltn sport = :{PORT}; true"
+)
+
+
+class Images(Cluster):
+    def __init__(self, beside: str) -> None:
+        super().__init__(beside, "native")
+        options = ("-e", "engine_recipe=standin", "-e", "engine_runtime=container")
+        self.launch = replace(self.launch, nodes=4, image=(), options=options)
+
+    def load(self, *_words: str) -> None:
+        """On one node only, and another store on the third."""
+        said = self.node("spark3", STORE)
+        if "io.containerd.snapshotter" not in said:
+            raise LabError(f"Docker of spark3 has another store: {said}")
+        hosts = self.launch.hosts
+        self.launch = replace(self.launch, nodes=1)
+        super().load()
+        self.launch = replace(self.launch, nodes=len(hosts))
+
+    def ids(self, name: str) -> dict[str, str]:
+        ask = f"sudo docker image inspect --format '{{{{json .RootFS.Layers}}}}' {name} 2>&1 || true"
+        return {host: self.node(host, ask).strip() for host in NODES}
+
+    def whole(self, name: str) -> None:
+        found = self.ids(name)
+        if len(set(found.values())) != 1 or "sha256:" not in found[SEED]:
+            raise LabError(f"{name} is not the same everywhere: {found}")
+        left = {host: self.node(host, LEFT).strip() for host in NODES}
+        if any(left.values()):
+            raise LabError(f"something is left of the copy: {left}")
+
+    def modules(self, hosts: str, name: str, options: dict[str, Any], fails: str = "") -> float:
+        """A module by itself, on several nodes at once."""
+        overlay = str((self.state / "overlay").relative_to(ROOT))
+        command = [
+            str(pathlib.Path(sys.executable).parent / "ansible"),
+            hosts,
+            "-i",
+            "inventories/4spark",
+            "-i",
+            overlay,
+        ]
+        command += ["--become", "-m", f"sparkmatrix.cluster.{name}", "-a", json.dumps(options)]
+        began = time.monotonic()
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if bool(done.returncode) != bool(fails) or fails not in done.stdout:
+            raise LabError(f"{name} on {hosts}: {done.stdout[-2000:]}{done.stderr[-1000:]}")
+        return time.monotonic() - began
+
+    def rail(self, host: str) -> str:
+        """Its first address on the fabric."""
+        fact = json.loads(self.node(host, "sudo cat /etc/ansible/facts.d/sparkmatrix.fact"))
+        return str(fact["rails"][0]["address"])
+
+
+def spread(here: Images) -> dict[str, Any]:
+    """site.yml with an image that one node has: all serve from it, and nothing of the copy is left. A second run."""
+    run = here.site("images")
+    here.whole(IMAGE)
+    again = here.site("images-again")
+    if again.changed:
+        raise LabError(f"the second run changed {again.stats.get('changed_tasks')}")
+    return {"seconds": round(run.seconds), "again_s": round(again.seconds), "executions": again.executions_per_node()}
+
+
+def back(here: Images) -> dict[str, Any]:
+    """Three nodes lose it; the one with the other store gives it."""
+    here.site("images-stop", "playbooks/stop.yml")
+    for host in (SEED, "spark2", "spark4"):
+        here.node(host, f"sudo docker rm --force $(sudo docker ps --all --quiet) 2>&-; sudo docker image rm {IMAGE}")
+    run = here.site("images-back", "playbooks/engine.yml")
+    here.whole(IMAGE)
+    return {"seconds": round(run.seconds)}
+
+
+def figures(here: Images) -> dict[str, Any]:
+    """`docker save | ssh docker load` one after the other, and ours, until all of them have an image of some 100 MB."""
+    machine = here.node(SEED, "sudo docker version --format '{{.Server.Arch}}'").strip()
+    here.node(SEED, "sudo python3 -", data=FILL.replace("ARCHITECTURE", repr(machine)).encode())
+    here.node(SEED, "sudo docker load --quiet --input /var/tmp/big.tar; sudo rm /var/tmp/*.tar")
+    size = int(here.node(SEED, f"sudo docker image inspect --format '{{{{.Size}}}}' {BIG}"))
+    found: dict[str, Any] = {"image_mb": size // 10**6}
+    config = str(here.state / "ssh_config")
+    began = time.monotonic()
+    for host in OTHERS:
+        one = f"ssh -F {config} {SEED} sudo docker save {BIG} | ssh -F {config} {host} sudo docker load"
+        subprocess.run(["sh", "-c", one], check=True, capture_output=True)
+    found["save_load_s"] = round(time.monotonic() - began, 1)
+    here.whole(BIG)
+    for host in OTHERS:
+        here.node(host, f"sudo docker image rm {BIG}")
+    found |= ours(here)
+    found["ratio"] = round(found["ours_s"] / found["save_load_s"], 2)
+    here.whole(BIG)
+    return found
+
+
+def ours(here: Images) -> dict[str, float]:
+    address = here.rail(SEED)
+    offer = {"images": [BIG], "addresses": [address], "allowed": [here.rail(host) for host in OTHERS]}
+    receipt = {"receipts": [{"image": BIG, "source": SEED, "addresses": [address]}]}
+    began = time.monotonic()
+    first = here.modules(SEED, "image_offer", offer)
+    here.modules(",".join(OTHERS), "image_receive", receipt)
+    seconds = time.monotonic() - began
+    here.modules(SEED, "image_offer", {"state": "absent"})
+    return {"ours_s": round(seconds, 1), "of_it_until_offered_s": round(first, 1)}
+
+
+def strangers(here: Images) -> dict[str, Any]:
+    """A node that is not to have the image is not answered, and one whose source died says so."""
+    address = here.rail(SEED)
+    here.node("spark4", f"sudo docker image rm {BIG}")
+    here.modules(SEED, "image_offer", {"images": [BIG], "addresses": [address], "allowed": [here.rail("spark2")]})
+    receipt = {"receipts": [{"image": BIG, "source": SEED, "addresses": [address]}]}
+    here.modules("spark4", "image_receive", receipt, fails="did not arrive from spark1")
+    here.modules(SEED, "image_offer", {"state": "absent"})
+    here.modules("spark4", "image_receive", receipt, fails="Connection refused")
+    here.modules(SEED, "image_offer", {"images": [BIG], "addresses": [address], "allowed": [here.rail("spark4")]})
+    seconds = here.modules("spark4", "image_receive", receipt)
+    here.modules(SEED, "image_offer", {"state": "absent"})
+    here.whole(BIG)
+    return {"then_s": round(seconds, 1)}
+
+
+STEPS: dict[str, Callable[[Images], dict[str, Any]]] = {
+    step.__name__: step for step in (spread, back, figures, strangers)
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join(STEPS))
+    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
+    parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    chosen = parser.parse_args()
+    here, results, problem = Images(chosen.beside), {}, ""
+    try:
+        if not chosen.keep:
+            cluster.build()
+            here.boot()
+        for name in chosen.only.split(",") if chosen.only else STEPS:
+            say(f"-- {name}: {STEPS[name].__doc__}")
+            results[name] = STEPS[name](here)
+            say(f"   {json.dumps(results[name])}")
+    except LabError as exc:
+        problem = str(exc)
+        say(problem)
+    finally:
+        if not chosen.keep:
+            here.down()
+    print(json.dumps({"images": results, "problem": problem}))
+    return 1 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
