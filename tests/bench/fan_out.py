@@ -1,0 +1,590 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How long a model takes to N nodes, against one copy at the rate of the line, and against other tools. As root:
+
+    .venv/bin/python tests/bench/fan_out.py --receivers 3 --size 400 --rate 200
+
+Nodes are network namespaces of this machine behind one switch (a bridge in a namespace of its own). Each has a cable of
+``--rate`` Mbit/s in both directions, shaped by tbf on both ends, so that the cable and not this machine is the limit.
+``--rate 0`` is a cable without limit: then disk, hash or processor hold it. With ``--halves 2`` the cable consists of
+two halves of half the rate, as that of a Spark does; other tools use one address, and so one half.
+
+A time runs from the start of the programs that copy to the end of the last one. Daemons that wait are started before.
+Afterwards every file on every node is read and compared. Tools that are not installed are named. Processor time is that
+of all processes of the method, memory the largest process of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import http.server
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPOSITORY / "collections")]
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.copy import Job, Peer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.fetch import Link
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.journal import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest, parse
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+
+PREFIX = "fanbench"
+MIB = 1024 * 1024
+SSH_PORT, RSYNC_PORT, BUFFER_PORT, RAW_PORT = 2222, 8730, 8731, 8732
+NODE = """
+import sys
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy
+job = copy.read_job(sys.argv[1])
+last = copy.copy(job, copy.read_manifest(job.manifest), lambda status: None)
+print("\\n".join(copy.words(last)), {one: round(size / 1e6) for one, size in last.sources.items()}, file=sys.stderr)
+sys.exit(not last.complete)
+"""
+RAW_RECEIVER = """
+import socket, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+one = listener.accept()[0]
+view = memoryview(bytearray(1 << 20))
+while one.recv_into(view): pass
+one.sendall(b"x")
+"""
+RAW_SENDER = """
+import socket, sys
+one = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+for path in sys.argv[3:]:
+    with open(path, "rb") as stream: one.sendfile(stream)
+one.shutdown(socket.SHUT_WR)
+one.recv(1)
+"""
+
+
+def run(*argv: str) -> None:
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+
+
+class Network:
+    """Namespaces ``fanbench-0`` (the seed) and so on, addresses ``10.231.<half>.<node + 1>``."""
+
+    def __init__(self, nodes: int, halves: int, rate: int) -> None:
+        self.nodes, self.halves, self.rate = nodes, halves, rate
+        self.switch = f"{PREFIX}-switch"
+
+    def address(self, node: int, half: int = 0) -> str:
+        return f"10.231.{half}.{node + 1}"
+
+    def inside(self, node: int, *argv: str) -> list[str]:
+        return ["ip", "netns", "exec", f"{PREFIX}-{node}", *argv]
+
+    def __enter__(self) -> Network:
+        self.remove()
+        run("ip", "netns", "add", self.switch)
+        for half in range(self.halves):
+            run("ip", "-n", self.switch, "link", "add", f"br{half}", "mtu", "9000", "type", "bridge")
+            run("ip", "-n", self.switch, "link", "set", f"br{half}", "up")
+        for node in range(self.nodes):
+            name = f"{PREFIX}-{node}"
+            run("ip", "netns", "add", name)
+            run("ip", "-n", name, "link", "set", "lo", "up")
+            for half in range(self.halves):
+                near, far = f"h{half}", f"p{half}n{node}"
+                run(*f"ip -n {name} link add {near} mtu 9000 type veth peer name {far} netns {self.switch}".split())
+                run(*f"ip -n {self.switch} link set {far} mtu 9000 master br{half} up".split())
+                run(*f"ip -n {name} addr add {self.address(node, half)}/24 dev {near}".split())
+                run(*f"ip -n {name} link set {near} up".split())
+                if self.rate:
+                    shape = f"root tbf rate {self.rate // self.halves}mbit burst 256kb latency 20ms"
+                    run(*f"tc -n {name} qdisc add dev {near} {shape}".split())
+                    run(*f"tc -n {self.switch} qdisc add dev {far} {shape}".split())
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        there = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout.split()
+        for name in there:
+            if name.startswith(f"{PREFIX}-"):
+                run("ip", "netns", "del", name)
+
+
+@dataclass
+class Bench:
+    """``base``: directory of it all; ``source``: the model; ``to(node)``: where a node's files arrive."""
+
+    network: Network
+    base: Path
+    files: Mapping[str, str]  # name -> SHA-256
+    manifest: Manifest
+    segment: int
+    tools: str
+    daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processor: float = 0.0  # seconds of all that has ended
+    memory: float = 0.0  # MiB of the largest process
+
+    @property
+    def source(self) -> Path:
+        return self.base / "source"
+
+    @property
+    def receivers(self) -> range:
+        return range(1, self.network.nodes)
+
+    def to(self, node: int) -> Path:
+        return self.base / f"node{node}"
+
+    def has(self, *names: str) -> bool:
+        return all(shutil.which(name, path=self.path) for name in names)
+
+    @property
+    def path(self) -> str:
+        more = [f"{self.tools}/usr/bin", f"{self.tools}/usr/sbin"] if self.tools else []
+        return os.pathsep.join([*more, os.environ["PATH"], "/usr/sbin", "/sbin"])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        libraries = os.pathsep.join(str(one) for one in Path(self.tools).glob("**/*-linux-gnu")) if self.tools else ""
+        return {
+            **os.environ,
+            "PATH": self.path,
+            "PYTHONPATH": str(REPOSITORY / "collections"),
+            **({"LD_LIBRARY_PATH": libraries} if libraries else {}),
+        }
+
+    def start(self, node: int, *argv: str, wait_for: bytes = b"") -> subprocess.Popen[bytes]:
+        with (self.base / "output").open("ab") as output:
+            made = subprocess.Popen(
+                self.network.inside(node, *argv),
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if wait_for else output,
+                stderr=output,
+            )
+        if wait_for and made.stdout:
+            assert wait_for in made.stdout.readline()
+        return made
+
+    def daemon(self, node: int, *argv: str, wait_for: bytes = b"") -> None:
+        self.daemons.append(self.start(node, *argv, wait_for=wait_for))
+
+    def reap(self, one: subprocess.Popen[bytes]) -> int:
+        _pid, status, used = os.wait4(one.pid, 0)
+        one.returncode = os.waitstatus_to_exitcode(status)
+        self.processor += used.ru_utime + used.ru_stime
+        self.memory = max(self.memory, used.ru_maxrss / 1024)
+        return one.returncode
+
+    def finish(self, running: Sequence[subprocess.Popen[bytes]]) -> None:
+        bad = [one.args for one in running if self.reap(one)]
+        if bad:
+            raise SystemExit(f"{bad}: see {self.base / 'output'}")
+
+    def stop(self) -> None:
+        for one in self.daemons:
+            os.kill(one.pid, signal.SIGTERM)
+        for one in self.daemons:
+            self.reap(one)
+        self.daemons.clear()
+
+    def check(self) -> None:
+        for node in self.receivers:
+            for name, sha256 in self.files.items():
+                for path in (self.to(node) / name, self.to(node) / sha256):
+                    if path.exists() and digest(path) == sha256:
+                        break
+                else:
+                    raise SystemExit(f"node {node}: {name} is not what it should be")
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# --- the methods: each returns the seconds ---
+
+
+def timed(work: Callable[[], None]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def line(bench: Bench) -> float:
+    """One TCP stream to one receiver, which throws it away."""
+    bench.daemon(1, sys.executable, "-c", RAW_RECEIVER, bench.network.address(1), str(RAW_PORT), wait_for=b"ready")
+    paths = [str(bench.source / name) for name in bench.files]
+    sender = [sys.executable, "-c", RAW_SENDER, bench.network.address(1), str(RAW_PORT), *paths]
+    return timed(lambda: bench.finish([bench.start(0, *sender)]))
+
+
+def jobs(bench: Bench) -> Iterator[Path]:
+    network, receivers = bench.network, tuple(f"n{node}" for node in bench.receivers)
+    for node in range(network.nodes):
+        order = [*range(node - 1, -1, -1), *range(node + 1, network.nodes)]
+        peers = tuple(
+            Peer(
+                f"n{other}",
+                tuple(
+                    Link(network.address(node, half), network.address(other, half)) for half in range(network.halves)
+                ),
+            )
+            for other in order
+        )
+        whole = {sha256: str(bench.source / name) for name, sha256 in bench.files.items()} if node == 0 else {}
+        job = Job(f"n{node}", "t" * 64, receivers, peers, str(bench.base / "manifest.json"), str(bench.to(node)), whole)
+        path = bench.base / f"job{node}.json"
+        path.touch(0o600)
+        path.write_text(json.dumps(document.plain(job)), encoding="utf-8")
+        yield path
+
+
+def ours(bench: Bench) -> float:
+    """Each node runs the node program's copy; verified."""
+    argvs = [[sys.executable, "-c", NODE, str(path)] for path in jobs(bench)]
+    return timed(lambda: bench.finish([bench.start(node, *argv) for node, argv in enumerate(argvs)]))
+
+
+def _sshd(bench: Bench) -> list[str]:
+    """sshd on every receiver; returns the options of ssh."""
+    key = bench.base / "key"
+    if not key.exists():
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
+    for name in ("passwd",):
+        text = Path(f"/etc/{name}").read_text(encoding="utf-8")
+        extra = "" if "\nsshd:" in text else "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n"
+        (bench.base / name).write_text(text + extra, encoding="utf-8")
+    (bench.base / "authorized").write_text((bench.base / "key.pub").read_text(encoding="utf-8"), encoding="utf-8")
+    options = f"-h {key} -o StrictModes=no -o UsePAM=no -o AuthorizedKeysFile={bench.base / 'authorized'}"
+    program = shutil.which("sshd", path=bench.path)
+    mounts = f"mount --bind {bench.base / 'passwd'} /etc/passwd; mount -t tmpfs none /run; mkdir /run/sshd"
+    for node in bench.receivers:
+        bench.daemon(node, "sh", "-c", f"{mounts}; exec {program} -D -e -f /dev/null -p {SSH_PORT} {options}")
+    time.sleep(2)
+    return [
+        "-i",
+        str(key),
+        "-o",
+        "StrictHostKeyChecking=no",
+        "-o",
+        "UserKnownHostsFile=/dev/null",
+        "-o",
+        "LogLevel=ERROR",
+    ]
+
+
+def scp_in_turn(bench: Bench) -> float:
+    options = _sshd(bench)
+
+    def work() -> None:
+        for node in bench.receivers:
+            where = f"{bench.network.address(node)}:{bench.to(node)}/"
+            paths = [str(bench.source / name) for name in bench.files]
+            bench.finish([bench.start(0, "scp", "-q", "-O", "-P", str(SSH_PORT), *options, *paths, where)])
+
+    return timed(work)
+
+
+def _rsync_ssh(bench: Bench, options: Sequence[str], node: int) -> list[str]:
+    shell = f"ssh -p {SSH_PORT} {' '.join(options)}"
+    far = f"--rsync-path=env LD_LIBRARY_PATH={bench.environment.get('LD_LIBRARY_PATH', '')} {_which(bench, 'rsync')}"
+    where = f"{bench.network.address(node)}:{bench.to(node)}/"
+    return ["rsync", "-a", "--whole-file", "-e", shell, far, f"{bench.source}/", where]
+
+
+def _which(bench: Bench, name: str) -> str:
+    return shutil.which(name, path=bench.path) or name
+
+
+def rsync_in_turn(bench: Bench) -> float:
+    options = _sshd(bench)
+    argvs = [_rsync_ssh(bench, options, node) for node in bench.receivers]
+    return timed(lambda: [bench.finish([bench.start(0, *argv)]) for argv in argvs] and None)
+
+
+def rsync_parallel(bench: Bench) -> float:
+    options = _sshd(bench)
+    argvs = [_rsync_ssh(bench, options, node) for node in bench.receivers]
+    return timed(lambda: bench.finish([bench.start(0, *argv) for argv in argvs]))
+
+
+def rsync_daemon_parallel(bench: Bench) -> float:
+    """Every receiver pulls from a daemon on the seed."""
+    config = bench.base / "rsyncd.conf"
+    config.write_text(f"use chroot = no\n[model]\npath = {bench.source}\n", encoding="utf-8")
+    bench.daemon(0, "rsync", "--daemon", "--no-detach", f"--config={config}", f"--port={RSYNC_PORT}")
+    time.sleep(1)
+    where = f"rsync://{bench.network.address(0)}:{RSYNC_PORT}/model/"
+    argvs = {node: ["rsync", "-a", "--whole-file", where, f"{bench.to(node)}/"] for node in bench.receivers}
+    return timed(lambda: bench.finish([bench.start(node, *argv) for node, argv in argvs.items()]))
+
+
+def mbuffer_chain(bench: Bench) -> float:
+    """tar through a chain: each receiver unpacks and sends on. Nothing is verified, and a dead node ends the tail."""
+    last = bench.network.nodes - 1
+    options = "-q -m 64M -s 128k"
+    running = []
+    for node in reversed(bench.receivers):
+        further = f"-O {bench.network.address(node + 1)}:{BUFFER_PORT}" if node != last else ""
+        script = f"mbuffer {options} -I {BUFFER_PORT} -o - {further} | tar -x -C {bench.to(node)}"
+        running.append(bench.start(node, "sh", "-c", script))
+        time.sleep(0.7)
+    first = f"tar -c -C {bench.source} . | mbuffer {options} -O {bench.network.address(1)}:{BUFFER_PORT}"
+    return timed(lambda: bench.finish([bench.start(0, "sh", "-c", first), *running]))
+
+
+def aria2_swarm(bench: Bench) -> float:
+    """BitTorrent: a tracker on the seed, pieces as large as our segments; SHA-1."""
+    pieces = b""
+    rest = b""
+    for name in bench.files:
+        with (bench.source / name).open("rb") as stream:
+            while part := stream.read(bench.segment - len(rest)):
+                rest += part
+                if len(rest) == bench.segment:
+                    pieces, rest = pieces + hashlib.sha1(rest).digest(), b""
+    pieces += hashlib.sha1(rest).digest() if rest else b""
+    info = {
+        b"files": [{b"length": (bench.source / name).stat().st_size, b"path": [name.encode()]} for name in bench.files],
+        b"name": b"model",
+        b"piece length": bench.segment,
+        b"pieces": pieces,
+    }
+    torrent = bench.base / "model.torrent"
+    torrent.write_bytes(bencode({b"announce": f"http://{bench.network.address(0)}:6969/a".encode(), b"info": info}))
+    tracker = bench.base / "tracker.py"
+    shutil.copy(__file__, tracker)
+    bench.daemon(0, sys.executable, __file__, "--tracker", bench.network.address(0), wait_for=b"ready")
+    (bench.base / "seed").mkdir(exist_ok=True)
+    (bench.base / "seed" / "model").symlink_to(bench.source)
+    options = ["--enable-dht=false", "--bt-enable-lpd=false", "--quiet", "--file-allocation=none", "--seed-ratio=0"]
+    options += ["--bt-tracker-interval=1", "--listen-port=6881", "--bt-max-peers=0", str(torrent)]
+    hook = bench.base / "done.sh"
+    hook.write_text('#!/bin/sh\ntouch "$ARIA_DONE"\n', encoding="utf-8")
+    hook.chmod(0o755)
+
+    def argv(node: int, directory: Path, *more: str) -> list[str]:
+        done = f"ARIA_DONE={bench.base}/done{node}"
+        return ["env", done, "aria2c", f"--dir={directory}", f"--on-bt-download-complete={hook}", *more, *options]
+
+    bench.daemon(0, *argv(0, bench.base / "seed", "--bt-seed-unverified=true"))
+    time.sleep(2)
+
+    def work() -> None:
+        for node in bench.receivers:
+            bench.daemon(node, *argv(node, bench.to(node)))
+        deadline = time.monotonic() + 600
+        while not all((bench.base / f"done{node}").exists() for node in bench.receivers):
+            if time.monotonic() > deadline:
+                raise SystemExit("aria2 did not end")
+            time.sleep(0.05)
+
+    took = timed(work)
+    for node in bench.receivers:
+        for name in bench.files:
+            (bench.to(node) / "model" / name).rename(bench.to(node) / name)
+        (bench.base / f"done{node}").unlink()
+    (bench.base / "seed" / "model").unlink()
+    return took
+
+
+def bencode(value: object) -> bytes:
+    if isinstance(value, int):
+        return b"i%de" % value
+    if isinstance(value, bytes):
+        return b"%d:%s" % (len(value), value)
+    if isinstance(value, list):
+        return b"l" + b"".join(map(bencode, value)) + b"e"
+    assert isinstance(value, dict)
+    return b"d" + b"".join(bencode(key) + bencode(value[key]) for key in sorted(value)) + b"e"
+
+
+def tracker(address: str) -> None:
+    """Tells every client of all others."""
+    known: dict[tuple[str, int], bytes] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query, encoding="latin-1")
+            known[self.client_address[0], int(asked["port"][0])] = asked["peer_id"][0].encode("latin-1")
+            peers: list[object] = [
+                {b"ip": ip.encode(), b"port": port, b"peer id": name} for (ip, port), name in known.items()
+            ]
+            text = bencode({b"interval": 1, b"min interval": 1, b"peers": peers})
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_words: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer((address, 6969), Handler)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    server.serve_forever()
+
+
+METHODS: Mapping[str, tuple[Callable[[Bench], float], tuple[str, ...]]] = {
+    "one copy at line rate": (line, ()),
+    "this collection": (ours, ()),
+    "scp in turn": (scp_in_turn, ("scp", "sshd")),
+    "rsync over ssh in turn": (rsync_in_turn, ("rsync", "sshd")),
+    "rsync over ssh in parallel": (rsync_parallel, ("rsync", "sshd")),
+    "rsync daemon in parallel": (rsync_daemon_parallel, ("rsync",)),
+    "mbuffer chain": (mbuffer_chain, ("mbuffer", "tar")),
+    "aria2 swarm": (aria2_swarm, ("aria2c",)),
+}
+
+
+def make_model(base: Path, size: int, segment: int, count: int) -> tuple[dict[str, str], Manifest]:
+    """``count`` files of random bytes; the manifest beside them."""
+    (base / "source").mkdir(parents=True)
+    made, names = [], {}
+    for number in range(count):
+        name = f"model-{number + 1:05d}.safetensors"
+        segments, whole = [], hashlib.sha256()
+        with (base / "source" / name).open("wb") as stream:
+            left = size // count
+            while left:
+                data = random.Random(f"{number} {left}").randbytes(min(segment, left))
+                stream.write(data)
+                segments.append(hashlib.sha256(data).hexdigest())
+                whole.update(data)
+                left -= len(data)
+        names[name] = whole.hexdigest()
+        made.append(File(name, size // count, names[name], names[name], tuple(segments)))
+    manifest = parse(Manifest("bench/model", "a" * 40, tuple(made), segment_bytes=segment).as_dict())
+    (base / "manifest.json").write_text(json.dumps(manifest.as_dict()), encoding="utf-8")
+    return names, manifest
+
+
+@contextmanager
+def receivers_of(bench: Bench) -> Iterator[None]:
+    for node in bench.receivers:
+        bench.to(node).mkdir()
+    try:
+        yield
+    finally:
+        bench.stop()
+        for node in bench.receivers:
+            shutil.rmtree(bench.to(node))
+
+
+def measure(bench: Bench, name: str) -> tuple[float, float, float]:
+    """Seconds, processor seconds, and MiB of the largest process."""
+    method, _needs = METHODS[name]
+    with receivers_of(bench):
+        bench.processor = bench.memory = 0.0
+        took = method(bench)
+        bench.stop()
+        if method is not line:
+            bench.check()
+    return took, bench.processor, bench.memory
+
+
+def repair(bench: Bench) -> None:
+    """One byte of the same size is wrong in one receiver's copy; all segments are read to find it."""
+    shutil.copytree(bench.source, bench.to(1))
+    name, blob = next(iter(bench.files.items()))
+    with (bench.to(1) / name).open("r+b") as stream:
+        stream.seek(bench.segment + 5)
+        wrong = bytes([stream.read(1)[0] ^ 1])
+        stream.seek(-1, os.SEEK_CUR)
+        stream.write(wrong)
+    began = time.monotonic()
+    good: dict[str, list[int]] = {}
+    partial = bench.base / "repaired"
+    store = Store(bench.manifest, str(partial))
+
+    def look(part: int) -> None:
+        for segment in store.segments[part :: os.cpu_count()]:
+            with (bench.to(1) / segment.file.path).open("rb") as stream:
+                stream.seek(segment.offset)
+                if hashlib.sha256(stream.read(segment.size)).hexdigest() == segment.sha256:
+                    good.setdefault(segment.file.blob, []).append(segment.number)
+
+    threads = [threading.Thread(target=look, args=(part,)) for part in range(os.cpu_count() or 1)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    found = time.monotonic()
+    for file, sha256 in bench.files.items():
+        store.adopt(sha256, str(bench.to(1) / file), good[sha256])
+    shutil.rmtree(bench.to(1))
+    partial.rename(bench.to(1))
+    argvs = [[sys.executable, "-c", NODE, str(path)] for path in jobs(bench)]
+    bench.finish([bench.start(node, *argv) for node, argv in enumerate(argvs)])
+    ended = time.monotonic()
+    bench.check()
+    took = f"found in {found - began:.1f} s, mended in {ended - found:.1f} s"
+    print(f"repair of 1 of {len(store.segments)} segments: {took}")
+    shutil.rmtree(bench.to(1))
+    assert blob
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--receivers", type=int, default=3)
+    parser.add_argument("--size", type=int, default=400, help="MB of the model")
+    parser.add_argument("--files", type=int, default=4)
+    parser.add_argument("--segment", type=int, default=512, help="KiB; a thousandth of the model, as 64 MiB of 65 GB")
+    parser.add_argument("--rate", type=int, default=200, help="Mbit/s of each node's cable; 0: no limit")
+    parser.add_argument("--halves", type=int, default=1)
+    parser.add_argument("--base", type=Path, default=Path("/dev/shm/fanbench"), help="emptied before and after")
+    parser.add_argument("--tools", default="", help="directory with further tools, as dpkg -x unpacks them")
+    parser.add_argument("--only", default=",".join(METHODS))
+    parser.add_argument("--repair", action="store_true", help="repair of one broken block instead, with one receiver")
+    parser.add_argument("--tracker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.tracker:
+        tracker(options.tracker)
+    shutil.rmtree(options.base, ignore_errors=True)
+    size = options.size * 1_000_000
+    nodes = 2 if options.repair else options.receivers + 1
+    try:
+        files, manifest = make_model(options.base, size, options.segment * 1024, options.files)
+        with Network(nodes, options.halves, options.rate) as network:
+            bench = Bench(network, options.base, files, manifest, options.segment * 1024, options.tools)
+            if options.repair:
+                repair(bench)
+                return 0
+            print(f"{nodes - 1} receivers, {options.size} MB, cable of {options.rate or 'no'} Mbit/s")
+            first = 0.0
+            for name in options.only.split(","):
+                if not bench.has(*METHODS[name][1]):
+                    print(f"{name:28} not installed: {', '.join(METHODS[name][1])}")
+                    continue
+                took, processor, memory = measure(bench, name)
+                first = first or took
+                speed = size / took / 1e9
+                print(
+                    f"{name:28} {took:7.2f} s {took / first:6.2f} x {speed:6.3f} GB/s per receiver"
+                    f" {processor:6.1f} s of processor, {memory:5.0f} MiB at most",
+                    flush=True,
+                )
+    finally:
+        shutil.rmtree(options.base, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
