@@ -38,6 +38,7 @@ Kind = TypeVar("Kind")
 
 PIECE = 1024 * 1024
 CONNECTIONS = 8  # to fetch with; memory is this many pieces
+_NO_HURRY = 999_999_999  # more segments than there are: the answer comes after a while
 MOST_WRONG = 3  # segments with wrong bytes, until a source is dropped
 
 
@@ -183,10 +184,10 @@ class Receiver:
         self._token, self._port, self._context = token, port, context
         self._limit = limit or Bucket()
         self._arrived = arrived
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # there is something to fetch
+        self._over = threading.Event()
         self._fetches: set[Fetch] = set()
         self._on_the_way = 0
-        self._ended = False
         self._started = self._fed_at = self._probed_at = time.monotonic()
         self._probe_s = self.patience.probe
         self._probed = 0  # bytes of probes that have ended
@@ -205,7 +206,7 @@ class Receiver:
 
     def end(self) -> None:
         with self._changed:
-            self._ended = True
+            self._over.set()
             for one in self._fetches:
                 one.cut_off()
             self._changed.notify_all()
@@ -217,11 +218,12 @@ class Receiver:
     def _follow(self, source: Source) -> None:
         connection: Connection | None = None
         turn, retry = 0, self.patience.retry
-        while not self._ended:
+        while not self._over.is_set():
             try:
                 connection = connection or self._connect(source.links[turn % len(source.links)])
                 most = most_of_have(len(self.store.segments), len(self.board.nodes()))
-                text = bytearray(connection.ask(f"/have/{count(source.have)}", most))
+                known = count(source.have) if self._is_first(source) else _NO_HURRY
+                text = bytearray(connection.ask(f"/have/{known}", most))
                 connection.fill(memoryview(text))
                 have, said = parse_have(bytes(text), self.store.fingerprint, (1 << len(self.store.segments)) - 1)
             except (OSError, EOFError, RefusedError, ValueError, TypeError, RecursionError) as exc:
@@ -230,22 +232,24 @@ class Receiver:
                 if connection:
                     connection.close()
                 connection, turn = None, turn + 1
-                self._sleep(retry)
-                retry = min(2 * retry, 2.0)
+                self._over.wait(retry)
+                retry = min(2 * retry, 0.5)
                 continue
             self.board.hear(source.host, said.nodes)
             retry = self.patience.retry
             with self._changed:
+                more = count(have & ~source.have & self.store.missing)
                 source.have, source.up, source.seen, source.problem = have, True, True, ""
                 source.over = said.over
-                self._changed.notify_all()
-            self._sleep(0.01)  # several segments in one answer
+                self._changed.notify(more)
+            self._over.wait(0.01)  # several segments in one answer
         if connection:
             connection.close()
 
-    def _sleep(self, seconds: float) -> None:
+    def _is_first(self, source: Source) -> bool:
+        """Whether segments are fetched from it as soon as it has them."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended, seconds)
+            return not self.store.is_whole and self._ranked(time.monotonic())[:1] == [source]
 
     def _connect(self, link: Link) -> Connection:
         return Connection(link, self._port, self._token, self.patience, self._context)
@@ -254,9 +258,11 @@ class Receiver:
 
     def _next(self, scout: bool) -> Fetch | None:
         """Waits a while for something to fetch."""
+        if scout:  # it would take the word that there is more from one who needs it
+            self._over.wait(0.2)
         with self._changed:
             found = self._choose(time.monotonic(), scout)
-            if found is None and not self._ended:
+            if found is None and not scout and not self._over.is_set():
                 self._changed.wait(0.2)
                 found = self._choose(time.monotonic(), scout)
             if found is not None:
@@ -266,7 +272,7 @@ class Receiver:
 
     def _choose(self, now: float, scout: bool) -> Fetch | None:
         """The scout asks the second source for a segment now and then, to compare."""
-        ranked = [] if self._ended or self.failure else self._ranked(now)
+        ranked = [] if self._over.is_set() or self.failure else self._ranked(now)
         if not ranked:
             return None
         offer = self._offer(ranked[0])
@@ -312,8 +318,8 @@ class Receiver:
     def _watch(self) -> None:
         """Take the rate, and cut off what has no hope to end soon where somebody else has the segment."""
         before, at = 0, time.monotonic()
-        while not self._ended and not self.store.is_whole:
-            self._sleep(0.25)
+        while not self._over.is_set() and not self.store.is_whole:
+            self._over.wait(0.25)
             now = time.monotonic()
             with self._changed:
                 regular = self.received - sum(one.received for one in self._fetches if one.probe) - self._probed
@@ -341,7 +347,7 @@ class Receiver:
         piece = memoryview(bytearray(PIECE))
         connection: Connection | None = None
         owner: Source | None = None
-        while not self._ended and not self.store.is_whole and not self.failure:
+        while not self._over.is_set() and not self.store.is_whole and not self.failure:
             fetch = self._next(index == self.connections)
             if fetch is None:
                 continue
@@ -362,7 +368,7 @@ class Receiver:
                     self._fetches.discard(fetch)
                     self._on_the_way &= ~(1 << fetch.number)
                     self._probed += fetch.received if fetch.probe else 0
-                    self._changed.notify_all()
+                    self._changed.notify(len(self._threads) if self.store.is_whole else 1)
         if connection:
             connection.close()
 
@@ -385,7 +391,7 @@ class Receiver:
         handle = _on_disk(path, os.open, path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             while fetch.received < segment.size:
-                part = piece[: min(len(piece), segment.size - fetch.received)]
+                part = piece[: min(self._limit.piece(len(piece)), segment.size - fetch.received)]
                 self._limit.take(len(part))
                 connection.fill(part)
                 if fetch.cut:

@@ -11,7 +11,6 @@ the same operation with few segments missing (:meth:`Store.adopt`).
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import hashlib
 import json
@@ -78,7 +77,8 @@ class Store:
         self.bytes = self.size(self.wanted)  # each content once
         self.lacking = self.size(self.missing)
         self._lock = threading.Lock()
-        self._warm: collections.deque[Segment] = collections.deque()
+        self._warm: dict[int, Segment] = {}  # in the order in which they came
+        self._warm_bytes = 0
         self._journal = -1
 
     # -- what is here
@@ -146,8 +146,9 @@ class Store:
 
     def close(self) -> None:
         with self._lock:
-            while self._warm:
-                self._cool(self._warm.popleft())
+            for segment in self._warm.values():
+                self._cool(segment)
+            self._warm.clear()
             if self._journal >= 0:
                 os.close(self._journal)
                 self._journal = -1
@@ -159,15 +160,17 @@ class Store:
                 return
             os.write(self._journal, f"{number}\n".encode())
             self._mark(number)
-            self._warm.append(self.segments[number])
-            while sum(one.size for one in self._warm) > WARM:
-                self._cool(self._warm.popleft())
+            self._warm[number] = self.segments[number]
+            self._warm_bytes += self.segments[number].size
+            while self._warm_bytes > WARM:
+                oldest = self._warm.pop(next(iter(self._warm)))
+                self._warm_bytes -= oldest.size
+                self._cool(oldest)
 
     def sent(self, number: int, handle: int) -> None:
         """What was only read for another node leaves the page cache again."""
-        segment = self.segments[number]
-        if segment not in self._warm:
-            _drop(handle, segment)
+        if number not in self._warm:
+            _drop(handle, self.segments[number])
 
     def _mark(self, number: int) -> None:
         segment = self.segments[number]

@@ -177,10 +177,13 @@ class Server:
             while count(self.store.have) <= known and time.monotonic() < deadline:
                 self.news.wait(deadline - time.monotonic())
         asked, over = time.monotonic(), bool(self.board.over_at)
-        text = Have(self.store.fingerprint, f"{self.store.have:x}", self.board.nodes(), over).text()
+        # Segments as soon as they come, and now and then what is known of all nodes.
+        nodes = self.board.nodes() if asked - self.told.get(address, 0.0) >= NEWS_S / 2 else {}
+        text = Have(self.store.fingerprint, f"{self.store.have:x}", nodes, over).text()
         _head(connection, "200 OK", len(text))
         connection.sendall(text)
-        self.told[address] = asked
+        if nodes:
+            self.told[address] = asked
         return True
 
     def _segment(self, connection: socket.socket, address: str, number: int, path: str, offset: int) -> bool:
@@ -193,7 +196,7 @@ class Server:
             _head(connection, "200 OK", size)
             done = 0
             while done < size:
-                piece = min(PIECE, size - done)
+                piece = min(self.limit.piece(PIECE), size - done)
                 self.limit.take(piece)
                 if connection.sendfile(stream, offset + done, piece) != piece:
                     return False  # the file has become shorter

@@ -150,6 +150,10 @@ class Bucket:
         self._free_at = 0.0
         self._lock = threading.Lock()
 
+    def piece(self, most: int) -> int:
+        """Bytes to take at once: several connections share a limit, and none is to be silent for long."""
+        return min(most, max(self.rate // 16, 65536)) if self.rate else most
+
     def take(self, size: int) -> None:
         if not self.rate:
             return
