@@ -55,7 +55,7 @@ Say = Callable[[str], None]  # what happened, for people
 _STALLS_WITH_XET = 2
 _FRUITLESS = 4  # attempts that brought nothing
 # Of the engine's environment, for the client. The token travels by itself.
-_PASSED = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy")
+_PASSED = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import re
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,10 @@ VARIABLES = (
     "TRANSFORMERS_OFFLINE",
     "HTTPS_PROXY",
     "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "NO_PROXY",
+    "no_proxy",
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
     "VLLM_USE_MODELSCOPE",
@@ -297,17 +301,25 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
+def _proxies(host: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """By scheme, as the clients of the engines have it: nothing of the environment that this runs in."""
+    besides = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    if besides and urllib.request.proxy_bypass_environment(host, {"no": besides}):  # type: ignore[attr-defined]
+        return {}
+    named = {
+        one: environment.get(f"{one}_proxy".upper()) or environment.get(f"{one}_proxy") for one in ("https", "http")
+    }
+    return {one: proxy for one, proxy in named.items() if proxy}
+
+
 def request(asked: urllib.request.Request, environment: Mapping[str, str], most: int = 0) -> Reply:
     """``most``: bytes of the answer that are wanted."""
-    proxy = environment.get("HTTPS_PROXY") or environment.get("https_proxy")
-    proxies: Sequence[urllib.request.BaseHandler] = (
-        [urllib.request.ProxyHandler({"https": proxy, "http": proxy})] if proxy else []
-    )
+    proxies = urllib.request.ProxyHandler(_proxies(asked.host, environment))
     authorities = environment.get("SSL_CERT_FILE") or environment.get("REQUESTS_CA_BUNDLE") or None
     folder = authorities if authorities and Path(authorities).is_dir() else None
     context = ssl.create_default_context(cafile=None if folder else authorities, capath=folder)
     secure = urllib.request.HTTPSHandler(context=context)
-    opener = urllib.request.build_opener(*proxies, secure, _Stay())
+    opener = urllib.request.build_opener(proxies, secure, _Stay())
     try:
         with opener.open(asked, timeout=_TIMEOUT_S) as answer:
             return Reply(answer.status, body=answer.read(most) if most else b"", link=answer.headers.get("Link", ""))

@@ -10,6 +10,7 @@ import http.server
 import os
 import pwd
 import shutil
+import ssl
 import threading
 import urllib.error
 from contextlib import contextmanager
@@ -205,6 +206,33 @@ def test_over_http(tmp_path):
         assert "licence" in look("a/gated", HF_ENDPOINT=url, HF_HOME=str(tmp_path)).problem
         assert not look("a/moved", HF_ENDPOINT=url, HF_HOME=str(tmp_path)).problem
     assert "cannot be reached" in look("a/b", HF_ENDPOINT=url, HF_HOME=str(tmp_path)).problem
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({}, {}),
+        ({"HTTPS_PROXY": "http://p:1"}, {"https": "http://p:1"}),
+        ({"https_proxy": "http://p:1", "HTTP_PROXY": "http://p:2"}, {"https": "http://p:1", "http": "http://p:2"}),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "example.org"}, {"https": "http://p:1"}),
+        ({"HTTPS_PROXY": "http://p:1", "no_proxy": "127.0.0.1,.lan"}, {}),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, {}),
+    ],
+)
+def test_proxies_are_those_of_the_engine(monkeypatch, environment, told):
+    monkeypatch.setenv("HTTPS_PROXY", "http://of-ansible:1")
+    assert model_files._proxies("mirror.lan" if "no_proxy" in environment else "hub.example", environment) == told
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+@pytest.mark.parametrize("folder", [False, True])
+def test_authorities_are_those_of_the_engine(monkeypatch, tmp_path, name, folder):
+    asked = []
+    context = ssl.create_default_context()
+    monkeypatch.setattr(model_files.ssl, "create_default_context", lambda **named: asked.append(named) or context)
+    place = tmp_path if folder else tmp_path / "ca.pem"
+    look("a/b", HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path), **{name: str(place)})
+    assert asked == [{"cafile": None if folder else str(place), "capath": str(place) if folder else None}]
 
 
 # --- the module ---
