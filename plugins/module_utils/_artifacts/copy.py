@@ -53,6 +53,7 @@ LINGER_S = 5.0  # after the end, for those who have not heard of it
 TICK_S = 0.25
 AGAIN = "Run the layer artifacts again, it goes on where this ended: ansible-playbook site.yml --tags artifacts"
 _MOST_JOB = 256 * 1024 * 1024
+_ANY_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME: clocks of new machines differ
 _TOKEN = 32  # characters at least
 
 
@@ -70,8 +71,8 @@ class Job:
 
     ``receivers``: hosts that must be whole in the end. ``peers``: in the order in which they are asked. ``manifest``:
     path of the model's manifest. ``partial``: directory for what arrives. ``whole``: files that are here and verified,
-    by blob. ``rate``: bytes per second in each direction, 0 without limit. ``certificate``, ``key``: files of the
-    certificate that all nodes of this copy share, for TLS in both directions; empty without.
+    by blob. ``rate``: bytes per second in each direction, 0 without limit. ``certificate``: file with the key and
+    the certificate that all nodes of this copy share, for TLS in both directions; empty without.
     """
 
     host: str
@@ -85,7 +86,6 @@ class Job:
     rate: int = 0
     stall_s: float = STALL_S
     certificate: str = ""
-    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,10 @@ def contexts(job: Job) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # it names no host, it is known itself
         context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= _ANY_TIME
         try:
             context.load_verify_locations(job.certificate)
-            context.load_cert_chain(job.certificate, job.key)
+            context.load_cert_chain(job.certificate)
         except OSError as exc:
             raise SparkError(f"the certificate of the copy does not work ({exc})", job.certificate, AGAIN) from exc
         made.append(context)

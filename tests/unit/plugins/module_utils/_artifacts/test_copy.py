@@ -111,10 +111,11 @@ def test_one_half_is_dead(cluster: Make) -> None:
 def test_encrypted_with_the_certificate_of_the_copy(cluster: Make, tmp_path: Path, whose: str) -> None:
     files = {}
     for name in ("ours", "another"):
-        files[name] = {"certificate": str(tmp_path / f"{name}.crt"), "key": str(tmp_path / f"{name}.key")}
+        files[name] = {"certificate": str(tmp_path / f"{name}.pem")}
         argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        argv += ["-keyout", files[name]["key"], "-out", files[name]["certificate"], "-days", "2", "-subj", "/CN=copy"]
-        subprocess.run(argv, check=True, capture_output=True)
+        argv += ["-keyout", "-", "-out", "-", "-days", "1", "-subj", "/CN=copy"]
+        made = subprocess.run(argv, check=True, capture_output=True)
+        (tmp_path / f"{name}.pem").write_bytes(made.stdout)
     one = cluster(2, **files["ours"])
     one.start(0)
     one.start(1, **files[whose])
