@@ -169,7 +169,8 @@ def replace(here: Cluster) -> None:
     rules = here.node("spark1", RULES)
     here.inside(
         "spark2",
-        "systemctl stop 'sparkmatrix-*'; "
+        # Sessions of the other nodes too: another machine would not go on with those of this one.
+        "systemctl stop 'sparkmatrix-*'; pkill -KILL -f '[s]parkmatrix-node (peer|rank)'; "
         "rm -rf /etc/sparkmatrix /var/lib/sparkmatrix* /etc/ansible/facts.d /usr/local/lib/sparkmatrix "
         "/etc/ssh/ssh_config.d/60-sparkmatrix.conf /etc/sudoers.d/sparkmatrix-peer /etc/netplan/*sparkmatrix*; "
         "userdel sparkmatrix-peer; ufw --force reset >/dev/null; sed -i '/sparkmatrix/,/sparkmatrix/d' /etc/hosts; "
