@@ -204,7 +204,7 @@ class _Hub:
         size = (large or {}).get("size", entry.get("size"))
         path, xet = entry.get("path"), entry.get("xetHash") or ""
         known = isinstance(blob, str) and (_HASH.fullmatch(blob) or _GIT.fullmatch(blob))
-        if not (known and isinstance(path, str) and isinstance(size, int) and size >= 0):
+        if not (known and isinstance(path, str) and isinstance(size, int) and 0 <= size < 2**60):
             raise self.odd(f"a file without size or hash ({ascii(path)[:80]})")
         return Remote(path, size, str(blob), xet if isinstance(xet, str) and _HASH.fullmatch(xet) else "")
 

@@ -74,7 +74,8 @@ class _Client:
             return
         with open(part, "ab") as file:
             if file.tell() > one["size"]:
-                file.truncate(0)
+                file.seek(0)
+                file.truncate()
             if file.tell() < one["size"]:
                 self._append(one, file)
             if file.tell() != one["size"]:

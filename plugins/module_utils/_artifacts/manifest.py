@@ -104,10 +104,9 @@ def parse(values: Any) -> Manifest:
     check_name(read.name)
     check_revision(read.revision)
     _must(read.segment_bytes >= _SMALLEST_SEGMENT, "segment_bytes", read.segment_bytes)
-    _must(0 < len(read.files) <= _MOST_FILES, "number of files", len(read.files))
     for one in read.files:
         _check_file(one, read.segment_bytes)
-    _check_paths([one.path for one in read.files])
+    check_paths([one.path for one in read.files])
     _check_blobs(read.files)
     return read
 
@@ -129,8 +128,9 @@ def _check_file(one: File, segment_bytes: int) -> None:
         _must(bool(_SHA256.fullmatch(sha256)), f"segment of {one.path}", sha256)
 
 
-def _check_paths(paths: list[str]) -> None:
-    """No file twice, and none where another one needs a directory."""
+def check_paths(paths: list[str]) -> None:
+    """Some files, none of them twice, and none where another one needs a directory."""
+    _must(0 < len(paths) <= _MOST_FILES, "number of files", len(paths))
     folders = {path[:place] for path in paths for place, char in enumerate(path) if char == "/"}
     _must(len(set(paths)) == len(paths), "path", "there twice")
     for path in paths:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import is_path
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import check_paths, is_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 INDEX = "model.safetensors.index.json"
@@ -72,10 +72,15 @@ def choose(
     reasons = {path: _reason(path, size) for path, size in sizes.items()}
     wanted = _weights(name, sizes, indexes, pickle, consolidated)
     chosen = tuple(sorted(path for path in sizes if path in wanted or not reasons[path]))
-    odd = sorted(path for path in wanted if not is_path(path))
-    if odd:
+    wrong = ""
+    try:
+        check_paths(list(chosen))
+    except ValueError as exc:
+        wrong = str(exc)
+    odd = [f"a file of the name {ascii(path)[:80]}" for path in sorted(wanted) if not is_path(path)]
+    if wrong or odd:
         raise SparkError(
-            f"it has a file of the name {ascii(odd[0])[:80]}, which is not taken",
+            f"it cannot be laid down as files: {wrong or odd[0]}",
             name,
             "Use another repository, or bring the model to every node yourself and name its path: engine_model_path",
         )
@@ -143,6 +148,9 @@ def _indexed(name: str, sizes: Mapping[str, int], indexes: Mapping[str, str], in
         found = {str(one) for one in json.loads(indexes[index])["weight_map"].values()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as exc:
         raise SparkError(f"its {index} cannot be read ({exc})", name, "Use another revision") from exc
+    odd = {one for one in found if not one.endswith(PICKLE if index == INDEXES[-1] else _SAFETENSORS)}
+    if odd:
+        raise SparkError(f"its {index} names {_some(odd)}", name, "Use another repository: these are no such weights")
     lacking = found - set(sizes)
     if lacking or not found:
         says = f"{_some(lacking)}, which it does not have" if lacking else "no file"

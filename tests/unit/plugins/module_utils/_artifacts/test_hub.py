@@ -10,12 +10,14 @@ The client here is a script that copies; the real one meets the same hub in ``te
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import pathlib
 import re
 import sys
 import time
+import types
 from typing import Any
 
 import model_manifest
@@ -397,7 +399,101 @@ def test_a_link_in_place_of_what_arrived_is_not_followed(tmp_path: pathlib.Path,
     assert victim.read_bytes() == NEEDED[WEIGHTS[0]]
 
 
-# --- what the client itself says ---
+# --- the client itself ---
+
+
+class FakeClient:
+    """What of Hugging Face's packages is called, as they are in the locked versions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, content: dict[str, bytes], xet: bool = False) -> None:
+        self.content, self.asked, self.fails = content, [], 0
+        top, download, own, storage = (types.ModuleType(f"fake{number}") for number in range(4))
+        top.constants = types.SimpleNamespace(HF_HUB_DISABLE_XET=not xet, DOWNLOAD_CHUNK_SIZE=10_000_000)
+        top.utils = types.SimpleNamespace(build_hf_headers=lambda: {"authorization": "Bearer x"})
+        top.hf_hub_url = lambda name, path, revision, endpoint: f"{endpoint}/{name}/resolve/{revision}/{path}"
+        download.http_get = self.http_get
+        download.is_xet_available = lambda: xet
+        own.XetTokenType = types.SimpleNamespace(READ="read")
+        own.XetFileData = lambda **named: named
+        own.xet_connection_info_refresh_url = lambda **named: f"{named['endpoint']}/{named['repo_id']}"
+        own.refresh_xet_connection_info = lambda **_named: types.SimpleNamespace(
+            endpoint="cas", access_token="t", expiration_unix_epoch=1
+        )
+        own.xet_headers_without_auth = lambda _headers: {}
+        own.get_xet_session = lambda: types.SimpleNamespace(new_download_stream_group=lambda **_named: self)
+        storage.XetFileInfo = lambda name, _size: name
+        for name, made in {
+            "huggingface_hub": top,
+            "huggingface_hub.file_download": download,
+            "huggingface_hub.utils._xet": own,
+            "hf_xet": storage,
+        }.items():
+            monkeypatch.setitem(sys.modules, name, made)
+
+    def http_get(self, url: str, file: Any, *, resume_size: int, headers: Any, expected_size: int) -> None:
+        path = url.rpartition("/")[2]
+        self.asked.append((path, resume_size))
+        assert headers["Accept-Encoding"] == "identity"
+        assert expected_size == len(self.content[path])
+        if self.fails:
+            self.fails -= 1
+            file.write(self.content[path][resume_size : resume_size + 3])
+            raise ConnectionResetError(104, "reset")
+        file.write(self.content[path][resume_size:])
+
+    def download_stream(self, name: str, start: int) -> Any:
+        self.asked.append((name, start))
+        yield self.content[name][start : start + 4]
+        yield self.content[name][start + 4 :]
+
+
+def run_client(monkeypatch: pytest.MonkeyPatch, place: pathlib.Path, content: dict[str, bytes], xet: str = "") -> int:
+    files = [
+        {"path": path, "size": len(data), "blob": f"blob-{path}", "xet": path if path == xet else ""}
+        for path, data in content.items()
+    ]
+    asked = {"name": NAME, "revision": "1e" * 20, "hub": "https://hub", "place": str(place), "files": files}
+    monkeypatch.chdir(place)  # it goes there, and this takes it back
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked)))
+    return hub_client.run(None)
+
+
+def test_the_client_appends_to_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = {"a": b"0123456789", "b": b"", "c": b"done", "d": b"too long before"}
+    fake = FakeClient(monkeypatch, content)
+    (tmp_path / "blob-c").write_bytes(b"done")
+    (tmp_path / "blob-d.part").write_bytes(b"x" * 99)
+    fake.fails = 1
+    assert run_client(monkeypatch, tmp_path, {"a": content["a"]}) == 1
+    assert json.loads(capsys.readouterr().out)["kind"] == "network"
+    assert (tmp_path / "blob-a.part").read_bytes() == b"012"
+    assert run_client(monkeypatch, tmp_path, content) == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        f"blob-{path}": data for path, data in content.items()
+    }
+    assert sorted(fake.asked) == [("a", 0), ("a", 3), ("d", 0)]
+
+
+def test_the_client_reads_xet_storage_where_a_file_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    content = {"a": b"0123456789", "b": b"small"}
+    fake = FakeClient(monkeypatch, content, xet=True)
+    (tmp_path / "blob-a.part").write_bytes(b"01234")
+    assert run_client(monkeypatch, tmp_path, content, xet="a") == 0
+    assert (tmp_path / "blob-a").read_bytes() == content["a"]
+    assert sorted(fake.asked) == [("a", 5), ("b", 0)]
+
+
+def test_a_file_that_is_shorter_than_it_should_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = FakeClient(monkeypatch, {"a": b"0123456789"})
+    monkeypatch.setattr(sys.modules["huggingface_hub.file_download"], "http_get", lambda *_a, **_n: None)
+    assert run_client(monkeypatch, tmp_path, fake.content) == 1
+    assert "a has 0 bytes of 10" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

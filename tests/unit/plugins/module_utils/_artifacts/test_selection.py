@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import selection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from hypothesis import given
+from hypothesis import strategies as st
 
 SMALL = ["config.json", "generation_config.json", "tokenizer.json", "chat_template.jinja", "modeling_x.py", "README.md"]
 GB = 10**9
@@ -107,6 +109,7 @@ def test_pickle_is_refused_until_it_is_allowed() -> None:
             {selection.INDEX: index(*shards(3))},
             "names model-00003-of-00003.safetensors, which it does not",
         ),
+        (["x.bin", "model.safetensors"], {selection.INDEX: index("x.bin")}, "names x.bin"),
         (shards(1), {selection.INDEX: "{"}, "cannot be read"),
         (shards(1), {selection.INDEX: "[]"}, "cannot be read"),
         (shards(1), {selection.INDEX: '{"weight_map": {}}'}, "names no file"),
@@ -120,7 +123,7 @@ def test_what_cannot_be_a_model_is_refused(weights: list[str], indexes: dict[str
 
 
 def test_odd_names_are_refused_where_they_are_needed() -> None:
-    with pytest.raises(SparkError, match="file of the name"):
+    with pytest.raises(SparkError, match="cannot be laid down as files: a file of the name"):
         choose(["model\n.safetensors"])
     odd = ["original/a\nb.safetensors", "a/../b.json", "/etc/x.json", "ä.json"]
     brought, made = choose(["model.safetensors", *odd])
@@ -133,3 +136,49 @@ def test_what_is_large_and_no_weights_stays() -> None:
     made = selection.choose("a/b", sizes, {})
     assert made.paths == ("config.json", "model.safetensors", "vocab.txt")
     assert made.left_out == {"large files that are no weights": GB, "hidden files": 1}
+
+
+def test_a_file_where_another_one_needs_a_directory() -> None:
+    with pytest.raises(SparkError, match=r"a.json, file and directory"):
+        choose(["model.safetensors"], small=["config.json", "a.json", "a.json/b.json"])
+
+
+_NAMES = st.sampled_from(
+    [
+        *SMALL,
+        *shards(2),
+        *shards(2, "consolidated"),
+        *selection.INDEXES,
+        "model.safetensors",
+        "params.json",
+        "modules.json",
+        "pytorch_model.bin",
+        "a/b.safetensors",
+        "a",
+        "original/x.pth",
+        "../x",
+    ]
+)
+_TEXTS = st.one_of(
+    st.sampled_from(["", "[]", '{"weight_map": []}', '{"weight_map": {"a": ["b"]}}']),
+    st.lists(_NAMES).map(lambda one: index(*one)),
+)
+
+
+@given(
+    st.dictionaries(_NAMES, st.integers(0, 10 * GB)),
+    st.dictionaries(st.sampled_from(selection.INDEXES), _TEXTS),
+    st.booleans(),
+    st.booleans(),
+)
+def test_whatever_a_repository_has(sizes: dict[str, int], indexes: dict[str, str], pickle: bool, own: bool) -> None:
+    try:
+        made = selection.choose("org/model", sizes, indexes, pickle, own)
+    except SparkError as refused:
+        assert refused.remedy
+        return
+    assert set(made.paths) <= set(sizes)
+    assert any(path.endswith((".safetensors", ".bin")) for path in made.paths)
+    assert pickle or not made.pickle
+    assert not any(path.endswith((".bin", ".pth")) for path in made.paths) or pickle
+    assert sum(made.left_out.values()) + sum(sizes[path] for path in made.paths) == sum(sizes.values())
