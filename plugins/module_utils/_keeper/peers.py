@@ -39,6 +39,7 @@ RETRY_S = 2.0
 SAID = 500  # characters of what ssh says
 ACT_S = STOPPING_S  # stopping has to wait for a unit's own time limit
 REMEDY = "Let the layer access set up ssh between the nodes: ansible-playbook site.yml --tags access"
+REFUSED = ("Permission denied", "Host key verification failed")  # what OpenSSH says
 # A connection that is cut off without a word is noticed after ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2")
 QUIET = ("-o", "LogLevel=ERROR")  # no banner of the other side between its reports
@@ -144,6 +145,8 @@ class There:
             else:
                 said = words(line) or said
         self.problem = said or "the connection ended"
+        if any(refused in said for refused in REFUSED):
+            self.problem = f"{self.problem.rstrip('.')}. {REMEDY}"
 
     def latest(self) -> tuple[bool, Report, str]:
         fresh = self.at is not None and self.clock() - self.at <= FRESH_S

@@ -638,6 +638,15 @@ def test_another_node_reports_over_one_connection():
     assert "No such file" in there.problem
 
 
+def test_a_node_that_lets_nobody_in_is_said_with_what_to_do():
+    """The key of the peers was removed there."""
+    lines = ["sparkmatrix-peer@10.0.0.14: Permission denied (publickey).\n"]
+    there = keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines), sleep=lambda _s: None)
+    assert there.latest()[::2] == (False, "")  # nobody has asked it yet
+    there.follow(1)
+    assert there.latest()[2] == f"{lines[0].strip()} {keeper_peers.REMEDY}"
+
+
 def test_a_report_that_is_not_understood_counts_as_none():
     lines = [Report({}, schema=9).text() + "\n", "\x1b[1mbye\n"]
     there = keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines[:1]), sleep=lambda _s: None)
