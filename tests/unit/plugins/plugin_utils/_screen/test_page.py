@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
+from ansible.module_utils import basic
+from ansible_collections.sparkmatrix.cluster.plugins.callback.page import OF_ANSIBLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import page
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.page import Diff, Page, Result
 
@@ -167,6 +171,14 @@ def test_a_terminal_breaks_sentences_and_nothing_that_is_copied():
     told = ["Memory per node: 97.3 GiB of 121.6 GiB", "Table  of  columns", "key       KEY=$(ssh head 'sudo cut')"]
     told += ["Command: vllm serve --port 8000", "then run .venv/bin/ansible-playbook site.yml"]
     assert [line.fold for line in page.message("\n".join(told))] == [True, False, False, False, False]
+
+
+def test_what_ansible_says_of_its_own_folder_on_a_machine_is_known():
+    """It is left out of the screen by its words."""
+    (said,) = (
+        line for line in inspect.getsource(basic).splitlines() if "remote_tmp" in line and "did not exist" in line
+    )
+    assert OF_ANSIBLE.match(said[said.index("Module") :])
 
 
 def test_a_warning_is_said_once_in_a_run():
