@@ -215,6 +215,7 @@ def _move(whole: str, blob: str, size: int, blobs: int) -> Stamp | None:
                     f"{blob} has {os.fstat(opened).st_size} bytes of {size}", whole, "Run this again; it is repaired"
                 )
             os.fsync(opened)
+            os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)  # written, and so it can go from memory
             if os.fstat(opened).st_nlink == 1:
                 settle(opened)  # else it is a file of somebody else, too, which everybody may read
             seen = hashing.stamp(os.fstat(opened))

@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.man
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 INDEX = "model.safetensors.index.json"
+_CONSOLIDATED = "consolidated"
 _CONSOLIDATED_INDEX = "consolidated.safetensors.index.json"
 INDEXES = (INDEX, _CONSOLIDATED_INDEX, "pytorch_model.bin.index.json")
 _SAFETENSORS = ".safetensors"
@@ -100,7 +101,8 @@ def _reason(path: str, size: int) -> str:
     if any(part.startswith(".") for part in path.split("/")):
         return "hidden files"
     if base.endswith(_SAFETENSORS):
-        return "weights that the engine does not read"
+        own = base.startswith(_CONSOLIDATED)
+        return "the same weights in Mistral's own layout" if own else "weights that the engine does not read"
     if base.endswith(PICKLE):
         return "pickle"
     if base.endswith(_OTHER):
@@ -112,7 +114,7 @@ def _weights(
     name: str, sizes: Mapping[str, int], indexes: Mapping[str, str], pickle: bool, consolidated: bool
 ) -> set[str]:
     top = {path for path in sizes if path.endswith(_SAFETENSORS) and not _reason(path, 0).endswith("/")}
-    mistral = {path for path in top if path.startswith("consolidated")}
+    mistral = {path for path in top if path.startswith(_CONSOLIDATED)}
     own = consolidated or ("params.json" in sizes and "config.json" not in sizes)
     if mistral and (own or not (INDEX in indexes or any("/" not in path for path in top - mistral))):
         return _indexed(name, sizes, indexes, _CONSOLIDATED_INDEX) or _shards(name, mistral)

@@ -82,7 +82,9 @@ def test_a_model_of_several_folders(says: str) -> None:
 def test_mistral_s_own_layout_where_there_is_no_other_or_it_is_asked_for() -> None:
     weights, own = shards(2), shards(2, "consolidated")
     both = {selection.INDEX: index(*weights), "consolidated.safetensors.index.json": index(*own)}
-    assert choose([*weights, *own], both)[0] == set(weights)
+    brought, made = choose([*weights, *own], both)
+    assert brought == set(weights)
+    assert made.left_out == {"the same weights in Mistral's own layout": 2 * GB}
     assert choose([*weights, *own], both, consolidated=True)[0] == set(own)
     assert choose([*weights, *own], both, small=["params.json", "tekken.json"])[0] == set(own)
 
