@@ -85,10 +85,15 @@ class Place:
         return Cache(str(self.path / f"home{self._made}"))
 
     def obtain(
-        self, cache: Cache, name: str = NAME, stall_s: float = 60, **environment: str
+        self,
+        cache: Cache,
+        name: str = NAME,
+        stall_s: float = 60,
+        listing: hub.Listing | None = None,
+        **environment: str,
     ) -> tuple[Manifest, list[str]]:
         said: list[str] = []
-        listing = hub.ask(name, "main", environment)
+        listing = listing or hub.ask(name, "main", environment)
         argv = (self.python, "-IB", str(self.program), "hub-download")
         client = hub.Client(argv, environment, self.user, stall_s, pause_s=0.1)
         made = hub.obtain(cache, listing, listing.choose(), client, say=said.append)
@@ -188,10 +193,12 @@ def test_a_file_that_arrives_damaged_is_downloaded_again(place: Place, served: H
 
 def test_a_new_revision_downloads_what_is_new(place: Place, served: Hub) -> None:
     cache = place.cache()
-    first, _said = place.obtain(cache, HF_ENDPOINT=served.url)
+    listing = hub.ask(NAME, "main", {"HF_ENDPOINT": served.url})
     again = {**FILES, "config.json": b'{"model_type": "mistral"}', WEIGHTS[1]: weights(LARGE)}
     served.repositories[NAME].files[commit(again)] = again
     served.repositories[NAME].refs["main"] = commit(again)
+    first, _said = place.obtain(cache, listing=listing, HF_ENDPOINT=served.url)
+    is_whole(cache, first)  # the branch has moved meanwhile: it is what was asked for, and no mixture
     sent = served.bytes_sent
     second, _said = place.obtain(cache, HF_ENDPOINT=served.url)
     assert served.bytes_sent - sent == len(again[WEIGHTS[1]])

@@ -92,7 +92,7 @@ class Client:
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
-    stall_s: float = 120.0
+    stall_s: float = 180.0  # Xet writes up to 64 MB at once
     pause_s: float = 5.0
 
 
