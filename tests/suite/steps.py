@@ -129,7 +129,7 @@ def fabric_machines(name: str, budget_s: int) -> Step:
 def unit(
     name: str, words: str, budget_s: int, levels: tuple[str, ...], cannot_run: Callable[[], str] = nothing
 ) -> Step:
-    return Step(name, (program(f"pytest -n 2 {words}"),), budget_s, levels, TESTED, UNITS, cannot_run)
+    return Step(name, (program(f"pytest -n 2 --dist loadfile {words}"),), budget_s, levels, TESTED, UNITS, cannot_run)
 
 
 def sanity(environment: str, version: str, budget_s: int, levels: tuple[str, ...]) -> Step:
@@ -142,8 +142,9 @@ def sanity(environment: str, version: str, budget_s: int, levels: tuple[str, ...
 
 LINTED = "playbooks roles inventories site.yml reset.yml status.yml verify.yml"
 COVERAGE = "--cov=plugins/module_utils --cov=plugins/plugin_utils --cov-report=term-missing:skip-covered"
-# The tests that run ansible-core itself; the others are pure Python, and run with both versions in `test-full`.
-ON_ANSIBLE = "tests/unit/plugins/action tests/unit/plugins/modules tests/unit/test_playbooks.py tests/unit/test_awx.py"
+# The tests that run parts of ansible-core itself; the others run with both versions in `test-full`. Whole playbooks are
+# run on this version by every scenario of the lab.
+ON_ANSIBLE = "tests/unit/plugins/action tests/unit/plugins/modules tests/unit/test_awx.py"
 INTERRUPTED_PARTS = 4
 
 
@@ -206,7 +207,7 @@ def checks() -> list[Step]:
                 (
                     "env",
                     "COVERAGE_CORE=sysmon",
-                    *program(f"pytest -n 2 {COVERAGE} --cov-fail-under=95", PYTHON_312),
+                    *program(f"pytest -n 2 --dist loadfile {COVERAGE} --cov-fail-under=95", PYTHON_312),
                 ),
             ),
             400,
@@ -215,12 +216,12 @@ def checks() -> list[Step]:
             UNITS,
             needs(PYTHON_312, "3.12"),
         ),
-        unit("unit-ansible-py3.11", ON_ANSIBLE, 150, ("test",), needs(PYTHON, "3.11")),
+        unit("unit-ansible-py3.11", ON_ANSIBLE, 90, ("test",), needs(PYTHON, "3.11")),
         unit("unit-py3.11", "", 400, FULL, needs(PYTHON, "3.11")),
         # Ten times the examples, and other ones each time.
         Step(
             "unit-explore",
-            (("env", "HYPOTHESIS_PROFILE=explore", *program("pytest -n 2 -m not(slow)")),),
+            (("env", "HYPOTHESIS_PROFILE=explore", *program("pytest -n 2 --dist loadfile -m not(slow)")),),
             600,
             FULL,
             TESTED,
@@ -237,7 +238,7 @@ def on_nodes() -> list[Step]:
         Step("lab", build, 150, TEST, ("tests/lab/**",), cannot_run=needs_root),
         molecule("layers", 450, TEST),
         molecule("gateway", 150, TEST),
-        molecule("site", 460, TEST),
+        molecule("site", 420, TEST),
         scenario("lifecycle", "lifecycle.py", 130, TEST),
         *(molecule(name, 400) for name in ("access", "fabric", "modules", "os_stabilization")),
         *(molecule(n, 400, FULL, "molecule/inventories") for n in ("1spark", "3spark_ring", "4spark", "8spark")),

@@ -6,14 +6,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import pathlib
+import runpy
 import subprocess
 import sys
+from unittest import mock
 
-import packaging
+import packaging.requirements
+import packaging.utils
 import pytest
 
+assert packaging.requirements and packaging.utils  # loaded
 ROLE = pathlib.Path(__file__).resolve().parents[2] / "roles/engine"
 
 
@@ -24,13 +30,15 @@ def asked(site: pathlib.Path, installed: dict[str, str], *words: str, sources: d
         (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         if name in (sources or {}):
             (place / "direct_url.json").write_text(sources[name])
-    # The library is there, and nothing says that it was installed.
-    (site / "packaging").symlink_to(pathlib.Path(packaging.__file__).parent)
-    # Isolated from what this interpreter has itself.
-    start = f"import sys; sys.path = [p for p in sys.path if 'site-packages' not in p] + [{str(site)!r}]\n"
-    source = (ROLE / "files/unmet_requirements.py").read_text()
-    command = [sys.executable, "-I", "-c", start + source, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    # Isolated from what this interpreter has itself, but for the library, which is loaded.
+    said, program = io.StringIO(), str(ROLE / "files/unmet_requirements.py")
+    with (
+        contextlib.redirect_stdout(said),
+        mock.patch.object(sys, "path", [p for p in sys.path if "site-packages" not in p] + [str(site)]),
+        mock.patch.object(sys, "argv", [program, *words]),
+    ):
+        runpy.run_path(program)
+    return said.getvalue().strip()
 
 
 GPU = ["vllm==0.33.0", "ray[default]==2.60.0"]
