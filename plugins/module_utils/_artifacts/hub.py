@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -53,6 +54,8 @@ DOWNLOADED, VERIFIED = "downloaded", "verified"
 Tell = Callable[[str, int, int], None]  # phase, bytes so far, bytes of all
 Say = Callable[[str], None]  # what happened, for people
 _STALLS_WITH_XET = 2
+_FEW = 4  # of so many segments one may be broken, else the whole file is downloaded
+_CHUNK = 4 * 1024 * 1024
 _FRUITLESS = 4  # attempts that brought nothing
 # Of the engine's environment, for the client. The token travels by itself.
 _PASSED = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy")
@@ -158,10 +161,13 @@ class _Hub:
         except (ValueError, RecursionError) as exc:
             raise self.odd("no JSON") from exc
 
-    def get(self, path: str) -> Reply:
+    def get(self, path: str, span: str = "") -> Reply:
+        """``span``: the first and the last byte that is wanted."""
         url = path if path.startswith(("https://", "http://")) else self.hub + path
         for _hop in range(_REDIRECTS):
             asked = urllib.request.Request(url)  # noqa: S310  # the scheme is looked at
+            if span:
+                asked.add_header("Range", f"bytes={span}")
             # It is for the hub alone, and not for where that leads.
             if self.token and _host(url) == _host(self.hub):
                 asked.add_header("Authorization", f"Bearer {self.token}")
@@ -177,7 +183,7 @@ class _Hub:
         problem = model_files.refusal(reply, self.name, self.revision, self.hub, bool(self.token))
         if problem[0]:
             raise SparkError(*_by(self.name, problem))
-        if reply.status != 200:
+        if reply.status != (206 if span else 200):
             raise self.odd(f"HTTP {reply.status} for {urllib.parse.urlsplit(url).path}")
         return reply
 
@@ -254,6 +260,11 @@ def obtain(
                 return
 
     hashing.at_once(measure, list(brings.values()))
+    known = caches.read(cache, listing.name, listing.revision)
+    if known:
+        environment = {**by.environment, "HF_ENDPOINT": listing.hub}
+        mended = [one for one in brings.values() if one.blob not in made and _mend(cache, known, one, environment, say)]
+        hashing.at_once(measure, mended)
     for _again in range(2):
         lacking = [one for one in brings.values() if one.blob not in made]
         if not lacking:
@@ -299,6 +310,37 @@ def _borrow(cache: Cache, name: str, one: Remote, whole: str) -> None:
     if shared:
         with folders.inside(whole, ()) as target, contextlib.suppress(OSError):
             os.link(shared, one.blob, dst_dir_fd=target, follow_symlinks=False)
+
+
+def _mend(cache: Cache, known: Manifest, one: Remote, environment: Mapping[str, str], say: Say) -> bool:
+    """A file of which a few segments are broken: these are asked for, and the others are copied."""
+    segments = [piece for piece in known.segments() if (piece.file.path, piece.file.blob) == (one.path, one.blob)]
+    name = known.name
+    try:
+        with folders.inside(cache.home, (*cache.folder(name), "blobs")) as blobs:
+            source = folders.open_file(one.blob, blobs)
+    except OSError:
+        return False
+    with os.fdopen(source, "rb") as old:
+        if os.fstat(source).st_size != one.size:
+            return False
+        broken = [piece for piece in segments if hashing.segment(source, piece.offset, piece.size) != piece.sha256]
+        if not broken or len(broken) > max(1, len(segments) // _FEW):
+            return False
+        where, whole = _Hub(name, known.revision, environment), _whole(cache, known.revision)
+        path = f"/{name}/resolve/{known.revision}/{urllib.parse.quote(one.path)}"
+        folders.remove(whole, (), one.blob)
+        with open(os.path.join(whole, one.blob), "xb") as new:
+            shutil.copyfileobj(old, new, _CHUNK)
+            for piece in broken:
+                try:
+                    data = where.get(path, f"{piece.offset}-{piece.offset + piece.size - 1}").body
+                except SparkError:
+                    return False  # the client is more patient
+                new.seek(piece.offset)
+                new.write(data[: piece.size])
+    say(f"{one.path} is repaired: {len(broken)} of its {len(segments)} segments come from {where.hub}")
+    return True
 
 
 def _measure(place: str, one: Remote, segment_bytes: int, tell: hashing.Tell) -> hashing.Measured | None:

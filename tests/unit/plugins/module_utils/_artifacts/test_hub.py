@@ -268,6 +268,37 @@ def test_a_second_time_nothing_is_downloaded(brought: Any) -> None:
     assert (source / "said").read_text() == ""
 
 
+def test_a_broken_segment_is_asked_for_and_not_its_file(brought: Any, served: Any) -> None:
+    cache, bring, source = brought
+    made, _told = bring()
+    place(cache, made)
+    blob = cache.blob(NAME, model_manifest.file(WEIGHTS[0], NEEDED[WEIGHTS[0]]).blob)
+    with blob.open("r+b") as opened:
+        opened.seek(model_manifest.SEGMENT + 5)
+        opened.write(b"!")
+    before = served.bytes_sent
+    again, told = bring("error")
+    assert again == made
+    assert told.said == [f"{WEIGHTS[0]} is repaired: 1 of its 3 segments come from {served.url}"]
+    assert served.bytes_sent - before == model_manifest.SEGMENT
+    assert (source / "said").read_text() == ""
+    assert place(cache, made)
+    assert check.check(cache, made, full=True).whole
+
+
+def test_a_file_that_is_broken_all_over_is_downloaded(brought: Any, served: Any) -> None:
+    cache, bring, _source = brought
+    made, _told = bring()
+    place(cache, made)
+    data = NEEDED[WEIGHTS[0]]
+    cache.blob(NAME, model_manifest.file(WEIGHTS[0], data).blob).write_bytes(bytes(len(data)))
+    before = served.bytes_sent
+    assert bring()[0] == made
+    assert served.bytes_sent == before  # by the client, which here copies
+    place(cache, made)
+    assert check.check(cache, made, full=True).whole
+
+
 def test_what_newer_clients_keep_for_all_models_is_not_downloaded(brought: Any) -> None:
     cache, bring, source = brought
     for path, content in NEEDED.items():
