@@ -57,7 +57,8 @@ def _enter(here: int, part: str, make: bool, place: str) -> int:
         raise SparkError(
             f"{part} is no directory ({exc.strerror})",
             place,
-            "Look at what it is, and move it away: files of models are put into real directories only",
+            "Look at what it is, and move it away: files of models are put into real directories only. For another disk,"
+            " name a directory of it: engine_model_cache",
         ) from exc
     if made:
         above = os.fstat(here)
@@ -106,7 +107,7 @@ def read_json(base: str, parts: Sequence[str], name: str) -> Any:
     try:
         with inside(base, parts) as directory:
             return json.loads(read(directory, name) or b"null")
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError, SparkError):
         return None
 
 
@@ -131,7 +132,7 @@ def names(base: str, parts: Sequence[str]) -> list[str]:
     try:
         with inside(base, parts) as directory:
             return sorted(os.listdir(directory))
-    except OSError:
+    except (OSError, SparkError):
         return []
 
 

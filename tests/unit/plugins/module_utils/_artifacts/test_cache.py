@@ -198,6 +198,15 @@ def test_what_is_there(cache: Cache) -> None:
     assert (theirs.name, theirs.manifest, theirs.broken) == ("other/thing", False, ("gone.safetensors",))
 
 
+def test_a_model_that_is_a_link_is_left_out_of_the_list(cache: Cache, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere/snapshots" / OTHER).mkdir(parents=True)
+    Path(cache.home, "hub/models--a--link").symlink_to(tmp_path / "elsewhere")
+    Path(cache.home, "hub/models--a--gone").symlink_to("nowhere")
+    Path(cache.home, "hub/models--a--file").touch()
+    Path(cache.home, "hub/models--a--b--c").mkdir()
+    assert [one.name for one in caches.kept(cache)] == [NAME]
+
+
 def second(cache: Cache) -> None:
     """Another revision, with one more file."""
     more = model_manifest.manifest({**CONTENT, "more.safetensors": b"c" * 9}, revision=OTHER)
