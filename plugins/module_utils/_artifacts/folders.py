@@ -57,8 +57,8 @@ def _enter(here: int, part: str, make: bool, place: str) -> int:
         raise SparkError(
             f"{part} is no directory ({exc.strerror})",
             place,
-            "Look at what it is, and move it away: files of models are put into real directories only. For another disk,"
-            " name a directory of it: engine_model_cache",
+            "Look at what it is, and move it away: models are put into real directories only. To have them on"
+            " another disk, name a directory there: engine_model_cache",
         ) from exc
     if made:
         above = os.fstat(here)
