@@ -66,7 +66,7 @@ POLL_S = 2  # each look is a login and a Python, on processors that the engine n
 # vLLM 0.32 on CPUs makes room for what a later stage receives in its warm-up only, which eager mode leaves out.
 NOT_EAGER = {"engine_options": {"enforce-eager": False}, "engine_environment": {"VLLM_USE_AOT_COMPILE": "0"}}
 LAUNCHES = {
-    "ray": Launch("[r]ay::RayWorker"),
+    "ray": Launch("[r]ay::RayWorker", ("-e", "engine_launch=ray")),
     "pipeline": Launch("[r]ay::RayWorker", ("-e", "engine_pipeline_parallel_size=2", "-e", json.dumps(NOT_EAGER))),
     "native": Launch("[V]LLM::Worker", ("-e", "engine_launch=native")),
     "native4": Launch("[V]LLM::Worker", ("-e", "engine_launch=native"), nodes=4),

@@ -270,6 +270,14 @@ def on_nodes() -> list[Step]:
                 ("mpi", "rank,head,hang"),  # its counters are of another kind
             )
         ),
+        Step(
+            "families",
+            (program("python tests/scenarios/test_families.py"),),
+            400,
+            FULL,
+            ("tests/lab/families.py", "tests/lab/engine_env.py", "tests/scenarios/test_families.py", "requirements/**"),
+        ),
+        scenario("launches", "launches.py", 600),
         scenario("services", "services.py", 600),
         scenario("services-pairs", "services.py --pairs --only pairs,pairs_again,pairs_killed", 800),
         scenario(

@@ -282,7 +282,8 @@ def test_nodes_of_a_step_that_hangs_are_removed(ledger, tree, logs, tmp_path):
 
 
 def test_everything_that_boots_nodes_says_how_to_remove_them():
-    assert [one.name for one in steps() if one.lane == LAB and not one.undo] == ["lab"]
+    without = [one.name for one in steps() if one.lane == LAB and not one.undo]
+    assert without == ["lab", "families"]  # images alone, and the engine on this machine itself
 
 
 def test_what_there_is_no_time_for_is_named(ledger, tree, logs):

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""vLLM over Ray and without it, on the same two nodes in one run: start, recovery, memory, open ports.
+
+Usage: test_launches.py [--beside ID]
+
+Prints a table for docs/performance.md and one JSON line. Without Ray it must not be worse in anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
+import cluster
+import test_staying_up as staying_up
+from cluster import LabError, say
+
+ROUNDS = ("ray", "native")
+# Of the service user: proportional memory of all processes in MiB, and sockets that listen beyond loopback.
+ON_NODE = r"""
+import pathlib, pwd, subprocess
+uid = pwd.getpwnam("sparkmatrix").pw_uid
+kib = 0
+for process in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        if process.stat().st_uid == uid:
+            kib += next(int(line.split()[1]) for line in open(process / "smaps_rollup") if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        pass
+lines = subprocess.run(["ss", "-Hltne"], capture_output=True, text=True, check=True).stdout.splitlines()
+mine = [line.split()[3] for line in lines if "uid:%d " % uid in line + " "]
+print(kib // 1024, sum(not place.startswith(("127.", "[::1]")) for place in mine))
+"""
+
+
+def measured(here: staying_up.Cluster) -> dict[str, Any]:
+    starts = here.starts()
+    here.serving()
+    memory = ports = 0
+    for host in here.launch.hosts:
+        mib, listening = map(int, here.node(host, "sudo python3 -", data=ON_NODE.encode()).split())
+        memory, ports = memory + mib, ports + listening
+    result = {"start_s": round(starts[-1][1] - starts[-1][0]), "memory_mib": memory, "open_ports": ports}
+    for fault in (staying_up.rank, staying_up.head):
+        result[f"{fault.__name__}_killed_s"] = fault(here)["serving_s"]
+    return result
+
+
+def table(results: dict[str, dict[str, Any]]) -> str:
+    names = list(next(iter(results.values())))
+    lines = ["| Launch | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for launch, values in results.items():
+        lines.append(f"| `{launch}` | " + " | ".join(str(values[name]) for name in names) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
+    options = parser.parse_args()
+    here = staying_up.Cluster(options.beside, ROUNDS[0])
+    results: dict[str, dict[str, Any]] = {}
+    problems = []
+    try:
+        cluster.build()
+        here.boot()
+        for name in ROUNDS:
+            say(f"-- {name}")
+            here.launch = staying_up.LAUNCHES[name]
+            here.rank = here.launch.rank
+            here.site(f"launches-{name}")
+            results[name] = measured(here)
+            say(f"   {json.dumps(results[name])}")
+        with_ray, without = (results[name] for name in ROUNDS)
+        worse = [name for name in with_ray if without[name] > with_ray[name]]
+        if worse:
+            problems.append(f"without Ray it is worse: {', '.join(worse)}")
+    except LabError as exc:
+        problems.append(str(exc))
+    finally:
+        here.down()
+    print("\n".join([*problems, table(results) if results else ""]))
+    print(json.dumps({"launches": results, "problems": problems}))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
