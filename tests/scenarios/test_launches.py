@@ -7,7 +7,8 @@
 
 Usage: test_launches.py [--beside ID]
 
-Prints a table for docs/performance.md and one JSON line. Without Ray it must not be worse in anything.
+Prints a table for docs/performance.md and one JSON line. Without Ray it must not take more than a tenth more time to
+start, or more memory.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import test_staying_up as staying_up
 from cluster import LabError, say
 
 ROUNDS = ("ray", "native")
+LIKE = 1.1
 # Of the service user: proportional memory of all processes in MiB, and sockets that listen beyond loopback.
 ON_NODE = r"""
 import pathlib, pwd, subprocess
@@ -38,7 +40,7 @@ for process in pathlib.Path("/proc").glob("[0-9]*"):
         pass
 lines = subprocess.run(["ss", "-Hltne"], capture_output=True, text=True, check=True).stdout.splitlines()
 mine = [line.split()[3] for line in lines if "uid:%d " % uid in line + " "]
-print(kib // 1024, sum(not place.startswith(("127.", "[::1]")) for place in mine))
+print(kib // 1024, sum(not place.startswith(("127.", "[::1]", "[::ffff:127.")) for place in mine))
 """
 
 
@@ -81,7 +83,7 @@ def main() -> int:
             results[name] = measured(here)
             say(f"   {json.dumps(results[name])}")
         with_ray, without = (results[name] for name in ROUNDS)
-        worse = [name for name in with_ray if without[name] > with_ray[name]]
+        worse = [name for name in ("start_s", "memory_mib") if without[name] > LIKE * with_ray[name]]
         if worse:
             problems.append(f"without Ray it is worse: {', '.join(worse)}")
     except LabError as exc:
