@@ -77,6 +77,9 @@ def translate(path: str, recipe_paths: Sequence[str] = (), model_files: str = ""
         raise SparkError(f"it cannot be read ({exc.strerror})", path, "Check recipes_translate") from exc
     except (yaml.YAMLError, UnicodeDecodeError) as exc:
         raise SparkError(f"it is no valid YAML ({' '.join(str(exc).split())})", path, "Correct it") from exc
+    runtime = str(theirs.get("runtime") or "") if isinstance(theirs, Mapping) else ""
+    if runtime and not re.search("vllm|sglang", runtime):
+        raise SparkError(f"it is for {runtime}, which is not started here", path, "Look for one of vLLM or SGLang")
     if not isinstance(theirs, Mapping) or not isinstance(theirs.get("command"), str):
         remedy = "Name a recipe of sparkrun or spark-vllm-docker: it has a command"
         raise SparkError("it has no command to translate", path, remedy)
