@@ -151,6 +151,18 @@ def make(tokenizer: str, directory: str, name: str) -> None:
         model = transformers.AutoModelForCausalLM.from_config(config)
     words.save_pretrained(directory)
     model.to(torch.bfloat16).save_pretrained(directory)
+    if name == "qwen3-vl-moe":
+        as_published(pathlib.Path(directory) / "model.safetensors")
+
+
+def as_published(path: pathlib.Path) -> None:
+    """Qwen publishes the experts of this family the other way round than transformers saves them."""
+    files = importlib.import_module("safetensors.torch")
+    tensors = files.load_file(path)
+    for name, tensor in tensors.items():
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            tensors[name] = tensor.transpose(-1, -2).contiguous()
+    files.save_file(tensors, path, metadata={"format": "pt"})
 
 
 def vision(transformers: Any, kind: str, sizes: dict[str, Any], words: Any, directory: str) -> Any:
