@@ -113,7 +113,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import ssh_connection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.network import ssh_connection
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import on_disk
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as managed_settings
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import network, ssh_connection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.network import network, ssh_connection
 
 DIRECTORY = paths.SSH
 KEY = f"{DIRECTORY}/id_ed25519"

@@ -20,7 +20,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, sentence
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, apply_set, remove_set
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import hardware
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.hardware import hardware
 
 SET = "fabric_peermem"
 FILE = "/etc/modules-load.d/sparkmatrix-peermem.conf"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import units
 
 UNITS = ("sparkmatrix-engine.service", "sparkmatrix-ray.service")
 # What systemd calls neither inactive nor failed: also a unit that is starting or stopping has processes.
@@ -38,7 +37,10 @@ _TITLE = re.compile(r"(VLLM|sglang|ray)::", re.I)  # engines rename their child 
 def running(machine: Machine | None = None) -> list[str]:
     """One line per sign of a running engine: units, processes, compute processes of the GPU. Empty: there is none."""
     machine = machine or Machine()
-    states = {name: (state or {}).get("active", "") for name, state in units(machine, UNITS).items()}
+    try:
+        states = {name: unit.active for name, unit in machine.units(UNITS).items()}
+    except SparkError:  # systemd does not answer
+        states = {}
     found = [f"unit {name} is {active}" for name, active in states.items() if active not in _STOPPED]
     seen: set[int] = set()
     for pid in sorted(int(name) for name in machine.names("/proc") if name.isdigit()):

@@ -12,6 +12,8 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import machine as base_machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import hardware as machines
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import network as net
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,7 +152,7 @@ def test_gb10(tmp_path, files, smi, expected):
     node = Machine(tmp_path, {("nvidia-smi",): smi})
     for path, content in files.items():
         node.write(path, content)
-    found = ni.hardware(node)
+    found = machines.hardware(node)
     assert (found["evidence"], found["is_gb10"]) == (expected, expected is not None)
 
 
@@ -198,7 +200,7 @@ def test_disk_that_cannot_be_asked(node, monkeypatch):
 
 def test_network_over_ssh(tmp_path):
     node = Machine(tmp_path, environment={"SSH_CONNECTION": "203.0.113.9 5000 198.51.100.11 22"})
-    found = ni.network(node)
+    found = net.network(node)
     assert found["connection_address"] == "198.51.100.11"
     assert found["connection_interface"] == "enP7s7"
     assert found["connection_source"] == "ssh"
@@ -223,7 +225,7 @@ def test_ssh_connection_is_found_above_sudo(tmp_path):
     node.write("proc/90/stat", "90 (sudo (odd) name) S 80 1")
     node.write("proc/90/environ", b"A=1\0")
     node.write("proc/80/environ", b"SSH_CONNECTION=::ffff:203.0.113.9 5000 ::ffff:198.51.100.11 22\0B=\0")
-    assert ni.connection_address(node, "", None) == ("198.51.100.11", "ssh")
+    assert net.connection_address(node, "", None) == ("198.51.100.11", "ssh")
 
 
 @pytest.mark.parametrize(
@@ -240,19 +242,19 @@ def test_ssh_connection_is_found_above_sudo(tmp_path):
 def test_connection_host(tmp_path, host, expected):
     node = Machine(tmp_path, pid=100)
     node.write("proc/100/stat", "garbage")
-    interfaces = ni.parse_addresses(json.dumps(ADDRESSES))
-    assert ni.connection_address(node, host, interfaces) == expected
+    interfaces = net.parse_addresses(json.dumps(ADDRESSES))
+    assert net.connection_address(node, host, interfaces) == expected
 
 
 def test_a_process_loop_ends(tmp_path):
     node = Machine(tmp_path, pid=5)
     node.write("proc/5/stat", "5 (a) S 6 1")
     node.write("proc/6/stat", "6 (b) S 5 1")
-    assert ni.connection_address(node, "", None) == (None, None)
+    assert net.connection_address(node, "", None) == (None, None)
 
 
 def test_default_route_is_the_last_resort(node):
-    found = ni.network(node, "spark1.local")
+    found = net.network(node, "spark1.local")
     assert found["connection_interface"] == "enP7s7"
     assert found["connection_address"] == "198.51.100.11"
     assert found["connection_source"] == "default_route"
@@ -260,14 +262,14 @@ def test_default_route_is_the_last_resort(node):
 
 @pytest.mark.parametrize("text", ["", "[]", "[{}]", "\n"])
 def test_ip_prints_nothing(text):
-    assert ni.parse_addresses(text) == []
-    assert ni.parse_routes(text) == []
+    assert net.parse_addresses(text) == []
+    assert net.parse_routes(text) == []
 
 
 @pytest.mark.parametrize("text", [None, "{", "{}", "3"])
 def test_ip_prints_garbage(text):
-    assert ni.parse_addresses(text) is None
-    assert ni.parse_routes(text) is None
+    assert net.parse_addresses(text) is None
+    assert net.parse_routes(text) is None
 
 
 _JSON = st.recursive(
@@ -284,9 +286,9 @@ _JSON = st.recursive(
 
 @given(_JSON)
 def test_any_json_is_survived(value):
-    ni.parse_addresses(json.dumps(value))
-    ni.parse_routes(json.dumps(value))
-    ni.parse_rules(json.dumps(value))
+    net.parse_addresses(json.dumps(value))
+    net.parse_routes(json.dumps(value))
+    net.parse_rules(json.dumps(value))
 
 
 TAILSCALE = [
@@ -321,7 +323,7 @@ WIREGUARD = [
     ],
 )
 def test_rules_before_main(rules, met):
-    found = ni.parse_rules(json.dumps(rules))
+    found = net.parse_rules(json.dumps(rules))
     assert [(one["priority"], one["table"], one["action"]) for one in found] == met
 
 
