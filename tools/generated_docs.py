@@ -3,7 +3,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write what docs/ has from the code: the table of checks, the schemas. A unit test fails while docs/ is older."""
+"""Write what docs/ has from the code, tables and schemas; and AWX's surveys. A unit test fails while it is older."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import json
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
+
+import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "collections"))
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import surveys
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base as preflight_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 
 BEGIN, END = "<!-- begin: make docs -->\n", "<!-- end -->"
 ORDER = ("access", "os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify")
@@ -34,21 +39,70 @@ def layers(check: preflight_checks.Check) -> str:
     return ", ".join(name for name in ORDER if name in check.layers)
 
 
+def table(page: str, old: str, lines: list[str]) -> str:
+    before, begin, rest = old.partition(BEGIN)
+    _table, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{page}: the marks around the table are missing")
+    return before + begin + "\n".join(lines) + "\n" + end + after
+
+
 def preflight_page(old: str) -> str:
     lines = ["| Name | Severity | Layers | Found when | Why |", "|---|---|---|---|---|"]
     for check in preflight_checks.CHECKS:
         level = f"{check.level}, *fixed*" if check.fixed else check.level
         lines.append(f"| `{check.name}` | {level} | {layers(check)} | {check.title} | {check.why} |")
-    before, begin, rest = old.partition(BEGIN)
-    _table, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit("docs/preflight.md: the marks around the table are missing")
-    return before + begin + "\n".join(lines) + "\n" + end + after
+    return table("docs/preflight.md", old, lines)
+
+
+class _Data(yaml.SafeLoader):
+    """Of files that Ansible reads."""
+
+
+_Data.add_constructor("!unsafe", lambda _loader, node: node.value)
+
+
+class _Indented(yaml.SafeDumper):
+    """Lists as yamllint wants them; the same list twice is written twice."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def awx_objects() -> dict[str, Any]:
+    with (ROOT / "roles/awx/vars/main/objects.yml").open(encoding="utf-8") as file:
+        return dict(yaml.load(file, Loader=_Data))
+
+
+def awx_surveys(_old: str) -> str:
+    known = preflight_variables.load()
+    made = {playbook: surveys.survey(asked, known) for playbook, asked in awx_objects()["__awx_questions"].items()}
+    text = yaml.dump({"awx_surveys": made}, Dumper=_Indented, sort_keys=False, allow_unicode=True, width=120)
+    return f"---\n# Written by make docs, from objects.yml and the argument specifications of the roles.\n{text}"
+
+
+def awx_page(old: str) -> str:
+    data = awx_objects()
+    lines = ["| Template | Playbook | Asks for | What it does |", "|---|---|---|---|"]
+    for one in ({**data["__awx_template"], **entry} for entry in data["__awx_templates"]):
+        name = one["name"].removeprefix("{{ awx_name }}: ")
+        asked = [f"`{question['variable']}`" for question in data["__awx_questions"].get(one["playbook"], ())]
+        also = ["tags"] if one["ask_tags_on_launch"] else []
+        survey = ", ".join([*(asked if one["survey_enabled"] else []), *also])
+        lines.append(f"| {name} | `{one['playbook']}` | {survey} | {one['description']} |")
+    lines += ["", "| No template | Why |", "|---|---|"]
+    lines += [f"| `{playbook}` | {why} |" for playbook, why in data["__awx_without_template"].items()]
+    return table("docs/awx.md", old, lines)
 
 
 # Page -> its text, from the one that is there.
 PAGES: Mapping[str, Callable[[str], str]] = {
     "docs/preflight.md": preflight_page,
+    "docs/awx.md": awx_page,
+    "roles/awx/vars/main/surveys.yml": awx_surveys,
     "docs/engine-plan.schema.json": lambda _old: json.dumps(engine_plan.schema(), indent=2) + "\n",
     "docs/recipe.schema.json": lambda _old: json.dumps(recipe.schema(), indent=2) + "\n",
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import planners as access
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import planners as awx
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, run
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import planners as engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
@@ -25,6 +26,7 @@ PLANNERS: Mapping[str, Planner] = {
     **os_.PLANNERS,
     **engine.PLANNERS,
     **status.PLANNERS,
+    **awx.PLANNERS,
 }
 SPEC: dict[str, dict[str, Any]] = {
     "planner": {"type": "str", "required": True, "choices": list(PLANNERS)},

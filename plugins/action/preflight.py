@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import job as awx_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
@@ -51,7 +52,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "playbook_dir": {"type": "str", "default": ""},
 }
 # Read for every host beside the variables with the prefixes of the run's layers.
-ALSO = ("ansible_host", "ansible_port", "fabric_management_address")
+ALSO = ("ansible_host", "ansible_port", "fabric_management_address", awx_job.JOB)
 
 
 class ActionModule(ActionBase):
@@ -73,10 +74,12 @@ class ActionModule(ActionBase):
         sparks = list(task_vars["groups"].get(args["group"], []))
         findings += preflight_layers.missing_sparks(sparks, args["inventory_sources"])
         if args["phase"] == "request":
+            findings += awx_job.findings(task_vars, os.environ)
             if findings:
                 text = refusal("This run was refused before any machine was contacted:", findings)
                 return {"changed": False, "layers": layers, "failed": True, "msg": text}
             found = preflight_layers.unread_configuration(args["config_file"], args["playbook_dir"], os.getcwd())
+            found += awx_job.unchecked_host_keys(task_vars, {host: task_vars["hostvars"][host] for host in sparks})
             told = [str(finding) for finding in found]
             return {"changed": False, "layers": layers, **({"warnings": told} if told else {})}
         refused: list[Finding] = []

@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import b
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import collect, summary
 
+STATS = "sparkmatrix"  # under this name AWX has it, and gives it to the jobs that follow in a workflow
 SPEC: dict[str, dict[str, Any]] = {
     "playbook": {"type": "str", "required": True},
     "leaving": {"type": "list", "elements": "str", "default": []},
@@ -63,4 +64,9 @@ class ActionModule(ActionBase):
             leaving=tuple(args["leaving"]),
             filtered=boolean(own.get("spark_port_filter", True), strict=False),
         )
-        return {**result, "changed": False, "lines": summary.lines(run)}
+        said = {"changed": False, "lines": summary.lines(run)}
+        # What ansible.builtin.set_stats returns.
+        stats = {"data": {STATS: summary.artifacts(run)}, "per_host": False, "aggregate": False}
+        drift = summary.drift(run) if variables.get("spark_drift") == "fail" else ""
+        failure = {"failed": True, "msg": drift} if drift else {}
+        return {**result, **said, "ansible_stats": stats, **failure}

@@ -75,6 +75,7 @@ DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 PAUSE = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")
 # About a folder of its own on a machine, in the log only.
 OF_ANSIBLE = re.compile(r"Module remote_tmp \S+ did not exist")
+STATS = "sparkmatrix"  # the summary for programs, which has been shown
 LINE_EVERY_S = 30  # where no line can move
 ALL_OF_ANSIBLE = 3  # -vvv
 
@@ -197,7 +198,8 @@ class CallbackModule(CallbackBase):
         with self._lock:
             self._ended = True
             self._ticks = False
-            self._print(self._page.end(stats.custom.get("_run") or {}, failed, self._log_name), force=True)
+            notes = {name: text for name, text in (stats.custom.get("_run") or {}).items() if name != STATS}
+            self._print(self._page.end(notes, failed, self._log_name), force=True)
         self._quit.set()
 
     # What only the whole log has.

@@ -28,6 +28,7 @@ options:
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
       - V(cluster_status) puts together what the machines say of their status.
+      - V(awx) says what is to be made, mended and removed in AWX.
       - V(engine_inputs) judges whether all nodes can have the models, V(images) whether all ranks of a service have
         the same container image, V(engine_versions)
         what engines without an option table say of their options; V(engine_files) and V(ray_files) turn one machine's
@@ -59,6 +60,7 @@ options:
       - recipe_translation
       - ray_files
       - cluster_status
+      - awx
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.

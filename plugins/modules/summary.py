@@ -14,7 +14,8 @@ version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
   - Says in at most twelve lines which layers ran, what serves, where, with which key and how fast, what changed, what
-    to run next and how to undo it.
+    to run next and how to undo it, and returns it for programs as C(set_stats) does.
+  - Fails in a check that found a difference where C(spark_drift) is C(fail).
   - Goes by what the layers of this run have registered. Contacts no host.
 options:
   playbook:

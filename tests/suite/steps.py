@@ -144,7 +144,9 @@ LINTED = "playbooks roles inventories site.yml reset.yml status.yml verify.yml"
 COVERAGE = "--cov=plugins/module_utils --cov=plugins/plugin_utils --cov-report=term-missing:skip-covered"
 # The tests that run parts of ansible-core itself; the others run with both versions in `test-full`. Whole playbooks are
 # run on this version by every scenario of the lab.
-ON_ANSIBLE = "tests/unit/plugins/action tests/unit/plugins/modules tests/unit/test_awx.py"
+ON_ANSIBLE = (
+    "tests/unit/plugins/action tests/unit/plugins/modules tests/unit/plugins/plugin_utils/_awx tests/unit/test_awx.py"
+)
 INTERRUPTED_PARTS = 4
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import fake_awx
+import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
@@ -21,8 +23,32 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/awx.md").read_text()
 GALAXY = yaml.safe_load((ROOT / "galaxy.yml").read_text())
 NAMED = [f"playbooks/{path.name}" for path in sorted(ROOT.glob("playbooks/*.yml"))]
+OBJECTS = fake_awx.objects()
+TEMPLATES = OBJECTS["controller_templates"]
+# Modules of awx.awx by variable of the data.
+MODULES = {
+    "controller_execution_environments": "execution_environment",
+    "controller_credential_types": "credential_type",
+    "controller_notifications": "notification_template",
+    "controller_projects": "project",
+    "controller_inventories": "inventory",
+    "controller_inventory_sources": "inventory_source",
+    "controller_templates": "job_template",
+    "controller_workflows": "workflow_job_template",
+    "controller_schedules": "schedule",
+}
+DISRUPTIVE = {f"playbooks/{name}.yml" for name in ("site", "upgrade", "os_update", "reset")}
 # A playbook at the root is the one of the same name.
 SHORT = {f"{name}.yml": f"playbooks/{name}.yml" for name in ("site", "reset", "verify")}
+
+
+def module_options(name: str) -> set[str]:
+    """Of a module of awx.awx, where that is installed."""
+    module = pytest.importorskip(
+        f"ansible_collections.awx.awx.plugins.modules.{name}",
+        reason="the package ansible has awx.awx up to version 12, so this runs with Python 3.11",
+    )
+    return set(yaml.safe_load(module.DOCUMENTATION)["options"])
 
 
 def section(title: str) -> str:
@@ -84,16 +110,95 @@ def test_the_page_names_every_playbook_and_no_other():
 def test_the_page_says_which_playbooks_refuse_a_limit():
     refused, _blank, taken = section("Limit").partition("\n\nThese take one")
     assert playbooks_in(refused) == {name for name in NAMED if refuses_a_limit(ROOT / name)}
-    offered = playbooks_in(section("Job templates")) | {"playbooks/reset.yml"}
+    # One asks no machine, the other is refused when it has let the machines of the limit in.
+    offered = {one["playbook"] for one in TEMPLATES} - {"playbooks/recipes.yml", "playbooks/bootstrap.yml"}
     assert playbooks_in(taken) == {name for name in offered if not refuses_a_limit(ROOT / name)}
 
 
-def test_survey_variables_exist():
-    rows = [line.split("|") for line in section("Job templates").splitlines() if line.count("|") == 5]
-    asked = {name for row in rows for name in re.findall(r"`(\w+)`", row[3])}
-    assert "engine_recipe" in asked
-    texts = "".join(path.read_text() for path in sorted((ROOT / "playbooks").rglob("*.yml")))
-    assert [name for name in sorted(asked - set(preflight_variables.load())) if name not in texts] == []
+def test_every_playbook_has_a_template_or_a_reason_for_having_none():
+    """A new playbook gets an entry in roles/awx/vars/main/objects.yml: a template, or a line that says why not."""
+    without = fake_awx.variables()["__awx_without_template"]
+    assert {one["playbook"] for one in TEMPLATES} | set(without) == set(NAMED)
+    assert not {one["playbook"] for one in TEMPLATES} & set(without)
+
+
+def test_playbooks_are_those_that_awx_offers():
+    """AWX lists files in which it finds a play, as its own expression says (awx/main/utils/ansible.py)."""
+    play = re.compile(r"^\s*?-?\s*?(?:hosts|(?:ansible\.builtin\.)?import_playbook):\s*?.*?$", re.MULTILINE)
+    for one in TEMPLATES:
+        assert play.search((ROOT / one["playbook"]).read_text()), one["playbook"]
+
+
+def test_what_awx_offers_that_must_not_be_switched_on_is_off():
+    for one in TEMPLATES:
+        assert (one["job_slice_count"], one["limit"], one["forks"], one["timeout"]) == (1, "", 0, 0), one["name"]
+        assert not (one["allow_simultaneous"] or one["use_fact_cache"] or one["become_enabled"]), one["name"]
+        asked = {name for name, value in one.items() if name.startswith("ask_") and value}
+        allowed = {f"ask_{name}_on_launch" for name in ("job_type", "diff_mode", "verbosity", "tags")}
+        assert asked <= allowed, one["name"]
+        assert one["ask_tags_on_launch"] == (one["playbook"] in ("playbooks/site.yml", "playbooks/reset.yml")) or (
+            one["name"].endswith("Drift")
+        )
+    (source,) = OBJECTS["controller_inventory_sources"]
+    assert source["overwrite"] and source["overwrite_vars"] and source["update_on_launch"]
+
+
+def test_tags_and_variables_of_templates_exist():
+    known = set(preflight_variables.load())
+    for one in TEMPLATES:
+        assert set(filter(None, one["job_tags"].split(","))) <= set(preflight_layers.KNOWN_TAGS)
+        assert {name for name in one["extra_vars"] if not name.startswith("ansible_")} <= known, one["name"]
+        text = (ROOT / one["playbook"]).read_text() + "".join(
+            path.read_text() for path in (ROOT / "playbooks/layers").glob("*.yml")
+        )
+        asked = {question["variable"] for question in one["survey_spec"].get("spec", ())}
+        assert one["survey_enabled"] == bool(asked) and all(name in known or name in text for name in asked)
+
+
+def test_answers_of_every_survey_are_what_the_variables_take():
+    """The defaults, every choice, and for a text that may be empty the empty one."""
+    known = preflight_variables.load()
+    count = 0
+    for one in (*TEMPLATES, *OBJECTS["controller_workflows"]):
+        for question in one.get("survey_spec", {}).get("spec", ()):
+            variable = known.get(question["variable"])
+            assert question["question_description"]
+            choices = question.get("choices", "").splitlines()
+            assert question["required"] or question["type"] == "text", "an empty answer is no number and no choice"
+            for answer in choices or ([question["default"]] if not question["required"] or question["default"] else []):
+                count += 1
+                assert variable is None or preflight_variables.complaint(variable, answer) == "", question
+    assert count > 20
+    assert preflight_variables.complaint(known["engine_context"], "many") != ""
+
+
+def test_options_are_those_of_the_modules():
+    for endpoint, module in MODULES.items():
+        options = module_options(module)
+        for one in OBJECTS[endpoint]:
+            assert set(one) - {"simplified_workflow_nodes"} <= options, one["name"]
+    nodes = [node for one in OBJECTS["controller_workflows"] for node in one["simplified_workflow_nodes"]]
+    assert all(set(node) <= module_options("workflow_job_template_node") for node in nodes)
+
+
+def test_workflows_ask_before_what_changes_the_machines():
+    disruptive = {one["name"] for one in TEMPLATES if one["playbook"] in DISRUPTIVE}
+    for workflow in OBJECTS["controller_workflows"]:
+        nodes = {node["identifier"]: node for node in workflow["simplified_workflow_nodes"]}
+        parents = {next_: node for node in nodes.values() for next_ in node.get("success_nodes", ())}
+        assert all(set(node.get("success_nodes", ())) <= set(nodes) for node in nodes.values())
+        for name, node in nodes.items():
+            if node.get("unified_job_template") in disruptive:
+                assert "approval_node" in parents[name], (workflow["name"], name)
+            assert "approval_node" in node or node["unified_job_template"] in {one["name"] for one in TEMPLATES}
+
+
+def test_nothing_secret_is_in_the_data():
+    for kind in OBJECTS["controller_credential_types"]:
+        secret = {entry["id"] for entry in kind["inputs"]["fields"] if entry.get("secret")}
+        for text in kind["injectors"]["extra_vars"].values():
+            assert re.fullmatch(r"\{\{ (\w+) \}\}", text)
+        assert secret and set(kind["inputs"]["required"]) == {entry["id"] for entry in kind["inputs"]["fields"]}
 
 
 def test_nothing_waits_for_a_person():

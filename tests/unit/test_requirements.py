@@ -64,6 +64,15 @@ def test_every_collection_that_is_required_is_used_and_the_other_way_round():
     assert {name.rpartition(".")[0] for name in called()} == set(GALAXY["dependencies"])
 
 
+def test_awx_awx_is_needed_by_the_role_awx_alone_and_named_there():
+    files = [path for room in ("roles", "playbooks") for path in (ROOT / room).rglob("*.yml")]
+    uses = re.compile(r"^\s+awx\.awx\.", re.MULTILINE)
+    users = {path.relative_to(ROOT).parts[:2] for path in files if uses.search(path.read_text())}
+    assert users == {("roles", "awx")} and "awx.awx" not in GALAXY["dependencies"]
+    said = (ROOT / "roles/awx/tasks/main.yml").read_text() + (ROOT / "roles/awx/README.md").read_text()
+    assert "awx.awx:24.6.1" in said and "`awx.awx` 24.6.1" in said
+
+
 def test_every_python_package_that_is_required_is_used_and_the_other_way_round():
     used = imported("action") | imported("plugin_utils") | {BEHIND[name] for name in called() & set(BEHIND)}
     # Ansible itself brings these.

@@ -17,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import job as awx_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.images import MIN_RING, MIN_SEVERAL, OLD_NCCL
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
@@ -214,6 +215,19 @@ def check_fabric_fact(context: Context) -> Iterator[Finding]:
                 fabric_fact.REMEDY,
                 fabric_fact.FACT_PATH,
             )
+
+
+def check_vanished(context: Context) -> Iterator[Finding]:
+    """Only AWX has a switch that takes a machine out of an inventory that still lists it."""
+    facts = {host: context.fact(host) for host in context.nodes if awx_job.JOB in context.hosts[host]}
+    before = {host: fact.nodes for host, fact in facts.items() if fact is not None and fact.nodes > len(context.hosts)}
+    if before:
+        yield Finding(
+            context.who(before),
+            f"this fabric was made for {max(before.values())} machines, and this job sees {len(context.hosts)}",
+            "Switch the disabled hosts of the inventory on again in AWX; a machine that leaves is moved to"
+            " sparks_leaving, and leaves with playbooks/node_remove.yml",
+        )
 
 
 def check_readdressed(context: Context) -> Iterator[Finding]:
@@ -706,6 +720,13 @@ CHECKS: tuple[Check, ...] = (
         "Ansible's own connection runs over a fabric interface (only told without the layer fabric)",
         "The layer fabric reconfigures the interface, and the machine would be cut off",
         fixed="the machine would be cut off",
+    ),
+    Check(
+        "vanished",
+        FABRIC | {"access"},
+        check_vanished,
+        "a job of AWX sees fewer machines than the fabric was made for",
+        "A host that is disabled in AWX is missing in its jobs, and the others would be set up as a smaller cluster",
     ),
     Check(
         "readdressed",

@@ -130,6 +130,7 @@ SHARED: tuple[Variable, ...] = (
             ("spark_answers", "verify"),
         )
     ),
+    Variable("spark_drift", "spark", choices=("", "fail"), description="fail: a check that finds a difference fails"),
     Variable("spark_stopped_by", "spark", description="Who stops the engine, for its status; set by the playbook"),
     Variable("spark_summary", "spark", "dict", description="The last lines of a run, set by the playbook"),
 )

@@ -11,6 +11,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 
@@ -124,6 +125,37 @@ def lines(run: Run) -> list[str]:
     found += [_line("next", text) for text in _next(run)]
     undo = _undo(run)
     return [*found, _line("undo", undo)] if undo else found
+
+
+def artifacts(run: Run) -> dict[str, Any]:
+    """The same for programs: AWX keeps it as artifacts of the job, and gives it to the next node of a workflow."""
+    return {
+        "playbook": run.playbook,
+        "nodes": len(run.hosts),
+        "failed": list(run.failed),
+        "check": run.check,
+        "changed": {one.name: list(one.changed) for one in run.layers if one.changed},
+        "url": run.way.url if run.way and not run.check else "",
+        "services": [
+            {
+                "model": one.model,
+                "tokens_per_s": one.measured,
+                "expected": [one.low, one.high] if one.high else None,
+                "verdict": "not measured" if one.measured is None else "slow" if one.measured < one.low else "ok",
+            }
+            for one in run.services
+        ],
+    }
+
+
+def drift(run: Run) -> str:
+    """What a check found to differ, as a refusal; empty where nothing does."""
+    differs = [f"{one.name} on {_nodes(one.changed, run.hosts)}" for one in run.layers if one.changed]
+    if not run.check or not differs:
+        return ""
+    return (
+        f"The machines differ from the inventory: {'; '.join(differs)}. The differences are above; site.yml mends them."
+    )
 
 
 def _line(label: str, text: str) -> str:

@@ -121,6 +121,12 @@ def test_the_request_alone():
     refused = judge({"spark_1": {}}, phase="request", run_tags=["rai"])
     assert refused["failed"]
     assert refused["msg"].startswith("This run was refused before any machine was contacted:")
+    job = {"awx_job_id": 7, "awx_job_template_name": "x", "awx_workflow_job_name": "x"}
+    of_awx = {"hostvars": {"spark_1": {}}, "groups": {"sparks": ["spark_1"]}, **job}
+    sliced = act(preflight, {"phase": "request"}, of_awx)
+    assert sliced["failed"] and "job template x: its jobs are sliced" in sliced["msg"]
+    told = act(preflight, {"phase": "request"}, {**of_awx, "awx_workflow_job_name": "y"})
+    assert not told.get("failed") and "spark_1: AWX checks no host key" in told["warnings"][0]
     variables = {"hostvars": {}, "groups": {}}
     empty = act(preflight, {"phase": "request", "inventory_sources": ["x.yml"]}, variables)
     assert "inventory x.yml: there is no such file or folder" in empty["msg"]

@@ -124,6 +124,32 @@ def test_a_start_plans_nothing_and_says_where_it_answers():
     assert act(known, "start")["failed"]
 
 
+def test_programs_get_the_summary_as_set_stats_gives_it():
+    stats = act(site())["ansible_stats"]
+    assert (stats["per_host"], stats["aggregate"]) == (False, False)
+    found = stats["data"]["sparkmatrix"]
+    assert (found["playbook"], found["nodes"], found["failed"], found["check"]) == ("site", 2, [], False)
+    assert found["url"].startswith("http://") and found["changed"]["ray"] == ["spark2"]
+    (service,) = found["services"]
+    assert (service["model"], service["tokens_per_s"]) == ("qwen3-8b", 12.34)
+    assert service["verdict"] == ("slow" if service["expected"][0] > 12.34 else "ok")
+    json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "check", "fails"), [("fail", True, True), ("fail", False, False), ("", True, False)]
+)
+def test_a_check_for_drift_fails_where_something_differs(wanted, check, fails):
+    found = act(site(), spark_drift=wanted, ansible_check_mode=check)
+    assert bool(found.get("failed")) is fails
+    if fails:
+        assert found["msg"].startswith("The machines differ from the inventory: ") and "ray on spark2" in found["msg"]
+    calm = {host: {**values, "spark_ray_service": {"changed": False}} for host, values in site().items()}
+    for values in calm.values():
+        values["spark_os_settings"] = {"actions": [], "reboot": []}
+    assert not act(calm, spark_drift=wanted, ansible_check_mode=check).get("failed")
+
+
 def test_what_a_machine_answers_is_not_trusted():
     known = site()
     known["spark2"]["spark_ray_cluster"] = {"alive": [{"not": "a name"}], "complete": True}

@@ -128,6 +128,14 @@ def new_fact(who="spark2", **changes):
     return inject
 
 
+def in_awx(then):
+    def inject(cluster):
+        every("awx_job_id", 7)(cluster)
+        then(cluster)
+
+    return inject
+
+
 def no_facts(cluster):
     cluster.facts.clear()
 
@@ -228,6 +236,11 @@ FAULTS = {
         lambda c: c.nodes["spark2"]["network"].update(connection_interface="enp1s0f0np0"),
         "spark2 enp1s0f0np0: Ansible reaches the machine over a fabric interface",
         ALL,
+    ),
+    "vanished": (
+        in_awx(new_fact(count=5)),
+        "spark2: this fabric was made for 5 machines, and this job sees 4",
+        {"fabric"},
     ),
     "readdressed": (new_fact(host="spark9"), "spark2: this machine was set up as 'spark9'", ALL),
     "management_address": (
@@ -736,6 +749,13 @@ def test_a_slip_in_the_inventory_readdresses_nobody(slip, hosts, says, layers):
     made = texts(cluster, layers, "readdressed")
     assert [severity for severity, _text in made] == ["error"] * hosts
     assert not made or any(says in text for _severity, text in made)
+
+
+@pytest.mark.parametrize("change", [new_fact(count=5), in_awx(new_fact(count=3)), in_awx(no_facts)])
+def test_only_a_job_of_awx_that_sees_fewer_machines_is_refused_for_it(change):
+    cluster = Cluster()
+    change(cluster)
+    assert texts(cluster, {"fabric"}, "vanished") == []
 
 
 def test_rails_of_a_ring_as_they_are_planned_keep_their_addresses():

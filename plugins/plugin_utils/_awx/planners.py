@@ -1,0 +1,80 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planner of what this collection has in AWX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import objects
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
+
+REFUSED = "This was refused, and nothing was changed in AWX:"
+
+
+def plan(options: Options) -> dict[str, Any]:
+    present = options["state"] == "present"
+    wanted = options["wanted"] if present else {}
+    made = objects.plan(options["name"], options["mark"], wanted, options["there"], options["check"])
+    findings = [*(_missing(options) if present else ()), *made.findings]
+    return {
+        **judged(REFUSED, findings),
+        "make": made.make,
+        "remove": made.remove,
+        "would": made.would,
+        "line": f"{options['name']}: {_counted(wanted if present else made.remove) or 'nothing'}"
+        f"{'' if present else ' removed'}{' (a check: nothing was changed)' if options['check'] else ''}",
+    }
+
+
+def _counted(by_endpoint: objects.Objects) -> str:
+    return ", ".join(
+        f"{len(found)} {objects.WORDS[endpoint]}{'' if len(found) == 1 else 's'}"
+        for endpoint, found in by_endpoint.items()
+        if found and endpoint != objects.NODES
+    )
+
+
+def _missing(options: Options) -> Iterator[Finding]:
+    for variable, value in options["needed"].items():
+        if not value:
+            yield Finding(variable, "it is not set", "Set it in the inventory or with -e; docs/awx.md says to what")
+    group = options["instance_group"]
+    if not group:
+        yield Finding(
+            "awx_instance_group",
+            "it is not set, so jobs of two templates can run on the cluster at the same time",
+            "Make an instance group with a maximum of one concurrent job, and name it here",
+            severity="warning",
+        )
+    for found in options["instance_groups"]:
+        if found["max_concurrent_jobs"] != 1:
+            yield Finding(
+                f"instance group {group}",
+                f"its maximum of concurrent jobs is {found['max_concurrent_jobs'] or 'not set'}",
+                "Set it to 1: two jobs must not change one cluster at the same time",
+            )
+    if group and not options["instance_groups"]:
+        yield Finding(f"instance group {group}", "it is not in AWX", "Correct awx_instance_group, or make it")
+
+
+PLANNERS = {
+    "awx": Planner(
+        plan,
+        {
+            "state": {"type": "str", "required": True, "choices": ["present", "absent"]},
+            "name": {"type": "str", "required": True},
+            "mark": {"type": "str", "required": True},
+            "check": {"type": "bool", "required": True},
+            "needed": {"type": "dict", "required": True},
+            "instance_group": {"type": "str", "default": ""},
+            "instance_groups": {"type": "list", "elements": "dict", "required": True},
+            "wanted": {"type": "dict", "required": True},
+            "there": {"type": "dict", "required": True},
+        },
+    )
+}

@@ -1,0 +1,64 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import surveys
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import Variable
+from awx_api import RefusedError, check_survey
+
+VARIABLES = {
+    one.name: one
+    for one in (
+        Variable("engine_recipe", "engine", default="gpt-oss-120b", description="Name."),
+        Variable("engine_profile", "engine", default=""),
+        Variable("engine_context", "engine", "int", default=0),
+        Variable("verify_timeout_s", "verify", "float", default=300.0),
+        Variable("os_update_firmware", "os_update", "bool", default=False),
+        Variable("os_update_reboot", "os_update", choices=("rolling", "never"), default="rolling"),
+    )
+}
+
+
+def question(**asked):
+    made = surveys.survey([asked], VARIABLES)
+    check_survey(made)
+    return made["spec"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "required", "default"),
+    [
+        ("engine_recipe", "text", True, "gpt-oss-120b"),
+        ("engine_profile", "text", False, ""),
+        ("engine_context", "integer", True, 0),
+        ("verify_timeout_s", "float", True, 300.0),
+        ("os_update_firmware", "multiplechoice", True, "false"),
+        ("os_update_reboot", "multiplechoice", True, "rolling"),
+    ],
+)
+def test_a_question_is_as_the_variable(name, kind, required, default):
+    made = question(variable=name)
+    assert (made["type"], made["required"], made["default"]) == (kind, required, default)
+
+
+def test_a_question_may_differ_or_be_a_whole_one():
+    assert question(variable="engine_recipe", default="")["required"] is True
+    own = {"type": "text", "required": False, "default": "", "question_description": "One."}
+    assert question(variable="node_fingerprint", **own)["question_name"] == "Node fingerprint"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"default": "many", "variable": "engine_context"},
+        {"choices": "", "variable": "os_update_reboot"},
+        {"default": "sometimes", "variable": "os_update_reboot"},
+        {"type": "number", "variable": "engine_context", "required": True},
+    ],
+)
+def test_what_awx_would_not_take_is_noticed(wrong):
+    with pytest.raises(RefusedError):
+        question(**wrong)
