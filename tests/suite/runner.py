@@ -101,7 +101,8 @@ class Run:
         if failed and self.ended:
             print(f"   {step.name}: ENDED after {seconds:.0f} s", flush=True)
             return ""
-        slow = self.calm and overdrawn(step, seconds)
+        # Beside the lab a step gets what the nodes leave: its own processor time says whether it has grown.
+        slow = self.calm and overdrawn(step, cpu_s if prefix else seconds)
         outcome = FAILED if failed else SLOW if slow else PASSED
         self.ledger.add(
             Result(

@@ -229,6 +229,13 @@ def test_a_step_that_overdraws_its_budget_by_half_fails_a_calm_run(ledger, tree,
     assert run_steps(ledger, tree, sleeps, calm=calm).outcomes == {"one": outcome}
 
 
+def test_beside_the_lab_a_step_is_held_to_its_processor_time(ledger, tree, monkeypatch):
+    monkeypatch.setattr(runner.Run, "_execute", lambda *_: ("", 16.0))
+    assert run_steps(ledger, tree, step(), calm=True).outcomes == {"one": PASSED}
+    both = run_steps(ledger, tree, step("nodes", lane=LAB), step(), calm=True).outcomes
+    assert both == {"nodes": PASSED, "one": SLOW}
+
+
 def test_half_as_much_again_is_within_the_budget():
     assert not choice.overdrawn(step(budget_s=10), 15)
     assert choice.overdrawn(step(budget_s=10), 15.1)
