@@ -30,8 +30,8 @@ def nothing() -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """``budget_s``: seconds on a calm machine with two cores; beside the lab, of processor time. ``inputs``: globs of git;
-    locks are always among them."""
+    """``budget_s``: seconds on a calm machine with two cores; of processor time beside the lab. ``inputs``: globs of
+    git; locks are always among them."""
 
     name: str
     commands: tuple[tuple[str, ...], ...]  # all are run, so that one that fails does not hide the next
