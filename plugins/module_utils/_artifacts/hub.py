@@ -549,9 +549,12 @@ def _environment(listing: Listing, environment: Mapping[str, str], xet: bool) ->
 def _watch(process: subprocess.Popen[bytes], place: str, stall_s: float, tell: Callable[[int], None]) -> bool:
     """Until it ends; true where nothing arrives any more."""
     arrived, since = _arrived(place), time.monotonic()
-    while process.poll() is None:
-        time.sleep(min(1.0, stall_s / 10))
-        now = _arrived(place)
+    while True:
+        try:
+            process.wait(min(1.0, stall_s / 10))
+            break
+        except subprocess.TimeoutExpired:
+            now = _arrived(place)
         if now != arrived:
             arrived, since = now, time.monotonic()
             tell(now)

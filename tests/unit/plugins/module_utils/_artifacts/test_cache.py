@@ -79,9 +79,9 @@ def test_a_warm_check_of_many_files_is_quick(tmp_path: Path) -> None:
     there = Cache(str(tmp_path / "home"))
     contents = {one.path: b"%d" % number for number, one in enumerate(many.files)}
     caches.place(there, many, str(model_manifest.blobs(there.partial(REVISION), contents)))
-    began = time.perf_counter()
+    began = time.process_time()
     assert check.warm(there, many).whole
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 0.5
 
 
 def test_one_byte_is_found_by_a_full_check_and_only_its_segment_is_asked_for(cache: Cache) -> None:

@@ -347,8 +347,8 @@ def test_a_stall_is_resumed_and_two_are_taken_for_xet_s(
 def test_who_sends_nothing_is_ended_with_all_it_has_started(tmp_path: pathlib.Path) -> None:
     script = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
     place = tmp_path / "place"
-    ended = hub._attempt("{}", str(place), {}, hub.Client(("/bin/sh", "-c", script), stall_s=5), lambda _count: None)
-    assert ended == ("stalled", "no byte for 5 s")
+    ended = hub._attempt("{}", str(place), {}, hub.Client(("/bin/sh", "-c", script), stall_s=3), lambda _count: None)
+    assert ended == ("stalled", "no byte for 3 s")
     child = pathlib.Path("/proc", (tmp_path / "pid").read_text().strip(), "cmdline")
     until = time.monotonic() + 60
     while child.exists() and b"600" in child.read_bytes() and time.monotonic() < until:
