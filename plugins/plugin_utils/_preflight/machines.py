@@ -38,6 +38,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.inv
     gateway_wanted,
     service_ports,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.ready import check_model_disk
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import ROLES
 
 LOCKS = ROLES / "engine/files/locks"
@@ -655,6 +656,13 @@ CHECKS: tuple[Check, ...] = (
         check_disk,
         "less than `preflight_min_disk_gib` is free where something has to be installed, or it cannot be written to",
         "Installing would stop half way",
+    ),
+    Check(
+        "model_disk",
+        SERVING,
+        check_model_disk,
+        "a machine has less free space than a model takes that it has to fetch first, by the recipe",
+        "The download would stop half way, with a full disk",
     ),
     Check(
         "clock",

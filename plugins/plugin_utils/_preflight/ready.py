@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
@@ -21,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 
 # Assumed, not measured on a Spark: the layers of a run, packages of the engine, weights from disk into memory.
 LAYERS_MIN, ENVIRONMENT_MIN, LOAD_GB_PER_MIN = 3, 10, 12
+GB = 10**9
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Model:
     share: float  # that the node loads
     cache: str
     container: bool
+    partial: str = ""  # where the layer artifacts keeps what has come of a model so far
 
 
 def models(context: Context) -> Iterator[Model]:
@@ -49,12 +52,35 @@ def models(context: Context) -> Iterator[Model]:
         for host in on:
             for name, gb in wanted:
                 cache = "" if name.startswith("/") else f"{settings.hf_home}/hub/models--{name.replace('/', '--')}"
-                yield Model(host, name, gb, gb / len(on), cache, container)
+                partial = f"{settings.hf_home}/sparkmatrix/partial"
+                yield Model(host, name, gb, gb / len(on), cache, container, partial)
 
 
 def paths(context: Context) -> set[str]:
     """What ``node_info`` looks for, to tell what is downloaded already."""
-    return {model.cache for model in models(context) if model.cache}
+    return {path for model in models(context) if model.cache for path in (model.cache, model.partial)}
+
+
+def check_model_disk(context: Context) -> Iterator[Finding]:
+    """By the sizes in the recipes. A download that has begun is compared by the byte when it goes on."""
+    wanted = list(models(context))
+    for host, node in context.nodes.items():
+        own = [model for model in wanted if model.host == host and model.cache]
+        missing = {model.cache: model for model in own if not _there(context, host, model.cache)}
+        if not missing or any(_there(context, host, model.partial) for model in own):
+            continue
+        first = next(iter(missing.values()))  # all are in one directory
+        free = ((node.get("paths") or {}).get(first.cache) or {}).get("free")
+        needed = sum(model.gb for model in missing.values()) * GB
+        if free is not None and free < needed:
+            names = ", ".join(model.name for model in missing.values())
+            yield Finding(
+                host,
+                f"{names}: {needed / GB:.1f} GB to download, {free / GB:.1f} GB free, {(needed - free) / GB:.1f} GB short",
+                "Free some space (du -sh /opt/sparkmatrix/models/* shows what models take), put engine_model_cache on a"
+                " larger disk, or name a smaller model",
+                first.cache.partition("/hub/")[0],
+            )
 
 
 def sentence(context: Context) -> str:

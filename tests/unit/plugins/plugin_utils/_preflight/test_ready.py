@@ -12,6 +12,8 @@ from preflight_inputs import ALL, context, inventory, nodes
 RECIPE = "qwen3-235b-a22b-gptq-int4"
 CACHE = "/opt/sparkmatrix/models/huggingface/hub/models--Qwen--Qwen3-235B-A22B-GPTQ-Int4"
 
+PARTIAL = "/opt/sparkmatrix/models/huggingface/sparkmatrix/partial"
+
 
 def said(layers=ALL, count=4, change=lambda found: None, recipe=RECIPE, **rest):
     found = nodes(count)
@@ -46,7 +48,7 @@ def test_what_is_there_is_not_counted():
 
 def test_the_node_is_asked_for_the_model_in_its_cache():
     made = context(ALL, inventory(4, engine_recipe=RECIPE))
-    assert CACHE in pf.request(made)["paths"]
+    assert {CACHE, PARTIAL} < set(pf.request(made)["paths"])
     assert CACHE not in pf.request(context({"fabric"}, inventory(4, engine_recipe=RECIPE)))["paths"]
     local = inventory(4, engine_recipe=RECIPE, engine_model_path="/models/mine")
     assert ready.paths(context(ALL, local)) == set()
@@ -79,3 +81,22 @@ def test_several_services_and_containers():
     text = ready.sentence(context(ALL, hosts, nodes=nodes(2)))
     assert "to download on each node" in text
     assert "time for pulling container images comes on top" in text and "Python environment" not in text
+
+
+def short(**paths):
+    found = nodes(2)
+    found["spark2"]["paths"].update(
+        {path: {"exists": False, "free": 10 * ready.GB, **more} for path, more in paths.items()}
+    )
+    return [str(one) for one in ready.check_model_disk(context(ALL, inventory(2, engine_recipe=RECIPE), nodes=found))]
+
+
+def test_a_model_that_does_not_fit_on_a_disk_is_refused_before_it_is_fetched():
+    (finding,) = short(**{CACHE: {}, PARTIAL: {}})
+    assert finding.startswith(
+        "spark2 /opt/sparkmatrix/models/huggingface: Qwen/Qwen3-235B-A22B-GPTQ-Int4: 125.0 GB to download, 10.0 GB free,"
+        " 115.0 GB short"
+    )
+    assert short(**{CACHE: {"free": 126 * ready.GB}}) == []
+    # What is there has its space; what has begun is compared by the byte.
+    assert short(**{CACHE: {"exists": True}}) == short(**{CACHE: {}, PARTIAL: {"exists": True}}) == []
