@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import planners as access
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import planners as artifacts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import planners as awx
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, run
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import planners as engine
@@ -21,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import
 
 PLANNERS: Mapping[str, Planner] = {
     **access.PLANNERS,
+    **artifacts.PLANNERS,
     **fabric.PLANNERS,
     **qos.PLANNERS,
     **os_.PLANNERS,

@@ -21,7 +21,7 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 # Name of the subcommand -> its module. The zipapp carries these modules and all that they import.
 COMMANDS: Mapping[str, str] = {
     "access-restore": "_access.rollback",
-    "artifacts": "_artifacts.copy",
+    "artifacts": "_artifacts.program",
     "drop-caches": "_os.drop_caches",
     "evict": "_os.evict_page_cache",
     "fabric-restore": "_fabric.rollback",

@@ -47,6 +47,12 @@ options:
     description: Directory for downloaded models; empty where none are downloaded.
     type: str
     default: ''
+  brought:
+    description:
+      - Models from the hub are brought to O(cache) by the layer artifacts, so this node does not ask the hub whether
+        they can be had.
+    type: bool
+    default: false
   kernels:
     description: Directory for what containers compile; empty where none are run.
     type: str
@@ -100,6 +106,7 @@ models:
   elements: dict
   sample:
     - name: /opt/sparkmatrix/models/qwen3-8b
+      ref: ''
       where: files
       signature: 0a1b2c3d4e5f6071
       problem: ''
@@ -108,11 +115,15 @@ models:
 
 import os
 import pwd
+from collections.abc import Mapping
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import inputs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import inputs, model_files
 
 
 def directory(module: AnsibleModule, path: str, user: str, group: str, mode: str = "0755") -> bool:
@@ -128,6 +139,15 @@ def directory(module: AnsibleModule, path: str, user: str, group: str, mode: str
     return bool(module.set_mode_if_different(path, mode, changed))
 
 
+def model(wanted: Mapping[str, Any], home: str, user: str, brought: bool) -> dict[str, Any]:
+    name, ref = wanted["name"], str(wanted.get("revision") or "")
+    ours = not name.startswith("/") and look.is_cache_of(wanted.get("environment") or {}, home)
+    seen = inputs.model(wanted, user, command.run, brought and ours).as_dict()
+    if ours and seen["where"] != model_files.ELSEWHERE:
+        seen["held"] = look.held(Cache(home), name, ref).as_dict()
+    return {"name": name, "ref": ref, **seen}
+
+
 def main() -> None:
     one = {
         "path": {"type": "path", "required": True},
@@ -140,6 +160,7 @@ def main() -> None:
             "question": {"type": "str", "default": ""},
             "models": {"type": "list", "elements": "dict", "default": []},
             "cache": {"type": "str", "default": ""},
+            "brought": {"type": "bool", "default": False},
             "kernels": {"type": "str", "default": ""},
             "user": {"type": "str", "required": True},
             "group": {"type": "str", "required": True},
@@ -158,10 +179,7 @@ def main() -> None:
             )
             for one in params["environments"]
         }
-        models = [
-            {"name": wanted["name"], **inputs.model(wanted, params["user"], command.run).as_dict()}
-            for wanted in params["models"]
-        ]
+        models = [model(wanted, params["cache"], params["user"], params["brought"]) for wanted in params["models"]]
         if params["cache"]:
             changed = directory(module, params["cache"], params["user"], params["group"])
         if params["kernels"]:

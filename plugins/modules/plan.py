@@ -29,6 +29,10 @@ options:
       - V(os_update) finds one set of packages for all machines.
       - V(cluster_status) puts together what the machines say of their status.
       - V(awx) says what is to be made, mended and removed in AWX.
+      - V(artifacts_wanted) finds the models that are not whole on all nodes, V(artifacts_room) compares one with the
+        disks, V(artifacts_fan_out) says who fetches it from whom, V(artifacts_done) whether all have the same;
+        V(artifacts_listing) shows what is where, V(artifacts_unused) what no plan refers to, V(artifacts_export) what
+        goes into an archive.
       - V(engine_inputs) judges whether all nodes can have the models, V(images) whether all ranks of a service have
         the same container image, V(engine_versions)
         what engines without an option table say of their options; V(engine_files) and V(ray_files) turn one machine's
@@ -43,6 +47,13 @@ options:
       - discovered
       - proposal
       - port_filter
+      - artifacts_wanted
+      - artifacts_room
+      - artifacts_fan_out
+      - artifacts_done
+      - artifacts_listing
+      - artifacts_export
+      - artifacts_unused
       - fabric_discovery
       - fabric
       - fabric_verify

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""``sparkmatrix-node artifacts``: the program that copies a model between nodes, and how far it is.
+"""``sparkmatrix-node artifacts copy``: the program that copies a model between nodes, and how far it is.
 
 One runs on each node that has the model or is to get it. It serves what it has and fetches what it lacks, nobody
 directs it, and it ends when every receiver is whole or has failed, or when nothing has moved anywhere for a while.
@@ -44,7 +44,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import open_lock
 
-HELP = "copy a model between the nodes, and how far that is"
 JOB = f"{paths.RUN}/artifacts-job.json"
 STATUS = f"{paths.RUN}/artifacts-status.json"
 LOCK = f"{paths.RUN}/artifacts.lock"
@@ -378,18 +377,12 @@ def _percent(part: int, whole: int) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    one = actions.add_parser("copy", help="serve and fetch what a job says; started by Ansible")
-    one.add_argument("--job", default=JOB, help="file with the job (default: %(default)s)")
-    one = actions.add_parser("status", help="how far the copy on this node is")
-    one.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--job", default=JOB, help="file with the job (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0: every receiver is whole, or the status is told. 1: not, and standard error says why."""
+    """0: every receiver is whole. 1: not, and standard error says why."""
     try:
-        if arguments.action == "status":
-            return _status(arguments.json)
         job = read_job(arguments.job)
         of = read_manifest(job.manifest)
         with alone():
@@ -399,12 +392,3 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     (sys.stdout if status.complete else sys.stderr).write("".join(f"{line}\n" for line in words(status)))
     return 0 if status.complete else 1
-
-
-def _status(as_json: bool) -> int:
-    status = last()
-    if as_json:
-        sys.stdout.write(f"{json.dumps(document.plain(status) if status else None)}\n")
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in (words(status) if status else ["no model is being copied"])))
-    return 0

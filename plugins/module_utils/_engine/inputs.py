@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_files import Seen
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_files import Reply, Seen
 
 _READABLE = 'for file; do [ -r "$file" ] || { echo "$file"; exit 1; }; done'
 
@@ -59,10 +59,12 @@ def without_kernels(place: Path) -> str:
     return "" if whole else version
 
 
-def model(wanted: Mapping[str, Any], user: str, runner: Runner) -> Seen:
-    """``wanted``: a model of the plan. ``user``: who reads it outside of containers."""
+def model(wanted: Mapping[str, Any], user: str, runner: Runner, brought: bool = False) -> Seen:
+    """``wanted``: a model of the plan. ``user``: who reads it outside of containers. ``brought``: the layer artifacts
+    sees to it that it comes, so this node does not ask the hub."""
     name = str(wanted["name"])
-    seen = model_files.look(name, str(wanted.get("revision") or ""), wanted.get("environment") or {})
+    ask = (lambda *_asked: Reply(200)) if brought else None
+    seen = model_files.look(name, str(wanted.get("revision") or ""), wanted.get("environment") or {}, ask)
     if seen.where != model_files.FILES or seen.problem or wanted.get("contained") or not _exists(user):
         return seen
     place = Path(name)

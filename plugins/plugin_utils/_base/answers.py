@@ -9,9 +9,12 @@ A field that is compared, or goes to another machine, into a file or a command, 
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import (
     address,
     destination,
@@ -62,6 +65,14 @@ def _end(value: Any) -> str:
 def _fact(document: Any, name: str) -> dict[str, Any] | None:
     """A fact of another release or a damaged one is refused: without its addresses a peer would lock its node out."""
     return None if document in (None, "", {}) else fabric_fact.load(document, name).as_dict()
+
+
+def _manifest(text: Any, name: str) -> Any:
+    """Of the node that has the model: what the others make files from."""
+    try:
+        return manifest.parse(json.loads(text) if isinstance(text, str) else text)
+    except (TypeError, ValueError) as exc:
+        raise SparkError(f"its manifest of the model (files and segments) cannot be used: {exc}", name) from exc
 
 
 FACT = Document(_fact)
@@ -410,14 +421,95 @@ UPDATE = Only(
         )
     }
 )
+
+
+def _commit(value: Any) -> str:
+    """Of a repository, or a digest."""
+    text = word(value)
+    if not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", text):
+        raise ValueError(f"is {text!r:.60}, expected a commit")
+    return text
+
+
 VERSIONS = Only({"engines": By(words, {"version": or_empty(word), "options": Each(word)})})
+_HELD = Full(
+    {
+        "name": words,
+        "ref": or_empty(word),
+        "state": word,
+        "revision": or_empty(_commit),
+        "digest": or_empty(_commit),
+        "size": COUNT,
+        "there": COUNT,
+        "found": words,
+    }
+)
 INPUTS = Only(
     {
         "models": Each(
-            Full({"name": words, "where": word, "signature": or_empty(word), "problem": words, "remedy": words})
+            Full(
+                {
+                    "name": words,
+                    "where": word,
+                    "signature": or_empty(word),
+                    "problem": words,
+                    "remedy": words,
+                    "ref": or_empty(word),
+                    "held": _HELD,
+                },
+                ("name", "where", "signature", "problem", "remedy"),
+            )
         )
     },
     ("models",),
+)
+# --- artifacts_state, artifacts_work
+MODELS = Only(
+    {
+        "room": Full({"free": COUNT, "total": COUNT}),
+        "models": Each(_HELD),
+        "kept": Each(
+            Full(
+                {
+                    "name": words,
+                    "revision": _commit,
+                    "files": COUNT,
+                    "size": COUNT,
+                    "frees": COUNT,
+                    "refs": Each(words),
+                    "used_at": number,
+                    "manifest": flag,
+                    "broken": Each(words),
+                }
+            )
+        ),
+        "referred": Each(Full({"name": words, "ref": words, "why": words})),
+    },
+    ("room", "models", "kept", "referred"),
+)
+MANIFEST = Document(_manifest)
+LISTING = {
+    "name": words,
+    "revision": or_empty(_commit),
+    "hub": words,
+    "files": COUNT,
+    "size": COUNT,
+    "left_out": By(words, COUNT),
+}
+WORKED = Only(
+    {
+        "result": Full(
+            {
+                "revision": or_empty(_commit),
+                "digest": or_empty(_commit),
+                "changed": flag,
+                "bytes": COUNT,
+                "sources": By(host, COUNT),
+                "broken": Each(words),
+                "problems": Each(words),
+            }
+        ),
+    },
 )
 IMAGES = Only(
     {

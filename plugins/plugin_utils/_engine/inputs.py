@@ -14,8 +14,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 
 
-def judge(plans: Mapping[str, NodePlan], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Finding]:
-    """``seen``: per host, what ``engine_inputs`` has returned of its models."""
+def judge(
+    plans: Mapping[str, NodePlan], seen: Mapping[str, Sequence[Mapping[str, Any]]], brought: bool = False
+) -> list[Finding]:
+    """``seen``: per host, what ``engine_inputs`` has returned of its models. ``brought``: the layer artifacts judges
+    those that it brings, when it has seen where they can be had."""
+    if brought:
+        seen = {host: [one for one in models if not one.get("held")] for host, models in seen.items()}
     findings = [
         Finding(host, f"model {one['name']}: {one['problem']}", one["remedy"])
         for host, models in sorted(seen.items())

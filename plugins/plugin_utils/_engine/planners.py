@@ -46,7 +46,7 @@ COMMON: dict[str, dict[str, Any]] = {
 def judge_inputs(options: Options) -> dict[str, Any]:
     plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
     seen = {host: told["models"] for host, told in options["seen"].items()}
-    return judged(REFUSED_INPUTS, inputs.judge(plans, seen))
+    return judged(REFUSED_INPUTS, inputs.judge(plans, seen, options["brought"]))
 
 
 def judge_images(options: Options) -> dict[str, Any]:
@@ -138,7 +138,12 @@ def _listed(files: Mapping[str, str]) -> list[dict[str, str]]:
 
 # A mark changes a file with what it stands for, so that a unit is restarted; it has no meaning of its own.
 PLANNERS = {
-    "engine_inputs": Planner(judge_inputs, {}, gathered={"plans": answers.PLAN, "seen": answers.INPUTS}, alive=True),
+    "engine_inputs": Planner(
+        judge_inputs,
+        {"brought": {"type": "bool", "default": False}},
+        gathered={"plans": answers.PLAN, "seen": answers.INPUTS},
+        alive=True,
+    ),
     "images": Planner(
         judge_images,
         {"archive": {"type": "str", "default": ""}, "from_peers": {"type": "bool", "default": True}},

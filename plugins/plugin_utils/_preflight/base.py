@@ -22,15 +22,17 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.manage
     choose,
     fabric_ports,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import Variable
 
 GIB = 2**30
-ANY = frozenset({"preflight", "access", "os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify"})
+ANY = frozenset({"preflight", *LAYERS})
 # Layers whose result on one node depends on all the others.
-WHOLE = frozenset({"access", "fabric", "plan", "ray", "engine", "verify"})
+WHOLE = frozenset({"access", "fabric", "plan", "artifacts", "ray", "engine", "verify"})
 FABRIC = frozenset({"fabric"})
-AFTER_FABRIC = frozenset({"plan", "ray", "engine", "verify"})
+AFTER_FABRIC = frozenset({"plan", "artifacts", "ray", "engine", "verify"})
 SERVING = frozenset({"ray", "engine"})
+MODELS = SERVING | {"artifacts"}
 # Layers that use the GPU: a plan alone is arithmetic.
 GPU = frozenset({"ray", "engine", "verify"})
 

@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     ANY,
     GIB,
     GPU,
+    MODELS,
     SERVING,
     WARN,
     WHOLE,
@@ -659,7 +660,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "model_disk",
-        SERVING,
+        MODELS,
         check_model_disk,
         "a machine has less free space than a model takes that it has to fetch first, by the recipe",
         "The download would stop half way, with a full disk",

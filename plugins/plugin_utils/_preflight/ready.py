@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
-    SERVING,
+    MODELS,
     Context,
     environment_path,
     whole,
@@ -41,7 +41,7 @@ class Model:
 def models(context: Context) -> Iterator[Model]:
     """By the recipes, without a plan; what is wrong with them is said by ``check_engine_plan``."""
     hosts = sorted(context.hosts, key=lambda host: whole(context.hosts[host].get("spark_rank")))
-    if not context.layers & SERVING or not hosts or context.value(hosts[0], "engine_recipe") is None:
+    if not context.layers & MODELS or not hosts or context.value(hosts[0], "engine_recipe") is None:
         return
     for service in early.asked(lambda name: context.value(hosts[0], name), hosts)[0]:
         recipe, settings = service.recipe, service.settings
@@ -76,7 +76,8 @@ def check_model_disk(context: Context) -> Iterator[Finding]:
             names = ", ".join(model.name for model in missing.values())
             yield Finding(
                 host,
-                f"{names}: {needed / GB:.1f} GB to download, {free / GB:.1f} GB free, {(needed - free) / GB:.1f} GB short",
+                f"{names}: {needed / GB:.1f} GB to download, {free / GB:.1f} GB free,"
+                f" {(needed - free) / GB:.1f} GB short",
                 "Free some space (du -sh /opt/sparkmatrix/models/* shows what models take), put engine_model_cache on a"
                 " larger disk, or name a smaller model",
                 first.cache.partition("/hub/")[0],
@@ -95,7 +96,9 @@ def sentence(context: Context) -> str:
     load = max(sum(model.share for model in wanted if model.host == host) for host in {model.host for model in wanted})
     minutes = LAYERS_MIN + (ENVIRONMENT_MIN if bare else 0) + load / LOAD_GB_PER_MIN
     runs = any(node.get("engine_units") for node in context.nodes.values())
-    parts.append(f"{'up to' if runs else 'about'} {minutes:.0f} minutes{_download(missing, count)}")
+    brought = "artifacts" in context.layers and context.value(context.head or "", "artifacts_state") != "absent"
+    more = _bring(wanted, missing) if brought else _download(missing, count)
+    parts.append(f"{'up to' if runs else 'about'} {minutes:.0f} minutes{more}")
     notes = ["less where the engine need not start again"] if runs else []
     notes += [f"a Python environment is made on {context.who(h for h in context.hosts if h in bare)}"] if bare else []
     notes += ["time for pulling container images comes on top"] if any(model.container for model in wanted) else []
@@ -103,6 +106,17 @@ def sentence(context: Context) -> str:
     known = [model for model in wanted if model.cache and model not in missing]
     notes += [f"{known[0].name} is taken to be complete in the cache"] if known else []
     return f"Ready: {', '.join(parts)} ({'; '.join([*notes, 'times are estimates'])})"
+
+
+def _bring(wanted: list[Model], missing: list[Model]) -> str:
+    """One node fetches what none has, the others get it over the fabric."""
+    lacking = {model.cache: model.gb for model in missing}
+    there = {model.cache for model in wanted if model.cache and model not in missing}
+    fetched = sum(gb for cache, gb in lacking.items() if cache not in there)
+    hosts = list(dict.fromkeys(model.host for model in missing if model.cache in there))
+    parts = [f"{fetched:.0f} GB to download once"] if fetched else []
+    parts += [f"{max(lacking.values()):.0f} GB to copy to {', '.join(hosts)}"] if hosts else []
+    return f" plus {' and '.join(parts)}" if parts else ""
 
 
 def _download(missing: list[Model], count: int) -> str:

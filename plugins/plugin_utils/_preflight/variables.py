@@ -109,6 +109,12 @@ SHARED: tuple[Variable, ...] = (
         "dict",
         description="Images of the node and their ids, set by the engine's environment",
     ),
+    Variable(
+        "spark_engine_inputs",
+        "spark",
+        "dict",
+        description="Environments and models of the plan on the node, set by the engine's environment",
+    ),
     Variable("spark_node_tool", "spark", "dict", description="Result of node_tool, set by the layers that install it"),
     *(
         Variable(
@@ -118,6 +124,8 @@ SHARED: tuple[Variable, ...] = (
             ("spark_access_compared", "access"),
             ("spark_peer_files", "peers"),
             ("spark_os_settings", "os_stabilization"),
+            ("spark_artifacts", "artifacts"),
+            ("spark_artifacts_here", "artifacts"),
             ("spark_fabric_compared", "fabric"),
             ("spark_fabric_pings", "fabric"),
             ("spark_ray_service", "ray"),

@@ -43,6 +43,8 @@ READ: Mapping[str, Shape] = {
     "spark_fabric": answers.FACT,
     "spark_fabric_compared": CHANGES,
     "spark_fabric_pings": Only({"probes": answers.PROBES}),
+    "spark_artifacts": Only({"lines": Each(words), "bring": Each(Only({"name": words}))}),
+    "spark_artifacts_here": CHANGED,
     "spark_ray_service": CHANGED,
     "spark_ray_cluster": Only({"alive": Each(words), "complete": flag}),
     "spark_plan": Maybe(answers.PLAN),
@@ -87,6 +89,7 @@ def layers(known: Known, settings: Mapping[str, Any]) -> tuple[Layer, ...]:
         _layer("access", known, ("spark_access_compared", "spark_peer_files")),
         _layer("os_stabilization", known, ("spark_os_settings",), _reboot(known)),
         _layer("fabric", known, ("spark_fabric_compared",), _fabric(known)),
+        _layer("artifacts", known, ("spark_artifacts", "spark_artifacts_here"), _models(known)),
         _layer("ray", known, ("spark_ray_service", "spark_ray_cluster"), _ray(known)),
         _layer(
             "engine",
@@ -137,6 +140,15 @@ def _fabric(known: Known) -> str:
         f"{sum(bool(probe['ok']) for probe in probes)} of {len(probes)} pings" if probes else "",
     ]
     return " ".join(part for part in parts if part)
+
+
+def _models(known: Known) -> str:
+    """What was found before anything was brought."""
+    for values in known.values():
+        found = values.get("spark_artifacts") or {}
+        if found.get("bring"):
+            return f"{len(found['bring'])} brought"
+    return ""
 
 
 def _ray(known: Known) -> str:

@@ -250,6 +250,9 @@ def updates(_rank: int) -> dict[str, Any]:
 
 PLANS = {host: made.as_dict() for host, made in node_plans(len(HOSTS)).items()}
 PLANS = dict(zip(HOSTS, PLANS.values()))
+for made in PLANS.values():
+    made["models"] = [{**one, "revision": ""} for one in made["here"][0]["models"]]
+    made["model_cache"] = made["here"][0]["model_cache"]
 IMAGE = "nvcr.io/nvidia/vllm:26.10-py3"
 
 
@@ -298,7 +301,103 @@ def planned(name: str, option: str, **options: Any) -> Callable[[dict[str, Any]]
     return lambda seen: plan(name, {option: seen}, **options)
 
 
+COMMIT, DIGEST = "a" * 40, "d" * 64
+MODEL = "Qwen/Qwen3-8B"
+
+
+def held(state: str) -> dict[str, Any]:
+    known = {"revision": COMMIT, "digest": DIGEST, "size": 2} if state == "whole" else {"size": 0}
+    return {"name": MODEL, "ref": "", "state": state, "there": 2, "found": "", "revision": "", "digest": "", **known}
+
+
+def inputs(rank: int) -> dict[str, Any]:
+    """The head has the model, the other node does not."""
+    where = "download" if rank else "cache"
+    one = {"name": MODEL, "where": where, "signature": "" if rank else "0a", "problem": "", "remedy": "", "ref": ""}
+    return {"models": [{**one, "held": held("none" if rank else "whole")}]}
+
+
+def models(rank: int) -> dict[str, Any]:
+    """Of artifacts_state."""
+    known = {"files": 2, "size": 2, "frees": 2, "refs": ["main"], "used_at": 1.7e9, "manifest": True, "broken": ["x"]}
+    return {
+        "room": {"free": 10**12, "total": 10**12},
+        "models": [held("none" if rank else "whole")],
+        "kept": [{"name": "org/old", "revision": "b" * 40, **known}],
+        "referred": [{"name": MODEL, "ref": "", "why": "serves now"}],
+    }
+
+
+BRING = {"name": MODEL, "ref": "", "hosts": list(HOSTS), "seed": HOSTS[0], "obtain": "", "revision": COMMIT}
+BRING |= {"home": "/opt/sparkmatrix/models/huggingface", "environment": {}, "source": ""}
+MANIFEST = {
+    "name": MODEL,
+    "revision": COMMIT,
+    "files": [{"path": "config.json", "size": 2, "sha256": "1" * 64, "blob": "2" * 40, "segments": ["1" * 64]}],
+    "source": "hub",
+    "segment_bytes": 4096,
+    "schema": 1,
+}
+
+
+def worked(_rank: int) -> dict[str, Any]:
+    known = {"bytes": 2, "sources": {HOSTS[0]: 2}, "broken": ["x"], "problems": ["y"]}
+    return {"result": {"revision": COMMIT, "digest": DIGEST, "changed": True, **known}}
+
+
+def judge_manifest(seen: dict[str, Any]) -> Result:
+    """The liar is the node that has the model."""
+    looks = {host: models(rank) for rank, host in enumerate(reversed(HOSTS))}
+    return plan(
+        "artifacts_fan_out",
+        {"looks": looks, "facts": VERIFIED["facts"]},
+        bring={**BRING, "seed": LIAR},
+        manifest=json.dumps(seen[LIAR]),
+    )
+
+
 CASES = {
+    "artifacts_wanted": Case(
+        lambda rank: {"plan": PLANS[HOSTS[rank]], "seen": inputs(rank)},
+        lambda seen: plan(
+            "artifacts_wanted",
+            {"plans": {h: s["plan"] for h, s in seen.items()}, "seen": {h: s["seen"] for h, s in seen.items()}},
+        ),
+        # That it has the model already is its own affair.
+        lambda result: result["bring"] or STOPPED,
+        trusted=("plan",),  # tried with images
+    ),
+    "artifacts_room": Case(
+        models, planned("artifacts_room", "looks", bring=BRING), lambda result: [result["revision"], result["lines"][0]]
+    ),
+    "artifacts_fan_out": Case(
+        lambda rank: {"look": models(rank), "fact": VERIFIED["facts"][HOSTS[rank]]},
+        lambda seen: plan(
+            "artifacts_fan_out",
+            {"looks": {h: s["look"] for h, s in seen.items()}, "facts": {h: s["fact"] for h, s in seen.items()}},
+            bring=BRING,
+            manifest=json.dumps(MANIFEST),
+        ),
+        lambda result: result["works"].get(HOSTS[0]) or STOPPED,
+    ),
+    "artifacts_manifest": Case(
+        lambda _rank: MANIFEST,
+        judge_manifest,
+        # Others check what comes by it; and it decides itself what the model is.
+        lambda result: [sorted(result["works"]), result["receivers"]],
+    ),
+    "artifacts_done": Case(
+        worked,
+        planned("artifacts_done", "worked", model=MODEL, seed=HOSTS[0], digest=DIGEST, receivers=[LIAR]),
+        nothing,
+    ),
+    "artifacts_listing": Case(models, planned("artifacts_listing", "looks"), nothing),
+    "artifacts_export": Case(
+        models,
+        planned("artifacts_export", "looks", host=HOSTS[0], models=["org/old"]),
+        lambda result: result["models"],
+    ),
+    "artifacts_unused": Case(models, planned("artifacts_unused", "looks"), lambda result: result["removals"][HOSTS[0]]),
     "peers": Case(
         lambda rank: {
             "rank": rank,

@@ -38,7 +38,7 @@ def test_a_mistyped_tag_is_refused_with_a_suggestion():
     _selected, findings = preflight_layers.select([], ["fabrik", "always"], [])
     assert [str(f) for f in findings] == [
         "--tags: there is no layer 'fabrik'. Did you mean 'fabric'? The layers are: "
-        "preflight, access, os_stabilization, fabric, plan, ray, engine, gateway, verify."
+        "preflight, access, os_stabilization, fabric, plan, artifacts, ray, engine, gateway, verify."
     ]
 
 

@@ -157,7 +157,7 @@ LOST |= {"missing": True}
 LOST_WAY = {"ok": False, "reason": "timed out"}
 DEAD = {"checked": True, "ok": False, "code": 999, "message": "CUDA_ERROR_UNKNOWN"}
 OWN = {"address": "10.100.0.2", "prefix": 24, "scope": "global", "family": "inet"}
-MODEL = "/opt/sparkmatrix/models/huggingface/hub/models--Qwen--Qwen3-8B"
+MODEL = "/opt/sparkmatrix/models/huggingface/hub/models--Qwen--Qwen3-235B-A22B-GPTQ-Int4"
 DISK = {"/opt/x": {"exists": False, "free": 2**30, "total": 2**40, "read_only": False}}
 
 # Check: (fault, beginning of the sentence, layers of the run).
@@ -196,11 +196,9 @@ FAULTS = {
     ),
     "disk": (node("paths", DISK), "spark2 /opt/x: 1.0 GiB free, at least 20 GiB needed", ALL),
     "model_disk": (
-        both(
-            every("engine_recipe", "qwen3-8b"), node("paths", {MODEL: {"exists": False, "free": 2**30, "total": 2**40}})
-        ),
-        "spark2 /opt/sparkmatrix/models/huggingface: Qwen/Qwen3-8B: 16.4 GB to download, 1.1 GB free, 15.3 GB short",
-        ALL,
+        both(every("engine_recipe", "qwen3-235b-a22b-gptq-int4"), node("paths", {MODEL: {"free": 3 * 10**10}})),
+        "spark2 /opt/sparkmatrix/models/huggingface: Qwen/Qwen3-235B-A22B-GPTQ-Int4: 125.0 GB to download, 30.0 GB",
+        frozenset({"artifacts"}),
     ),
     "clock": (node("clock_offset", 60.0), "spark2: the clock is 60 s ahead", ALL),
     "commands": (node("commands", {}), "spark2: not installed: ", ALL),

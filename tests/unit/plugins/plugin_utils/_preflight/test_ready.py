@@ -28,7 +28,7 @@ def test_a_first_run_says_how_long_it_takes_and_what_it_downloads():
             node["environments"] = {}
 
     assert said(change=pristine) == (
-        "Ready: 4 machines, switch at 200 Gb/s, about 16 minutes plus 125 GB to download on each node"
+        "Ready: 4 machines, switch at 200 Gb/s, about 16 minutes plus 125 GB to download once"
         " (a Python environment is made on all 4 sparks; times are estimates)"
     )
 
@@ -41,7 +41,10 @@ def test_what_is_there_is_not_counted():
     everywhere = said(change=lambda found: there(found, *found))
     assert "download" not in everywhere and "about 6 minutes (Qwen/Qwen3-235B-A22B-GPTQ-Int4 is taken" in everywhere
     some = said(change=lambda found: there(found, "spark1", "spark2"))
+    assert "plus 125 GB to copy to spark3, spark4 (" in some
+    some = said({"engine"}, change=lambda found: there(found, "spark1", "spark2"))
     assert "125 GB to download on spark3, spark4 (" in some
+    assert "125 GB to download on each node" in said({"engine"})
     runs = said(change=lambda found: found["spark1"].update(engine_units=["sparkmatrix-engine.service"]))
     assert "up to 6 minutes" in runs and "(less where the engine need not start again;" in runs
 
@@ -79,7 +82,7 @@ def test_several_services_and_containers():
     ]
     hosts = inventory(2, engine_recipe=RECIPE, engine_services=services, engine_runtime="container")
     text = ready.sentence(context(ALL, hosts, nodes=nodes(2)))
-    assert "to download on each node" in text
+    assert "to download once" in text
     assert "time for pulling container images comes on top" in text and "Python environment" not in text
 
 
@@ -94,8 +97,8 @@ def short(**paths):
 def test_a_model_that_does_not_fit_on_a_disk_is_refused_before_it_is_fetched():
     (finding,) = short(**{CACHE: {}, PARTIAL: {}})
     assert finding.startswith(
-        "spark2 /opt/sparkmatrix/models/huggingface: Qwen/Qwen3-235B-A22B-GPTQ-Int4: 125.0 GB to download, 10.0 GB free,"
-        " 115.0 GB short"
+        "spark2 /opt/sparkmatrix/models/huggingface: Qwen/Qwen3-235B-A22B-GPTQ-Int4: 125.0 GB to download, 10.0 GB"
+        " free, 115.0 GB short"
     )
     assert short(**{CACHE: {"free": 126 * ready.GB}}) == []
     # What is there has its space; what has begun is compared by the byte.

@@ -1,0 +1,49 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix-node artifacts``: the long work on models that Ansible starts on this node, and how far it is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+HELP = "download, copy and check models, and how far that is"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions.add_parser("work", help="do what Ansible has left in a file; started by Ansible")
+    copy.configure(actions.add_parser("copy", help="serve and fetch what a job says, and nothing around it"))
+    one = actions.add_parser("status", help="how far the work on a model on this node is")
+    one.add_argument("--json", action="store_true", help="for programs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0: done, or told. 1: not, and why."""
+    try:
+        if arguments.action == "status":
+            return _status(arguments.json)
+        return copy.run(arguments) if arguments.action == "copy" else work.run()
+    except SparkError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+
+
+def _status(as_json: bool) -> int:
+    now, copied = work.progress(), copy.last()
+    if as_json:
+        told = {"work": document.plain(now) if now else None, "copy": document.plain(copied) if copied else None}
+        sys.stdout.write(f"{json.dumps(told)}\n")
+        return 0
+    lines = work.words(now) if now else []
+    lines += copy.words(copied) if copied else []
+    lines = lines or ["no model is being fetched, copied or checked"]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0

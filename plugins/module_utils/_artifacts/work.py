@@ -1,0 +1,403 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Long work on the models of a node, as one transient unit that goes on without whoever started it.
+
+``sparkmatrix-node artifacts work`` reads what to do (:class:`Work`), tells how far it is (:class:`Progress`) in a file,
+and leaves its result there. A run of Ansible starts it and waits for it; the next one finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
+    archive,
+    check,
+    copy,
+    hub,
+    importing,
+    journal,
+    talk,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
+
+UNIT = "sparkmatrix-artifacts.service"
+WORK = f"{paths.RUN}/artifacts-work.json"
+PROGRESS = f"{paths.RUN}/artifacts-progress.json"
+COPY, PREPARE, CHECK, OBTAIN, EXPORT = "copy", "prepare", "check", "obtain", "export"
+DOWNLOAD, ADOPT, IMPORT = "download", "adopt", "import"
+AGAIN = "Run it again: it goes on where this ended"
+_TELL_S = 1.0
+_POLL_S = 0.5
+_MOST_NOTES = 50
+_MOST = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Work:
+    """``home``: engine_model_cache. ``ref``: what the manifest is to be known as, beside its commit. ``manifest``: its
+    text. ``peers``, ``receivers``, ``token``, ``rate``: of a copy. ``full``: read every byte, also of what has not
+    changed. ``way``: of obtaining it, with ``source`` where that is a path. ``environment``: by which the hub is
+    asked; ``python``, ``user``: of its client; ``pickle``: weights that can run programs are let in."""
+
+    kind: str = field(metadata=document.one_of(COPY, PREPARE, CHECK, OBTAIN, EXPORT))
+    home: str
+    name: str
+    revision: str = ""
+    ref: str = ""
+    host: str = ""
+    manifest: str = ""
+    token: str = ""
+    receivers: tuple[str, ...] = ()
+    peers: tuple[copy.Peer, ...] = ()
+    rate: int = 0
+    full: bool = False
+    way: str = field(default=DOWNLOAD, metadata=document.one_of(DOWNLOAD, ADOPT, IMPORT))
+    source: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""
+    user: str = ""
+    pickle: bool = False
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(json.dumps(document.plain(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Result:
+    """``bytes``: that came, or were read. ``sources``: bytes by host. ``broken``: what a check has found."""
+
+    revision: str = ""
+    digest: str = ""
+    changed: bool = False
+    bytes: int = 0
+    sources: Mapping[str, int] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """``done``, ``total``: bytes. ``rate``: of the last seconds. ``problem``: a sentence, when it has ended badly."""
+
+    id: str
+    model: str
+    phase: str
+    done: int = 0
+    total: int = 0
+    rate: float = 0.0
+    ended: bool = False
+    problem: str = ""
+    notes: tuple[str, ...] = ()  # what happened on the way
+    result: Result = field(default_factory=Result)
+
+    @property
+    def words(self) -> str:
+        if not self.total:
+            return f"{self.phase} {self.model}"
+        said = f"{self.phase} {self.model}: {100 * self.done // self.total} %"
+        said += f" of {self.total / 1e9:.1f} GB"
+        if self.rate > 1:
+            said += f", {self.rate / 1e9:.2f} GB/s, {time_left((self.total - self.done) / self.rate)} left"
+        return said
+
+
+def time_left(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+class Teller:
+    """Writes :class:`Progress` for whoever waits, at most once in a second."""
+
+    def __init__(self, work: Work, path: str = PROGRESS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
+        self.now = Progress(work.id, work.name, "preparing")
+        self._told = self._marked = 0.0
+        self._mark = 0
+        self.phase("preparing")
+
+    def phase(self, name: str, total: int = 0) -> None:
+        self.now = replace(self.now, phase=name, done=0, total=total, rate=0.0)
+        self._mark, self._marked = 0, self._clock()
+        self._write()
+
+    def of(self, name: str, done: int, total: int) -> None:
+        """``done`` bytes of a phase, which begins with the first word of it."""
+        if self.now.phase != name:
+            self.phase(name, total)
+        self.at(done, total)
+
+    def add(self, count: int) -> None:
+        self.at(self.now.done + count)
+
+    def at(self, done: int, total: int = 0) -> None:
+        now = self._clock()
+        self.now = replace(self.now, done=done, total=total or self.now.total)
+        if now - self._told < _TELL_S:
+            return
+        if now - self._marked >= 2 * _TELL_S:
+            rate = (done - self._mark) / (now - self._marked)
+            self.now = replace(self.now, rate=max(0.0, rate))
+            self._mark, self._marked = done, now
+        self._write()
+
+    def note(self, words: str) -> None:
+        self.now = replace(self.now, notes=(*self.now.notes, words)[-_MOST_NOTES:])
+        self._write()
+
+    def end(self, problem: str = "", result: Result | None = None) -> None:
+        self.now = replace(self.now, ended=True, problem=problem, result=result or Result(), rate=0.0)
+        self._write()
+
+    def _write(self) -> None:
+        self._told = self._clock()
+        fresh = f"{self._path}.{os.getpid()}"
+        with open(fresh, "w", encoding="utf-8") as stream:
+            json.dump(document.plain(self.now), stream)
+        os.replace(fresh, self._path)
+
+
+# --- what is done, in the unit ---
+
+
+def perform(work: Work, teller: Teller) -> Result:
+    ways = {COPY: _copy, PREPARE: _prepare, CHECK: _check, OBTAIN: _obtain, EXPORT: _export}
+    return ways[work.kind](work, Cache(work.home), teller)
+
+
+def _prepare(work: Work, cache: Cache, teller: Teller) -> Result:
+    """Reads what is here of a model that comes from another node, so that a copy need not wait for it."""
+    of = manifests.parse(json.loads(work.manifest))
+    if _look_through(cache, of, teller):
+        return Result(of.revision)
+    return Result(of.revision, of.digest, _place(cache, of, "", work.ref))
+
+
+def _look_through(cache: Cache, of: Manifest, teller: Teller) -> set[str]:
+    """Blobs that are missing or broken, which are taken out of the cache to be repaired."""
+    teller.phase("checking", sum({one.blob: one.size for one in of.files}.values()))
+    checked = check.check(cache, of, tell=teller.add)
+    for found in checked.broken:
+        _take_out(cache, of, found, _partial(cache, of.revision))
+    return {one.blob for one in of.files for found in checked.broken if found.path == one.path}
+
+
+def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
+    """Serve the model to the other nodes and fetch what is missing or broken here, then make it visible as a whole."""
+    of = manifests.parse(json.loads(work.manifest))
+    partial = _partial(cache, of.revision)
+    broken = _look_through(cache, of, teller)
+    whole = {one.blob: str(cache.blob(of.name, one.blob)) for one in of.files if one.blob not in broken}
+    job = copy.Job(
+        host=work.host,
+        token=work.token,
+        receivers=work.receivers,
+        peers=work.peers,
+        manifest="",
+        partial=partial,
+        whole=whole,
+        rate=work.rate,
+    )
+    teller.phase("copying")
+
+    def tell(status: copy.Status) -> None:
+        copy.keep(status)
+        if work.host in work.receivers:
+            teller.at(status.size - status.lacking, status.size)
+        else:
+            others = [state for host, state in status.nodes.items() if host in work.receivers and state.beat]
+            lacking = sum(state.lacking for state in others) + status.size * (len(work.receivers) - len(others))
+            teller.at(status.size * len(work.receivers) - lacking, status.size * len(work.receivers))
+
+    with copy.alone():
+        status = copy.copy(job, of, tell)
+    if status.phase != talk.WHOLE:
+        raise SparkError("; ".join(status.problems) or "it is not whole", f"{of.name} on {work.host}", AGAIN)
+    changed = _place(cache, of, partial, work.ref)
+    received = sum(status.sources.values())
+    return Result(of.revision, of.digest, changed, received, dict(status.sources), problems=status.problems)
+
+
+def _take_out(cache: Cache, of: Manifest, found: check.Broken, partial: str) -> None:
+    """A file of which some segments are right is repaired by the others."""
+    one = next(one for one in of.files if one.path == found.path)
+    own = [piece.number for piece in of.segments() if piece.file.path == found.path]
+    place = cache.blob(of.name, one.blob)
+    good = set(own) - set(found.segments)
+    if good and not place.is_symlink() and place.is_file():
+        journal.Store(of, partial).adopt(one.blob, str(place), good)
+
+
+def _partial(cache: Cache, revision: str) -> str:
+    return str(cache.partial(revision) / "blobs")
+
+
+def _obtain(work: Work, cache: Cache, teller: Teller) -> Result:
+    """The files of a model, verified and visible here, and its manifest for the others."""
+    if work.way == IMPORT and os.path.isfile(work.source):
+        teller.phase("reading", os.path.getsize(work.source))
+        read_ = archive.read(cache, work.source, work.pickle, teller.add)
+        found = [one for one in read_ if one.manifest.name == work.name]
+        if not found:
+            raise SparkError(f"it does not have {work.name}", work.source, "Name an archive that has it")
+        of = found[0].manifest
+        caches.point(cache, of.name, work.ref or "main", of.revision)
+        return Result(of.revision, of.digest, found[0].changed, of.size)
+    if work.way == DOWNLOAD:
+        listing = hub.ask(work.name, work.revision or work.ref, work.environment)
+        client = hub.client(work.python, work.environment, work.user)
+        choice = listing.choose(work.pickle)
+        of = hub.obtain(cache, listing, choice, client, tell=teller.of, say=teller.note)
+    else:
+        there = importing.find(work.name, work.source or work.home, work.revision or work.ref)
+        choice = there.choose(work.pickle)
+        teller.phase("reading", sum(there.sizes[path] for path in choice.paths))
+        of = importing.bring(cache, there, choice, tell=teller.add)
+    changed = _place(cache, of, _partial(cache, of.revision), work.ref or "main")
+    return Result(of.revision, of.digest, changed, of.size)
+
+
+def _export(work: Work, cache: Cache, teller: Teller) -> Result:
+    """``name``: several with their revisions, as org/name@commit, with blanks between them."""
+    models = [(name, revision) for name, _at, revision in (word.partition("@") for word in work.name.split())]
+    teller.phase("writing", sum(one.size for one in caches.kept(cache) if (one.name, one.revision) in models))
+    archive.write(cache, models, work.source, teller.add)
+    return Result(changed=True, bytes=os.path.getsize(work.source))
+
+
+def _place(cache: Cache, of: Manifest, partial: str, ref: str) -> bool:
+    refs = [ref] if ref and ref != of.revision else []
+    changed = caches.place(cache, of, whole=partial if partial and os.path.isdir(partial) else "", refs=refs)
+    caches.drop_partial(cache, of.revision)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(cache.partial(of.revision)))  # preflight takes it for a download that has begun
+    return changed
+
+
+def _check(work: Work, cache: Cache, teller: Teller) -> Result:
+    of = caches.read(cache, work.name, work.revision)
+    if of is None:
+        raise SparkError("there is no manifest of it", f"{work.name} {work.revision[:12]}", "Run the layer artifacts")
+    teller.phase("checking", sum({one.blob: one.size for one in of.files}.values()))
+    seen = check.check(cache, of, full=work.full, tell=teller.add)
+    broken = [f"{one.path} {one.found}" for one in seen.broken]
+    broken += [f"{path} has no link in the snapshot" for path in seen.unlinked]
+    return Result(of.revision, of.digest, bytes=seen.read, broken=tuple(broken))
+
+
+def parse(values: object, where: str = "") -> Work:
+    try:
+        made: Work = document.load(Work, values)
+    except (TypeError, ValueError) as exc:
+        raise SparkError(f"what to do is damaged ({exc})", where, AGAIN) from exc
+    return made
+
+
+def read(path: str = WORK) -> Work:
+    try:
+        with open(path, "rb") as stream:
+            return parse(json.loads(stream.read(_MOST)), path)
+    except OSError as exc:
+        raise SparkError(f"cannot be read ({exc.strerror})", path, AGAIN) from exc
+    except ValueError as exc:
+        raise SparkError(f"what to do is damaged ({exc})", path, AGAIN) from exc
+
+
+def run(path: str = WORK) -> int:
+    """The unit's program: 0 done, 1 not, and why."""
+    work = read(path)
+    os.unlink(path)  # it has the token of a copy
+    teller = Teller(work)
+    try:
+        teller.end(result=perform(work, teller))
+    except (SparkError, OSError, ValueError) as exc:
+        teller.end(str(exc))
+        return 1
+    return 0
+
+
+# --- started and waited for by a module ---
+
+
+def progress(path: str = PROGRESS) -> Progress | None:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            made: Progress = document.load(Progress, json.load(stream))
+    except (OSError, TypeError, ValueError):
+        return None
+    return made
+
+
+def words(now: Progress) -> list[str]:
+    end = f"ended: {now.problem}" if now.problem else "done" if now.ended else ""
+    return [f"{now.words}{f'; {end}' if end else ''}", *now.notes]
+
+
+def start(machine: Machine, work: Work) -> str:
+    """The id to wait for. What is on its way to the same model ends first: it goes on where it was."""
+    if machine.unit(UNIT).alive:
+        now = progress(machine.real(PROGRESS))
+        if now and now.model != work.name and not now.ended:
+            raise SparkError(
+                f"this node is {now.words}",
+                UNIT,
+                "Wait for it to end (sudo sparkmatrix artifacts status), or end it: sudo systemctl stop"
+                f" {UNIT.removesuffix('.service')}",
+            )
+        machine.command("systemctl", "stop", "--", UNIT, step="ending what was on its way")
+    os.makedirs(machine.real(paths.RUN), mode=0o755, exist_ok=True)
+    write_state(WORK, json.dumps(document.plain(work)).encode(), root=machine.root)
+    Teller(work, machine.real(PROGRESS))
+    machine.command(
+        "systemd-run",
+        "--quiet",
+        "--collect",
+        f"--unit={UNIT}",
+        f"--description={work.kind} {work.name} (sparkmatrix.cluster)",
+        "--property=Nice=5",
+        "--property=OOMScoreAdjust=500",
+        *(f"--property={line}" for line in sandbox.ROOT),
+        paths.NODE_PROGRAM,
+        "artifacts",
+        "work",
+        step="starting the work on the model",
+        remedy="See systemctl status; nothing was changed",
+    )
+    return work.id
+
+
+def wait(machine: Machine, wanted: str, part_s: float) -> Progress:
+    """What there is to say after ``part_s`` seconds, or at its end. Raises :class:`SparkError` where it ended badly."""
+    deadline = machine.clock() + part_s
+    while True:
+        alive = machine.unit(UNIT).alive  # before the file, which is written before it ends
+        now = progress(machine.real(PROGRESS))
+        if now is None or now.id != wanted:
+            raise SparkError("another run has taken over the work on models here", UNIT, "Wait for it, then run again")
+        if now.ended:
+            if now.problem:
+                raise SparkError(now.problem)
+            return now
+        if not alive:
+            raise SparkError(
+                f"it ended without a word while {now.words}; journalctl -u {UNIT} may say why", UNIT, AGAIN
+            )
+        if machine.clock() >= deadline:
+            return now
+        machine.sleep(_POLL_S)

@@ -1,0 +1,223 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: artifacts_state
+short_description: See which models are in the cache of this node, and remove what nobody needs
+version_added: 0.1.0
+description:
+  - "Internal to this collection: no compatibility promise."
+  - Reads manifests and sizes, no content of models. Asks a hub only with O(ask).
+options:
+  home:
+    description: Directory for downloaded models (HF_HOME of the engine).
+    type: path
+    required: true
+  models:
+    description: Models that are wanted.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name at the hub.
+        type: str
+        required: true
+      ref:
+        description: Branch, tag or commit; empty for main.
+        type: str
+        default: ''
+  ask:
+    description: Ask the hub what a model consists of; nothing is downloaded.
+    type: dict
+    suboptions:
+      name:
+        description: Name at the hub.
+        type: str
+        required: true
+      ref:
+        description: Branch, tag or commit; empty for main.
+        type: str
+        default: ''
+      environment:
+        description: Of the engine, which says which hub it is and where a token is.
+        type: dict
+        default: {}
+      pickle:
+        description: Let in weights that can run programs of whoever made them.
+        type: bool
+        default: false
+  source:
+    description: See what a directory or an archive of this node has of a model.
+    type: dict
+    suboptions:
+      name:
+        description: Name at the hub.
+        type: str
+        required: true
+      ref:
+        description: Branch, tag or commit; empty for main.
+        type: str
+        default: ''
+      path:
+        description: Where it is.
+        type: path
+        required: true
+      pickle:
+        description: Let in weights that can run programs of whoever made them.
+        type: bool
+        default: false
+  manifest:
+    description: Return the manifest of this revision.
+    type: dict
+    suboptions:
+      name:
+        description: Name at the hub.
+        type: str
+        required: true
+      revision:
+        description: The commit.
+        type: str
+        required: true
+  remove:
+    description: Revisions to remove, with what no other revision has.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name at the hub.
+        type: str
+        required: true
+      revision:
+        description: The commit.
+        type: str
+        required: true
+extends_documentation_fragment:
+  - sparkmatrix.cluster.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - The sparkmatrix.cluster authors (@sparkmatrix)
+"""
+
+EXAMPLES = r"""
+- name: See what is in the cache
+  sparkmatrix.cluster.artifacts_state:
+    home: /opt/sparkmatrix/models/huggingface
+"""
+
+RETURN = r"""
+room:
+  description: Bytes of the file system that the cache is on.
+  returned: success
+  type: dict
+  sample: {free: 7000000000, total: 1000000000000}
+models:
+  description: What is here of O(models).
+  returned: success
+  type: list
+  elements: dict
+  sample: [{name: Qwen/Qwen3-8B, ref: '', state: whole, revision: b968826d9c46dd6066d109eabc6255188de91218,
+            digest: '', size: 16400000000, there: 16400000000, found: ''}]
+kept:
+  description: Every revision of every model in the cache, whoever brought it.
+  returned: success
+  type: list
+  elements: dict
+referred:
+  description: Models of the plan that serves on this node, and of the one before it.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{name: Qwen/Qwen3-8B, ref: '', why: serves now}]
+listing:
+  description: What the hub, or the source, has.
+  returned: with O(ask) or O(source)
+  type: dict
+  sample: {name: Qwen/Qwen3-8B, revision: b968826d9c46dd6066d109eabc6255188de91218, hub: 'https://huggingface.co',
+           files: 15, size: 16400000000, left_out: {}}
+manifest:
+  description: A manifest as JSON.
+  returned: with O(manifest)
+  type: str
+freed:
+  description: Bytes that removing has freed, or would free.
+  returned: with O(remove)
+  type: int
+"""
+
+import json
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import hub, look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+
+def main() -> None:
+    name = {"name": {"type": "str", "required": True}}
+    ref = {**name, "ref": {"type": "str", "default": ""}}
+    revision = {**name, "revision": {"type": "str", "required": True}}
+    asked = {**ref, "environment": {"type": "dict", "default": {}}, "pickle": {"type": "bool", "default": False}}
+    sourced = {**ref, "path": {"type": "path", "required": True}, "pickle": {"type": "bool", "default": False}}
+    module = AnsibleModule(
+        argument_spec={
+            "home": {"type": "path", "required": True},
+            "models": {"type": "list", "elements": "dict", "default": [], "options": ref},
+            "ask": {"type": "dict", "options": asked},
+            "source": {"type": "dict", "options": sourced},
+            "manifest": {"type": "dict", "options": revision},
+            "remove": {"type": "list", "elements": "dict", "default": [], "options": revision},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    cache = Cache(params["home"])
+    result: dict[str, Any] = {}
+    try:
+        if params["ask"]:
+            listing = hub.ask(params["ask"]["name"], params["ask"]["ref"], params["ask"]["environment"])
+            choice = listing.choose(params["ask"]["pickle"])
+            sizes = {one.blob: one.size for one in listing.files if one.path in choice.paths}
+            result["listing"] = {
+                "name": listing.name,
+                "revision": listing.revision,
+                "hub": listing.hub,
+                "files": len(choice.paths),
+                "size": sum(sizes.values()),
+                "left_out": dict(choice.left_out),
+            }
+        if params["source"]:
+            result["listing"] = look.source(**params["source"])
+        if params["manifest"]:
+            of = caches.read(cache, params["manifest"]["name"], params["manifest"]["revision"])
+            if of is None:
+                raise SparkError("there is no manifest of it", params["manifest"]["name"], "Run the layer artifacts")
+            result["manifest"] = json.dumps(of.as_dict())
+        if params["remove"]:
+            result["freed"] = sum(
+                caches.remove(cache, one["name"], one["revision"], module.check_mode) for one in params["remove"]
+            )
+        result["room"] = look.room(cache)
+        result["models"] = [look.held(cache, one["name"], one["ref"]).as_dict() for one in params["models"]]
+        result["kept"] = look.listed(cache)
+        result["referred"] = look.referred()
+    except (SparkError, OSError, ValueError) as exc:
+        module.fail_json(msg=str(exc))
+    module.exit_json(changed=bool(params["remove"]), **result)
+
+
+if __name__ == "__main__":
+    main()

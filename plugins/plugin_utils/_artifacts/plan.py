@@ -1,0 +1,199 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which models have to be brought to which nodes, from where, and whether there is room for them. Pure.
+
+First (:func:`wanted`) by what ``engine_inputs`` has seen, which every run does anyway: where everything is whole, or
+where the layer has nothing to do with a model, that is all. Then, for a model that has to be brought, by the sizes of
+its files and what each disk has (:func:`room`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.look import (
+    FOREIGN,
+    WHOLE,
+    is_cache_of,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.look import NONE as NOTHING
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Model, NodePlan
+
+GB = 10**9
+SPARE = GB  # bytes that stay free on a disk
+_ON = {"1", "true", "yes", "on"}
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+DOWNLOAD, ADOPT, IMPORT = "download", "adopt", "import"
+
+
+@dataclass(frozen=True)
+class Bring:
+    """A model that is not whole on all nodes that need it. ``hosts``: all of these, by rank. ``seed``: from whom the
+    others get it. ``obtain``: what the seed has to do first: nothing, ``adopt`` what is in its cache without a
+    manifest, ``download``, or ``import`` the ``source`` that the user names. ``environment``: of the engine."""
+
+    name: str
+    ref: str
+    hosts: tuple[str, ...]
+    seed: str
+    obtain: str
+    revision: str
+    home: str
+    environment: Mapping[str, str]
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """``lines``: of models that are left as they are, or are whole."""
+
+    bring: tuple[Bring, ...]
+    lines: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a node says of one model. ``alike``: the same where names and sizes of all its files are, empty where some
+    are missing."""
+
+    where: str = ""
+    alike: str = ""
+    state: str = NOTHING
+    revision: str = ""
+    digest: str = ""
+
+
+def wanted(
+    plans: Mapping[str, NodePlan],
+    seen: Mapping[str, Sequence[Mapping[str, Any]]],
+    seed: str = "",
+    sources: Mapping[str, str] | None = None,
+) -> Wanted:
+    """``seen``: per host what ``engine_inputs`` says of its models. ``seed``: the host that the user names.
+    ``sources``: directories by the name of the model."""
+    bring, lines, findings = [], [], []
+    ordered = _by_rank(plans)
+    for name, ref in dict.fromkeys((one.name, one.revision) for host in ordered for one in plans[host].models):
+        models = {
+            host: one for host in ordered for one in plans[host].models if (one.name, one.revision) == (name, ref)
+        }
+        told = {host: _told(seen.get(host, ()), name, ref) for host in models}
+        first = next(iter(models))
+        aside = _aside(models[first], plans[first].model_cache, list(told.values()))
+        if aside:
+            lines.append(f"{name}: {aside}")
+            continue
+        made = _bring(models, plans[first].model_cache, told, seed, (sources or {}).get(name, ""))
+        finding = _refused(made, seed)
+        findings += [finding] if finding else []
+        bring += [] if finding else [made]
+    return Wanted(tuple(bring), tuple(lines), tuple(findings))
+
+
+def _told(models: Sequence[Mapping[str, Any]], name: str, ref: str) -> Told:
+    for one in models:
+        if (one["name"], one.get("ref") or "") == (name, ref):
+            held = {key: one["held"][key] for key in ("state", "revision", "digest")} if one.get("held") else {}
+            whole = one["where"] == model_files.CACHE and not one["problem"]
+            return Told(one["where"], one["signature"] if whole else "", **held)
+    return Told()
+
+
+def _bring(models: Mapping[str, Model], home: str, told: Mapping[str, Told], seed: str, source: str) -> Bring:
+    whole = [host for host in models if told[host].state == WHOLE]
+    foreign = [host for host in models if told[host].state == FOREIGN and told[host].alike]
+    chosen = seed if seed in models else next(iter((*whole, *foreign, *models)))
+    obtain = "" if chosen in whole else IMPORT if source else ADOPT if chosen in foreign else DOWNLOAD
+    revision = told[chosen].revision if obtain in ("", ADOPT) else ""
+    model = models[chosen]
+    return Bring(
+        model.name, model.revision, tuple(models), chosen, obtain, revision, home, dict(model.environment), source
+    )
+
+
+def _refused(made: Bring, seed: str) -> Finding | None:
+    if seed and seed != made.seed:
+        return Finding(
+            "artifacts_seed",
+            f"{seed} does not serve {made.name}, so it does not have to have it",
+            f"Name one of {', '.join(made.hosts)}, or leave artifacts_seed out",
+        )
+    if made.obtain == DOWNLOAD and any(made.environment.get(name, "").lower() in _ON for name in _OFFLINE):
+        return Finding(
+            made.seed,
+            f"model {made.name}: no node has it, and its environment forbids downloads",
+            "Take HF_HUB_OFFLINE out of the environment, or name a directory that has it: artifacts_sources",
+        )
+    return None
+
+
+def _aside(model: Model, home: str, told: Sequence[Told]) -> str:
+    """Why the layer has nothing to do for a model; empty where it has."""
+    if model.name.startswith("/"):
+        return "a directory of the nodes, which stays as it is"
+    if any(one.where == model_files.ELSEWHERE for one in told):
+        return "not from a hub like Hugging Face's, so the engine itself fetches it"
+    if not is_cache_of(model.environment, home):
+        return "the engine's environment names a cache of its own, so the engine itself fetches it"
+    states = {one.state for one in told}
+    if states == {WHOLE} and len({one.digest for one in told}) == 1:
+        return f"whole on {_nodes(len(told))}, revision {told[0].revision[:12]}"
+    if states == {FOREIGN} and len({one.alike for one in told}) == 1 and told[0].alike:
+        return f"in the cache of {_nodes(len(told))} already, fetched by the engines themselves, and stays as it is"
+    return ""
+
+
+def _by_rank(plans: Mapping[str, NodePlan]) -> list[str]:
+    ranks = {member.host: member.rank for plan in plans.values() for one in plan.here for member in one.members}
+    return sorted(plans, key=lambda host: (ranks.get(host, len(plans)), host))
+
+
+def _nodes(count: int) -> str:
+    return "its node" if count == 1 else f"all {count} nodes that serve it"
+
+
+# --- the space on the disks ---
+
+
+@dataclass(frozen=True)
+class Node:
+    """``there``: bytes of the model that are on the disk already."""
+
+    free: int
+    there: int = 0
+    state: str = NOTHING
+    revision: str = ""
+    digest: str = ""
+    size: int = 0
+    removable: tuple[tuple[str, int], ...] = ()  # what could go, and the bytes that this frees
+
+
+def room(model: str, size: int, nodes: Mapping[str, Node]) -> list[Finding]:
+    """Of all nodes that do not have it, at once."""
+    found = []
+    for host, node in nodes.items():
+        needed = max(0, size - node.there) + SPARE
+        if node.free >= needed:
+            continue
+        removable = [f"{name} ({gb(count)})" for name, count in node.removable if count]
+        could = f"could be removed: {', '.join(removable[:5])} (playbooks/artifacts.yml -e artifacts_action=remove)"
+        found.append(
+            Finding(
+                host,
+                f"{model} needs {gb(needed - SPARE)}, with {gb(SPARE)} that stay free; {gb(node.free)} are free,"
+                f" {needed - node.free} bytes ({gb(needed - node.free)}) are missing",
+                could if removable else "Make room, or put engine_model_cache on a larger disk",
+            )
+        )
+    return found
+
+
+def gb(count: int) -> str:
+    return f"{count / GB:.1f} GB" if count >= GB else f"{count / 10**6:.1f} MB"

@@ -1,0 +1,277 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planners of the layer artifacts: what has to be brought, whether it fits, who fetches from whom, and whether all
+have the same in the end."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.look import WHOLE
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import fanout, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
+    Options,
+    Planner,
+    RefusedError,
+    judged,
+)
+
+REFUSED = "The models cannot be brought to the nodes, and nothing was downloaded, copied or stopped:"
+REFUSED_COPY = "The model is not whole on all nodes, so nothing was stopped or started:"
+REFUSED_REMOVE = "Nothing was removed:"
+
+
+def wanted(options: Options) -> dict[str, Any]:
+    plans = {host: documents.load(one, f"engine plan of {host}") for host, one in options["plans"].items()}
+    seen = {host: told["models"] for host, told in options["seen"].items()}
+    made = plan.wanted(plans, seen, options["seed"], options["sources"])
+    shown = judged(REFUSED, made.findings)
+    return {**shown, "bring": [document.plain(one) for one in made.bring], "lines": list(made.lines)}
+
+
+def room(options: Options) -> dict[str, Any]:
+    """One model. ``listing``: what the hub says of it; empty where the seed has it. ``prepare``: nodes that have a part
+    of it, which they read before they ask for the rest."""
+    bring = options["bring"]
+    findings: list[Finding] = []
+    listing = border.read(answers.LISTING, options["listing"], bring["seed"], findings) or {}
+    nodes = _nodes(options["looks"], bring)
+    seed = nodes[bring["seed"]]
+    revision = listing.get("revision") or bring["revision"]
+    size = listing.get("size") or seed.size or seed.there
+    if _pinned(bring["ref"]) and revision != bring["ref"]:
+        findings.append(
+            Finding(bring["seed"], f"the hub calls {bring['ref']} {revision}", "Look at the address of the hub")
+        )
+    whole = [host for host, node in nodes.items() if node.state == WHOLE and node.revision == revision]
+    needing = {host: node for host, node in nodes.items() if host not in whole}
+    if bring["obtain"] == "adopt":
+        needing.pop(bring["seed"], None)
+    shown = judged(REFUSED, [*findings, *plan.room(bring["name"], size, needing)])
+    lines = [f"{bring['name']} {revision[:12]}: {plan.gb(size)}"]
+    left = sum((listing.get("left_out") or {}).values())
+    if listing:
+        unneeded = f", {plan.gb(left)} there are not needed" if left else ""
+        lines[0] += f" in {listing['files']} files of {listing['hub']}{unneeded}"
+    for host, node in nodes.items():
+        lacks = plan.gb(max(0, size - node.there))
+        if host in whole:
+            lines.append(f"{host} has it")
+        elif host != bring["seed"]:
+            lines.append(f"{host} gets {lacks} over the fabric, {plan.gb(node.free)} are free there")
+        elif bring["obtain"] == "download":
+            lines.append(f"{host} fetches {lacks}, {plan.gb(node.free)} are free there")
+        else:
+            lines.append(f"{host} has it in its cache, and reads it once for its manifest")
+    prepare = [host for host, node in nodes.items() if node.there and host not in (*whole, bring["seed"])]
+    return {**shown, "lines": lines, "revision": revision, "prepare": prepare}
+
+
+def fan_out(options: Options) -> dict[str, Any]:
+    """``works``: what each node does, but for token and manifest; nothing where nobody lacks it."""
+    bring, seed = options["bring"], options["bring"]["seed"]
+    findings: list[Finding] = []
+    of = border.read(answers.MANIFEST, options["manifest"], seed, findings)
+    judged(border.REFUSED, findings)
+    looks = _nodes(options["looks"], bring)
+    whole = {host for host, node in looks.items() if (node.state, node.digest) == (WHOLE, of.digest)} | {seed}
+    receivers = [host for host in looks if host not in whole]
+    if not receivers:
+        return {"works": {}, "receivers": [], "digest": of.digest}
+    facts = {host: fabric_fact.load(one, host) for host, one in options["facts"].items() if host in looks}
+    made = fanout.plan(facts, whole, receivers)
+    shown = judged(REFUSED, made.findings)
+    works = {
+        host: {
+            "kind": "copy",
+            "home": bring["home"],
+            "name": of.name,
+            "revision": of.revision,
+            "ref": bring["ref"] or "main",
+            "host": host,
+            "receivers": list(made.receivers),
+            "peers": [document.plain(peer) for peer in peers],
+            "rate": int(options["rate_mb_s"] * 10**6),
+        }
+        for host, peers in made.peers.items()
+    }
+    return {**shown, "works": works, "receivers": list(made.receivers), "digest": of.digest}
+
+
+def done(options: Options) -> dict[str, Any]:
+    """Every receiver says by its manifest that it has what the seed has."""
+    findings, changed, lines = [], [], []
+    for host in options["receivers"]:
+        result = (options["worked"].get(host) or {}).get("result") or {}
+        if result.get("digest") != options["digest"]:
+            findings.append(
+                Finding(
+                    host,
+                    f"{options['model']} is not what {options['seed']} has",
+                    "Run the layer again: it goes on where this ended",
+                )
+            )
+            continue
+        changed += [host] if result["changed"] else []
+        sources = ", ".join(f"{plan.gb(count)} from {source}" for source, count in sorted(result["sources"].items()))
+        lines.append(f"{options['model']} is whole on {host}{f': {sources}' if sources else ''}")
+    return {**judged(REFUSED_COPY, findings), "lines": lines, "anywhere": bool(changed)}
+
+
+def listing(options: Options) -> dict[str, Any]:
+    """What is where, and what of it could go."""
+    looks: Mapping[str, Mapping[str, Any]] = options["looks"]
+    lines = []
+    for host, look in looks.items():
+        space = look["room"]
+        lines.append(f"{host}: {plan.gb(space['free'])} of {plan.gb(space['total'])} are free")
+        for one in sorted(look["kept"], key=lambda one: (one["name"], -one["used_at"])):
+            why = _why(one, look["referred"])
+            day = time.strftime("%Y-%m-%d", time.gmtime(one["used_at"])) if one["used_at"] else "never"
+            words = [f"{plan.gb(one['size'])}", f"last read {day}"]
+            words += ["verified" if one["manifest"] else "without a manifest"]
+            words += [f"{len(one['broken'])} files are missing"] if one["broken"] else []
+            words += [why] if why else [f"not used by a plan; removing it frees {plan.gb(one['frees'])}"]
+            lines.append(f"  {one['name']} {one['revision'][:12]}: {', '.join(words)}")
+        if not look["kept"]:
+            lines.append("  no models from a hub")
+    return {"lines": lines}
+
+
+def unused(options: Options) -> dict[str, Any]:
+    """What may be removed on each node: revisions that no plan refers to. ``models``: only these names, where given."""
+    removals: dict[str, list[dict[str, str]]] = {}
+    findings, lines = [], []
+    for host, look in options["looks"].items():
+        removals[host] = []
+        for one in look["kept"]:
+            named = _is_named(one, options["models"])
+            why = _why(one, look["referred"])
+            if options["models"] and not named:
+                continue
+            if why:
+                if named:
+                    findings.append(
+                        Finding(host, f"{one['name']} {one['revision'][:12]}: {why}", "Name another, or leave it")
+                    )
+                continue
+            removals[host].append({"name": one["name"], "revision": one["revision"]})
+            lines.append(f"{host}: {one['name']} {one['revision'][:12]} frees {plan.gb(one['frees'])}")
+    return {**judged(REFUSED_REMOVE, findings), "removals": removals, "lines": lines or ["Nothing is unused."]}
+
+
+def export(options: Options) -> dict[str, Any]:
+    """What one node has of what its plans refer to, or of what is named."""
+    look, named = options["looks"].get(options["host"]), options["models"]
+    found = [
+        one
+        for one in (look or {"kept": ()})["kept"]
+        if one["manifest"] and (_is_named(one, named) if named else _why(one, look["referred"]))
+    ]
+    if not found:
+        what = "of what is named" if named else "that its plans refer to"
+        raise RefusedError(
+            f"{options['host']}: there is no model {what} with a manifest. Name one that"
+            " playbooks/artifacts.yml shows as verified: artifacts_models, or another node: artifacts_seed"
+        )
+    return {
+        "models": [f"{one['name']}@{one['revision']}" for one in found],
+        "lines": [f"{one['name']} {one['revision'][:12]}: {plan.gb(one['size'])}" for one in found],
+    }
+
+
+def _is_named(one: Mapping[str, Any], named: list[str]) -> bool:
+    return bool({one["name"], f"{one['name']}@{one['revision']}"} & set(named))
+
+
+def _why(one: Mapping[str, Any], referred: list[Mapping[str, str]]) -> str:
+    for other in referred:
+        if other["name"] != one["name"]:
+            continue
+        ref = other["ref"] or "main"
+        if ref in (one["revision"], *one["refs"]):
+            return other["why"]
+    return ""
+
+
+def _nodes(looks: Mapping[str, Mapping[str, Any]], bring: Mapping[str, Any]) -> dict[str, plan.Node]:
+    found = {}
+    for host in bring["hosts"]:
+        look = looks[host]
+        held: Mapping[str, Any] = next((one for one in look["models"] if one["name"] == bring["name"]), {})
+        removable = tuple(
+            (f"{one['name']} {one['revision'][:12]}", one["frees"])
+            for one in sorted(look["kept"], key=lambda one: -one["frees"])
+            if not _why(one, look["referred"]) and one["name"] != bring["name"]
+        )
+        known = {name: held[name] for name in ("state", "revision", "digest", "size", "there") if name in held}
+        found[host] = plan.Node(free=look["room"]["free"], removable=removable, **known)
+    return found
+
+
+def _pinned(ref: str) -> bool:
+    return bool(re.fullmatch("[0-9a-f]{40}", ref))
+
+
+BRING: dict[str, Any] = {"type": "dict", "required": True}  # one of those that `artifacts_wanted` returns
+PLANNERS = {
+    "artifacts_wanted": Planner(
+        wanted,
+        {
+            "seed": {"type": "str", "default": ""},
+            "sources": {"type": "dict", "default": {}},
+        },
+        gathered={"plans": answers.PLAN, "seen": answers.INPUTS},
+        alive=True,
+    ),
+    "artifacts_room": Planner(
+        room,
+        {
+            "bring": BRING,
+            "listing": {"type": "dict", "default": {}},
+        },
+        gathered={"looks": answers.MODELS},
+        alive=True,
+    ),
+    "artifacts_fan_out": Planner(
+        fan_out,
+        {"bring": BRING, "rate_mb_s": {"type": "float", "default": 0}, "manifest": {"type": "str", "required": True}},
+        gathered={"looks": answers.MODELS, "facts": answers.FACT},
+        alive=True,
+    ),
+    "artifacts_done": Planner(
+        done,
+        {
+            "model": {"type": "str", "required": True},
+            "seed": {"type": "str", "required": True},
+            "digest": {"type": "str", "required": True},
+            "receivers": {"type": "list", "elements": "str", "required": True},
+        },
+        gathered={"worked": answers.WORKED},
+        alive=True,
+    ),
+    "artifacts_listing": Planner(listing, {}, gathered={"looks": answers.MODELS}),
+    "artifacts_export": Planner(
+        export,
+        {
+            "host": {"type": "str", "required": True},
+            "models": {"type": "list", "elements": "str", "default": []},
+        },
+        gathered={"looks": answers.MODELS},
+    ),
+    "artifacts_unused": Planner(
+        unused,
+        {"models": {"type": "list", "elements": "str", "default": []}},
+        gathered={"looks": answers.MODELS},
+    ),
+}

@@ -1,0 +1,209 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, hashing, look, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.fetch import Link
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+
+NAME, COMMIT = "org/model", "a" * 40
+CONTENT = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 64, "empty": b""}
+SEGMENT = 4096
+TOKEN = "t" * 48
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """Several nodes in one process."""
+    monkeypatch.setattr(copy, "keep", lambda _status: None)
+    monkeypatch.setattr(copy, "alone", contextlib.nullcontext)
+
+
+def seed(tmp_path):
+    """A node that has the model."""
+    cache = Cache(str(tmp_path / "seed"))
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    files = []
+    for path, content in CONTENT.items():
+        place = whole / path
+        place.write_bytes(content)
+        with place.open("rb") as opened:
+            made = hashing.measure(opened.fileno(), SEGMENT)
+        files.append(File(path, len(content), made.sha256, made.sha256, made.segments))
+        place.rename(whole / made.sha256)
+    of = Manifest(NAME, COMMIT, tuple(files), "test", SEGMENT)
+    caches.place(cache, of, str(whole), ["main"])
+    return cache, of
+
+
+def copied(tmp_path, of, receivers):
+    """One copy from the seed to others, and what each of them says."""
+    hosts = ["seed", *receivers]
+    at = {host: f"127.0.0.{number + 1}" for number, host in enumerate(hosts)}
+    ended = {}
+
+    def act(host):
+        peers = tuple(copy.Peer(one, (Link(at[host], at[one]),)) for one in hosts if one != host)
+        made = work.Work(
+            work.COPY,
+            str(tmp_path / host),
+            NAME,
+            revision=COMMIT,
+            ref="main",
+            host=host,
+            manifest=json.dumps(of.as_dict()),
+            token=TOKEN,
+            receivers=tuple(receivers),
+            peers=peers,
+        )
+        teller = work.Teller(made, str(tmp_path / f"{host}.json"))
+        try:
+            ended[host] = work.perform(made, teller)
+        except SparkError as exc:
+            ended[host] = str(exc)
+
+    threads = [threading.Thread(target=act, args=(host,)) for host in hosts]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+    return ended
+
+
+def content(cache):
+    snapshot = cache.snapshot(NAME, COMMIT)
+    return {path: (snapshot / path).read_bytes() for path in CONTENT}
+
+
+def test_a_model_comes_to_a_node_and_is_whole_there(tmp_path):
+    _cache, of = seed(tmp_path)
+    assert look.held(Cache(str(tmp_path / "b")), NAME, "").state == look.NONE
+    ended = copied(tmp_path, of, ["b", "c"])
+    for host in ("b", "c"):
+        cache = Cache(str(tmp_path / host))
+        assert ended[host].digest == of.digest and ended[host].changed
+        assert content(cache) == CONTENT
+        seen = look.held(cache, NAME, "")
+        assert (seen.state, seen.revision, seen.digest) == (look.WHOLE, COMMIT, of.digest)
+        assert seen.size == seen.there == of.size
+        assert not os.path.exists(os.path.dirname(cache.partial(COMMIT)))
+    assert not ended["seed"].changed
+    again = copied(tmp_path, of, ["b"])
+    assert (again["b"].changed, again["b"].bytes) == (False, 0)
+
+
+def test_a_broken_byte_is_repaired_by_its_segment(tmp_path):
+    _cache, of = seed(tmp_path)
+    copied(tmp_path, of, ["b"])
+    cache = Cache(str(tmp_path / "b"))
+    large = of.files[1]
+    with cache.blob(NAME, large.blob).open("r+b") as opened:
+        opened.seek(SEGMENT + 7)
+        opened.write(b"\xff\x00")
+    seen = look.held(cache, NAME, "")
+    assert seen.state == look.BROKEN and "model.safetensors has changed since it was verified" in seen.found
+    checked = work.perform(work.Work(work.CHECK, cache.home, NAME, COMMIT, full=True), teller(tmp_path))
+    assert checked.broken == ("model.safetensors does not have the content that it should have (1 of 4 segments)",)
+    ended = copied(tmp_path, of, ["b"])
+    assert ended["b"].bytes == SEGMENT
+    assert content(cache) == CONTENT and look.held(cache, NAME, "").state == look.WHOLE
+
+
+def teller(tmp_path):
+    return work.Teller(work.Work(work.CHECK, "/h", NAME), str(tmp_path / "progress.json"))
+
+
+def test_what_is_told_meanwhile(tmp_path):
+    now = [0.0]
+    one = work.Teller(work.Work(work.COPY, "/h", NAME), str(tmp_path / "p.json"), lambda: now[0])
+    one.phase("copying", 4 * 10**9)
+    for _second in range(4):
+        now[0] += 1.0
+        one.add(5 * 10**8)
+    told = work.progress(str(tmp_path / "p.json"))
+    assert told.words == f"copying {NAME}: 50 % of 4.0 GB, 0.50 GB/s, 4 s left"
+    one.note("it was slow")
+    one.end("it broke")
+    assert work.words(work.progress(str(tmp_path / "p.json")))[-1] == "it was slow"
+
+
+class Systemd:
+    """systemctl and systemd-run of a node."""
+
+    def __init__(self, *active):
+        self.active = list(active)
+        self.asked = []
+
+    def __call__(self, argv):
+        self.asked.append(list(argv))
+        if argv[1] == "show":
+            state = self.active.pop(0) if len(self.active) > 1 else self.active[0]
+            return work_completed(f"LoadState=loaded\nActiveState={state}\n")
+        return work_completed("")
+
+
+def work_completed(out):
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed  # noqa: PLC0415
+
+    return Completed(0, out)
+
+
+def machine(tmp_path, *active):
+    (tmp_path / "run/sparkmatrix").mkdir(parents=True, exist_ok=True)
+    return Machine(root=str(tmp_path), runner=Systemd(*active), sleep=lambda _s: None)
+
+
+def test_a_unit_is_started_with_a_file_that_only_root_reads(tmp_path):
+    node = machine(tmp_path, "inactive")
+    wanted = work.Work(work.COPY, "/h", NAME, token=TOKEN)
+    assert work.start(node, wanted) == wanted.id
+    path = tmp_path / "run/sparkmatrix/artifacts-work.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert work.read(str(path)) == wanted
+    (started,) = [argv for argv in node.runner.asked if argv[0] == "systemd-run"]
+    assert TOKEN not in " ".join(started) and started[-3:] == [work.paths.NODE_PROGRAM, "artifacts", "work"]
+    other = machine(tmp_path, "active")
+    with pytest.raises(SparkError, match="this node is preparing org/model"):
+        work.start(other, work.Work(work.COPY, "/h", "org/other"))
+    work.start(machine(tmp_path, "active"), wanted)  # the same model: what was on its way ends first
+
+
+def test_who_waits_is_told_how_it_ended(tmp_path):
+    wanted = work.Work(work.COPY, "/h", NAME)
+    work.start(machine(tmp_path, "inactive"), wanted)
+    one = work.Teller(wanted, str(tmp_path / "run/sparkmatrix/artifacts-progress.json"))
+    assert not work.wait(machine(tmp_path, "active"), wanted.id, 0).ended
+    with pytest.raises(SparkError, match="another run has taken over"):
+        work.wait(machine(tmp_path, "active"), "0", 0)
+    with pytest.raises(SparkError, match="it ended without a word while preparing org/model"):
+        work.wait(machine(tmp_path, "inactive"), wanted.id, 0)
+    one.end(result=work.Result(changed=True))
+    assert work.wait(machine(tmp_path, "inactive"), wanted.id, 0).result.changed
+    one.end("spark2 is silent")
+    with pytest.raises(SparkError, match="spark2 is silent"):
+        work.wait(machine(tmp_path, "inactive"), wanted.id, 0)
+
+
+def test_what_an_engine_has_fetched_itself_is_read_and_not_fetched_again(tmp_path):
+    cache, of = seed(tmp_path)
+    own = Cache(str(tmp_path / "b"))
+    os.makedirs(own.home)
+    shutil.copytree(f"{cache.home}/hub", f"{own.home}/hub", symlinks=True)
+    assert look.held(own, NAME, "").state == look.FOREIGN
+    made = work.Work(work.PREPARE, own.home, NAME, COMMIT, manifest=json.dumps(of.as_dict()))
+    assert work.perform(made, teller(tmp_path)).changed
+    assert look.held(own, NAME, "").state == look.WHOLE

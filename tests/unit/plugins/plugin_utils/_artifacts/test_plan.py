@@ -1,0 +1,239 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts.planners import PLANNERS
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts
+from engine_plans import node_plans
+
+NAME = "Qwen/Qwen3-8B"
+HOME = "/opt/sparkmatrix/models/huggingface"
+COMMIT, OTHER = "a" * 40, "b" * 40
+DIGEST = "d" * 64
+GB = plan.GB
+
+
+def held(state="none", revision=COMMIT, digest=DIGEST, size=16 * GB, there=0):
+    known = {"revision": revision, "digest": digest if state in {"whole", "broken"} else "", "size": size}
+    known = known if state != "none" else {"revision": "", "digest": "", "size": 0}
+    return {"name": NAME, "ref": "", "state": state, "there": size if state == "whole" else there, "found": "", **known}
+
+
+def seen(state="none", **known):
+    where = {"none": "download", "broken": "download"}.get(state, "cache")
+    signature = "0a1b" if where == "cache" else ""
+    one = {"name": NAME, "ref": "", "where": where, "signature": signature, "problem": "", "remedy": ""}
+    return [{**one, "held": held(state), **known}]
+
+
+def wanted(*states, seed="", sources=None, environment=None, **settings):
+    plans = {
+        host: replace(
+            one, models=tuple(replace(m, revision="") for m in one.here[0].models), model_cache=one.here[0].model_cache
+        )
+        for host, one in node_plans(len(states), **settings).items()
+    }
+    if environment is not None:
+        plans = {
+            host: replace(
+                one, models=tuple(replace(m, environment={**m.environment, **environment}) for m in one.models)
+            )
+            for host, one in plans.items()
+        }
+    told = {host: seen(state) if isinstance(state, str) else state for host, state in zip(plans, states)}
+    return plan.wanted(plans, told, seed, sources)
+
+
+def test_where_everything_is_whole_there_is_nothing_to_do():
+    made = wanted("whole", "whole")
+    assert (made.bring, made.findings) == ((), ())
+    assert made.lines == (f"{NAME}: whole on all 2 nodes that serve it, revision {COMMIT[:12]}",)
+
+
+def test_what_the_engines_have_fetched_themselves_stays_as_it_is():
+    made = wanted("foreign", "foreign")
+    assert not made.bring
+    assert "in the cache of all 2 nodes that serve it already, fetched by the engines themselves" in made.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("states", "seed", "obtain"),
+    [
+        (("none", "none"), "spark1", "download"),
+        (("none", "whole"), "spark2", ""),
+        (("none", "foreign"), "spark2", "adopt"),
+        (("foreign", "whole"), "spark2", ""),
+        (("broken", "whole"), "spark2", ""),
+        (("broken", "none"), "spark1", "download"),
+        (("none",), "spark1", "download"),
+    ],
+)
+def test_a_node_that_has_it_is_asked_before_the_hub(states, seed, obtain):
+    (made,) = wanted(*states).bring
+    assert (made.seed, made.obtain, made.name, made.home) == (seed, obtain, NAME, HOME)
+    assert made.hosts == tuple(f"spark{number + 1}" for number in range(len(states)))
+    assert made.revision == (COMMIT if obtain != "download" else "")
+
+
+def test_two_nodes_with_different_revisions_get_the_same():
+    (made,) = wanted("whole", seen("whole", held=held("whole", OTHER, "e" * 64))).bring
+    assert (made.seed, made.revision) == ("spark1", COMMIT)
+    other = seen("foreign", signature="ffff")
+    (made,) = wanted("foreign", other).bring
+    assert (made.seed, made.obtain) == ("spark1", "adopt")
+
+
+def test_the_user_names_who_fetches_and_from_where():
+    (made,) = wanted("none", "none", seed="spark2").bring
+    assert (made.seed, made.obtain) == ("spark2", "download")
+    (made,) = wanted("none", "none", sources={NAME: "/mnt/usb/x"}).bring
+    assert (made.seed, made.obtain, made.source) == ("spark1", "import", "/mnt/usb/x")
+    (finding,) = wanted("none", "none", seed="spark9").findings
+    assert "spark9 does not serve Qwen/Qwen3-8B" in str(finding)
+
+
+def test_what_the_layer_leaves_alone():
+    assert "directory of the nodes" in wanted([], model="/models/mine").lines[0]
+    assert "not from a hub" in wanted(seen(where="elsewhere", held=None)).lines[0]
+    assert "a cache of its own" in wanted("none", environment={"HF_HUB_CACHE": "/mine"}).lines[0]
+    offline = wanted("none", environment={"HF_HUB_OFFLINE": "1"})
+    assert not offline.bring and "no node has it, and its environment forbids downloads" in str(offline.findings[0])
+    assert wanted("none", "whole", environment={"HF_HUB_OFFLINE": "1"}).bring
+
+
+# --- a model that has to be brought, as the tasks go through it
+
+HOSTS = ("spark1", "spark2", "spark3")
+BRING = {
+    "name": NAME,
+    "ref": "",
+    "hosts": list(HOSTS),
+    "seed": "spark1",
+    "obtain": "download",
+    "revision": "",
+    "home": HOME,
+    "environment": {},
+    "source": "",
+}
+LISTING = {"name": NAME, "revision": COMMIT, "hub": "https://huggingface.co", "files": 15, "size": 16 * GB}
+LISTING["left_out"] = {"duplicates": 3 * GB}
+
+
+def look(state="none", free=900 * GB, kept=(), **known):
+    return {
+        "room": {"free": free, "total": 10**12},
+        "models": [held(state, **known)],
+        "kept": list(kept),
+        "referred": [{"name": "org/serving", "ref": "", "why": "serves now"}],
+    }
+
+
+def kept(name, revision=OTHER, frees=50 * GB, refs=("main",)):
+    known = {"files": 3, "size": frees, "frees": frees, "used_at": 1.7e9, "manifest": True, "broken": []}
+    return {"name": name, "revision": revision, "refs": list(refs), **known}
+
+
+def run(planned, gathered, **options):
+    variables = {host: {} for host in HOSTS}
+    for option, values in gathered.items():
+        options[option] = f"__{option}"
+        for host, value in values.items():
+            variables[host][f"__{option}"] = value
+    task = {"ansible_play_hosts_all": HOSTS, "ansible_play_hosts": HOSTS, "hostvars": variables}
+    return planner.run(planned, PLANNERS[planned], options, task)
+
+
+def room(*looks, **bring):
+    return run("artifacts_room", {"looks": dict(zip(HOSTS, looks))}, bring={**BRING, **bring}, listing=LISTING)
+
+
+def test_sizes_are_told_before_a_byte_moves():
+    made = room(look(), look("broken", there=15 * GB), look("whole"))
+    assert made["revision"] == COMMIT
+    assert made["lines"] == [
+        f"{NAME} {COMMIT[:12]}: 16.0 GB in 15 files of https://huggingface.co, 3.0 GB there are not needed",
+        "spark1 fetches 16.0 GB, 900.0 GB are free there",
+        "spark2 gets 1.0 GB over the fabric, 900.0 GB are free there",
+        "spark3 has it",
+    ]
+
+
+def test_all_full_disks_are_named_at_once_with_what_could_go():
+    made = room(look(free=7 * GB), look(), look(free=17 * GB - 1, kept=[kept("org/old"), kept("org/serving")]))
+    assert made["failed"]
+    assert "spark1: Qwen/Qwen3-8B needs 16.0 GB" in made["msg"]
+    assert "10000000000 bytes (10.0 GB) are missing" in made["msg"]
+    assert "spark3: " in made["msg"] and "1 bytes" in made["msg"] and "spark2" not in made["msg"]
+    assert "could be removed: org/old bbbbbbbbbbbb (50.0 GB)" in made["msg"] and "org/serving" not in made["msg"]
+
+
+def test_a_hub_that_tells_another_commit_is_refused():
+    made = room(look(), look(), look(), ref=OTHER)
+    assert f"the hub calls {OTHER} {COMMIT}" in made["msg"]
+
+
+def manifest_text(revision=COMMIT):
+    one = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
+    return json.dumps(manifest.Manifest(NAME, revision, (one,)).as_dict())
+
+
+def fan_out(*looks, **options):
+    facts = {}
+    for host, fact in assumed_facts(HOSTS).items():
+        rail = Rail(0, 0, "0000", "enp1s0f0np0", "rocep1s0f0", 1, f"10.100.0.{fact.rank + 1}", 24, 9000, 200)
+        facts[host] = replace(fact, rails=(rail,), cluster_address=rail.address).as_dict()
+    gathered = {"looks": dict(zip(HOSTS, looks)), "facts": facts}
+    return run("artifacts_fan_out", gathered, bring=BRING, manifest=manifest_text(), **options)
+
+
+def test_who_lacks_it_gets_it_and_who_has_it_serves():
+    digest = manifest.parse(json.loads(manifest_text())).digest
+    made = fan_out(look(), look(), look("whole", digest=digest), rate_mb_s=100)
+    assert not made.get("failed"), made
+    assert made["receivers"] == ["spark2"] and made["digest"] == digest
+    assert made["works"]["spark2"]["receivers"] == ["spark2"]
+    assert {peer["host"] for peer in made["works"]["spark2"]["peers"]} == {"spark1", "spark3"}
+    assert made["works"]["spark2"]["rate"] == 10**8 and made["works"]["spark2"]["ref"] == "main"
+    nothing = fan_out(*[look("whole", digest=digest)] * 3)
+    assert (nothing["works"], nothing["receivers"]) == ({}, [])
+
+
+def test_all_have_the_same_in_the_end_or_are_named():
+    result = {"revision": COMMIT, "digest": DIGEST, "changed": True, "bytes": 16 * GB, "sources": {"spark1": 16 * GB}}
+    result |= {"broken": [], "problems": []}
+    options = {"model": NAME, "seed": "spark1", "digest": DIGEST, "receivers": ["spark2", "spark3"]}
+    worked = {"spark1": {"skipped": True}, "spark2": {"result": result}, "spark3": {"result": result}}
+    made = run("artifacts_done", {"worked": worked}, **options)
+    assert not made.get("failed"), made
+    assert made["lines"][0] == f"{NAME} is whole on spark2: 16.0 GB from spark1" and made["anywhere"]
+    worked["spark3"] = {"result": {**result, "digest": "e" * 64}}
+    made = run("artifacts_done", {"worked": worked}, **options)
+    assert made["failed"] and "spark3: Qwen/Qwen3-8B is not what spark1 has" in made["msg"]
+
+
+def test_what_is_where_and_what_nobody_needs():
+    looks = {host: look(kept=[kept("org/old"), kept("org/serving", COMMIT)]) for host in HOSTS}
+    lines = run("artifacts_listing", {"looks": looks})["lines"]
+    assert lines[0] == "spark1: 900.0 GB of 1000.0 GB are free"
+    assert "org/old bbbbbbbbbbbb: 50.0 GB, last read 2023-11-14, verified, not used by a plan" in lines[1]
+    assert lines[2].endswith("verified, serves now")
+    made = run("artifacts_export", {"looks": looks}, host="spark2", models=[])
+    assert made["models"] == [f"org/serving@{COMMIT}"]
+    made = run("artifacts_export", {"looks": looks}, host="spark2", models=["org/none"])
+    assert made["failed"] and "there is no model of what is named" in made["msg"]
+    made = run("artifacts_unused", {"looks": looks}, models=[])
+    assert made["removals"]["spark2"] == [{"name": "org/old", "revision": OTHER}]
+    assert made["lines"][0] == "spark1: org/old bbbbbbbbbbbb frees 50.0 GB"
+    assert run("artifacts_unused", {"looks": looks}, models=["org/none"])["lines"] == ["Nothing is unused."]
+    refused = run("artifacts_unused", {"looks": looks}, models=["org/serving"])
+    assert refused["failed"] and "org/serving aaaaaaaaaaaa: serves now" in refused["msg"]
