@@ -230,6 +230,15 @@ def checks() -> list[Step]:
             TESTED,
             UNITS,
         ),
+        # Hugging Face's client from an index of packages, and a hub on this machine.
+        Step(
+            "hub-client",
+            (program("pytest -n 0 tests/scenarios/test_hub_client.py"),),
+            200,
+            FULL,
+            ON_NODES,
+            CODE,
+        ),
         sanity(PYTHON_312, "3.12", 240, TEST),
         sanity(PYTHON, "3.11", 300, FULL),
     ]
