@@ -239,7 +239,7 @@ def checks() -> list[Step]:
             ON_NODES,
             CODE,
         ),
-        Step("awx", (program("python tests/scenarios/test_awx.py"),), 500, FULL, TESTED, UNITS, needs(PYTHON, "3.11")),
+        Step("awx", (program("python tests/scenarios/test_awx.py"),), 600, FULL, TESTED, UNITS, needs(PYTHON, "3.11")),
         sanity(PYTHON_312, "3.12", 240, TEST),
         sanity(PYTHON, "3.11", 300, FULL),
     ]
