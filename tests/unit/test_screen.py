@@ -119,7 +119,7 @@ def test_a_run_is_a_page_and_its_log_has_everything(tmp_path: pathlib.Path) -> N
         "    All of it.",
     ]
     last = screen.splitlines()[-1]
-    assert code == 0 and re.match(r"Done in \d+ s; 2 steps changed something\. Whole log: ", last)
+    assert code == 0 and re.match(r"Done in [^;]+; 2 steps changed something\. Whole log: ", last)
     assert list((tmp_path / "logs").glob("*-little.log")) == [pathlib.Path(last.rpartition(" ")[2])]
     for said in ("TASK [topic | Look]", "skipping: [spark1]", "changed: [spark2]", "broken", "PLAY RECAP", "rescued=1"):
         assert said in log
@@ -165,4 +165,4 @@ def test_a_log_that_cannot_be_written_is_a_warning(tmp_path: pathlib.Path) -> No
     (tmp_path / "file").write_text("")
     code, screen, _log = play(tmp_path, SPARKMATRIX_LOG_FOLDER=str(tmp_path / "file/logs"), ANSIBLE_NOCOLOR="1")
     assert code == 0 and "No log is written: " in screen
-    assert re.match(r"Done in \d+ s; 2 steps changed something\.$", screen.splitlines()[-1])
+    assert re.match(r"Done in [^;]+; 2 steps changed something\.$", screen.splitlines()[-1])
