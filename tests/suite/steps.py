@@ -299,7 +299,7 @@ def on_nodes() -> list[Step]:
             800,
         ),
         scenario("services-containers", "services.py --containers", 400),
-        scenario("images", "images.py", 500),
+        scenario("images", "images.py", 600),
         scenario("artifacts", "artifacts.py", 600),
         scenario("head-controller", "head_controller.py", 400),
         scenario("management", "management.py", 200),
