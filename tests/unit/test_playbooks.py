@@ -43,7 +43,7 @@ def play(*arguments: str, cwd: pathlib.Path = ROOT, **variables: str) -> subproc
         **variables,
     }
     return subprocess.run(
-        [str(ANSIBLE), *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [str(ANSIBLE), *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
