@@ -12,9 +12,10 @@ Nodes are network namespaces of this machine behind one switch (a bridge in a na
 ``--rate 0`` is a cable without limit: then disk, hash or processor hold it. With ``--halves 2`` the cable consists of
 two halves of half the rate, as that of a Spark does; other tools use one address, and so one half.
 
-A time runs from the start of the programs that copy to the end of the last one. Daemons that wait are started before.
+A time runs from the start of the program that sends (or of those that fetch) to the end of the last one. Programs that
+wait for it are started before.
 Afterwards every file on every node is read and compared. Tools that are not installed are named. Processor time is that
-of all processes of the method, memory the largest process of it.
+of all processes of the method, memory the largest process of it; less than this program's own (27 MiB) is not seen.
 """
 
 from __future__ import annotations
@@ -191,6 +192,11 @@ class Bench:
         self.memory = max(self.memory, used.ru_maxrss / 1024)
         return one.returncode
 
+    def wait_for(self, node: int, port: int) -> None:
+        there = f"/dev/tcp/{self.network.address(node)}/{port}"
+        script = f"until (exec 3<>{there}) 2>/dev/null; do sleep 0.2; done"
+        subprocess.run(self.network.inside(node, "timeout", "60", "bash", "-c", script), check=True)
+
     def finish(self, running: Sequence[subprocess.Popen[bytes]]) -> None:
         bad = [one.args for one in running if self.reap(one)]
         if bad:
@@ -257,9 +263,11 @@ def jobs(bench: Bench) -> Iterator[Path]:
 
 
 def ours(bench: Bench) -> float:
-    """Each node runs the node program's copy; verified."""
-    argvs = [[sys.executable, "-c", NODE, str(path)] for path in jobs(bench)]
-    return timed(lambda: bench.finish([bench.start(node, *argv) for node, argv in enumerate(argvs)]))
+    """Each node runs the node program's copy; verified. The receivers wait for the seed, as those of mbuffer do."""
+    seed, *others = [[sys.executable, "-c", NODE, str(path)] for path in jobs(bench)]
+    waiting = [bench.start(node, *argv) for node, argv in enumerate(others, 1)]
+    time.sleep(2)
+    return timed(lambda: bench.finish([bench.start(0, *seed), *waiting]))
 
 
 def _sshd(bench: Bench) -> list[str]:
@@ -277,7 +285,8 @@ def _sshd(bench: Bench) -> list[str]:
     mounts = f"mount --bind {bench.base / 'passwd'} /etc/passwd; mount -t tmpfs none /run; mkdir /run/sshd"
     for node in bench.receivers:
         bench.daemon(node, "sh", "-c", f"{mounts}; exec {program} -D -e -f /dev/null -p {SSH_PORT} {options}")
-    time.sleep(2)
+    for node in bench.receivers:
+        bench.wait_for(node, SSH_PORT)
     return [
         "-i",
         str(key),
@@ -330,7 +339,7 @@ def rsync_daemon_parallel(bench: Bench) -> float:
     config = bench.base / "rsyncd.conf"
     config.write_text(f"use chroot = no\n[model]\npath = {bench.source}\n", encoding="utf-8")
     bench.daemon(0, "rsync", "--daemon", "--no-detach", f"--config={config}", f"--port={RSYNC_PORT}")
-    time.sleep(1)
+    bench.wait_for(0, RSYNC_PORT)
     where = f"rsync://{bench.network.address(0)}:{RSYNC_PORT}/model/"
     argvs = {node: ["rsync", "-a", "--whole-file", where, f"{bench.to(node)}/"] for node in bench.receivers}
     return timed(lambda: bench.finish([bench.start(node, *argv) for node, argv in argvs.items()]))
@@ -462,13 +471,17 @@ def make_model(base: Path, size: int, segment: int, count: int) -> tuple[dict[st
         name = f"model-{number + 1:05d}.safetensors"
         segments, whole = [], hashlib.sha256()
         with (base / "source" / name).open("wb") as stream:
-            left = size // count
+            left, hashed = size // count, hashlib.sha256()
             while left:
-                data = random.Random(f"{number} {left}").randbytes(min(segment, left))
+                begun = (size // count - left) % segment
+                data = random.Random(f"{number} {left}").randbytes(min(segment - begun, left, MIB))
                 stream.write(data)
-                segments.append(hashlib.sha256(data).hexdigest())
+                hashed.update(data)
                 whole.update(data)
                 left -= len(data)
+                if begun + len(data) == segment or not left:
+                    segments.append(hashed.hexdigest())
+                    hashed = hashlib.sha256()
         names[name] = whole.hexdigest()
         made.append(File(name, size // count, names[name], names[name], tuple(segments)))
     manifest = parse(Manifest("bench/model", "a" * 40, tuple(made), segment_bytes=segment).as_dict())
