@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ NAME, COMMIT = "org/model", "a" * 40
 CONTENT = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 64, "empty": b""}
 SEGMENT = 4096
 TOKEN = "t" * 48
+COPIES = itertools.count()
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +55,9 @@ def seed(tmp_path):
 def copied(tmp_path, of, receivers):
     """One copy from the seed to others, and what each of them says."""
     hosts = ["seed", *receivers]
-    at = {host: f"127.0.0.{number + 1}" for number, host in enumerate(hosts)}
+    # The port is always the same; every copy of a test has addresses of its own.
+    net = f"127.{os.getpid() % 200 + 20}.{next(COPIES) % 250}"
+    at = {host: f"{net}.{number + 1}" for number, host in enumerate(hosts)}
     ended = {}
 
     def act(host):
@@ -81,6 +85,7 @@ def copied(tmp_path, of, receivers):
         one.start()
     for one in threads:
         one.join(60)
+    assert not [said for said in ended.values() if isinstance(said, str)], ended
     return ended
 
 
