@@ -10,6 +10,10 @@ and those of verbs among them.
 
 from __future__ import annotations
 
+import os
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+
 ANY = (
     "NoNewPrivileges=yes",
     "ProtectKernelTunables=yes",
@@ -22,8 +26,39 @@ ANY = (
     "LockPersonality=yes",
     "SystemCallArchitectures=native",
 )
-# Beside these: keeper and watchdog, which are root. They start and stop units, the keeper also containers and, as the
-# service user, Ray's own Python, which may stand in a home.
-ROOT = (*ANY, "ProtectSystem=full", "ProtectHome=read-only")
-KEEPER = (*ROOT, "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK")
-WATCHDOG = (*ROOT, "RestrictAddressFamilies=AF_UNIX")
+# Beside these: keeper and watchdog, which are root, because systemd stops units for nobody else. Not
+# ``MemoryDenyWriteExecute``: Python's ctypes and Ray make such memory.
+ROOT = (
+    *ANY,
+    "ProtectSystem=strict",
+    f"ReadWritePaths=-{paths.STATE}",
+    "PrivateTmp=yes",
+    "PrivateDevices=yes",
+    "PrivateMounts=yes",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "UMask=0077",
+    "SystemCallFilter=@system-service",
+    "SystemCallErrorNumber=EPERM",
+)
+# Ray's own Python, which may stand in a home, is asked as the service user, whose files are his alone. Ranks are other
+# users' processes, too: what they have read, and which sockets they have. ping may need raw packets.
+KEEPER = (
+    *ROOT,
+    "ProtectHome=read-only",
+    "ProtectProc=invisible",
+    f"RuntimeDirectory={os.path.basename(paths.RUN)}",
+    "RuntimeDirectoryPreserve=yes",
+    "CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_KILL CAP_NET_RAW CAP_SETGID CAP_SETUID"
+    " CAP_SYS_PTRACE",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+)
+# It reads /proc and talks to systemd.
+WATCHDOG = (
+    *ROOT,
+    "ProtectHome=yes",
+    "PrivateNetwork=yes",
+    "IPAddressDeny=any",
+    "CapabilityBoundingSet=",
+    "RestrictAddressFamilies=AF_UNIX",
+)
