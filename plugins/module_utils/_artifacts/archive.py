@@ -178,6 +178,8 @@ def _read(cache: Cache, tar: tarfile.TarFile, path: str, pickle: bool, tell: Tel
     expected = {one.blob: one for manifest, _refs in models for one in manifest.files}
     lacking = _lacking(cache, [manifest for manifest, _refs in models])
     _check_room(cache, sum(expected[blob].size * len(wanted) for blob, wanted in lacking.items()), path)
+    for manifest, _refs in models:
+        caches.drop_partial(cache, manifest.revision)  # of an interrupted copy: not whole
     seen: set[str] = set()
     for member in members:
         blob = member.name[len(BLOBS) :] if member.name.startswith(BLOBS) else ""

@@ -372,9 +372,11 @@ def remove(cache: Cache, name: str, revision_: str, dry_run: bool = False) -> in
     return frees
 
 
-def drop_partial(cache: Cache, revision_: str) -> None:
+def drop_partial(cache: Cache, revision_: str, blob: str = "") -> None:
+    """``blob``: only this one. :func:`place` takes what is there for whole."""
     check_revision(revision_)
-    folders.remove(cache.home, (OWN, "partial"), revision_)
+    above = (OWN, "partial", revision_, "blobs") if blob else (OWN, "partial")
+    folders.remove(cache.home, above, blob or revision_)
 
 
 def _blobs_of(snapshot: Path) -> set[str]:

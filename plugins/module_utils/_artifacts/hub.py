@@ -257,6 +257,8 @@ def obtain(
             found = _measure(place, one, segment_bytes, counter)
             if found:
                 made[one.blob] = found
+                if place != whole:  # what an interrupted copy has left of it
+                    caches.drop_partial(cache, listing.revision, one.blob)
                 return
 
     hashing.at_once(measure, list(brings.values()))

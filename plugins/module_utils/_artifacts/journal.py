@@ -133,8 +133,14 @@ class Store:
         right. It stays the same file: whoever has it open sees it whole again. Raises :class:`OSError`."""
         size = next(one.size for one in self.manifest.files if one.blob == blob)
         here = os.path.join(self.partial, blob)
-        self._open_journal()
+        recorded = self._open_journal()
         try:
+            # What it says of this file is said of another one, which an interrupted copy has left.
+            os.ftruncate(self._journal, 0)
+            os.lseek(self._journal, 0, os.SEEK_SET)
+            kept = [number for number in sorted(recorded) if self.segments[number].file.blob != blob]
+            lines = [f"segments {self.fingerprint}", *map(str, kept)]
+            os.write(self._journal, "".join(f"{line}\n" for line in lines).encode())
             os.replace(path, here)
             if _size(here) != size:
                 os.truncate(here, size)

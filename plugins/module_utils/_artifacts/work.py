@@ -204,6 +204,9 @@ def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
     partial = _partial(cache, of.revision)
     broken = _look_through(cache, of, teller)
     whole = {one.blob: str(cache.blob(of.name, one.blob)) for one in of.files if one.blob not in broken}
+    for blob in whole:
+        # An interrupted copy has left a part of it, and somebody has brought all of it since.
+        caches.drop_partial(cache, of.revision, blob)
     job = copy.Job(
         host=work.host,
         token=work.token,

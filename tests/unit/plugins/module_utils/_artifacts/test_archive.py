@@ -233,3 +233,12 @@ def test_pickle_is_refused_until_it_is_allowed(tmp_path: Path, empty: Cache) -> 
     with pytest.raises(SparkError, match="artifacts_allow_pickle"):
         archive.read(empty, path)
     assert archive.read(empty, path, pickle=True)[0].changed
+
+
+def test_what_an_interrupted_copy_has_left_is_not_taken_for_whole(file: str, empty: Cache) -> None:
+    archive.read(empty, file)
+    stale = empty.partial(REVISION) / "blobs"
+    stale.mkdir(parents=True)
+    (stale / LARGE.blob).write_bytes(bytes(LARGE.size))
+    archive.read(empty, file)
+    assert check.check(empty, MADE, full=True).whole

@@ -268,6 +268,19 @@ def test_a_second_time_nothing_is_downloaded(brought: Any) -> None:
     assert (source / "said").read_text() == ""
 
 
+def test_what_an_interrupted_copy_has_left_is_not_taken_for_whole(brought: Any) -> None:
+    cache, bring, _source = brought
+    made, _told = bring()
+    place(cache, made)
+    largest = max(made.files, key=lambda one: one.size)
+    stale = cache.partial(made.revision) / "blobs"
+    stale.mkdir(parents=True, exist_ok=True)
+    (stale / largest.blob).write_bytes(bytes(largest.size))
+    made, _told = bring()
+    place(cache, made)
+    assert check.check(cache, made, full=True).whole
+
+
 def test_a_broken_segment_is_asked_for_and_not_its_file(brought: Any, served: Any) -> None:
     cache, bring, source = brought
     made, _told = bring()

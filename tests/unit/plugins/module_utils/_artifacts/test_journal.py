@@ -103,3 +103,15 @@ def test_sets_of_numbers(members: set[int]) -> None:
     bits = sum(1 << number for number in members)
     assert list(journal.numbers(bits)) == sorted(members)
     assert journal.count(bits) == len(members)
+
+
+def test_what_was_written_of_another_file_counts_for_nothing_when_one_is_taken_out(
+    model: Manifest, tmp_path: Path
+) -> None:
+    store = opened(model, tmp_path)
+    for number in (0, 1, 7):
+        store.verified(number)
+    store.close()
+    (tmp_path / "a").write_bytes(FILES["a.bin"])
+    Store(model, str(tmp_path / "partial")).adopt(sha256(FILES["a.bin"]), str(tmp_path / "a"), [2, 3])
+    assert list(journal.numbers(opened(model, tmp_path).have)) == [2, 3, 7]

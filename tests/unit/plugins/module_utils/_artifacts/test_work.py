@@ -13,7 +13,7 @@ import threading
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, hashing, look, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, hashing, journal, look, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.fetch import Link
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
@@ -212,3 +212,16 @@ def test_what_an_engine_has_fetched_itself_is_read_and_not_fetched_again(tmp_pat
     made = work.Work(work.PREPARE, own.home, NAME, COMMIT, manifest=json.dumps(of.as_dict()))
     assert work.perform(made, teller(tmp_path)).changed
     assert look.held(own, NAME, "").state == look.WHOLE
+
+
+def test_what_an_interrupted_copy_has_left_does_not_replace_what_has_come_since(tmp_path):
+    cache, of = seed(tmp_path)
+    own = Cache(str(tmp_path / "b"))
+    os.makedirs(own.home)
+    # All files are there in their size when a copy begins. Then the engine fetched the model itself, without one file.
+    journal.Store(of, str(own.partial(COMMIT) / "blobs")).open()
+    shutil.copytree(f"{cache.home}/hub", f"{own.home}/hub", symlinks=True)
+    own.blob(NAME, of.files[0].blob).unlink()
+    ended = copied(tmp_path, of, ["b"])
+    assert ended["b"].bytes == of.files[0].size
+    assert content(own) == CONTENT and look.held(own, NAME, "").state == look.WHOLE
