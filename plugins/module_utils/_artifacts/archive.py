@@ -161,6 +161,37 @@ def read(cache: Cache, path: str, pickle: bool = False, tell: Tell = nothing) ->
         raise SparkError(f"it cannot be read ({exc.strerror or exc})", path, "Look at the path and the disk") from exc
 
 
+def find(path: str, name: str, ref: str) -> Manifest:
+    """Of a model in an archive, of which only the beginning is read."""
+    try:
+        with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r|", bufsize=_CHUNK) as tar:
+            return pick(_manifests(tar, next(iter(tar), None), path), name, ref, path)
+    except (tarfile.TarError, EOFError) as exc:
+        raise _odd(path, f"it is damaged or cut off ({exc})") from exc
+    except OSError as exc:
+        raise SparkError(f"it cannot be read ({exc.strerror or exc})", path, "Look at the path and the disk") from exc
+
+
+def pick(models: Iterable[tuple[Manifest, Sequence[str]]], name: str, ref: str, path: str) -> Manifest:
+    """``ref``: branch, tag or commit; empty for main. An archive of a cluster that was upgraded has two revisions."""
+    found = [(one, refs) for one, refs in models if one.name == name]
+    fits = [one for one, refs in found if (ref or "main") in (one.revision, *refs)]
+    fits = fits or [one for one, _refs in found if len(found) == 1 and not ref]
+    if not fits:
+        there = ", ".join(f"{name} {one.revision[:12]}" for one, _refs in found) or "no such model"
+        raise SparkError(f"it does not have {name} {ref or 'main'}, but {there}", path, "Name an archive that has it")
+    return fits[0]
+
+
+def refuse_pickle(manifest: Manifest, path: str) -> None:
+    if any(one.path.endswith(selection.PICKLE) for one in manifest.files):
+        raise SparkError(
+            f"{manifest.name} has pickle files: reading them runs whatever program is in them",
+            path,
+            "If you trust who made it, allow it: artifacts_allow_pickle: true",
+        )
+
+
 def _odd(path: str, found: str) -> SparkError:
     return SparkError(found, path, "Use an archive that playbooks/artifacts.yml has written, and copy it as a whole")
 
@@ -169,12 +200,8 @@ def _read(cache: Cache, tar: tarfile.TarFile, path: str, pickle: bool, tell: Tel
     members = iter(tar)
     models = _manifests(tar, next(members, None), path)
     for manifest, _refs in models:
-        if not pickle and any(one.path.endswith(selection.PICKLE) for one in manifest.files):
-            raise SparkError(
-                f"{manifest.name} has pickle files: reading them runs whatever program is in them",
-                path,
-                "If you trust who made it, allow it: artifacts_allow_pickle: true",
-            )
+        if not pickle:
+            refuse_pickle(manifest, path)
     expected = {one.blob: one for manifest, _refs in models for one in manifest.files}
     lacking = _lacking(cache, [manifest for manifest, _refs in models])
     _check_room(cache, sum(expected[blob].size * len(wanted) for blob, wanted in lacking.items()), path)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, importing
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import archive, check, importing
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import check_revision
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
@@ -119,7 +119,11 @@ def source(name: str, ref: str, path: str, pickle: bool) -> dict[str, Any]:
     """What a directory or an archive has of a model."""
     told = {"name": name, "revision": "", "hub": path, "files": 0, "left_out": {}}
     if os.path.isfile(path):
-        return {**told, "files": 1, "size": os.path.getsize(path)}
+        of = archive.find(path, name, ref)
+        if not pickle:
+            archive.refuse_pickle(of, path)
+        blobs = {one.blob: one.size for one in of.files}
+        return {**told, "revision": of.revision, "files": len(of.files), "size": sum(blobs.values())}
     found = importing.find(name, path, ref)
     choice = found.choose(pickle)
     size = sum(found.sizes[one] for one in choice.paths)

@@ -256,12 +256,11 @@ def _obtain(work: Work, cache: Cache, teller: Teller) -> Result:
     if work.way == IMPORT and os.path.isfile(work.source):
         teller.phase("reading", os.path.getsize(work.source))
         read_ = archive.read(cache, work.source, work.pickle, teller.add)
-        found = [one for one in read_ if one.manifest.name == work.name]
-        if not found:
-            raise SparkError(f"it does not have {work.name}", work.source, "Name an archive that has it")
-        of = found[0].manifest
-        caches.point(cache, of.name, work.ref or "main", of.revision)
-        return Result(of.revision, of.digest, found[0].changed, of.size)
+        of = archive.pick(((one.manifest, one.refs) for one in read_), work.name, work.ref, work.source)
+        changed = any(one.changed for one in read_)
+        if work.ref != of.revision:
+            changed |= caches.point(cache, of.name, work.ref or "main", of.revision)
+        return Result(of.revision, of.digest, changed, of.size)
     if work.way == DOWNLOAD:
         listing = hub.ask(work.name, work.revision or work.ref, work.environment)
         client = hub.client(work.python, work.environment, work.user)

@@ -50,8 +50,16 @@ def room(options: Options) -> dict[str, Any]:
     revision = listing.get("revision") or bring["revision"]
     size = listing.get("size") or seed.size or seed.there
     if _pinned(bring["ref"]) and revision != bring["ref"]:
+        source = listing.get("hub") or "its cache"
         findings.append(
-            Finding(bring["seed"], f"the hub calls {bring['ref']} {revision}", "Look at the address of the hub")
+            Finding(
+                bring["seed"],
+                f"{source} calls {bring['ref']} {revision}"
+                if revision
+                else f"{source} does not say of which commit it is, and {bring['ref']} is wanted",
+                "Look at the address of the hub; or name a source of this commit (artifacts_sources): an archive, a"
+                " cache, or a directory as hf download --local-dir makes it",
+            )
         )
     whole = [host for host, node in nodes.items() if node.state == WHOLE and node.revision == revision]
     needing = {host: node for host, node in nodes.items() if host not in whole}

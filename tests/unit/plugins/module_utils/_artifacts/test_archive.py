@@ -17,7 +17,7 @@ from typing import Any
 
 import model_manifest
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import archive, check
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import archive, check, look, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -242,3 +242,23 @@ def test_what_an_interrupted_copy_has_left_is_not_taken_for_whole(file: str, emp
     (stale / LARGE.blob).write_bytes(bytes(LARGE.size))
     archive.read(empty, file)
     assert check.check(empty, MADE, full=True).whole
+
+
+@pytest.mark.parametrize(
+    ("ref", "revision"), [("", REVISION), ("main", REVISION), (REVISION, REVISION), (NEXT.revision, NEXT.revision)]
+)
+def test_the_revision_that_is_wanted_is_found_and_brought(
+    file: str, empty: Cache, tmp_path: Path, ref: str, revision: str
+) -> None:
+    told = look.source(NAME, ref, file, False)
+    assert (told["revision"], told["size"]) == (revision, (NEXT if revision == NEXT.revision else MADE).size)
+    wanted = work.Work(work.OBTAIN, empty.home, NAME, ref=ref, way=work.IMPORT, source=file)
+    made = work.perform(wanted, work.Teller(wanted, f"{tmp_path}/progress"))
+    assert (made.revision, made.changed) == (revision, True)
+    assert sorted(os.listdir(f"{empty.home}/hub/models--org--model/refs")) == ["main"]
+
+
+@pytest.mark.parametrize(("name", "ref"), [("org/none", ""), (NAME, "3c" * 20), (NAME, "v2")])
+def test_what_is_not_in_it_is_named_before_a_byte_moves(file: str, name: str, ref: str) -> None:
+    with pytest.raises(SparkError, match=f"it does not have {name} {ref or 'main'}"):
+        look.source(name, ref, file, False)

@@ -179,7 +179,7 @@ def test_all_full_disks_are_named_at_once_with_what_could_go():
 
 def test_a_hub_that_tells_another_commit_is_refused():
     made = room(look(), look(), look(), ref=OTHER)
-    assert f"the hub calls {OTHER} {COMMIT}" in made["msg"]
+    assert f"https://huggingface.co calls {OTHER} {COMMIT}" in made["msg"]
 
 
 def manifest_text(revision=COMMIT):
