@@ -157,6 +157,8 @@ def playbook(words: list[str]) -> None:
             raise AssertionError(f"{words}: {said.getvalue()}") from None
     given: dict[str, Any] = {}
     for text in options.extra_vars or []:
+        if text[0] == "@":  # a file of the reader's own
+            continue
         pairs = from_yaml(text) if text[0] == "{" else dict(word.split("=", 1) for word in shlex.split(text))
         given.update(pairs)
     assert options.args

@@ -20,7 +20,7 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, folders, selection
@@ -110,8 +110,8 @@ def _add(tar: tarfile.TarFile, cache: Cache, manifest: Manifest, one: File, tell
     with folders.inside(cache.home, (*cache.folder(manifest.name), "blobs")) as blobs:
         opened = folders.open_file(one.blob, blobs)
     with os.fdopen(opened, "rb") as file:
-        reader = _Verified(file, one, manifest.segment_bytes, tell)
-        tar.addfile(_info(BLOBS + one.blob, one.size), cast("BinaryIO", reader))
+        reader: Any = _Verified(file, one, manifest.segment_bytes, tell)
+        tar.addfile(_info(BLOBS + one.blob, one.size), reader)
         os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
         reader.end("the disk of this node gives another content than it has verified")
 

@@ -556,7 +556,8 @@ def _watch(process: subprocess.Popen[bytes], place: str, stall_s: float, tell: C
             process.wait(min(1.0, stall_s / 10))
             break
         except subprocess.TimeoutExpired:
-            now = _arrived(place)
+            pass
+        now = _arrived(place)
         if now != arrived:
             arrived, since = now, time.monotonic()
             tell(now)

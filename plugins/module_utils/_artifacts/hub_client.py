@@ -36,7 +36,8 @@ def run(_arguments: argparse.Namespace) -> int:
     try:
         _all(json.load(sys.stdin))
     except Exception as exc:  # pylint: disable=broad-exception-caught  # whatever a client raises is told to who watches
-        print(json.dumps({"kind": _kind(exc), "says": _says(exc)}), flush=True)
+        sys.stdout.write(json.dumps({"kind": _kind(exc), "says": _says(exc)}) + "\n")
+        sys.stdout.flush()
         return 1
     return 0
 

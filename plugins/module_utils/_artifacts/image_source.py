@@ -150,10 +150,9 @@ def whole(name: str, root: str, find: Find) -> Offered:
         kind = INDEX if "manifests" in told else MANIFEST
         wanted = [str(one.get("digest")) for one in [told.get("config") or {}, *(told.get("layers") or [])] if one]
         found = {one: blob for one in wanted if _DIGEST.fullmatch(one) for blob in [find(one)] if blob}
-        if len(found) == len(set(wanted)):
+        manifest = find(digest)
+        if manifest and len(found) == len(set(wanted)):
             blobs.update(found)
-            manifest = find(digest)
-            assert manifest is not None
             blobs[digest] = Blob(
                 manifest.size, "", manifest.path, manifest.offset, "", str(told.get("mediaType") or kind)
             )

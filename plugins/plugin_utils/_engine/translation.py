@@ -302,8 +302,10 @@ class _Work:
 
 def _table(engine: kinds_base.Engine) -> option_tables.Table:
     """Of the newest version that is known."""
-    table = option_tables.load(engine.name, option_tables.versions(engine.name)[-1])
-    assert table is not None
+    version = option_tables.versions(engine.name)[-1]
+    table = option_tables.load(engine.name, version)
+    if table is None:
+        raise LookupError(f"{engine.name} {version} has no table")
     return table
 
 

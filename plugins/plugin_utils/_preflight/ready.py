@@ -69,7 +69,7 @@ def check_model_disk(context: Context) -> Iterator[Finding]:
         missing = {model.cache: model for model in own if not _there(context, host, model.cache)}
         if not missing or any(_there(context, host, model.partial) for model in own):
             continue
-        first = next(iter(missing.values()))  # all are in one directory
+        first = own[0]  # all are in one directory
         free = ((node.get("paths") or {}).get(first.cache) or {}).get("free")
         needed = sum(model.gb for model in missing.values()) * GB
         if free is not None and free < needed:
