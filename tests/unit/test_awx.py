@@ -196,9 +196,19 @@ def test_workflows_ask_before_what_changes_the_machines():
 def test_nothing_secret_is_in_the_data():
     for kind in OBJECTS["controller_credential_types"]:
         secret = {entry["id"] for entry in kind["inputs"]["fields"] if entry.get("secret")}
-        for text in kind["injectors"]["extra_vars"].values():
-            assert re.fullmatch(r"\{\{ (\w+) \}\}", text)
+        for text in (*kind["injectors"]["extra_vars"].values(), *kind["injectors"].get("file", {}).values()):
+            assert re.fullmatch(r"\{\{ (\w+|tower\.filename) \}\}", text)
         assert secret and set(kind["inputs"]["required"]) == {entry["id"] for entry in kind["inputs"]["fields"]}
+
+
+def test_the_token_of_a_hub_comes_as_the_file_that_the_layer_wants():
+    """AWX writes the template into a file of the job, whose path is tower.filename."""
+    (kind,) = [one for one in OBJECTS["controller_credential_types"] if one["name"].endswith(": hub token")]
+    (variable,) = kind["injectors"]["extra_vars"]
+    options = yaml.safe_load((ROOT / "roles/artifacts/meta/argument_specs.yml").read_text())["argument_specs"]["main"]
+    assert variable in options["options"]
+    assert kind["injectors"]["file"] == {"template": "{{ token }}"}
+    assert kind["injectors"]["extra_vars"][variable] == "{{ tower.filename }}"
 
 
 def test_nothing_waits_for_a_person():
