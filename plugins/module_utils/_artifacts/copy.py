@@ -5,7 +5,8 @@
 """``sparkmatrix-node artifacts copy``: the program that copies a model between nodes, and how far it is.
 
 One runs on each node that has the model or is to get it. It serves what it has and fetches what it lacks, nobody
-directs it, and it ends when every receiver is whole or has failed, or when nothing has moved anywhere for a while.
+directs it, and it ends when every receiver is whole or has failed, when nothing has moved anywhere for a while, or when
+it takes longer than its bytes may, whatever the others say.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ JOB = f"{paths.RUN}/artifacts-job.json"
 STATUS = f"{paths.RUN}/artifacts-status.json"
 LOCK = f"{paths.RUN}/artifacts.lock"
 STALL_S = 60.0
+SLOWEST = 10_000_000  # bytes per second: a copy on which somebody is slower ends
+SPARE_S = 600.0  # for those who begin later
 LINGER_S = 5.0  # after the end, for those who have not heard of it
 TICK_S = 0.1
 AGAIN = "Run the layer artifacts again, it goes on where this ended: ansible-playbook site.yml --tags artifacts"
@@ -176,6 +179,8 @@ class Copy:
         self.board = Board(job.host, {*job.receivers, *(peer.host for peer in job.peers)})
         self.failure = ""
         self._linger_s = linger_s
+        self._began = 0.0
+        self._ended_because = ""
         serving, fetching = contexts(job)
         links = [link for peer in job.peers for link in peer.links]
         self.server = Server(
@@ -201,7 +206,13 @@ class Copy:
             arrived=self.server.arrived,
         )
 
+    @property
+    def most_s(self) -> float:
+        """No node can draw it out by saying that it gets on."""
+        return SPARE_S + self.store.bytes / (min(SLOWEST, self.job.rate / 8) if self.job.rate else SLOWEST)
+
     def begin(self) -> None:
+        self._began = time.monotonic()
         if not self.store.in_cache:
             try:
                 self.store.open()
@@ -224,10 +235,16 @@ class Copy:
         states = self.board.nodes()
         if not all(states[host].phase in (WHOLE, FAILED) for host in self.job.receivers):
             self.board.over_at = 0.0
-            return now - self.board.moved_at < self.job.stall_s
+            if now - self.board.moved_at >= self.job.stall_s:
+                self._ended_because = f"nothing has moved for {self.job.stall_s:g} s"
+            elif now - self._began >= self.most_s:
+                self._ended_because = f"the copy has taken {self.most_s:.0f} s, more than its bytes may"
+            return not self._ended_because
         self.board.over_at = self.board.over_at or now
-        waiting = [one for one in self.receiver.sources if one.seen and not one.over and not self._knows(one)]
-        return bool(waiting) and now - self.board.over_at < self._linger_s
+        begun = self._began + 6 * self._linger_s  # until then some may not have, who would wait for this node
+        sources = [one for one in self.receiver.sources if one.seen or now < begun]
+        waiting = [one for one in sources if not one.over and not self._knows(one)]
+        return bool(waiting) and now < max(self.board.over_at + self._linger_s, begun)
 
     def _knows(self, source: Source) -> bool:
         return any(self.server.told.get(link.there, 0.0) > self.board.over_at for link in source.links)
@@ -266,6 +283,7 @@ class Copy:
         found = [self.failure] if self.failure else []
         found += self.server.problems
         found += self.receiver.problems() if states[self.job.host].phase != WHOLE else []
+        found += [self._ended_because] if ended and self._ended_because else []
         for host in self.job.receivers if ended else ():
             state = states[host]
             if host != self.job.host and state.phase != WHOLE:
@@ -276,7 +294,7 @@ class Copy:
             one = self.store.segments[first(missing)]
             found.append(
                 f"{self.job.host} lacks {self.store.lacking} bytes in {count(missing)} segments, the first in"
-                f" {one.file.path} at byte {one.offset}; nothing has moved for {self.job.stall_s:g} s"
+                f" {one.file.path} at byte {one.offset}"
             )
         return found
 

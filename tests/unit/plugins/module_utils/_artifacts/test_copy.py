@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import random
@@ -23,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.copy import Status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.fetch import Link, Patience
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.journal import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.talk import NodeState
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from fan_out import PIECE, Cluster, address, contents, owner_only, sha256
@@ -105,6 +107,37 @@ def test_one_half_is_dead(cluster: Make) -> None:
     one.start(0)
     one.start(1, peers=(replace(peer, links=(dead, peer.links[1])),))
     assert one.wait()[1].complete and one.is_right(1)
+
+
+def test_who_is_whole_waits_for_those_who_begin_later(cluster: Make) -> None:
+    one = cluster(2)
+    shutil.copytree(one.cache(0), one.cache(1))
+    one.start(1)
+    time.sleep(0.7)
+    one.start(0)
+    assert all(status.complete for status in one.wait(within_s=10.0))
+
+
+def test_no_word_of_another_node_draws_a_copy_out(cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "SPARE_S", 0.5)
+    one = cluster(2)
+    said = itertools.count(1)
+    seed = one.start(0)
+
+    def claim() -> bool:
+        beat = next(said)
+        seed.board.hear("spark1", {"spark1": NodeState(beat=beat, received=beat, lacking=1)})
+        return 0 in one.ended
+
+    one.until(claim)
+    assert "the copy has taken 1 s, more than its bytes may" in one.ended[0].problems
+
+
+@pytest.mark.parametrize("rate", [0, 8_000_000, 800_000_000])
+def test_how_long_a_copy_may_take(cluster: Make, rate: int) -> None:
+    one = cluster(2, rate=rate).start(0)
+    slowest = {0: 10_000_000, 8_000_000: 1_000_000, 800_000_000: 10_000_000}[rate]
+    assert one.most_s == 600 + one.store.bytes / slowest
 
 
 @pytest.mark.parametrize("whose", ["ours", "another"])

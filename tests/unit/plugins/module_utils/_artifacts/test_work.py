@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
 import json
 import os
 import shutil
+import socket
 import threading
 
 import pytest
@@ -24,7 +25,6 @@ NAME, COMMIT = "org/model", "a" * 40
 CONTENT = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 64, "empty": b""}
 SEGMENT = 4096
 TOKEN = "t" * 48
-COPIES = itertools.count()
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +32,9 @@ def _here(tmp_path, monkeypatch):
     """Several nodes in one process."""
     monkeypatch.setattr(copy, "keep", lambda _status: None)
     monkeypatch.setattr(copy, "alone", contextlib.nullcontext)
+    with socket.create_server(("", 0)) as free:  # another run of these tests may be on its way
+        port = free.getsockname()[1]
+    monkeypatch.setattr(copy, "Job", functools.partial(copy.Job, port=port))
 
 
 def seed(tmp_path):
@@ -55,9 +58,7 @@ def seed(tmp_path):
 def copied(tmp_path, of, receivers):
     """One copy from the seed to others, and what each of them says."""
     hosts = ["seed", *receivers]
-    # The port is always the same; every copy of a test has addresses of its own.
-    net = f"127.{os.getpid() % 200 + 20}.{next(COPIES) % 250}"
-    at = {host: f"{net}.{number + 1}" for number, host in enumerate(hosts)}
+    at = {host: f"127.0.0.{number + 1}" for number, host in enumerate(hosts)}
     ended = {}
 
     def act(host):
@@ -85,6 +86,7 @@ def copied(tmp_path, of, receivers):
         one.start()
     for one in threads:
         one.join(60)
+    assert not [one for one in threads if one.is_alive()]  # it would hold the port
     assert not [said for said in ended.values() if isinstance(said, str)], ended
     return ended
 
