@@ -32,6 +32,10 @@ options:
     description: One-time token of a copy.
     type: str
     default: ''
+  certificate:
+    description: Key and certificate that all nodes of a copy share, as PEM. Without it the copy is not encrypted.
+    type: str
+    default: ''
   id:
     description: What to wait for.
     type: str
@@ -100,6 +104,7 @@ def main() -> None:
             "work": {"type": "dict", "default": {}},
             "manifest": {"type": "str", "default": ""},
             "token": {"type": "str", "default": "", "no_log": True},
+            "certificate": {"type": "str", "default": "", "no_log": True},
             "id": {"type": "str", "default": ""},
             "part": {"type": "float", "default": 10},
         },
@@ -110,7 +115,7 @@ def main() -> None:
         module.exit_json(changed=True, id="", result=document.plain(works.Result()))
     try:
         if params["state"] == "started":
-            wanted = {**params["work"], "manifest": params["manifest"], "token": params["token"]}
+            wanted = {**params["work"], **{name: params[name] for name in ("manifest", "token", "certificate")}}
             made = works.start(Machine(), works.parse(wanted))
             module.exit_json(changed=True, id=made)
         now = works.wait(Machine(), params["id"], params["part"])

@@ -56,6 +56,7 @@ TICK_S = 0.1
 AGAIN = "Run the layer artifacts again, it goes on where this ended: ansible-playbook site.yml --tags artifacts"
 _MOST_JOB = 256 * 1024 * 1024
 _ANY_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME: clocks of new machines differ
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _TOKEN = 32  # characters at least
 
 
@@ -73,8 +74,8 @@ class Job:
 
     ``receivers``: hosts that must be whole in the end. ``peers``: in the order in which they are asked. ``manifest``:
     path of the model's manifest. ``partial``: directory for what arrives. ``whole``: files that are here and verified,
-    by blob. ``rate``: bytes per second in each direction, 0 without limit. ``certificate``: file with the key and
-    the certificate that all nodes of this copy share, for TLS in both directions; empty without.
+    by blob. ``rate``: bytes per second in each direction, 0 without limit. ``certificate``: text of the key and the
+    certificate that all nodes of this copy share, for TLS in both directions; empty without.
     """
 
     host: str
@@ -159,12 +160,20 @@ def contexts(job: Job) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= _ANY_TIME
         try:
-            context.load_verify_locations(job.certificate)
-            context.load_cert_chain(job.certificate)
-        except OSError as exc:
-            raise SparkError(f"the certificate of the copy does not work ({exc})", job.certificate, AGAIN) from exc
+            context.load_verify_locations(cadata=job.certificate[job.certificate.find(_CERTIFICATE) :])
+            _load(context, job.certificate)
+        except (OSError, ValueError) as exc:
+            raise SparkError(f"the certificate of the copy does not work ({exc})", job.host, AGAIN) from exc
         made.append(context)
     return made[0], made[1]
+
+
+def _load(context: ssl.SSLContext, pem: str) -> None:
+    """Python reads a key from files only; this one is in memory, so that none is left, however this ends."""
+    with open(os.memfd_create("certificate", os.MFD_CLOEXEC), "w", encoding="ascii") as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
 
 
 class Copy:

@@ -51,9 +51,9 @@ _MOST = 256 * 1024 * 1024
 @dataclass(frozen=True)
 class Work:
     """``home``: engine_model_cache. ``ref``: what the manifest is to be known as, beside its commit. ``manifest``: its
-    text. ``peers``, ``receivers``, ``token``, ``rate``: of a copy. ``full``: read every byte, also of what has not
-    changed. ``way``: of obtaining it, with ``source`` where that is a path. ``environment``: by which the hub is
-    asked; ``python``, ``user``: of its client; ``pickle``: weights that can run programs are let in."""
+    text. ``peers``, ``receivers``, ``token``, ``certificate``, ``rate``: of a copy. ``full``: read every byte, also of
+    what has not changed. ``way``: of obtaining it, with ``source`` where that is a path. ``environment``: by which the
+    hub is asked; ``python``, ``user``: of its client; ``pickle``: weights that can run programs are let in."""
 
     kind: str = field(metadata=document.one_of(COPY, PREPARE, CHECK, OBTAIN, EXPORT))
     home: str
@@ -63,6 +63,7 @@ class Work:
     host: str = ""
     manifest: str = ""
     token: str = ""
+    certificate: str = ""
     receivers: tuple[str, ...] = ()
     peers: tuple[copy.Peer, ...] = ()
     rate: int = 0
@@ -216,6 +217,7 @@ def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
         partial=partial,
         whole=whole,
         rate=work.rate,
+        certificate=work.certificate,
     )
     teller.phase("copying")
 
@@ -324,7 +326,7 @@ def read(path: str = WORK) -> Work:
 def run(path: str = WORK) -> int:
     """The unit's program: 0 done, 1 not, and why."""
     work = read(path)
-    os.unlink(path)  # it has the token of a copy
+    os.unlink(path)  # it has the token of a copy, and the key
     teller = Teller(work)
     try:
         teller.end(result=perform(work, teller))

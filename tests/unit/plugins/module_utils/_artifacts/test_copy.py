@@ -141,17 +141,15 @@ def test_how_long_a_copy_may_take(cluster: Make, rate: int) -> None:
 
 
 @pytest.mark.parametrize("whose", ["ours", "another"])
-def test_encrypted_with_the_certificate_of_the_copy(cluster: Make, tmp_path: Path, whose: str) -> None:
-    files = {}
+def test_encrypted_with_the_certificate_of_the_copy(cluster: Make, whose: str) -> None:
+    made = {}
     for name in ("ours", "another"):
-        files[name] = {"certificate": str(tmp_path / f"{name}.pem")}
         argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         argv += ["-keyout", "-", "-out", "-", "-days", "1", "-subj", "/CN=copy"]
-        made = subprocess.run(argv, check=True, capture_output=True)
-        (tmp_path / f"{name}.pem").write_bytes(made.stdout)
-    one = cluster(2, **files["ours"])
+        made[name] = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    one = cluster(2, certificate=made["ours"])
     one.start(0)
-    one.start(1, **files[whose])
+    one.start(1, certificate=made[whose])
     one.until(lambda: one.copies[1].store.is_whole or "certificate" in one.copies[1].receiver.sources[0].problem)
     if whose == "another":
         one.stall(0, 1)

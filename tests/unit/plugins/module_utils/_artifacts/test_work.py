@@ -8,11 +8,15 @@ import contextlib
 import functools
 import json
 import os
+import pathlib
+import shlex
 import shutil
 import socket
+import subprocess
 import threading
 
 import pytest
+import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, hashing, journal, look, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
@@ -25,6 +29,7 @@ NAME, COMMIT = "org/model", "a" * 40
 CONTENT = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 64, "empty": b""}
 SEGMENT = 4096
 TOKEN = "t" * 48
+ROLE = pathlib.Path(__file__).resolve().parents[5] / "roles/artifacts"
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +60,14 @@ def seed(tmp_path):
     return cache, of
 
 
-def copied(tmp_path, of, receivers):
+def certificate():
+    """By the command of the role."""
+    (made,) = [one for one in yaml.safe_load((ROLE / "tasks/copy.yml").read_text()) if "certificate" in one["name"]]
+    command = shlex.split(made["ansible.builtin.command"]["cmd"])
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def copied(tmp_path, of, receivers, **options):
     """One copy from the seed to others, and what each of them says."""
     hosts = ["seed", *receivers]
     at = {host: f"127.0.0.{number + 1}" for number, host in enumerate(hosts)}
@@ -74,6 +86,7 @@ def copied(tmp_path, of, receivers):
             token=TOKEN,
             receivers=tuple(receivers),
             peers=peers,
+            **options,
         )
         teller = work.Teller(made, str(tmp_path / f"{host}.json"))
         try:
@@ -111,6 +124,16 @@ def test_a_model_comes_to_a_node_and_is_whole_there(tmp_path):
     assert not ended["seed"].changed
     again = copied(tmp_path, of, ["b"])
     assert (again["b"].changed, again["b"].bytes) == (False, 0)
+
+
+def test_a_copy_is_encrypted_with_what_the_role_makes_for_it(tmp_path, monkeypatch):
+    _cache, of = seed(tmp_path)
+    used = []
+    real = copy.contexts
+    monkeypatch.setattr(copy, "contexts", lambda job: used.append(real(job)) or used[-1])
+    assert copied(tmp_path, of, ["b"], certificate=certificate())["b"].changed
+    assert content(Cache(str(tmp_path / "b"))) == CONTENT
+    assert sum(serving.session_stats()["accept_good"] for serving, _fetching in used) > 0
 
 
 def test_a_broken_byte_is_repaired_by_its_segment(tmp_path):
@@ -176,13 +199,13 @@ def machine(tmp_path, *active):
 
 def test_a_unit_is_started_with_a_file_that_only_root_reads(tmp_path):
     node = machine(tmp_path, "inactive")
-    wanted = work.Work(work.COPY, "/h", NAME, token=TOKEN)
+    wanted = work.Work(work.COPY, "/h", NAME, token=TOKEN, certificate="PEM")
     assert work.start(node, wanted) == wanted.id
     path = tmp_path / "run/sparkmatrix/artifacts-work.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert work.read(str(path)) == wanted
     (started,) = [argv for argv in node.runner.asked if argv[0] == "systemd-run"]
-    assert TOKEN not in " ".join(started) and started[-3:] == [work.paths.NODE_PROGRAM, "artifacts", "work"]
+    assert not {TOKEN, "PEM"} & set(started) and started[-3:] == [work.paths.NODE_PROGRAM, "artifacts", "work"]
     other = machine(tmp_path, "active")
     with pytest.raises(SparkError, match="this node is preparing org/model"):
         work.start(other, work.Work(work.COPY, "/h", "org/other"))
