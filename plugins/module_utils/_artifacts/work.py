@@ -42,6 +42,9 @@ PROGRESS = f"{paths.RUN}/artifacts-progress.json"
 COPY, PREPARE, CHECK, OBTAIN, EXPORT = "copy", "prepare", "check", "obtain", "export"
 DOWNLOAD, ADOPT, IMPORT = "download", "adopt", "import"
 AGAIN = "Run it again: it goes on where this ended"
+# Models and archives are where their owner wants them, and are read as other users: not sandbox.ROOT, which may write to
+# the state of services only, and with modes for root alone.
+SANDBOX = (*sandbox.ANY, "ProtectSystem=full", "ProtectHome=read-only")
 _TELL_S = 1.0
 _POLL_S = 0.5
 _MOST_NOTES = 50
@@ -376,7 +379,7 @@ def start(machine: Machine, work: Work) -> str:
         f"--description={work.kind} {work.name} (sparkmatrix.cluster)",
         "--property=Nice=5",
         "--property=OOMScoreAdjust=500",
-        *(f"--property={line}" for line in sandbox.ROOT),
+        *(f"--property={line}" for line in SANDBOX),
         paths.NODE_PROGRAM,
         "artifacts",
         "work",
