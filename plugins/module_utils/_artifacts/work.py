@@ -42,7 +42,7 @@ PROGRESS = f"{paths.RUN}/artifacts-progress.json"
 COPY, PREPARE, CHECK, OBTAIN, EXPORT = "copy", "prepare", "check", "obtain", "export"
 DOWNLOAD, ADOPT, IMPORT = "download", "adopt", "import"
 AGAIN = "Run it again: it goes on where this ended"
-# Models and archives are where their owner wants them, and are read as other users: not sandbox.ROOT, which may write to
+# Models and archives are where their owner wants them, and other users read them: not sandbox.ROOT, which may write to
 # the state of services only, and with modes for root alone.
 SANDBOX = (*sandbox.ANY, "ProtectSystem=full", "ProtectHome=read-only")
 _TELL_S = 1.0
