@@ -169,7 +169,7 @@ class _Hub:
             if span:
                 asked.add_header("Range", f"bytes={span}")
             # It is for the hub alone, and not for where that leads.
-            if self.token and _host(url) == _host(self.hub):
+            if self.token and _origin(url) == _origin(self.hub):
                 asked.add_header("Authorization", f"Bearer {self.token}")
             try:
                 reply = model_files.request(asked, self.environment, _LARGEST_ANSWER)
@@ -215,8 +215,9 @@ class _Hub:
         return Remote(path, size, str(blob), xet if isinstance(xet, str) and _HASH.fullmatch(xet) else "")
 
 
-def _host(url: str) -> str:
-    return urllib.parse.urlsplit(url).netloc
+def _origin(url: str) -> tuple[str, str]:
+    """A hub must not lead from https:// to http:// with it either."""
+    return urllib.parse.urlsplit(url)[:2]
 
 
 def _by(name: str, problem: tuple[str, str]) -> tuple[str, str, str]:

@@ -157,6 +157,22 @@ def test_the_token_does_not_go_where_the_hub_leads(monkeypatch: pytest.MonkeyPat
     ]
 
 
+def test_the_token_does_not_go_where_everybody_reads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    asked: list[str | None] = []
+
+    def request(what: Any, _environment: Any, _most: int) -> Any:
+        asked.append(what.get_header("Authorization"))
+        return hub.Reply(302, location=what.full_url.replace("https:", "http:"))
+
+    (tmp_path / "token").write_text("hf_secret")
+    monkeypatch.setattr(hub.model_files, "request", request)
+    with pytest.raises(SparkError):
+        hub.ask(NAME, "", {"HF_HOME": str(tmp_path)})
+    assert asked[:2] == ["Bearer hf_secret", None]
+
+
 # --- the client, and who watches it ---
 
 # Does what the tests tell it: each run takes the first line that is left.
