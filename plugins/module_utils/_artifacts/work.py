@@ -187,10 +187,22 @@ def perform(work: Work, teller: Teller) -> Result:
 
 def _prepare(work: Work, cache: Cache, teller: Teller) -> Result:
     """Reads what is here of a model that comes from another node, so that a copy need not wait for it."""
-    of = manifests.parse(json.loads(work.manifest))
+    of = _manifest(work)
     if _look_through(cache, of, teller):
         return Result(of.revision)
     return Result(of.revision, of.digest, _place(cache, of, "", work.ref))
+
+
+def _manifest(work: Work) -> Manifest:
+    """It comes from another node, and may be of no other model than the one that is copied."""
+    of = manifests.parse(json.loads(work.manifest))
+    if (of.name, of.revision) != (work.name, work.revision or of.revision):
+        raise SparkError(
+            f"the manifest is of {of.name} {of.revision[:12]}",
+            f"{work.name} {work.revision[:12]}",
+            "Find out what runs on the machine that it comes from",
+        )
+    return of
 
 
 def _look_through(cache: Cache, of: Manifest, teller: Teller) -> set[str]:
@@ -204,7 +216,7 @@ def _look_through(cache: Cache, of: Manifest, teller: Teller) -> set[str]:
 
 def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
     """Serve the model to the other nodes and fetch what is missing or broken here, then make it visible as a whole."""
-    of = manifests.parse(json.loads(work.manifest))
+    of = _manifest(work)
     partial = _partial(cache, of.revision)
     broken = _look_through(cache, of, teller)
     whole = {one.blob: str(cache.blob(of.name, one.blob)) for one in of.files if one.blob not in broken}

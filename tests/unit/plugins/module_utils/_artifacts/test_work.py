@@ -157,6 +157,16 @@ def teller(tmp_path):
     return work.Teller(work.Work(work.CHECK, "/h", NAME), str(tmp_path / "progress.json"))
 
 
+@pytest.mark.parametrize("change", [{"name": "org/other"}, {"revision": "b" * 40}])
+def test_a_manifest_of_another_model_is_refused(tmp_path, change):
+    _cache, of = seed(tmp_path)
+    known = {"name": NAME, "revision": COMMIT, **change}
+    for kind in (work.PREPARE, work.COPY):
+        made = work.Work(kind, str(tmp_path / "b"), manifest=json.dumps(of.as_dict()), **known)
+        with pytest.raises(SparkError, match="the manifest is of org/model aaaaaaaaaaaa"):
+            work.perform(made, teller(tmp_path))
+
+
 def test_what_is_told_meanwhile(tmp_path):
     now = [0.0]
     one = work.Teller(work.Work(work.COPY, "/h", NAME), str(tmp_path / "p.json"), lambda: now[0])
