@@ -140,6 +140,11 @@ referred:
   type: list
   elements: dict
   sample: [{name: Qwen/Qwen3-8B, ref: '', why: serves now}]
+plans:
+  description: Why a plan of this node cannot be read, so that nobody knows all that it refers to. Mostly empty.
+  returned: success
+  type: str
+  sample: ''
 listing:
   description: What the hub, or the source, has.
   returned: with O(ask) or O(source)
@@ -213,7 +218,7 @@ def main() -> None:
         result["room"] = look.room(cache)
         result["models"] = [look.held(cache, one["name"], one["ref"]).as_dict() for one in params["models"]]
         result["kept"] = look.listed(cache)
-        result["referred"] = look.referred()
+        result["referred"], result["plans"] = look.referred()
     except (SparkError, OSError, ValueError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=bool(params["remove"]), **result)

@@ -105,14 +105,16 @@ def room(cache: Cache) -> dict[str, int]:
     return {"free": status.f_bavail * status.f_frsize, "total": status.f_blocks * status.f_frsize}
 
 
-def referred(root: str = "/") -> list[dict[str, str]]:
-    """Models of the plan that serves on this node, and of the one before it: what a rollback needs."""
+def referred(root: str = "/") -> tuple[list[dict[str, str]], str]:
+    """Models of the plan that serves on this node, and of the one before it: what a rollback needs. And why one of
+    these plans cannot be read, so that there may be more of them."""
     kept = kept_plan.read(root)
     found: dict[tuple[str, str], str] = {}
     for what, plan in (("serves now", kept.current), ("served before", kept.previous)):
         for model in plan.models if plan else ():
             found.setdefault((model.name, model.revision), what)
-    return [{"name": name, "ref": ref, "why": why} for (name, ref), why in found.items() if not name.startswith("/")]
+    told = [{"name": name, "ref": ref, "why": why} for (name, ref), why in found.items() if not name.startswith("/")]
+    return told, kept.refused
 
 
 def source(name: str, ref: str, path: str, pickle: bool) -> dict[str, Any]:

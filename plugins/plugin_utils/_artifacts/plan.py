@@ -109,7 +109,10 @@ def _told(models: Sequence[Mapping[str, Any]], name: str, ref: str) -> Told:
 def _bring(models: Mapping[str, Model], home: str, told: Mapping[str, Told], seed: str, source: str) -> Bring:
     whole = [host for host in models if told[host].state == WHOLE]
     foreign = [host for host in models if told[host].state == FOREIGN and told[host].alike]
-    chosen = seed if seed in models else next(iter((*whole, *foreign, *models)))
+    named = [seed] if seed in models else []
+    # Who has it needs no source. A source that is named is on the node that is named, or on the head.
+    first = [host for host in named if host in whole] or whole or named or ([] if source else foreign)
+    chosen = next(iter((*first, *models)))
     obtain = "" if chosen in whole else IMPORT if source else ADOPT if chosen in foreign else DOWNLOAD
     revision = told[chosen].revision if obtain in ("", ADOPT) else ""
     model = models[chosen]
@@ -119,7 +122,7 @@ def _bring(models: Mapping[str, Model], home: str, told: Mapping[str, Told], see
 
 
 def _refused(made: Bring, seed: str) -> Finding | None:
-    if seed and seed != made.seed:
+    if seed and seed not in made.hosts:
         return Finding(
             "artifacts_seed",
             f"{seed} does not serve {made.name}, so it does not have to have it",

@@ -90,6 +90,8 @@ def fan_out(options: Options) -> dict[str, Any]:
     bring, seed = options["bring"], options["bring"]["seed"]
     findings: list[Finding] = []
     of = border.read(answers.MANIFEST, options["manifest"], seed, findings)
+    if of and (of.name, of.revision) != (bring["name"], bring["ref"] if _pinned(bring["ref"]) else of.revision):
+        findings.append(Finding(seed, f"its manifest is of {of.name} {of.revision}", border.REMEDY))
     judged(border.REFUSED, findings)
     looks = _nodes(options["looks"], bring)
     whole = {host for host, node in looks.items() if (node.state, node.digest) == (WHOLE, of.digest)} | {seed}
@@ -173,6 +175,11 @@ def unused(options: Options) -> dict[str, Any]:
                         Finding(host, f"{one['name']} {one['revision'][:12]}: {why}", "Name another, or leave it")
                     )
                 continue
+            if look.get("plans"):
+                findings.append(
+                    Finding(host, f"{one['name']} may be what serves: {look['plans']}", "Run site.yml first")
+                )
+                continue
             removals[host].append({"name": one["name"], "revision": one["revision"]})
             lines.append(f"{host}: {one['name']} {one['revision'][:12]} frees {plan.gb(one['frees'])}")
     return {**judged(REFUSED_REMOVE, findings), "removals": removals, "lines": lines or ["Nothing is unused."]}
@@ -220,7 +227,7 @@ def _nodes(looks: Mapping[str, Mapping[str, Any]], bring: Mapping[str, Any]) -> 
         removable = tuple(
             (f"{one['name']} {one['revision'][:12]}", one["frees"])
             for one in sorted(look["kept"], key=lambda one: -one["frees"])
-            if not _why(one, look["referred"]) and one["name"] != bring["name"]
+            if not (look.get("plans") or _why(one, look["referred"])) and one["name"] != bring["name"]
         )
         known = {name: held[name] for name in ("state", "revision", "digest", "size", "there") if name in held}
         found[host] = plan.Node(free=look["room"]["free"], removable=removable, **known)

@@ -484,6 +484,7 @@ MODELS = Only(
             )
         ),
         "referred": Each(Full({"name": words, "ref": words, "why": words})),
+        "plans": words,
     },
     ("room", "models", "kept", "referred"),
 )

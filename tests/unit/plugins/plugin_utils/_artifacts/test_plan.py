@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import jinja2
 import pytest
+import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import plan
@@ -16,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts
 from engine_plans import node_plans
 
+ROOT = Path(__file__).resolve().parents[5]
 NAME = "Qwen/Qwen3-8B"
 HOME = "/opt/sparkmatrix/models/huggingface"
 COMMIT, OTHER = "a" * 40, "b" * 40
@@ -98,6 +102,10 @@ def test_the_user_names_who_fetches_and_from_where():
     assert (made.seed, made.obtain) == ("spark2", "download")
     (made,) = wanted("none", "none", sources={NAME: "/mnt/usb/x"}).bring
     assert (made.seed, made.obtain, made.source) == ("spark1", "import", "/mnt/usb/x")
+    (made,) = wanted("none", "foreign", sources={NAME: "/mnt/usb/x"}).bring
+    assert (made.seed, made.obtain) == ("spark1", "import")  # where the disk is
+    (made,) = wanted("none", "whole", seed="spark1").bring
+    assert (made.seed, made.obtain) == ("spark2", "")  # nothing has to be fetched
     (finding,) = wanted("none", "none", seed="spark9").findings
     assert "spark9 does not serve Qwen/Qwen3-8B" in str(finding)
 
@@ -206,6 +214,29 @@ def test_who_lacks_it_gets_it_and_who_has_it_serves():
     assert made["works"]["spark2"]["rate"] == 10**8 and made["works"]["spark2"]["ref"] == "main"
     nothing = fan_out(*[look("whole", digest=digest)] * 3)
     assert (nothing["works"], nothing["receivers"]) == ({}, [])
+
+
+def test_a_manifest_of_another_model_is_refused():
+    gathered = {"looks": dict.fromkeys(HOSTS, look()), "facts": {host: {} for host in HOSTS}}
+    for changed in ({"name": "org/other"}, {"ref": OTHER}):
+        made = run("artifacts_fan_out", gathered, bring={**BRING, **changed}, manifest=manifest_text())
+        assert f"its manifest is of {NAME} {COMMIT}" in made["msg"]
+
+
+def test_where_a_plan_cannot_be_read_nothing_is_removed():
+    looks = {host: {**look(kept=[kept("org/old")]), "plans": "it is of another release"} for host in HOSTS}
+    made = run("artifacts_unused", {"looks": looks}, models=[])
+    assert made["failed"] and "spark1: org/old may be what serves: it is of another release" in made["msg"]
+
+
+def test_a_node_that_serves_nothing_is_looked_at_once_too():
+    """All nodes say what they have, also where only this layer is run."""
+    tasks = yaml.safe_load((ROOT / "roles/artifacts/tasks/present.yml").read_text(encoding="utf-8"))
+    looks = jinja2.Environment().compile_expression(tasks[0]["when"])
+    plan_of = {"models": []}
+    assert looks(spark_plan=plan_of)
+    assert not looks(spark_plan=plan_of, spark_engine_inputs={"models": []})
+    assert looks(spark_plan={"models": [1]}, spark_engine_inputs={"models": []})
 
 
 def test_all_have_the_same_in_the_end_or_are_named():
