@@ -239,6 +239,17 @@ def test_a_node_that_serves_nothing_is_looked_at_once_too():
     assert looks(spark_plan={"models": [1]}, spark_engine_inputs={"models": []})
 
 
+def test_a_token_that_comes_in_a_check_goes_in_a_check():
+    tasks = [
+        task
+        for name in ("token", "bring")
+        for one in yaml.safe_load((ROOT / f"roles/artifacts/tasks/{name}.yml").read_text(encoding="utf-8"))
+        for task in (one, *one.get("always", ()))
+        if {"ansible.builtin.file", "ansible.builtin.copy"} & set(task)
+    ]
+    assert [task["check_mode"] for task in tasks] == [False] * 3
+
+
 def test_all_have_the_same_in_the_end_or_are_named():
     result = {"revision": COMMIT, "digest": DIGEST, "changed": True, "bytes": 16 * GB, "sources": {"spark1": 16 * GB}}
     result |= {"broken": [], "problems": []}
