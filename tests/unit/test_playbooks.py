@@ -21,6 +21,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible.vars.manager import VariableManager
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import MODELS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSIBLE = pathlib.Path(sys.executable).parent / "ansible-playbook"
@@ -169,6 +170,14 @@ def test_a_recipe_of_others_is_translated_into_a_file(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing was left out." in done.stdout
     assert "context: 8192" in ours.read_text()
+
+
+def test_preflight_says_what_a_run_would_and_a_full_disk_can_be_emptied():
+    def checked(playbook):
+        return yaml.safe_load((ROOT / playbook).read_text())[0].get("vars", {}).get("spark_layers")
+
+    assert checked("playbooks/preflight.yml") == checked("playbooks/site.yml")
+    assert not MODELS & set(checked("playbooks/artifacts.yml"))
 
 
 @pytest.mark.parametrize("playbook", ["plan", "sbatch"])

@@ -85,7 +85,7 @@ def list_recipes(options: Options) -> dict[str, Any]:
         f"Recipes that fit {nodes} Spark(s) by the planner, first those whose speed was reported, the fastest first:",
         *(entry.line for entry in entries),
     ]
-    lines.append("All that is known of one: ansible-playbook playbooks/plan.yml -e engine_recipe=NAME")
+    lines.append("All that is known of one: ansible-playbook playbooks/plan.yml -i INVENTORY -e engine_recipe=NAME")
     return {"lines": lines, "names": [entry.recipe.name for entry in entries], "warnings": list(map(str, findings))}
 
 

@@ -26,6 +26,7 @@ ROLE_LAYERS: Mapping[str, frozenset[str]] = {
     "os_update": frozenset({"os_stabilization"}),
     "fabric": frozenset({"fabric"}),
     "ray": frozenset({"plan", "ray", "engine", "gateway", "verify"}),
+    "artifacts": frozenset({"plan", "artifacts"}),
     "engine": frozenset({"plan", "ray", "engine", "gateway", "verify"}),
     "gateway": frozenset({"gateway", "verify"}),
     "verify": frozenset({"verify"}),

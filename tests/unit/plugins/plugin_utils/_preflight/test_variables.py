@@ -78,6 +78,10 @@ def test_prefixes():
     assert v.prefixes(frozenset()) == ("preflight_", "spark_")
     assert v.prefixes(frozenset({"fabric"})) == ("preflight_", "spark_", "access_", "peers_", "fabric_")
     assert "engine_" in v.prefixes(frozenset({"plan"}))
+    assert "artifacts_" in v.prefixes(frozenset({"plan"}))
+    # A role without a layer here would have its misspelled variables found by nobody.
+    others = {"preflight", "awx"}
+    assert {path.name for path in v.ROLES.iterdir() if path.is_dir()} - others == set(v.ROLE_LAYERS)
 
 
 @pytest.mark.parametrize(
