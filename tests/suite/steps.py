@@ -303,6 +303,7 @@ def on_nodes() -> list[Step]:
         scenario("artifacts", "artifacts.py", 600),
         scenario("head-controller", "head_controller.py", 400),
         scenario("management", "management.py", 200),
+        scenario("awx-job", "awx.py --lab", 400),
         scenario("lifecycle-all", "lifecycle.py --all", 600),
         scenario("os-update", "os_update.py", 600),
         scenario("networkmanager", "networkmanager.py", 240),

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GALAXY = yaml.safe_load((ROOT / "galaxy.yml").read_text())
@@ -93,3 +94,18 @@ def test_everybody_is_told_of_the_packages():
     for lock in ("dev-py311.txt", "dev-py312.txt"):
         pinned = {line.partition("==")[0] for line in (ROOT / "requirements" / lock).read_text().splitlines()}
         assert {re.split(r"[<>=]", line)[0] for line in PACKAGES} <= pinned
+
+
+def test_the_tools_of_awx_are_locked_with_hashes_and_only_there():
+    """What the tests make and run an execution environment with."""
+    text = (ROOT / "requirements/awx-py311.txt").read_text()
+    parts = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    assert [line for line in parts if not re.fullmatch(r"\S+==\S+(\s+--hash=sha256:[0-9a-f]{64})+", line.strip())] == []
+    locked = dict(line.split()[0].split("==") for line in parts)
+    source = (ROOT / "requirements/awx.in").read_text().splitlines()
+    asked = [Requirement(line) for line in source if line[:1].isalpha()] + [Requirement(line) for line in PACKAGES]
+    image = yaml.safe_load((ROOT / "execution-environment.yml").read_text())["dependencies"]
+    asked += [Requirement(image[name]["package_pip"]) for name in ("ansible_core", "ansible_runner")]
+    assert all(locked[one.name] in one.specifier for one in asked) and "-r ../requirements.txt" in source
+    for lock in ("dev-py311.txt", "dev-py312.txt"):
+        assert not re.search(r"(?m)^ansible-(builder|runner)==", (ROOT / "requirements" / lock).read_text())
