@@ -29,7 +29,7 @@ test-fast: env ## lint, types and most unit tests, without root, in under three 
 test-full: envs ## test, and what takes longer; goes on where it stopped
 	@.venv/bin/python tests/run.py full $(STEPS)
 
-status: env ## what each step of the tests came to last
+status: env ## of the tests: what each step came to last (of a cluster: status.yml)
 	@.venv/bin/python tests/run.py status $(STEPS)
 
 mutation: env ## mutation score of the parsers, or of named files

@@ -106,5 +106,5 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
         f"Command: {' '.join(engine.command.words)}",
     ]
     if head.not_pinned:
-        lines.append(f"Not pinned: {', '.join(head.not_pinned)}")
+        lines.append(f"Not pinned: {', '.join(head.not_pinned)} (docs/recipes.md, Pinned revisions)")
     return [*lines, *(f"Known problem: {hazard}" for hazard in job.recipe.hazards)]
