@@ -128,13 +128,17 @@ def _refused(made: Bring, seed: str) -> Finding | None:
             f"{seed} does not serve {made.name}, so it does not have to have it",
             f"Name one of {', '.join(made.hosts)}, or leave artifacts_seed out",
         )
-    if made.obtain == DOWNLOAD and any(made.environment.get(name, "").lower() in _ON for name in _OFFLINE):
+    if made.obtain == DOWNLOAD and is_offline(made.environment):
         return Finding(
             made.seed,
             f"model {made.name}: no node has it, and its environment forbids downloads",
             "Take HF_HUB_OFFLINE out of the environment, or name a directory that has it: artifacts_sources",
         )
     return None
+
+
+def is_offline(environment: Mapping[str, str]) -> bool:
+    return any(environment.get(name, "").lower() in _ON for name in _OFFLINE)
 
 
 def _aside(model: Model, home: str, told: Sequence[Told]) -> str:

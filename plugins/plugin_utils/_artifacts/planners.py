@@ -41,7 +41,7 @@ def wanted(options: Options) -> dict[str, Any]:
 
 def room(options: Options) -> dict[str, Any]:
     """One model. ``listing``: what the hub says of it; empty where the seed has it. ``prepare``: nodes that have a part
-    of it, which they read before they ask for the rest."""
+    of it, which they read before they ask for the rest. ``aside``: it is left to the engines."""
     bring = options["bring"]
     findings: list[Finding] = []
     listing = border.read(answers.LISTING, options["listing"], bring["seed"], findings) or {}
@@ -65,7 +65,14 @@ def room(options: Options) -> dict[str, Any]:
     needing = {host: node for host, node in nodes.items() if host not in whole}
     if bring["obtain"] == "adopt":
         needing.pop(bring["seed"], None)
+    apart = _apart(options["facts"], bring, {*whole, bring["seed"]})
+    alone = bring["obtain"] != "import" and not plan.is_offline(bring["environment"])
+    findings += [] if alone else apart
     shown = judged(REFUSED, [*findings, *plan.room(bring["name"], size, needing)])
+    if apart:
+        names = ", ".join(finding.host for finding in apart)
+        line = f"{bring['name']}: {names}: {apart[0].found}, so every engine fetches the model itself"
+        return {**shown, "lines": [line], "revision": revision, "prepare": [], "aside": True}
     lines = [f"{bring['name']} {revision[:12]}: {plan.gb(size)}"]
     left = sum((listing.get("left_out") or {}).values())
     if listing:
@@ -82,7 +89,13 @@ def room(options: Options) -> dict[str, Any]:
         else:
             lines.append(f"{host} has it in its cache, and reads it once for its manifest")
     prepare = [host for host, node in nodes.items() if node.there and host not in (*whole, bring["seed"])]
-    return {**shown, "lines": lines, "revision": revision, "prepare": prepare}
+    return {**shown, "lines": lines, "revision": revision, "prepare": prepare, "aside": False}
+
+
+def _apart(facts: Mapping[str, Any], bring: Mapping[str, Any], whole: set[str]) -> list[Finding]:
+    """A check of new nodes has no fabric yet, and a node alone needs none."""
+    known = {host: fabric_fact.load(facts[host], host) for host in bring["hosts"] if facts.get(host)}
+    return list(fanout.plan(known, whole, known).findings) if len(known) == len(bring["hosts"]) else []
 
 
 def fan_out(options: Options) -> dict[str, Any]:
@@ -255,7 +268,7 @@ PLANNERS = {
             "bring": BRING,
             "listing": {"type": "dict", "default": {}},
         },
-        gathered={"looks": answers.MODELS},
+        gathered={"looks": answers.MODELS, "facts": answers.FACT},
         alive=True,
     ),
     "artifacts_fan_out": Planner(

@@ -162,7 +162,32 @@ def run(planned, gathered, **options):
 
 
 def room(*looks, **bring):
-    return run("artifacts_room", {"looks": dict(zip(HOSTS, looks))}, bring={**BRING, **bring}, listing=LISTING)
+    gathered = {"looks": dict(zip(HOSTS, looks)), "facts": facts()}
+    return run("artifacts_room", gathered, bring={**BRING, **bring}, listing=LISTING)
+
+
+def facts(*apart):
+    """Hosts of ``apart`` are on another network than the rest."""
+    found = {}
+    for host, fact in assumed_facts(HOSTS).items():
+        network = 9 if host in apart else 0
+        rail = Rail(0, 0, "0000", "enp1s0f0np0", "rocep1s0f0", 1, f"10.100.{network}.{fact.rank + 1}", 24, 9000, 200)
+        found[host] = replace(fact, rails=(rail,), cluster_address=rail.address).as_dict()
+    return found
+
+
+def test_nodes_that_share_no_cable_fetch_for_themselves():
+    looks = dict(zip(HOSTS, (look(), look(), look("whole"))))
+    gathered = {"looks": looks, "facts": facts("spark2")}
+    made = run("artifacts_room", gathered, bring=BRING, listing=LISTING)
+    assert not made.get("failed") and made["aside"], made
+    (line,) = made["lines"]
+    assert line.startswith(f"{NAME}: spark2: no node that has the model") and "every engine fetches" in line
+    for other in ({"environment": {"HF_HUB_OFFLINE": "1"}}, {"obtain": "import"}):
+        made = run("artifacts_room", gathered, bring={**BRING, **other}, listing=LISTING)
+        assert made["failed"] and "spark2: no node that has the model" in made["msg"]
+    new = run("artifacts_room", {**gathered, "facts": dict.fromkeys(HOSTS, {})}, bring=BRING, listing=LISTING)
+    assert not new.get("failed") and not new["aside"], new
 
 
 def test_sizes_are_told_before_a_byte_moves():
@@ -196,11 +221,7 @@ def manifest_text(revision=COMMIT):
 
 
 def fan_out(*looks, **options):
-    facts = {}
-    for host, fact in assumed_facts(HOSTS).items():
-        rail = Rail(0, 0, "0000", "enp1s0f0np0", "rocep1s0f0", 1, f"10.100.0.{fact.rank + 1}", 24, 9000, 200)
-        facts[host] = replace(fact, rails=(rail,), cluster_address=rail.address).as_dict()
-    gathered = {"looks": dict(zip(HOSTS, looks)), "facts": facts}
+    gathered = {"looks": dict(zip(HOSTS, looks)), "facts": facts()}
     return run("artifacts_fan_out", gathered, bring=BRING, manifest=manifest_text(), **options)
 
 
