@@ -47,6 +47,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "max_clock_skew_s": {"type": "float", "default": 10},
     "ignored_variables": {"type": "list", "elements": "str", "default": []},
     "severity": {"type": "dict", "default": {}},
+    "settled": {"type": "dict", "default": {}},
     "inventory_sources": {"type": "list", "elements": "str", "default": []},
     "config_file": {"type": "str", "default": ""},
     "playbook_dir": {"type": "str", "default": ""},
@@ -171,6 +172,7 @@ class ActionModule(ActionBase):
             max_clock_skew_s=args["max_clock_skew_s"],
             ignored_variables=tuple(args["ignored_variables"]),
             severity=args["severity"],
+            settled=args["settled"],
         )
         return preflight_checks.Context(
             layers=layers,

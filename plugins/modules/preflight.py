@@ -102,6 +102,10 @@ options:
     description: Severity per name of a check, V(fail), V(warn), V(info) or V(skip). C(docs/preflight.md) lists them.
     type: dict
     default: {}
+  settled:
+    description: The same of checks that the playbook settles itself; it comes before O(severity).
+    type: dict
+    default: {}
   inventory_sources:
     description: The value of C(ansible_inventory_sources), named where an inventory has no machine.
     type: list

@@ -56,6 +56,7 @@ class Settings:
     max_clock_skew_s: float = 10
     ignored_variables: tuple[str, ...] = ()
     severity: Mapping[str, Any] = field(default_factory=dict)  # {id of a check: fail, warn, info or skip}
+    settled: Mapping[str, str] = field(default_factory=dict)  # the same of the playbook, which knows why; comes first
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ class Check:
 
     def level_for(self, settings: Settings) -> str:
         wanted = settings.severity.get(self.name)
-        return wanted if wanted in LEVELS and not self.fixed else self.level
+        own = wanted if wanted in LEVELS and not self.fixed else self.level
+        return settings.settled.get(self.name, own)
 
 
 # -- small helpers

@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import inventory as inventory_checks
@@ -14,6 +17,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from hypothesis import given
 from hypothesis import strategies as st
 from preflight_inputs import ALL, NODE, context, fact, inventory, nodes
+
+ROOT = Path(__file__).resolve().parents[5]
 
 
 def found(checks, ctx):
@@ -267,6 +272,15 @@ def test_a_severity_that_cannot_be(severity, message):
     ((name, text),) = judge(context(settings=pf.Settings(severity=severity)))
     assert name == "severity"
     assert message in text
+
+
+@pytest.mark.parametrize("playbook", sorted(ROOT.glob("playbooks/**/*.yml")), ids=lambda path: path.stem)
+def test_a_playbook_settles_checks_that_there_are(playbook):
+    known = {check.name: check for check in pf.CHECKS}
+    for text in re.findall(r"spark_severity: (\{.*\})", playbook.read_text(encoding="utf-8")):
+        settled = yaml.safe_load(text)
+        settings = base.Settings(severity=dict.fromkeys(settled, base.FAIL), settled=settled)
+        assert {name: known[name].level_for(settings) for name in settled} == settled
 
 
 # -- the machines
