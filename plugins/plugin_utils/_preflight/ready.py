@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +24,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 # Assumed, not measured on a Spark: the layers of a run, packages of the engine, weights from disk into memory.
 LAYERS_MIN, ENVIRONMENT_MIN, LOAD_GB_PER_MIN = 3, 10, 12
 GB = 10**9
+_COMMIT = re.compile("[0-9a-f]{40}")  # a branch has a snapshot of another name
 
 
 @dataclass(frozen=True)
 class Model:
-    """What a node needs of a service. ``cache``: its directory in the cache, empty for a path of the user's."""
+    """What a node needs of a service. ``cache``: its directory in the cache, of a pinned model that of the revision;
+    empty for a path of the user's."""
 
     host: str
     name: str
@@ -45,13 +48,17 @@ def models(context: Context) -> Iterator[Model]:
         return
     for service in early.asked(lambda name: context.value(hosts[0], name), hosts)[0]:
         recipe, settings = service.recipe, service.settings
-        wanted = [(settings.model or recipe.model, recipe.weights_gb)]
-        wanted += [(recipe.draft.model, recipe.draft.weights_gb)] if recipe.draft and recipe.draft.model else []
+        pinned = "" if settings.model else recipe.revision
+        wanted = [(settings.model or recipe.model, recipe.weights_gb, pinned)]
+        draft = recipe.draft
+        wanted += [(draft.model, draft.weights_gb, draft.revision)] if draft and draft.model else []
         on = service.entry.hosts or tuple(hosts)
         container = (settings.runtime or recipe.runtime) == "container"
         for host in on:
-            for name, gb in wanted:
+            for name, gb, revision in wanted:
                 cache = "" if name.startswith("/") else f"{settings.hf_home}/hub/models--{name.replace('/', '--')}"
+                if cache and _COMMIT.fullmatch(revision):
+                    cache += f"/snapshots/{revision}"
                 partial = f"{settings.hf_home}/sparkmatrix/partial"
                 yield Model(host, name, gb, gb / len(on), cache, container, partial)
 

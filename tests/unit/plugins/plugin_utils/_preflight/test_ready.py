@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ready
 from fabric_inputs import wired
@@ -55,6 +57,21 @@ def test_the_node_is_asked_for_the_model_in_its_cache():
     assert CACHE not in pf.request(context({"fabric"}, inventory(4, engine_recipe=RECIPE)))["paths"]
     local = inventory(4, engine_recipe=RECIPE, engine_model_path="/models/mine")
     assert ready.paths(context(ALL, local)) == set()
+
+
+def test_a_pinned_model_is_there_with_its_revision_only():
+    made = context(ALL, inventory(1, engine_recipe="gpt-oss-120b"))
+    (snapshot,) = (path for path in ready.paths(made) if "models--openai--gpt-oss-120b" in path)
+    assert re.fullmatch(r".*/hub/models--openai--gpt-oss-120b/snapshots/[0-9a-f]{40}", snapshot)
+
+    def older(found):
+        found["spark1"]["paths"][snapshot.partition("/snapshots/")[0]] = {"exists": True}
+
+    def there(found):
+        found["spark1"]["paths"][snapshot] = {"exists": True}
+
+    assert "65 GB to download" in said(count=1, change=older, recipe="gpt-oss-120b")
+    assert "download" not in said(count=1, change=there, recipe="gpt-oss-120b")
 
 
 def test_without_an_engine_it_is_about_machines_and_cables():
