@@ -44,7 +44,7 @@ class Entry:
             f"{self.verdict}, {self.spare_gib:.0f} GiB to spare",
             f"download {(recipe.download_gb or recipe.weights_gb) + draft:.0f} GB",
             *(["its licence has to be accepted on Hugging Face"] if recipe.gated else []),
-            *([f"{len(recipe.hazards)} known hazard(s)"] if recipe.hazards else []),
+            *([f"known problems: {len(recipe.hazards)}"] if recipe.hazards else []),
         ]
         return "; ".join(parts)
 

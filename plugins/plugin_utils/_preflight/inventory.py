@@ -153,7 +153,9 @@ def check_types(context: Context) -> Iterator[Finding]:
                 where[complaint].append(host)
     for complaint, hosts in where.items():
         name = complaint.split(" ", 1)[0]
-        text = context.variables[name].description if name in context.variables else ""
+        known = context.variables.get(name)
+        # Where the choices are listed, a description adds nothing.
+        text = known.description if known and not known.choices else ""
         yield Finding(context.who(hosts), complaint, f"It says: {text}" if text else f"Correct {name} in the inventory")
 
 

@@ -186,7 +186,7 @@ def test_nodes_that_share_no_cable_fetch_for_themselves():
     for other in ({"environment": {"HF_HUB_OFFLINE": "1"}}, {"obtain": "import"}):
         made = run("artifacts_room", gathered, bring={**BRING, **other}, listing=LISTING)
         assert made["failed"] and "spark2: no node that has the model" in made["msg"]
-    new = run("artifacts_room", {**gathered, "facts": dict.fromkeys(HOSTS, {})}, bring=BRING, listing=LISTING)
+    new = run("artifacts_room", {**gathered, "facts": {host: {} for host in HOSTS}}, bring=BRING, listing=LISTING)
     assert not new.get("failed") and not new["aside"], new
 
 

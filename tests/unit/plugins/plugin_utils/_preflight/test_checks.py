@@ -152,6 +152,7 @@ def test_a_word_that_is_none_is_told_once():
         for found in check(ctx)
     ]
     assert [text.partition(", expected")[0] for text in made] == ["all 2 sparks: fabric_topology is 'rign'"]
+    assert "Correct fabric_topology in the inventory" in made[0]  # the choices say more than a description
 
 
 def planned(layers=ALL, count=2, **values):
