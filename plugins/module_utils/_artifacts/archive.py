@@ -58,7 +58,9 @@ def write(cache: Cache, models: Sequence[tuple[str, str]], path: str, tell: Tell
         for one in found
     ]
     aside = f"{path}.part"
-    opened = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(aside)  # an interrupted export left it, or somebody else made it in /tmp
+    opened = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         with os.fdopen(opened, "wb") as file:
             with tarfile.open(fileobj=file, mode="w|", bufsize=_CHUNK, format=tarfile.PAX_FORMAT) as tar:

@@ -354,7 +354,7 @@ def is_running(lock: str = LOCK) -> bool:
         os.close(handle)
 
 
-def keep(status: Status, path: str = STATUS) -> None:
+def keep(status: object, path: str = STATUS) -> None:
     """Whole or not at all, for whoever reads it meanwhile."""
     fresh = f"{path}.{os.getpid()}"
     with open(fresh, "w", encoding="utf-8") as stream:

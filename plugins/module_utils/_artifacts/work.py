@@ -171,10 +171,7 @@ class Teller:
 
     def _write(self) -> None:
         self._told = self._clock()
-        fresh = f"{self._path}.{os.getpid()}"
-        with open(fresh, "w", encoding="utf-8") as stream:
-            json.dump(document.plain(self.now), stream)
-        os.replace(fresh, self._path)
+        copy.keep(self.now, self._path)
 
 
 # --- what is done, in the unit ---
@@ -348,6 +345,11 @@ def run(path: str = WORK) -> int:
     except (SparkError, OSError, ValueError) as exc:
         teller.end(str(exc))
         return 1
+    except Exception as exc:
+        teller.end(
+            f"a fault of this program, or no memory left ({type(exc).__name__}: {exc}); see journalctl -u {UNIT}"
+        )
+        raise
     return 0
 
 

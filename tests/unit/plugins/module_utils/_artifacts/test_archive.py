@@ -99,6 +99,15 @@ def test_what_is_not_whole_is_not_written(full: Cache, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("new.tar*"))
 
 
+def test_a_file_that_somebody_else_has_made_is_not_written_to(full: Cache, tmp_path: Path) -> None:
+    target, aside = tmp_path / "new.tar", tmp_path / "new.tar.part"
+    aside.write_text("theirs")
+    theirs = tmp_path / "theirs"
+    os.link(aside, theirs)
+    archive.write(full, [(NAME, REVISION)], str(target))
+    assert theirs.read_text() == "theirs" and not aside.exists() and target.exists()
+
+
 def test_a_disk_for_small_files(full: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_words: Any) -> None:
         raise OSError(27, "File too large")

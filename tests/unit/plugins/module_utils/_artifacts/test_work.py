@@ -35,7 +35,8 @@ ROLE = pathlib.Path(__file__).resolve().parents[5] / "roles/artifacts"
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     """Several nodes in one process."""
-    monkeypatch.setattr(copy, "keep", lambda _status: None)
+    keep = copy.keep
+    monkeypatch.setattr(copy, "keep", lambda status, path="": keep(status, path) if path else None)
     monkeypatch.setattr(copy, "alone", contextlib.nullcontext)
     with socket.create_server(("", 0)) as free:  # another run of these tests may be on its way
         port = free.getsockname()[1]
@@ -238,6 +239,19 @@ def test_who_waits_is_told_how_it_ended(tmp_path):
     one.end("spark2 is silent")
     with pytest.raises(SparkError, match="spark2 is silent"):
         work.wait(machine(tmp_path, "inactive"), wanted.id, 0)
+
+
+def test_a_fault_is_named(tmp_path, monkeypatch):
+    def fail(*_given):
+        raise KeyError("digest")
+
+    task, told = tmp_path / "work.json", str(tmp_path / "progress.json")
+    task.write_text(json.dumps({"kind": work.CHECK, "home": "/h", "name": NAME}))
+    monkeypatch.setattr(work, "perform", fail)
+    monkeypatch.setattr(work, "Teller", functools.partial(work.Teller, path=told))
+    with pytest.raises(KeyError):
+        work.run(str(task))
+    assert "KeyError: 'digest'" in work.progress(told).problem
 
 
 def test_what_an_engine_has_fetched_itself_is_read_and_not_fetched_again(tmp_path):
