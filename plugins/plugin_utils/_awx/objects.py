@@ -5,11 +5,12 @@
 """What is to be made, mended and removed in AWX: the wanted objects compared with those that are there. Pure.
 
 What this collection made is known by a mark at the end of its description. Nothing else is changed or removed, and
-nothing is removed that something of others stands on.
+nothing is removed that something of others stands on. Two clusters of one name are told apart by their project.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +73,11 @@ STANDS_ON: Mapping[str, Sequence[str]] = {
     "inventory": ("inventories",),
     "unified_job_template": UNIFIED,
 }
+# What a cluster alone has, with the variable that says it and what AWX's pages call it.
+OWN = (
+    ("projects", "scm_url", "awx_project_url", "Source control URL"),
+    ("inventory_sources", "source_path", "awx_inventory_file", "Inventory file"),
+)
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,34 @@ def _taken(asked: Named, known: Named, mark: str) -> Iterator[Finding]:
                     f"it is there, and was not made by this playbook (its description does not end with {mark})",
                     "Rename it, or choose another awx_name",
                 )
+
+
+def another_cluster(mark: str, wanted: Objects, there: Objects) -> Iterator[Finding]:
+    """What bears our mark and belongs to a cluster that was given the same name: it would be changed, or removed."""
+    for endpoint, option, variable, field_name in OWN:
+        given = {str(one["name"]): str(one.get(option) or "") for one in wanted.get(endpoint, ())}
+        for one in there[endpoint]:
+            title, found = str(one["name"]), str(one.get(option) or "")
+            mine = given.get(title, "")
+            if _marked(one, mark) and mine and found and _spelled(mine) != _spelled(found):
+                yield Finding(
+                    f"{WORDS[endpoint]} {title}",
+                    f"it has {_without_login(found)}, and {variable} is {_without_login(mine)}: of another cluster",
+                    f"Choose another awx_name; or, if {variable} has changed for this cluster, first write the new one"
+                    f" into {field_name} of it in AWX",
+                )
+
+
+def _without_login(address: str) -> str:
+    return re.sub(r"//[^/@]*@", "//", address)
+
+
+def _spelled(address: str) -> str:
+    """One spelling of an address: AWX stores some in another one. Paths stay as they are."""
+    if "://" not in address and "@" not in address:
+        return address
+    bare = re.sub(r"^(?:[\w+]+://)?(?:[^/@]*@)?", "", address.strip())
+    return bare.replace(":", "/").rstrip("/").removesuffix(".git").casefold()
 
 
 def _needed(going: Objects, ours: Objects, there: Objects) -> Iterator[Finding]:

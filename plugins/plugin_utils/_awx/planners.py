@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
@@ -20,7 +20,12 @@ def plan(options: Options) -> dict[str, Any]:
     present = options["state"] == "present"
     wanted = options["wanted"] if present else {}
     made = objects.plan(options["name"], options["mark"], wanted, options["there"], options["check"])
-    findings = [*(_missing(options) if present else ()), *made.findings]
+    findings = [
+        *_missing(options["needed"], present),
+        *(_instance_group(options) if present else ()),
+        *objects.another_cluster(options["mark"], options["wanted"], options["there"]),
+        *made.findings,
+    ]
     return {
         **judged(REFUSED, findings),
         "make": made.make,
@@ -39,10 +44,15 @@ def _counted(by_endpoint: objects.Objects) -> str:
     )
 
 
-def _missing(options: Options) -> Iterator[Finding]:
-    for variable, value in options["needed"].items():
-        if not value:
-            yield Finding(variable, "it is not set", "Set it in the inventory or with -e; docs/awx.md says to what")
+def _missing(needed: Mapping[str, str], present: bool) -> Iterator[Finding]:
+    """A removal needs no image; by the others it knows whether what is there is of this cluster."""
+    unset = [variable for variable, value in needed.items() if not value and (present or variable != "awx_image")]
+    if unset:
+        named = " and ".join(filter(None, [", ".join(unset[:-1]), unset[-1]]))
+        yield Finding(named, "not set", "Set it with -e @awx.yml; docs/awx.md says to what")
+
+
+def _instance_group(options: Options) -> Iterator[Finding]:
     group = options["instance_group"]
     if not group:
         yield Finding(

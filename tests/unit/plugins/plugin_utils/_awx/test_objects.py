@@ -132,6 +132,25 @@ def test_removal_leaves_what_others_made(awx):
     assert without_ids(state(awx.api)) == without_ids(state(theirs))
 
 
+@pytest.mark.parametrize("awx_state", ["present", "absent"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"awx_project_url": "https://git.example.com/other.git"}, {"awx_inventory_file": "inventories/other/hosts.yml"}],
+)
+def test_a_second_cluster_of_the_same_name_neither_changes_nor_removes_the_first(awx, awx_state, settings):
+    before = state(awx.api)
+    assert ": of another cluster" in awx.run(awx_state=awx_state, **settings).refused
+    assert state(awx.api) == before
+
+
+def test_a_cluster_of_the_same_name_in_another_organization_is_left_alone(awx):
+    awx.api.create("organizations", {"name": "Lab"})
+    before = state(awx.api)
+    assert awx.run(awx_organization="Lab", awx_state="absent").changed == []
+    assert "was not made by this playbook" in awx.run(awx_organization="Lab").refused
+    assert state(awx.api) == before
+
+
 @pytest.mark.parametrize(
     ("resource", "given", "says"),
     [
@@ -167,7 +186,7 @@ def test_what_bears_our_name_and_not_our_mark_is_left_alone(empty):
     empty.api.create("inventories", {"name": "Sparks: machines", "organization": organization})
     before = state(empty.api)
     refused = empty.run().refused
-    assert "inventory Sparks: machines" in refused and "[sparkmatrix.cluster: Sparks]" in refused
+    assert "inventory Sparks: machines" in refused and "[sparkmatrix.cluster: Sparks of Default]" in refused
     assert state(empty.api) == before
 
 
@@ -192,9 +211,7 @@ def test_a_new_playbook_is_fetched_before_its_template_is_made(made, monkeypatch
 
 def test_what_is_not_set_or_not_there_is_refused(empty):
     refused = empty.run(awx_image="", awx_project_url="").refused
-    assert (
-        "awx_image: it is not set" in refused and "awx_project_url" in refused and "awx_inventory_file" not in refused
-    )
+    assert "awx_image and awx_project_url: not set" in refused and "awx_inventory_file" not in refused
     assert "it is not in AWX" in empty.run(awx_instance_group="one").refused
     group = empty.api.create("instance_groups", {"name": "one", "max_concurrent_jobs": 4})
     assert "its maximum of concurrent jobs is 4" in empty.run(awx_instance_group="one").refused

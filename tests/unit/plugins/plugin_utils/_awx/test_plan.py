@@ -113,11 +113,39 @@ def test_a_name_without_our_mark_is_not_taken():
     assert "project S: project: it is there, and was not made by this playbook" in plan(there)["msg"]
 
 
+@pytest.mark.parametrize("state", ["absent", "present"])
+@pytest.mark.parametrize(
+    ("endpoint", "there", "mine", "another"),
+    [
+        ("projects", "https://git/a.git", "https://git/b.git", True),
+        ("projects", "https://git/a.git", "https://Git/a.git/", False),
+        ("projects", "https://me:secret@git/a.git", "https://git/b", True),
+        ("projects", "git@host:a.git", "ssh://git@host/a", False),
+        ("inventory_sources", "inventories/A/hosts.yml", "inventories/a/hosts.yml", True),
+        ("inventory_sources", "inventories/a/hosts.yml", "inventories/a/hosts.yml", False),
+    ],
+)
+def test_another_cluster_of_the_same_name_is_left_alone(state, endpoint, there, mine, another):
+    option = {"projects": "scm_url", "inventory_sources": "source_path"}[endpoint]
+    present = {**NOTHING, endpoint: [{"id": 1, "name": "S: one", "description": MARK, option: there}]}
+    wanted = {endpoint: [{"name": "S: one", "description": "", option: mine}]}
+    found = plan(present, state=state, wanted=wanted)
+    assert bool(found.get("failed")) is another
+    if another:
+        assert ": of another cluster" in found["msg"]
+        assert "secret" not in found["msg"]
+
+
+def test_a_removal_needs_to_know_of_which_cluster():
+    needed = {"awx_image": "", "awx_project_url": "", "awx_inventory_file": ""}
+    assert "awx_project_url and awx_inventory_file: not set" in plan(made(), state="absent", needed=needed)["msg"]
+
+
 def test_strange_nodes_go_and_settings_are_asked_for():
     there = made()
     there[NODES] += [{"id": 78, "identifier": "mine", "workflow_job_template": 3}]
     assert [node["called"] for node in plan(there)["remove"][NODES]] == ["mine of S: Flow"]
-    assert "awx_image: it is not set" in plan(NOTHING, needed={"awx_image": ""})["msg"]
+    assert "awx_image: not set" in plan(NOTHING, needed={"awx_image": ""})["msg"]
     assert "instance group one: it is not in AWX" in plan(NOTHING, instance_group="one")["msg"]
     full = [{"name": "one", "max_concurrent_jobs": 0}]
     assert "maximum of concurrent jobs is not set" in plan(NOTHING, instance_group="one", instance_groups=full)["msg"]
