@@ -28,7 +28,7 @@ options:
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
       - V(cluster_status) puts together what the machines say of their status.
-      - V(awx) says what is to be made, mended and removed in AWX.
+      - V(awx) says what is to be made, mended and removed in AWX, V(awx_unreached) why it could not be asked.
       - V(artifacts_wanted) finds the models that are not whole on all nodes, V(artifacts_room) compares one with the
         disks, V(artifacts_fan_out) says who fetches it from whom, V(artifacts_done) whether all have the same;
         V(artifacts_listing) shows what is where, V(artifacts_unused) what no plan refers to, V(artifacts_export) what
@@ -72,6 +72,7 @@ options:
       - ray_files
       - cluster_status
       - awx
+      - awx_unreached
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.

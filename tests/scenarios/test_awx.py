@@ -79,6 +79,15 @@ def output(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
     return done.returncode, re.sub(r"\s+", " ", done.stdout + done.stderr)
 
 
+def refuse_without_settings() -> None:
+    """Nobody answers at port 1."""
+    given = {**os.environ, "CONTROLLER_HOST": "http://127.0.0.1:1", "SPARKMATRIX_LOG_FOLDER": "none"}
+    code, said = output([str(ANSIBLE), "playbooks/awx.yml"], given)
+    unset = "awx_image, awx_project_url and awx_inventory_file: not set"
+    told = unset in said and "AWX: not reached" in said and "export CONTROLLER_HOST" in said
+    expect("without settings and AWX it says what is needed", code != 0 and told, said)
+
+
 def set_up_awx() -> None:
     playbooks = tuple(f"playbooks/{path.name}" for path in ROOT.glob("playbooks/*.yml"))
     api = awx_api.Api(playbooks=playbooks)
@@ -308,6 +317,7 @@ def main() -> int:
             else:
                 make_context(folder, tools)
                 start_jobs(Jobs(folder, tools, HOSTS, "", ""))
+                refuse_without_settings()
                 set_up_awx()
     except (FailedError, cluster.LabError) as exc:
         print(f"FAILED: {exc}", flush=True)

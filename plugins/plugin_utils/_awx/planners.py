@@ -14,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import ob
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 
 REFUSED = "This was refused, and nothing was changed in AWX:"
+LOOKUP = "controller_api' failed: "  # Ansible's own words before those of the lookup
 
 
 def plan(options: Options) -> dict[str, Any]:
@@ -34,6 +35,20 @@ def plan(options: Options) -> dict[str, Any]:
         "line": f"{options['name']}: {_counted(wanted if present else made.remove) or 'nothing'}"
         f"{'' if present else ' removed'}{' (a check: nothing was changed)' if options['check'] else ''}",
     }
+
+
+def unreached(options: Options) -> dict[str, Any]:
+    """AWX could not be asked: why, and what else it would have been refused for."""
+    findings = [
+        *_missing(options["needed"], options["state"] == "present"),
+        Finding(
+            "AWX",
+            f"not reached, or it did not let us in: {options['reason'].partition(LOOKUP)[2] or options['reason']}",
+            "export CONTROLLER_HOST and CONTROLLER_OAUTH_TOKEN, or write host and oauth_token into ~/.tower_cli.cfg;"
+            " docs/awx.md#set-it-up",
+        ),
+    ]
+    return judged(REFUSED, findings)
 
 
 def _counted(by_endpoint: objects.Objects) -> str:
@@ -86,5 +101,13 @@ PLANNERS = {
             "wanted": {"type": "dict", "required": True},
             "there": {"type": "dict", "required": True},
         },
-    )
+    ),
+    "awx_unreached": Planner(
+        unreached,
+        {
+            "needed": {"type": "dict", "required": True},
+            "state": {"type": "str", "required": True, "choices": ["present", "absent"]},
+            "reason": {"type": "str", "required": True},
+        },
+    ),
 }

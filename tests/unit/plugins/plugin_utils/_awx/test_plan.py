@@ -141,6 +141,23 @@ def test_a_removal_needs_to_know_of_which_cluster():
     assert "awx_project_url and awx_inventory_file: not set" in plan(made(), state="absent", needed=needed)["msg"]
 
 
+@pytest.mark.parametrize(
+    ("needed", "reason", "says"),
+    [
+        (
+            {"awx_image": "", "awx_project_url": "", "awx_inventory_file": ""},
+            "Task failed: The lookup plugin 'awx.awx.controller_api' failed: There was an error: refused",
+            ["awx_image, awx_project_url and awx_inventory_file: not set", "did not let us in: There was an error"],
+        ),
+        (GOOD, "verify failed: self-signed", ["1. AWX: not reached, or it did not let us in: verify failed: self-"]),
+    ],
+)
+def test_an_awx_that_cannot_be_asked_is_told_with_all_that_is_not_set(needed, reason, says):
+    options = {"needed": needed, "state": "present", "reason": reason}
+    found = planner.run("awx_unreached", PLANNERS["awx_unreached"], options, {})["msg"]
+    assert all(part in found for part in [*says, "export CONTROLLER_HOST and CONTROLLER_OAUTH_TOKEN"])
+
+
 def test_strange_nodes_go_and_settings_are_asked_for():
     there = made()
     there[NODES] += [{"id": 78, "identifier": "mine", "workflow_job_template": 3}]
