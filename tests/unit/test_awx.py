@@ -172,6 +172,15 @@ def test_answers_of_every_survey_are_what_the_variables_take():
     assert preflight_variables.complaint(known["engine_context"], "many") != ""
 
 
+def test_the_template_of_the_models_removes_and_exports_nothing():
+    """Nobody approves there, and a survey cannot ask for artifacts_models."""
+    (template,) = [one for one in TEMPLATES if one["playbook"] == "playbooks/artifacts.yml"]
+    (question,) = template["survey_spec"]["spec"]
+    assert question["choices"].splitlines() == ["list", "verify", "repair"]
+    assert all(f"({choice})" in question["question_description"] for choice in question["choices"].splitlines())
+    assert "`playbooks/artifacts.yml` with `remove` or `export`" in section("What does not work there")
+
+
 def test_options_are_those_of_the_modules():
     for endpoint, module in MODULES.items():
         options = module_options(module)
