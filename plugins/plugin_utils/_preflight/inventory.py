@@ -7,6 +7,9 @@
 from __future__ import annotations
 
 import fnmatch
+import os
+import shlex
+import stat
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -208,6 +211,28 @@ def check_port_filter(context: Context) -> Iterator[Finding]:
         )
 
 
+def check_hub_token(context: Context) -> Iterator[Finding]:
+    """On this controller: the task that copies it says nothing of it, and so not why it failed."""
+    named = {host: context.value(host, "artifacts_hub_token_file") for host in context.hosts}
+    for name in sorted({name for name in named.values() if isinstance(name, str) and name}):
+        path, found = os.path.expanduser(name), ""
+        remedy = "Correct artifacts_hub_token_file: the whole path, or one that begins with ~/"
+        if not os.path.isabs(path):
+            found = "it is no whole path"
+        elif not os.path.isfile(path):
+            found = "there is no such file on this controller"
+        elif not os.access(path, os.R_OK):
+            found = "the user who runs Ansible may not read it"
+        elif os.stat(path).st_mode & stat.S_IROTH:
+            found, remedy = "every user of this controller can read it", f"chmod 600 {shlex.quote(path)}"
+        if found:
+            yield Finding(
+                context.who(host for host in context.hosts if named[host] == name),
+                f"artifacts_hub_token_file {name}: {found}",
+                remedy,
+            )
+
+
 def check_limit(context: Context) -> Iterator[Finding]:
     missing = [host for host in context.hosts if host not in context.play_hosts]
     if missing and context.play_hosts:
@@ -394,6 +419,13 @@ CHECKS: tuple[Check, ...] = (
         "who else may reach Ray and the ranks is no address and no network",
         "The layers would refuse it after everything else has run",
         fixed="the layers refuse it",
+    ),
+    Check(
+        "hub_token",
+        frozenset({"artifacts"}),
+        check_hub_token,
+        "the file with the token of the hub is not on this controller, or every user can read it",
+        "The download would be refused without a word why, or others on this computer have the token",
     ),
     Check(
         "limit",

@@ -144,6 +144,20 @@ def test_the_fabric_is_judged_before_any_machine_is_read(values, message):
     assert (message in texts[0]) if message else texts == []
 
 
+@pytest.mark.parametrize(("mode", "found"), [(0o600, ""), (0o640, ""), (0o644, "every user of this controller")])
+def test_the_token_of_the_hub_is_for_its_owner(tmp_path, monkeypatch, mode, found):
+    (tmp_path / "token").write_text("hf_x")
+    (tmp_path / "token").chmod(mode)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def said(name):
+        ctx = context(hosts=inventory(2, artifacts_hub_token_file=name))
+        return [str(one) for one in inventory_checks.check_hub_token(ctx)]
+
+    assert found in said("~/token")[0] if found else said("~/token") == []
+    assert said("") == [] and "no whole path" in said("token")[0]
+
+
 def test_a_word_that_is_none_is_told_once():
     ctx = replace(context(hosts=inventory(2, fabric_topology="rign")), variables=variables.load())
     made = [

@@ -176,6 +176,11 @@ FAULTS = {
         "spark2: spark_port_filter_from: 'office' is no address and no network",
         ALL,
     ),
+    "hub_token": (
+        every("artifacts_hub_token_file", "/none/token"),
+        "all 4 sparks: artifacts_hub_token_file /none/token: there is no such file on this controller",
+        ALL,
+    ),
     "keeper": (host("engine_hang_seconds", 6), "spark2: engine_hang_seconds is 6, allowed is 30 to 86400", ALL),
     "gateway": (
         both(every("gateway_listen", ["enP7s7"]), every("gateway_paths", ["/metrics"])),
