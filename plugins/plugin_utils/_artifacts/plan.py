@@ -86,7 +86,8 @@ def wanted(
         }
         told = {host: _told(seen.get(host, ()), name, ref) for host in models}
         first = next(iter(models))
-        aside = _aside(models[first], plans[first].model_cache, list(told.values()))
+        own = [host for host in models if not is_cache_of(models[host].environment, plans[host].model_cache)]
+        aside = _aside(name, own, list(told.values()))
         if aside:
             lines.append(f"{name}: {aside}")
             continue
@@ -141,14 +142,14 @@ def is_offline(environment: Mapping[str, str]) -> bool:
     return any(environment.get(name, "").lower() in _ON for name in _OFFLINE)
 
 
-def _aside(model: Model, home: str, told: Sequence[Told]) -> str:
-    """Why the layer has nothing to do for a model; empty where it has."""
-    if model.name.startswith("/"):
+def _aside(name: str, own: Sequence[str], told: Sequence[Told]) -> str:
+    """Why the layer has nothing to do for a model; empty where it has. ``own``: hosts with a cache of their own."""
+    if name.startswith("/"):
         return "a directory of the nodes, which stays as it is"
     if any(one.where == model_files.ELSEWHERE for one in told):
         return "not from a hub like Hugging Face's, so the engine itself fetches it"
-    if not is_cache_of(model.environment, home):
-        return "the engine's environment names a cache of its own, so the engine itself fetches it"
+    if own:
+        return f"the engine's environment on {', '.join(own)} names a cache of its own, so the engine itself fetches it"
     states = {one.state for one in told}
     if states == {WHOLE} and len({one.digest for one in told}) == 1:
         return f"whole on {_nodes(len(told))}, revision {told[0].revision[:12]}"

@@ -40,7 +40,7 @@ def seen(state="none", **known):
     return [{**one, "held": held(state), **known}]
 
 
-def wanted(*states, seed="", sources=None, environment=None, **settings):
+def wanted(*states, seed="", sources=None, environment=None, only="", **settings):
     plans = {
         host: replace(
             one, models=tuple(replace(m, revision="") for m in one.here[0].models), model_cache=one.here[0].model_cache
@@ -52,6 +52,8 @@ def wanted(*states, seed="", sources=None, environment=None, **settings):
             host: replace(
                 one, models=tuple(replace(m, environment={**m.environment, **environment}) for m in one.models)
             )
+            if only in ("", host)
+            else one
             for host, one in plans.items()
         }
     told = {host: seen(state) if isinstance(state, str) else state for host, state in zip(plans, states)}
@@ -114,6 +116,8 @@ def test_what_the_layer_leaves_alone():
     assert "directory of the nodes" in wanted([], model="/models/mine").lines[0]
     assert "not from a hub" in wanted(seen(where="elsewhere", held=None)).lines[0]
     assert "a cache of its own" in wanted("none", environment={"HF_HUB_CACHE": "/mine"}).lines[0]
+    last = wanted("none", "none", environment={"HF_HUB_CACHE": "/mine"}, only="spark2")
+    assert not last.bring and "environment on spark2 names a cache of its own" in last.lines[0]
     offline = wanted("none", environment={"HF_HUB_OFFLINE": "1"})
     assert not offline.bring and "no node has it, and its environment forbids downloads" in str(offline.findings[0])
     assert wanted("none", "whole", environment={"HF_HUB_OFFLINE": "1"}).bring
