@@ -162,14 +162,14 @@ def remember(cache: Cache, manifest: Manifest, stamps: Mapping[str, Stamp]) -> N
 def place(cache: Cache, manifest: Manifest, whole: str = "", refs: Iterable[str] = ()) -> bool:
     """A model becomes visible, as a whole. Whether something was changed.
 
-    ``whole``: a directory of verified blobs, on the same file system; they are moved. Blobs that are not there have to
-    be in the cache, and are taken by their stamp or read again.
+    ``whole``: a directory of verified blobs below the home of the cache; they are moved. Blobs that are not
+    there have to be in the cache, and are taken by their stamp or read again.
     """
     name, parts = manifest.name, cache.folder(manifest.name)
     stamps, changed = dict(state(cache, manifest).stamps), False
     with folders.inside(cache.home, (*parts, "blobs"), make=True) as blobs:
         for one in {one.blob: one for one in manifest.files}.values():
-            moved = _move(whole, one.blob, one.size, blobs) if whole else None
+            moved = _move(cache, whole, one.blob, one.size, blobs) if whole else None
             if not one.size:
                 _make_empty(one.blob, blobs)  # it has no segment that anybody could bring
             if moved:
@@ -203,8 +203,8 @@ def check_ref(ref: str) -> str:
     return ref
 
 
-def _move(whole: str, blob: str, size: int, blobs: int) -> Stamp | None:
-    with folders.inside(whole, ()) as source:
+def _move(cache: Cache, whole: str, blob: str, size: int, blobs: int) -> Stamp | None:
+    with folders.inside(cache.home, Path(whole).relative_to(cache.home).parts) as source:
         try:
             opened = folders.open_file(blob, source)
         except FileNotFoundError:

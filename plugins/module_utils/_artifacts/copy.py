@@ -73,9 +73,10 @@ class Job:
     """What the program is told, in a file that only root can read.
 
     ``receivers``: hosts that must be whole in the end. ``peers``: in the order in which they are asked. ``manifest``:
-    path of the model's manifest. ``partial``: directory for what arrives. ``whole``: files that are here and verified,
-    by blob. ``rate``: bytes per second in each direction, 0 without limit. ``certificate``: text of the key and the
-    certificate that all nodes of this copy share, for TLS in both directions; empty without.
+    path of the model's manifest. ``partial``: directory for what arrives. ``home``: above it; no link below it is
+    followed. ``whole``: files that are here and verified, by blob. ``rate``: bytes per second in each direction, 0
+    without limit. ``certificate``: text of the key and the certificate that all nodes of this copy share, for TLS in
+    both directions; empty without.
     """
 
     host: str
@@ -84,6 +85,7 @@ class Job:
     peers: tuple[Peer, ...]
     manifest: str
     partial: str
+    home: str = ""
     whole: Mapping[str, str] = field(default_factory=dict)
     port: int = ports.ARTIFACTS
     rate: int = 0
@@ -184,7 +186,7 @@ class Copy:
     ) -> None:
         self.job = job
         self.manifest = of
-        self.store = Store(of, job.partial, job.whole)
+        self.store = Store(of, job.partial, job.whole, job.home)
         self.board = Board(job.host, {*job.receivers, *(peer.host for peer in job.peers)})
         self.failure = ""
         self._linger_s = linger_s

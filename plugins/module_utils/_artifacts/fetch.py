@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.journal import Store, count, first
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.talk import (
     FAILED,
@@ -453,7 +454,7 @@ def _on_disk(path: str, action: Callable[..., Kind], *arguments: Any) -> Kind:
     try:
         return action(*arguments)
     except OSError as exc:
-        raise LocalError(f"{path}: {exc.strerror}") from exc
+        raise LocalError(f"{folders.shown(path)}: {exc.strerror}") from exc
 
 
 def _write(handle: int, part: memoryview, offset: int) -> None:

@@ -68,6 +68,16 @@ def _enter(here: int, part: str, make: bool, place: str) -> int:
     return deeper
 
 
+def path(directory: int) -> str:
+    """For what works with paths: leads to the directory behind a descriptor, as long as that is open."""
+    return f"/proc/self/fd/{directory}"
+
+
+def shown(place: str) -> str:
+    """A path for people, who have no descriptors."""
+    return os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
+
+
 def open_file(name: str, directory: int) -> int:
     """A regular file, for reading; raises :class:`OSError` for everything else."""
     opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)

@@ -241,7 +241,9 @@ def obtain(
     for :func:`cache.place`; those that other revisions have stay where they are."""
     files = {one.path: one for one in listing.files if one.path in choice.paths}
     made: dict[str, hashing.Measured] = {}
-    whole = _whole(cache, listing.revision)
+    whole = _whole(listing.revision)
+    with folders.inside(cache.home, whole, make=True):
+        pass
     brings = {one.blob: one for one in files.values()}
     size = sum(one.size for one in brings.values())
     told = [0]
@@ -253,9 +255,9 @@ def obtain(
     counter = hashing.Counter(read)
 
     def measure(one: Remote) -> None:
-        _borrow(cache, listing.name, one, whole)
-        for place in (str(cache.blob(listing.name, one.blob).parent), whole):
-            found = _measure(place, one, segment_bytes, counter)
+        _borrow(cache, listing, one)
+        for place in ((*cache.folder(listing.name), "blobs"), whole):
+            found = _measure(cache, place, one, segment_bytes, counter)
             if found:
                 made[one.blob] = found
                 if place != whole:  # what an interrupted copy has left of it
@@ -275,11 +277,11 @@ def obtain(
         with _download_folder(cache, listing.revision, by.user) as place:
             download(listing, lacking, place, by, tell=tell, say=say)
             for one in lacking:
-                _take(place, whole, one)
+                _take(cache, listing.revision, one)
         hashing.at_once(measure, lacking)
         for one in lacking:
             if one.blob not in made:
-                folders.remove(whole, (), one.blob)
+                caches.drop_partial(cache, listing.revision, one.blob)
                 say(f"{one.path} is not what {listing.hub} says it is; it is downloaded again")
     wrong = sorted(one.path for one in brings.values() if one.blob not in made)
     if wrong:
@@ -288,8 +290,7 @@ def obtain(
             listing.name,
             f"Look at what stands between this node and {listing.hub}; a mirror may hold another file under this name",
         )
-    with contextlib.suppress(FileNotFoundError):
-        folders.remove(str(cache.partial(listing.revision)), (), "download")
+    folders.remove(cache.home, _whole(listing.revision)[:-1], "download")
     return Manifest(
         listing.name,
         listing.revision,
@@ -302,17 +303,20 @@ def obtain(
     )
 
 
-def _whole(cache: Cache, revision: str) -> str:
-    with folders.inside(cache.home, (caches.OWN, "partial", revision, "blobs"), make=True):
-        return str(cache.partial(revision) / "blobs")
+def _whole(revision: str) -> tuple[str, ...]:
+    return (caches.OWN, "partial", revision, "blobs")
 
 
-def _borrow(cache: Cache, name: str, one: Remote, whole: str) -> None:
+def _borrow(cache: Cache, listing: Listing, one: Remote) -> None:
     """What newer clients keep in a store that models share gets a second name; it is read like all others."""
-    shared = caches.shared_blob(cache, cache.blob(name, one.blob))
+    shared = caches.shared_blob(cache, cache.blob(listing.name, one.blob))
     if shared:
-        with folders.inside(whole, ()) as target, contextlib.suppress(OSError):
-            os.link(shared, one.blob, dst_dir_fd=target, follow_symlinks=False)
+        *above, name = os.path.relpath(shared, os.path.realpath(cache.home)).split("/")
+        with contextlib.ExitStack() as held:
+            held.enter_context(contextlib.suppress(OSError))
+            source = held.enter_context(folders.inside(cache.home, above))
+            target = held.enter_context(folders.inside(cache.home, _whole(listing.revision)))
+            os.link(name, one.blob, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
 
 def _mend(cache: Cache, known: Manifest, one: Remote, environment: Mapping[str, str], say: Say) -> bool:
@@ -330,10 +334,13 @@ def _mend(cache: Cache, known: Manifest, one: Remote, environment: Mapping[str, 
         broken = [piece for piece in segments if hashing.segment(source, piece.offset, piece.size) != piece.sha256]
         if not broken or len(broken) > max(1, len(segments) // _FEW):
             return False
-        where, whole = _Hub(name, known.revision, environment), _whole(cache, known.revision)
+        where = _Hub(name, known.revision, environment)
         path = f"/{name}/resolve/{known.revision}/{urllib.parse.quote(one.path)}"
-        folders.remove(whole, (), one.blob)
-        with open(os.path.join(whole, one.blob), "xb") as new:
+        with folders.inside(cache.home, _whole(known.revision)) as whole:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(one.blob, dir_fd=whole)
+            target = os.open(one.blob, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=whole)
+        with os.fdopen(target, "wb") as new:
             shutil.copyfileobj(old, new, _CHUNK)
             for piece in broken:
                 try:
@@ -346,10 +353,12 @@ def _mend(cache: Cache, known: Manifest, one: Remote, environment: Mapping[str, 
     return True
 
 
-def _measure(place: str, one: Remote, segment_bytes: int, tell: hashing.Tell) -> hashing.Measured | None:
+def _measure(
+    cache: Cache, place: Sequence[str], one: Remote, segment_bytes: int, tell: hashing.Tell
+) -> hashing.Measured | None:
     """Of a file that is what the hub says it is."""
     try:
-        with folders.inside(place, ()) as directory:
+        with folders.inside(cache.home, place) as directory:
             opened = folders.open_file(one.blob, directory)
     except OSError:
         return None
@@ -381,9 +390,12 @@ def _account(user: str) -> tuple[int, int]:
     return found.pw_uid, found.pw_gid
 
 
-def _take(place: str, whole: str, one: Remote) -> None:
+def _take(cache: Cache, revision: str, one: Remote) -> None:
     """Out of the reach of who downloaded it, and only then read."""
-    with folders.inside(place, ()) as source, folders.inside(whole, ()) as target:
+    whole = _whole(revision)
+    from_ = (*whole[:-1], "download")
+    place = os.path.join(cache.home, *from_)
+    with folders.inside(cache.home, from_) as source, folders.inside(cache.home, whole) as target:
         try:
             opened = folders.open_file(one.blob, source)
         except FileNotFoundError:

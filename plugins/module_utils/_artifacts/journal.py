@@ -12,12 +12,17 @@ the same operation with few segments missing (:meth:`Store.adopt`).
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import stat
 import threading
+import weakref
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest, Segment
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
@@ -50,11 +55,16 @@ def numbers(bits: int) -> Iterable[int]:
 
 class Store:
     """``partial``: directory for files that are not whole yet. ``whole``: path of the files that are here already and
-    verified, by blob; they are only read. Afterwards every other blob is in ``partial`` under its name."""
+    verified, by blob; they are only read. Afterwards every other blob is in ``partial`` under its name. ``home``:
+    directory above ``partial``, below which no link is followed."""
 
-    def __init__(self, manifest: Manifest, partial: str, whole: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, manifest: Manifest, partial: str, whole: Mapping[str, str] | None = None, home: str = ""
+    ) -> None:
         self.manifest = manifest
         self.partial = partial
+        self._home = home
+        self._held = ""  # the directory itself, whatever is put in its place meanwhile
         self.fingerprint = fingerprint(manifest)
         self.segments: list[Segment] = []
         self.have = 0
@@ -108,7 +118,7 @@ class Store:
         return self.path(segment.file), segment.offset
 
     def path(self, file: File) -> str:
-        return self._whole.get(file.blob) or os.path.join(self.partial, file.blob)
+        return self._whole.get(file.blob) or os.path.join(self._held or self.partial, file.blob)
 
     # -- before and while segments arrive
 
@@ -122,7 +132,7 @@ class Store:
         except OSError as exc:
             raise SparkError(
                 f"{exc.strerror}, and {self.lacking} bytes of {self.manifest.name} are to come here",
-                exc.filename or self.partial,
+                folders.shown(exc.filename or self.partial),
                 "Make room, or see to the disk, and run again",
             ) from exc
         for number in recorded:
@@ -132,8 +142,8 @@ class Store:
         """Take a broken file out of the cache, so that the next copy repairs it: ``good`` are its segments that are
         right. It stays the same file: whoever has it open sees it whole again. Raises :class:`OSError`."""
         size = next(one.size for one in self.manifest.files if one.blob == blob)
-        here = os.path.join(self.partial, blob)
         recorded = self._open_journal()
+        here = os.path.join(self._held, blob)
         try:
             # What it says of this file is said of another one, which an interrupted copy has left.
             os.ftruncate(self._journal, 0)
@@ -142,8 +152,12 @@ class Store:
             lines = [f"segments {self.fingerprint}", *map(str, kept)]
             os.write(self._journal, "".join(f"{line}\n" for line in lines).encode())
             os.replace(path, here)
-            if _size(here) != size:
-                os.truncate(here, size)
+            handle = _open(here, os.O_RDWR)
+            try:
+                if os.fstat(handle).st_size != size:
+                    os.ftruncate(handle, size)
+            finally:
+                os.close(handle)
             for number in good:
                 if self.segments[number].file.blob == blob:
                     self.verified(number)
@@ -194,9 +208,9 @@ class Store:
 
     def _reserve(self, file: File) -> bool:
         """Whether the file was not there in its size, so that nothing can be in it."""
-        path = os.path.join(self.partial, file.blob)
-        fresh = _size(path) != file.size
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        path = os.path.join(self._held, file.blob)
+        handle = _open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fresh = os.fstat(handle).st_size != file.size
         try:
             if fresh:
                 os.ftruncate(handle, 0)
@@ -213,10 +227,13 @@ class Store:
 
     def _open_journal(self) -> set[int]:
         """What it says. It is cut behind its last good line: a killed writer may leave a half."""
-        os.makedirs(self.partial, mode=0o755, exist_ok=True)
-        self._journal = os.open(
-            os.path.join(self.partial, JOURNAL), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
+        if not self._held:
+            parts = Path(self.partial).relative_to(self._home).parts if self._home else ()
+            with folders.inside(self._home or self.partial, parts, make=True) as directory:
+                held = os.dup(directory)
+            weakref.finalize(self, os.close, held)  # not in close(): who still serves would find another one there
+            self._held = folders.path(held)
+        self._journal = _open(os.path.join(self._held, JOURNAL), os.O_RDWR | os.O_CREAT, 0o600)
         with open(self._journal, "rb", closefd=False) as stream:
             text = stream.read(_MOST_JOURNAL)
         head, found, good = f"segments {self.fingerprint}\n".encode(), set(), 0
@@ -236,9 +253,18 @@ class Store:
 
 def _size(path: str) -> int:
     try:
-        return os.stat(path).st_size
+        return os.stat(path, follow_symlinks=False).st_size
     except OSError:
         return -1
+
+
+def _open(path: str, how: int, mode: int = 0) -> int:
+    """A regular file; raises :class:`OSError` for everything else."""
+    opened = os.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return opened
 
 
 def _drop(handle: int, segment: Segment) -> None:

@@ -22,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
     archive,
     check,
     copy,
+    folders,
     hub,
     importing,
     journal,
@@ -207,7 +208,7 @@ def _look_through(cache: Cache, of: Manifest, teller: Teller) -> set[str]:
     teller.phase("checking", sum({one.blob: one.size for one in of.files}.values()))
     checked = check.check(cache, of, tell=teller.add)
     for found in checked.broken:
-        _take_out(cache, of, found, _partial(cache, of.revision))
+        _take_out(cache, of, found)
     return {one.blob for one in of.files for found in checked.broken if found.path == one.path}
 
 
@@ -216,21 +217,10 @@ def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
     of = _manifest(work)
     partial = _partial(cache, of.revision)
     broken = _look_through(cache, of, teller)
-    whole = {one.blob: str(cache.blob(of.name, one.blob)) for one in of.files if one.blob not in broken}
-    for blob in whole:
+    good = {one.blob for one in of.files if one.blob not in broken}
+    for blob in good:
         # An interrupted copy has left a part of it, and somebody has brought all of it since.
         caches.drop_partial(cache, of.revision, blob)
-    job = copy.Job(
-        host=work.host,
-        token=work.token,
-        receivers=work.receivers,
-        peers=work.peers,
-        manifest="",
-        partial=partial,
-        whole=whole,
-        rate=work.rate,
-        certificate=work.certificate,
-    )
     teller.phase("copying")
 
     def tell(status: copy.Status) -> None:
@@ -242,7 +232,19 @@ def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
             lacking = sum(state.lacking for state in others) + status.size * (len(work.receivers) - len(others))
             teller.at(status.size * len(work.receivers) - lacking, status.size * len(work.receivers))
 
-    with copy.alone():
+    with copy.alone(), folders.inside(cache.home, (*cache.folder(of.name), "blobs"), make=True) as blobs:
+        job = copy.Job(
+            host=work.host,
+            token=work.token,
+            receivers=work.receivers,
+            peers=work.peers,
+            manifest="",
+            partial=partial,
+            home=cache.home,
+            whole={blob: f"{folders.path(blobs)}/{blob}" for blob in good},
+            rate=work.rate,
+            certificate=work.certificate,
+        )
         status = copy.copy(job, of, tell)
     if status.phase != talk.WHOLE:
         raise SparkError("; ".join(status.problems) or "it is not whole", f"{of.name} on {work.host}", AGAIN)
@@ -251,14 +253,20 @@ def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
     return Result(of.revision, of.digest, changed, received, dict(status.sources), problems=status.problems)
 
 
-def _take_out(cache: Cache, of: Manifest, found: check.Broken, partial: str) -> None:
+def _take_out(cache: Cache, of: Manifest, found: check.Broken) -> None:
     """A file of which some segments are right is repaired by the others."""
     one = next(one for one in of.files if one.path == found.path)
     own = [piece.number for piece in of.segments() if piece.file.path == found.path]
-    place = cache.blob(of.name, one.blob)
     good = set(own) - set(found.segments)
-    if good and not place.is_symlink() and place.is_file():
-        journal.Store(of, partial).adopt(one.blob, str(place), good)
+    if not good:
+        return
+    with folders.inside(cache.home, (*cache.folder(of.name), "blobs")) as blobs:
+        try:
+            os.close(folders.open_file(one.blob, blobs))
+        except OSError:
+            return  # it has gone since it was read
+        store = journal.Store(of, _partial(cache, of.revision), home=cache.home)
+        store.adopt(one.blob, f"{folders.path(blobs)}/{one.blob}", good)
 
 
 def _partial(cache: Cache, revision: str) -> str:
@@ -301,8 +309,8 @@ def _place(cache: Cache, of: Manifest, partial: str, ref: str) -> bool:
     refs = [ref] if ref and ref != of.revision else []
     changed = caches.place(cache, of, whole=partial if partial and os.path.isdir(partial) else "", refs=refs)
     caches.drop_partial(cache, of.revision)
-    with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(cache.partial(of.revision)))  # preflight takes it for a download that has begun
+    with contextlib.suppress(OSError, SparkError), folders.inside(cache.home, (caches.OWN,)) as own:
+        os.rmdir("partial", dir_fd=own)  # preflight takes it for a download that has begun
     return changed
 
 

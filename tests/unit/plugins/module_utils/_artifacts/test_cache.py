@@ -67,6 +67,25 @@ def test_everybody_may_read_it_whatever_the_umask(tmp_path: Path) -> None:
             assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644)
 
 
+@pytest.mark.parametrize("depth", range(3))
+def test_a_directory_of_what_arrived_that_has_become_a_link_is_not_followed(tmp_path: Path, depth: int) -> None:
+    there, way = Cache(str(tmp_path / "home")), ("sparkmatrix", "partial", REVISION)
+    whole = model_manifest.blobs(there.partial(REVISION))
+    at = Path(there.home, *way[: depth + 1])
+    at.rename(tmp_path / "elsewhere")
+    at.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SparkError, match="is no directory"):
+        caches.place(there, MADE, str(whole))
+    assert len(list(tmp_path.joinpath("elsewhere", *way[depth + 1 :]).iterdir())) == len(
+        [1 for one in MADE.files if one.size]
+    )
+
+
+def test_what_arrived_lies_below_the_cache_and_nowhere_else(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="elsewhere"):
+        caches.place(Cache(str(tmp_path / "home")), MADE, str(model_manifest.blobs(tmp_path / "elsewhere")))
+
+
 def test_a_warm_check_reads_nothing(cache: Cache) -> None:
     assert check.warm(cache, MADE) == check.Checked()
     assert check.check(cache, MADE) == check.Checked()

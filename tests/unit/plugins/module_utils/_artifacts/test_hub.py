@@ -459,6 +459,92 @@ def test_a_link_in_place_of_what_arrived_is_not_followed(tmp_path: pathlib.Path,
     assert victim.read_bytes() == NEEDED[WEIGHTS[0]]
 
 
+def swap(cache: Cache, revision: str, depth: int, elsewhere: pathlib.Path) -> None:
+    """A directory of the cache becomes a link, as who runs the engine could do it."""
+    way = ("sparkmatrix", "partial", revision, "blobs")
+    at = pathlib.Path(cache.home, *way[: depth + 1])
+    elsewhere.joinpath(*way[depth + 1 :]).mkdir(parents=True)
+    at.parent.mkdir(parents=True, exist_ok=True)
+    if at.exists():
+        at.rename(elsewhere.parent / "moved")
+    at.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("depth", range(4))
+@pytest.mark.parametrize("moment", ["before", "_take"])
+def test_a_directory_that_has_become_a_link_is_not_followed(
+    tmp_path: pathlib.Path, brought: Any, monkeypatch: pytest.MonkeyPatch, depth: int, moment: str
+) -> None:
+    cache, bring, _source = brought
+    revision, elsewhere = lab.commit(FILES), tmp_path / "elsewhere"
+    if moment == "before":
+        swap(cache, revision, depth, elsewhere)
+    else:
+        takes = hub._take
+
+        def swapped(*arguments: Any) -> None:
+            if not elsewhere.exists():
+                swap(cache, revision, depth, elsewhere)
+            takes(*arguments)
+
+        monkeypatch.setattr(hub, "_take", swapped)
+    with pytest.raises(SparkError, match="is no directory"):
+        bring()
+    assert not [path for path in elsewhere.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("depth", range(4))
+def test_a_repair_does_not_follow_a_link_either(
+    tmp_path: pathlib.Path, brought: Any, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    cache, bring, _source = brought
+    made, _told = bring()
+    place(cache, made)
+    with cache.blob(NAME, model_manifest.file(WEIGHTS[0], NEEDED[WEIGHTS[0]]).blob).open("r+b") as opened:
+        opened.write(b"!")
+    mends, elsewhere = hub._mend, tmp_path / "elsewhere"
+
+    def swapped(*arguments: Any) -> bool:
+        swap(cache, made.revision, depth, elsewhere)
+        return mends(*arguments)
+
+    monkeypatch.setattr(hub, "_mend", swapped)
+    with pytest.raises(SparkError, match="is no directory"):
+        bring("error")
+    assert not [path for path in elsewhere.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("swapped", ["", "hub/blobs", "hub/blobs/aa"])
+def test_what_models_share_is_taken_from_its_store_only(
+    tmp_path: pathlib.Path, brought: Any, monkeypatch: pytest.MonkeyPatch, swapped: str
+) -> None:
+    cache, bring, _source = brought
+    made, _told = bring()
+    place(cache, made)
+    blob = cache.blob(NAME, model_manifest.file(WEIGHTS[0], NEEDED[WEIGHTS[0]]).blob)
+    store = pathlib.Path(cache.home, "hub/blobs/aa", blob.name)
+    store.parent.mkdir(parents=True)
+    blob.rename(store)
+    blob.symlink_to(store)
+    knows = hub.caches.shared_blob
+
+    def found(*arguments: Any) -> str:
+        shared = knows(*arguments)
+        at = pathlib.Path(cache.home, swapped)
+        if shared and swapped and not at.is_symlink():
+            at.rename(tmp_path / "precious")
+            at.symlink_to(tmp_path / "precious")
+        return shared
+
+    monkeypatch.setattr(hub.caches, "shared_blob", found)
+    if swapped:
+        with pytest.raises(SparkError, match="is no directory"):
+            bring("error")
+    else:
+        assert bring("error")[0] == made
+    assert len([path for path in cache.partial(made.revision).rglob("*") if path.is_file()]) == (not swapped)
+
+
 # --- the client itself ---
 
 

@@ -18,7 +18,14 @@ import threading
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, hashing, journal, look, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
+    check,
+    copy,
+    hashing,
+    journal,
+    look,
+    work,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.fetch import Link
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
@@ -46,8 +53,8 @@ def _here(tmp_path, monkeypatch):
 def seed(tmp_path):
     """A node that has the model."""
     cache = Cache(str(tmp_path / "seed"))
-    whole = tmp_path / "whole"
-    whole.mkdir()
+    whole = cache.partial(COMMIT) / "blobs"
+    whole.mkdir(parents=True)
     files = []
     for path, content in CONTENT.items():
         place = whole / path
@@ -152,6 +159,48 @@ def test_a_broken_byte_is_repaired_by_its_segment(tmp_path):
     ended = copied(tmp_path, of, ["b"])
     assert ended["b"].bytes == SEGMENT
     assert content(cache) == CONTENT and look.held(cache, NAME, "").state == look.WHOLE
+
+
+def breaks(cache, of):
+    with cache.blob(NAME, of.files[1].blob).open("r+b") as opened:
+        opened.seek(SEGMENT + 7)
+        opened.write(b"\xff\x00")
+
+
+@pytest.mark.parametrize("way", [("sparkmatrix",), ("sparkmatrix", "partial")])
+def test_a_broken_file_is_not_taken_out_through_a_link(tmp_path, way):
+    cache, of = seed(tmp_path)
+    breaks(cache, of)
+    elsewhere, at = tmp_path / "elsewhere", pathlib.Path(cache.home, *way)
+    at.rename(elsewhere)
+    at.symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    made = work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=json.dumps(of.as_dict()))
+    with pytest.raises(SparkError, match="is no directory"):
+        work.perform(made, teller(tmp_path))
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+@pytest.mark.parametrize("part", ["hub", "models--org--model", "blobs"])
+def test_a_broken_file_is_not_taken_out_of_another_directory(tmp_path, monkeypatch, part):
+    cache, of = seed(tmp_path)
+    breaks(cache, of)
+    checks = check.check
+    elsewhere = tmp_path / "elsewhere"
+
+    def swapped(*arguments, **options):
+        found = checks(*arguments, **options)
+        blobs = cache.blob(NAME, "x").parent
+        at = next(one for one in (blobs, *blobs.parents) if one.name == part)
+        at.rename(elsewhere)
+        at.symlink_to(elsewhere)
+        return found
+
+    monkeypatch.setattr(check, "check", swapped)
+    made = work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=json.dumps(of.as_dict()))
+    with pytest.raises(SparkError, match="is no directory"):
+        work.perform(made, teller(tmp_path))
+    assert len([one for one in elsewhere.rglob(of.files[1].blob) if one.is_file()]) >= 1
 
 
 def teller(tmp_path):
