@@ -205,7 +205,7 @@ def main() -> None:
                 "left_out": dict(choice.left_out),
             }
         if params["source"]:
-            result["listing"] = look.source(**params["source"])
+            result["listing"] = look.source(cache, **params["source"])
         if params["manifest"]:
             of = caches.read(cache, params["manifest"]["name"], params["manifest"]["revision"])
             if of is None:

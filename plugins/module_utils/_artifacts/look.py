@@ -96,12 +96,16 @@ def _taken(directory: Path) -> int:
     return sum(found.values())
 
 
-def room(cache: Cache) -> dict[str, int]:
-    """Of the file system that the cache is on, or will be on."""
+def _existing(cache: Cache) -> Path:
+    """On the file system that the cache is on, or will be on."""
     place = Path(os.path.realpath(cache.home))
     while not place.exists():
         place = place.parent
-    status = os.statvfs(place)
+    return place
+
+
+def room(cache: Cache) -> dict[str, int]:
+    status = os.statvfs(_existing(cache))
     return {"free": status.f_bavail * status.f_frsize, "total": status.f_blocks * status.f_frsize}
 
 
@@ -117,19 +121,20 @@ def referred(root: str = "/") -> tuple[list[dict[str, str]], str]:
     return told, kept.refused
 
 
-def source(name: str, ref: str, path: str, pickle: bool) -> dict[str, Any]:
-    """What a directory or an archive has of a model."""
+def source(cache: Cache, name: str, ref: str, path: str, pickle: bool) -> dict[str, Any]:
+    """What a directory or an archive has of a model. ``copied``: bytes that it takes in the cache."""
     told = {"name": name, "revision": "", "hub": path, "files": 0, "left_out": {}}
     if os.path.isfile(path):
         of = archive.find(path, name, ref)
         if not pickle:
             archive.refuse_pickle(of, path)
-        blobs = {one.blob: one.size for one in of.files}
-        return {**told, "revision": of.revision, "files": len(of.files), "size": sum(blobs.values())}
+        size = sum({one.blob: one.size for one in of.files}.values())
+        return {**told, "revision": of.revision, "files": len(of.files), "size": size, "copied": size}
     found = importing.find(name, path, ref)
     choice = found.choose(pickle)
     size = sum(found.sizes[one] for one in choice.paths)
-    return {**told, "revision": found.revision, "files": len(choice.paths), "size": size}
+    copied = found.copied(choice, os.stat(_existing(cache)).st_dev)
+    return {**told, "revision": found.revision, "files": len(choice.paths), "size": size, "copied": copied}
 
 
 def listed(cache: Cache) -> list[Mapping[str, Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.look import WHOLE
@@ -63,8 +64,12 @@ def room(options: Options) -> dict[str, Any]:
         )
     whole = [host for host, node in nodes.items() if node.state == WHOLE and node.revision == revision]
     needing = {host: node for host, node in nodes.items() if host not in whole}
-    if bring["obtain"] == "adopt":
-        needing.pop(bring["seed"], None)
+    if bring["obtain"] in ("adopt", "import") and bring["seed"] in needing:
+        # What is on the same disk and everybody may read is linked.
+        linked = size - listing.get("copied", 0)
+        needing[bring["seed"]] = replace(seed, there=linked if bring["obtain"] == "adopt" else max(linked, seed.there))
+        if linked >= size:
+            needing.pop(bring["seed"])
     apart = _apart(options["facts"], bring, {*whole, bring["seed"]})
     alone = bring["obtain"] != "import" and not plan.is_offline(bring["environment"])
     findings += [] if alone else apart

@@ -495,6 +495,7 @@ LISTING = {
     "hub": words,
     "files": COUNT,
     "size": COUNT,
+    "copied": COUNT,
     "left_out": By(words, COUNT),
 }
 WORKED = Only(

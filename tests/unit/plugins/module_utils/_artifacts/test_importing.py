@@ -15,7 +15,7 @@ from pathlib import Path
 import model_manifest
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, importing
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, importing, look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -182,7 +182,11 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, cache: Cache) -> None:
 
 def test_what_others_may_not_read_is_copied(tmp_path: Path, cache: Cache) -> None:
     place = plain(tmp_path / "model")
+    told = look.source(cache, NAME, "", str(place), pickle=False)
+    assert told["copied"] == 0
     (place / WEIGHTS[0]).chmod(0o600)
+    told = look.source(cache, NAME, "", str(place), pickle=False)
+    assert told["copied"] == (place / WEIGHTS[0]).stat().st_size < told["size"]
     made = bring(cache, place)
     is_whole(cache, made)
     arrived = cache.snapshot(NAME, made.revision) / WEIGHTS[0]

@@ -214,6 +214,17 @@ def test_all_full_disks_are_named_at_once_with_what_could_go():
     assert "could be removed: org/old bbbbbbbbbbbb (50.0 GB)" in made["msg"] and "org/serving" not in made["msg"]
 
 
+def test_what_is_linked_needs_no_room():
+    def full(obtain, copied):
+        gathered = {"looks": dict(zip(HOSTS, (look(free=2 * GB), look(), look()))), "facts": facts()}
+        told = {**LISTING, "copied": copied}
+        return run("artifacts_room", gathered, bring={**BRING, "obtain": obtain}, listing=told).get("msg", "")
+
+    for obtain in ("import", "adopt"):
+        assert full(obtain, 0) == full(obtain, GB) == ""
+        assert "spark1: Qwen/Qwen3-8B needs 3.0 GB" in full(obtain, 3 * GB)
+
+
 def test_a_hub_that_tells_another_commit_is_refused():
     made = room(look(), look(), look(), ref=OTHER)
     assert f"https://huggingface.co calls {OTHER} {COMMIT}" in made["msg"]
