@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "collections"))
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document as verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import surveys
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base as preflight_base
@@ -103,6 +104,7 @@ PAGES: Mapping[str, Callable[[str], str]] = {
     "docs/preflight.md": preflight_page,
     "docs/awx.md": awx_page,
     "roles/awx/vars/main/surveys.yml": awx_surveys,
+    "docs/verdicts.schema.json": lambda _old: json.dumps(verdicts.schema(), indent=2) + "\n",
     "docs/engine-plan.schema.json": lambda _old: json.dumps(engine_plan.schema(), indent=2) + "\n",
     "docs/recipe.schema.json": lambda _old: json.dumps(recipe.schema(), indent=2) + "\n",
 }

@@ -1,0 +1,219 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""**The verdicts of a run**: what was measured and what it means. JSON schema: docs/verdicts.schema.json.
+
+One document per run of verify, doctor or benchmark. The head keeps the last ones; report, status and JUnit read them.
+
+What was not measured has no entry; that somebody wanted to know it is a verdict ``unknown``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import one_of
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+SCHEMA = 1
+PASS, WARN, FAIL, UNKNOWN = OUTCOMES = ("pass", "warn", "fail", "unknown")
+SCOPES = ("node", "half", "link", "pair", "cluster", "service")
+PLAYBOOKS = ("site", "verify", "doctor", "benchmark", "first_contact")
+REMEDY = "It was written by another release of the collection, or damaged: run the playbook again"
+
+
+# --- verdicts --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The number that a measured one is held to."""
+
+    value: float
+    unit: str
+    kind: str = field(metadata=one_of("least", "most"))
+    source: str  # where the number comes from, with a date or version
+    owner: str  # whose number it is: NVIDIA, vLLM, a recipe's author, this collection
+    variable: str = ""  # the role variable that sets it
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``cause`` is a name of plugin_utils/_verdict/causes.py, empty for pass and unknown."""
+
+    check: str  # what was judged, for example rdma_rate
+    outcome: str = field(metadata=one_of(*OUTCOMES))
+    scope: str = field(metadata=one_of(*SCOPES))
+    found: str  # one sentence: what was measured, or why nothing was
+    hosts: tuple[str, ...] = ()
+    device: str = ""  # of the first host: RDMA device, interface, unit or service
+    value: float = 0  # what is compared with the limit, in its unit
+    limit: tuple[Limit, ...] = ()  # one or none
+    cause: str = ""
+    evidence: tuple[str, ...] = ()  # lines of tools and files, as they were
+    remedy: str = ""
+    otherwise: str = ""  # what to do if the remedy does not help
+
+
+# --- what was measured -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What decides the numbers, of one node; empty texts were not seen."""
+
+    host: str
+    rank: int
+    facts: Mapping[str, str] = field(
+        default_factory=dict
+    )  # kernel, driver, firmware, cuda, nccl, clocks, temperature …
+    planned_gib: float = 0  # memory that the engine plan gives to the engine
+    used_gib: float = 0  # memory that the engine's processes hold
+    total_gib: float = 0
+    memory: Mapping[str, float] = field(default_factory=dict)  # GiB by part of the plan: weights, kv_cache, …
+
+
+@dataclass(frozen=True)
+class Link:
+    """One half of a cable, or of the way to a switch."""
+
+    host: str
+    device: str  # RDMA
+    interface: str
+    rail: int
+    cage: int
+    peer: str = ""  # the node at the other end, empty for a switch
+    rate_gbps: float = 0  # negotiated
+    mtu: int = 0
+
+
+@dataclass(frozen=True)
+class Rdma:
+    """One measurement between two nodes. ``halves``: RDMA devices of ``host`` that were in use at the same time."""
+
+    host: str
+    peer: str
+    halves: tuple[str, ...]
+    test: str = field(metadata=one_of("write", "write_both_directions", "latency", "ping"))
+    value: float = 0  # Gb/s; microseconds for latency and ping
+    software: bool = False  # soft RoCE
+
+
+@dataclass(frozen=True)
+class Size:
+    """One line of an NCCL test."""
+
+    bytes: int
+    microseconds: float
+    algorithm_gbs: float  # GB/s
+    bus_gbs: float  # GB/s
+    wrong: int = 0  # elements with a wrong value
+
+
+@dataclass(frozen=True)
+class Nccl:
+    test: str  # all_reduce, all_gather, …
+    hosts: tuple[str, ...]
+    ranks: int
+    version: str = ""
+    transport: str = ""  # what NCCL named: NET/IB, NET/Socket, NET/Plugin name, P2P …
+    halves: int = 0  # RDMA devices that NCCL used
+    average_gbs: float = 0  # bus, GB/s, as the tool counts it
+    largest_gbs: float = 0  # bus, GB/s, of the largest size
+    sizes: tuple[Size, ...] = ()
+
+
+@dataclass(frozen=True)
+class Serving:
+    """One point of a sweep, over its repetitions. Times in ms, rates in tokens/s; the generator's own names."""
+
+    service: str
+    model: str
+    concurrency: int
+    prompt_tokens: int
+    output_tokens: int
+    repetitions: int
+    requests: int
+    failed: int
+    seed: int
+    output_rate: float  # median of the repetitions
+    output_rate_low: float
+    output_rate_high: float
+    ttft_ms: Mapping[str, float] = field(default_factory=dict)  # median, p90, p99
+    tpot_ms: Mapping[str, float] = field(default_factory=dict)
+    goodput: float = 0  # requests/s within the limits, where there are limits
+    acceptance: float = 0  # of drafted tokens, 0 to 1, where the service drafts
+    expected_low: float = 0  # tokens/s of one request by the plan; 0: the plan expects nothing
+    expected_high: float = 0
+    published: float = 0  # tokens/s of one request by the recipe's source
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """One kind of request that a service answered, or did not."""
+
+    service: str
+    kind: str  # chat, stream, tool, json, embedding, rerank, vision, speech
+    ok: bool
+    seconds: float
+    found: str = ""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What runs, with everything that decides its speed."""
+
+    name: str
+    model: str
+    recipe: str = ""
+    engine: str = ""
+    version: str = ""
+    image: str = ""  # id
+    hosts: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)  # in force
+
+
+@dataclass(frozen=True)
+class Run:
+    cluster: str
+    playbook: str = field(metadata=one_of(*PLAYBOOKS))
+    at: str  # begin, ISO 8601 in UTC with seconds: 2026-11-23T07:30:00Z
+    seconds: float
+    release: str  # of this collection
+    schema: int = SCHEMA
+    topology: str = ""
+    verdicts: tuple[Verdict, ...] = ()
+    machines: tuple[Machine, ...] = ()
+    links: tuple[Link, ...] = ()
+    services: tuple[Service, ...] = ()
+    rdma: tuple[Rdma, ...] = ()
+    nccl: tuple[Nccl, ...] = ()
+    serving: tuple[Serving, ...] = ()
+    smoke: tuple[Smoke, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """The worst that was found; a run without a verdict knows nothing."""
+        found = {verdict.outcome for verdict in self.verdicts}
+        return next((outcome for outcome in (FAIL, WARN, UNKNOWN, PASS) if outcome in found), UNKNOWN)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(document.plain(self))
+
+
+def load(values: Any, where: str) -> Run:
+    """Read a document; :class:`SparkError` says what does not fit."""
+    if isinstance(values, Mapping) and values.get("schema") != SCHEMA:
+        raise SparkError(f"verdicts of schema {str(values.get('schema'))[:20]!r}, expected {SCHEMA}", where, REMEDY)
+    try:
+        return document.load(Run, values)  # type: ignore[no-any-return]
+    except (TypeError, ValueError) as exc:
+        raise SparkError(f"the verdicts cannot be read: {exc}", where, REMEDY) from exc
+
+
+def schema() -> dict[str, Any]:
+    return document.schema(Run)

@@ -1,0 +1,65 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Limit, Run, Verdict, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes
+
+SLOW = Verdict(
+    "rdma_rate",
+    "fail",
+    "link",
+    "13 Gb/s",
+    hosts=("spark1", "spark2"),
+    value=13,
+    limit=(Limit(90, "Gb/s", "least", "docs/fabric.md", "this collection", "fabric_bandwidth_good_gbps"),),
+    cause="nic_degraded",
+)
+RUN = Run("desk", "doctor", "2026-11-23T07:30:00Z", 12.5, "0.1.0", verdicts=(SLOW,))
+
+
+def test_a_run_is_read_as_it_was_written():
+    assert load(json.loads(json.dumps(RUN.as_dict())), "spark1") == RUN
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": 2}, "schema '2', expected 1"),
+        ({"cluster": "a\x1b[2J"}, "control characters"),
+        ({"verdicts": [{"check": "x", "outcome": "good", "scope": "node", "found": ""}]}, "verdicts[0].outcome"),
+        ({"surprise": 1}, "unknown keys: surprise"),
+    ],
+)
+def test_what_is_no_run_is_refused_with_words(change, said):
+    with pytest.raises(SparkError, match=said.replace("[", r"\[").replace("]", r"\]")):
+        load({**RUN.as_dict(), **change}, "spark1")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "worst"),
+    [((), "unknown"), (("pass",), "pass"), (("pass", "unknown"), "unknown"), (("warn", "unknown", "fail"), "fail")],
+)
+def test_a_run_is_as_good_as_its_worst_verdict(outcomes, worst):
+    found = tuple(Verdict("x", outcome, "node", "") for outcome in outcomes)
+    assert Run("desk", "verify", "2026-11-23T07:30:00Z", 1, "0.1.0", verdicts=found).outcome == worst
+
+
+def test_a_failure_names_a_cause_and_has_its_remedy():
+    found = causes.verdict("rdma_rate", "link", "13 Gb/s", cause="nic_degraded", hosts=["spark1"])
+    assert "Reboot both machines" in found.remedy
+    with pytest.raises(ValueError, match="needs a cause"):
+        causes.verdict("rdma_rate", "link", "13 Gb/s")
+    with pytest.raises(ValueError, match="has no cause"):
+        causes.verdict("rdma_rate", "link", "13 Gb/s", cause="nic_degraded", outcome="pass")
+
+
+def test_every_cause_has_all_its_texts_once():
+    assert len(causes.BY_NAME) == len(causes.CAUSES)
+    assert all(all(vars(cause).values()) for cause in causes.CAUSES)
