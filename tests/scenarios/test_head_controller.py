@@ -114,7 +114,8 @@ def play(title: str, name: str, *options: str) -> tuple[str, float]:
 def changes(output: str) -> list[str]:
     """Steps of a run that changed something, as its user sees them."""
     assert output.splitlines()[-1].startswith("Done in ")
-    return [line for line in output.splitlines() if line.startswith("  changed  ")]
+    lines = [line for line in output.splitlines() if line.startswith("  changed  ")]
+    return [line for line in lines if line.split() != ["changed", "nothing"]]  # of the summary
 
 
 def kill_in_the_middle() -> float:

@@ -174,7 +174,7 @@ class Service:
     version: str = ""
     image: str = ""  # id
     hosts: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)  # in force
+    options: Mapping[str, str] = field(default_factory=dict)  # that the engine runs with
 
 
 @dataclass(frozen=True)
