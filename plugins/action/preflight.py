@@ -31,6 +31,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "phase": {"type": "str", "required": True, "choices": ["request", "inventory", "peers", "hosts"]},
     "layers": {"type": "list", "elements": "str"},
     "playbook_layers": {"type": "list", "elements": "str", "default": []},
+    "playbook_parts": {"type": "dict", "default": {}},
     "followed_layers": {"type": "list", "elements": "str", "default": []},
     "run_tags": {"type": "list", "elements": "str", "default": []},
     "skip_tags": {"type": "list", "elements": "str", "default": []},
@@ -71,7 +72,8 @@ class ActionModule(ActionBase):
         layers: list[str] | None = args["layers"]
         findings: list[Finding] = []
         if layers is None:
-            layers, findings = preflight_layers.select(args["playbook_layers"], args["run_tags"], args["skip_tags"])
+            tags = (args["run_tags"], args["skip_tags"], args["playbook_parts"])
+            layers, findings = preflight_layers.select(args["playbook_layers"], *tags)
         sparks = list(task_vars["groups"].get(args["group"], []))
         findings += preflight_layers.missing_sparks(sparks, args["inventory_sources"])
         if args["phase"] == "request":
@@ -120,7 +122,7 @@ class ActionModule(ActionBase):
         if args["phase"] == "hosts" and preflight_checks.SERVING_OR_FABRIC & context.layers:
             told.append(preflight_checks.ready.sentence(context))
         asked = preflight_checks.request(context)
-        tagged = preflight_layers.tagged(args["run_tags"], args["skip_tags"])
+        tagged = preflight_layers.tagged(args["run_tags"], args["skip_tags"], args["playbook_parts"])
         return {**result, "layers": layers, "tagged_layers": tagged, "findings": shown, "infos": told, "request": asked}
 
     def _context(

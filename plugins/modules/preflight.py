@@ -33,6 +33,10 @@ options:
     type: list
     elements: str
     default: []
+  playbook_parts:
+    description: Tags that the playbook has besides those of layers, each with the layers that it needs.
+    type: dict
+    default: {}
   followed_layers:
     description: Layers that the playbook leaves alone where no earlier run has set them up.
     type: list

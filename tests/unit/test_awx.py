@@ -38,6 +38,7 @@ MODULES = {
     "controller_schedules": "schedule",
 }
 DISRUPTIVE = {f"playbooks/{name}.yml" for name in ("site", "upgrade", "os_update", "reset")}
+TAGGED = {f"playbooks/{name}.yml" for name in ("site", "reset", "benchmark")}
 # A playbook at the root is the one of the same name.
 SHORT = {f"{name}.yml": f"playbooks/{name}.yml" for name in ("site", "reset", "verify")}
 
@@ -136,9 +137,7 @@ def test_what_awx_offers_that_must_not_be_switched_on_is_off():
         asked = {name for name, value in one.items() if name.startswith("ask_") and value}
         allowed = {f"ask_{name}_on_launch" for name in ("job_type", "diff_mode", "verbosity", "tags")}
         assert asked <= allowed, one["name"]
-        assert one["ask_tags_on_launch"] == (one["playbook"] in ("playbooks/site.yml", "playbooks/reset.yml")) or (
-            one["name"].endswith("Drift")
-        )
+        assert one["ask_tags_on_launch"] == (one["playbook"] in TAGGED) or (one["name"].endswith("Drift"))
     (source,) = OBJECTS["controller_inventory_sources"]
     assert source["overwrite"] and source["overwrite_vars"] and source["update_on_launch"]
 

@@ -15,11 +15,22 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import refusal, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import parse_tests
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS, FabricFact, dump, load
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
+    QOS,
+    FabricFact,
+    dump,
+    load,
+    require_applied,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Maybe, ours
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, RefusedError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
+    Options,
+    Planner,
+    RefusedError,
+    judged,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import bandwidth, ownership
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import hosts_names as fabric_names
@@ -110,10 +121,13 @@ def _shown(made: Plan) -> dict[str, Any]:
 
 
 def schedule(options: Options) -> dict[str, Any]:
+    facts = {host: require_applied(fact) for host, fact in load_facts(options).items()}
+    claims = {host: ownership.of_fact(fact) for host, fact in facts.items()}
+    judged("The fabric cannot be measured like this:", ownership.conflicts(claims))
     made = bandwidth.schedule(
         options["test"],
-        load_facts(options),
-        paths=options["paths"],
+        facts,
+        paths=fabric_plan.paths(facts),
         ready={host: look.get("ready") or {} for host, look in options["looks"].items()},
         changed=options["changed"],
         forks=options["forks"],
@@ -177,23 +191,20 @@ PLANNERS = {
     "bandwidth": Planner(
         schedule,
         {
-            "facts": FACTS,
             "test": {"type": "str", "choices": list(bandwidth.SETTINGS), "default": "auto"},
-            "paths": {"type": "dict", "required": True},
             "changed": {"type": "bool", "default": False},
             "forks": {"type": "int", "default": 5},
             "first_port": {"type": "int", "default": ports.FABRIC_BANDWIDTH},
         },
-        gathered={"looks": answers.BANDWIDTH_LOOK},
+        gathered={"facts": answers.FACT, "looks": answers.BANDWIDTH_LOOK},
     ),
     "bandwidth_verdict": Planner(
         judge,
         {
-            "facts": FACTS,
             "tests": {"type": "dict", "required": True},
             "good_gbps": {"type": "float", "default": bandwidth.Thresholds.good_gbps},
             "least_gbps": {"type": "float", "default": bandwidth.Thresholds.least_gbps},
         },
-        gathered={"measured": answers.BANDWIDTH},
+        gathered={"facts": answers.FACT, "measured": answers.BANDWIDTH},
     ),
 }

@@ -2,12 +2,15 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which layers a run touches: the playbook's own list, narrowed by ``--tags`` and ``--skip-tags``."""
+"""Which layers a run touches: the playbook's own list, narrowed by ``--tags`` and ``--skip-tags``.
+
+A playbook may have parts besides, with tags of their own: each names the layers that it needs.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
@@ -20,41 +23,46 @@ NOT_NAMED = "/etc/ansible/hosts"  # where Ansible looks for an inventory by itse
 # The plan is computed whenever a layer that acts on it is selected.
 PLANNED = frozenset({"artifacts", "ray", "engine", "gateway", "verify"})
 
+Parts = Mapping[str, Sequence[str]]
+NO_PARTS: Parts = {}
+
 
 def select(
-    playbook_layers: Sequence[str], run_tags: Sequence[str], skip_tags: Sequence[str]
+    playbook_layers: Sequence[str], run_tags: Sequence[str], skip_tags: Sequence[str], parts: Parts = NO_PARTS
 ) -> tuple[list[str], list[Finding]]:
     """Return the selected layers in running order, and a finding for every tag that no layer has.
 
     A mistyped tag would otherwise select nothing and end green. Only ``preflight`` selects no layer on purpose. Tools
     skip tags of their own (Molecule: ``notest``), so of those only what looks like a mistyped layer is refused.
     """
-    known = {*KNOWN_TAGS, *SPECIAL_TAGS}
+    known = {*KNOWN_TAGS, *parts, *SPECIAL_TAGS}
     unknown_tags = [("--tags", tag) for tag in dict.fromkeys(run_tags) if tag not in known]
     unknown_tags += [
         ("--skip-tags", tag)
         for tag in dict.fromkeys(skip_tags)
         if tag not in known and spelling.closest(tag, KNOWN_TAGS)
     ]
-    findings = [Finding(option, f"there is no layer {tag!r}", _suggestion(tag)) for option, tag in unknown_tags]
+    findings = [Finding(option, f"there is no layer {tag!r}", _suggestion(tag, parts)) for option, tag in unknown_tags]
     wanted = set(playbook_layers or LAYERS)
     unknown = sorted(wanted - set(LAYERS))
     findings += [Finding("spark_layers", f"there is no layer {name!r}", _suggestion(name)) for name in unknown]
-    return [layer for layer in tagged(run_tags, skip_tags) if layer in wanted], findings
+    return [layer for layer in tagged(run_tags, skip_tags, parts) if layer in wanted], findings
 
 
-def tagged(run_tags: Sequence[str], skip_tags: Sequence[str]) -> list[str]:
+def tagged(run_tags: Sequence[str], skip_tags: Sequence[str], parts: Parts = NO_PARTS) -> list[str]:
     """The layers that the tags select, whichever playbook it is, with the plan where one of them acts on it."""
     everything = bool({"all", "tagged"} & set(run_tags)) or not run_tags
     selected = {layer for layer in LAYERS if everything or layer in run_tags} - set(skip_tags)
     if selected & PLANNED:
         selected |= {"plan"} - set(skip_tags)
+    selected |= {layer for tag in set(run_tags) & set(parts) - set(skip_tags) for layer in parts[tag]}
     return [layer for layer in LAYERS if layer in selected]
 
 
-def _suggestion(word: str) -> str:
-    hint = spelling.did_you_mean(word, KNOWN_TAGS, shown=repr)
-    return f"{hint}{' ' if hint else ''}The layers are: {', '.join(KNOWN_TAGS)}"
+def _suggestion(word: str, parts: Parts = NO_PARTS) -> str:
+    hint = spelling.did_you_mean(word, [*KNOWN_TAGS, *parts], shown=repr)
+    own = f"; parts of this playbook: {', '.join(parts)}" if parts else ""
+    return f"{hint}{' ' if hint else ''}The layers are: {', '.join(KNOWN_TAGS)}{own}"
 
 
 def missing_sparks(sparks: Sequence[str], sources: Sequence[str]) -> list[Finding]:

@@ -30,6 +30,7 @@ ROLE_LAYERS: Mapping[str, frozenset[str]] = {
     "engine": frozenset({"plan", "ray", "engine", "gateway", "verify"}),
     "gateway": frozenset({"gateway", "verify"}),
     "verify": frozenset({"verify"}),
+    "benchmark": frozenset({"verify"}),
 }
 # Read by every run.
 ALWAYS = ("preflight", "spark")
@@ -56,6 +57,7 @@ class Variable:
 SHARED: tuple[Variable, ...] = (
     Variable("spark_rank", "spark", "int", required=True, description="Place of a node in the cluster; 0 is the head"),
     Variable("spark_layers", "spark", "list", "str", description="Layers of a playbook, set by the playbook"),
+    Variable("spark_parts", "spark", "dict", description="Tags of a playbook that are no layers, set by the playbook"),
     Variable(
         "spark_followed_layers",
         "spark",
@@ -101,7 +103,7 @@ SHARED: tuple[Variable, ...] = (
     ),
     Variable("spark_peer", "spark", "dict", description="What the node says about its ssh, set by the role peers"),
     Variable("spark_peers", "spark", "dict", description="Plan of ssh, names and rules, set by the role peers"),
-    Variable("spark_fabric", "spark", "dict", description="The fabric fact, set by the role fabric"),
+    Variable("spark_fabric", "spark", "dict", description="The fabric fact, set by the role fabric or benchmark"),
     Variable("spark_plan", "spark", "dict", description="The engine plan of the node, set by the plan layer"),
     Variable("spark_plans", "spark", "dict", description="The engine plan of all nodes, set by the plan layer"),
     Variable(

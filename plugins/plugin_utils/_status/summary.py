@@ -34,6 +34,7 @@ UNDO = {
 # Nothing to undo, or not by a playbook.
 NO_UNDO = {
     "verify": "",
+    "benchmark": "",
     "restart": "",
     "node_replace": "",
     "os_update": "docs/operations.md says how an earlier kernel is chosen; packages are not taken back",

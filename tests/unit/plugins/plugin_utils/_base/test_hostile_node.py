@@ -208,9 +208,7 @@ VERIFIED = plan(
 )
 assert VERIFIED["refusal"] is None, VERIFIED
 READY = {"tool": "/usr/bin/ib_write_bw", "verbs": True, "busy": [], "software": ["rxe0"], "record": {"plan_hash": "a1"}}
-SCHEDULE = plan(
-    "bandwidth", {"looks": {host: {"ready": READY} for host in HOSTS}}, facts=VERIFIED["facts"], paths=PLANNED["paths"]
-)
+SCHEDULE = plan("bandwidth", {"looks": {host: {"ready": READY} for host in HOSTS}, "facts": VERIFIED["facts"]})
 assert not SCHEDULE.get("failed") and SCHEDULE["reason"] == "", SCHEDULE
 
 
@@ -437,13 +435,16 @@ CASES = {
         by_host("facts", "texts"),
     ),
     "bandwidth": Case(
-        lambda rank: {"ready": READY},
-        planned("bandwidth", "looks", facts=VERIFIED["facts"], paths=PLANNED["paths"]),
+        lambda rank: {"look": {"ready": READY}, "fact": VERIFIED["facts"][HOSTS[rank]]},
+        lambda seen: plan(
+            "bandwidth",
+            {"looks": {h: s["look"] for h, s in seen.items()}, "facts": {h: s["fact"] for h, s in seen.items()}},
+        ),
         lambda result: STOPPED if result["reason"] else by_host("tests")(result),
     ),
     "bandwidth_verdict": Case(
         outcomes,
-        planned("bandwidth_verdict", "measured", facts=VERIFIED["facts"], tests=SCHEDULE["tests"]),
+        lambda seen: plan("bandwidth_verdict", {"measured": seen, "facts": VERIFIED["facts"]}, tests=SCHEDULE["tests"]),
         by_host("records"),
     ),
     "qos_before": Case(qos, planned("qos_before", "nodes", facts=FACTS, profile="roce"), nothing),

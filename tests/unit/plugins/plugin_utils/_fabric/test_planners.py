@@ -98,31 +98,33 @@ READY = {"tool": "/usr/bin/ib_write_bw", "verbs": True, "busy": [], "software": 
 
 
 def planned() -> dict[str, Any]:
-    return plan("fabric", {"nodes": NODES}, sparks=list(NODES), topology="direct")
+    made = plan("fabric", {"nodes": NODES}, sparks=list(NODES), topology="direct")
+    return plan("fabric_verify", {"measured": measured(made)}, facts=made["facts"])
 
 
 def test_schedule_and_judge() -> None:
     fabric = planned()
+    facts = {"facts": fabric["facts"]}
     looks = {"looks": {host: {"ready": READY} for host in fabric["facts"]}}
-    made = plan("bandwidth", looks, facts=fabric["facts"], paths=fabric["paths"])
+    made = plan("bandwidth", facts | looks)
     assert made["reason"] == ""
     assert [len(made["tests"][host]) for host in ("spark1", "spark2")] == [2, 2]
     outcomes = [{"slot": 0, "gbps": 98.0}, {"slot": 1, "gbps": 60.0}]
     measured = {"measured": {"spark1": {"outcomes": []}, "spark2": {"outcomes": outcomes}}}
-    judged = plan("bandwidth_verdict", measured, facts=fabric["facts"], tests=made["tests"])
+    judged = plan("bandwidth_verdict", facts | measured, tests=made["tests"])
     assert judged["refusal"] is None and len(judged["warnings"]) == 1 and len(judged["summary"]) == 2
     assert set(judged["records"]) == {"spark1", "spark2"}
     outcomes[1]["gbps"] = 13.0
-    judged = plan("bandwidth_verdict", measured, facts=fabric["facts"], tests=made["tests"])
+    judged = plan("bandwidth_verdict", facts | measured, tests=made["tests"])
     assert "1. spark2" in judged["refusal"] and judged["records"] == {}
 
 
 def test_a_node_that_cannot_be_measured() -> None:
     fabric = planned()
     looks = {"looks": {host: {"ready": None} for host in fabric["facts"]}}
-    assert "is missing" in plan("bandwidth", looks, facts=fabric["facts"], paths=fabric["paths"])["reason"]
+    assert "is missing" in plan("bandwidth", {"facts": fabric["facts"]} | looks)["reason"]
 
 
 def test_what_is_not_a_fact_is_named() -> None:
-    result = plan("bandwidth", {"looks": {}}, facts={"spark1": {"schema": 0}}, paths={})
+    result = plan("bandwidth", {"looks": {"spark1": {}}, "facts": {"spark1": {"schema": 0}}})
     assert result["failed"] and "spark1" in result["msg"]

@@ -34,6 +34,17 @@ def test_select(playbook_layers, run_tags, skip_tags, expected):
     assert preflight_layers.select(playbook_layers, run_tags, skip_tags) == (expected, [])
 
 
+def test_a_part_of_a_playbook_selects_the_layers_that_it_needs():
+    parts = {"fabric": ["verify"], "serving": ["plan", "verify"]}
+    for tags, wanted in ((["fabric"], ["verify"]), (["serving"], ["plan", "verify"]), (["all"], ["plan", "verify"])):
+        assert preflight_layers.select(["plan", "verify"], tags, [], parts) == (wanted, []), tags
+    assert preflight_layers.tagged(["fabric", "serving"], ["serving"], parts) == ["fabric", "verify"]
+    _selected, (finding,) = preflight_layers.select(["plan", "verify"], ["servin"], [], parts)
+    assert finding.remedy.startswith("Did you mean 'serving'?")
+    assert finding.remedy.endswith("verify; parts of this playbook: fabric, serving")
+    assert preflight_layers.select(["plan", "verify"], ["serving"], [])[1], "another playbook has no such part"
+
+
 def test_a_mistyped_tag_is_refused_with_a_suggestion():
     _selected, findings = preflight_layers.select([], ["fabrik", "always"], [])
     assert [str(f) for f in findings] == [
