@@ -304,7 +304,7 @@ def on_nodes() -> list[Step]:
         scenario("head-controller", "head_controller.py", 400),
         scenario("management", "management.py", 200),
         scenario("awx-job", "awx.py --lab", 400),
-        scenario("lifecycle-all", "lifecycle.py --all", 600),
+        scenario("lifecycle-all", "lifecycle.py --all", 800),
         scenario("os-update", "os_update.py", 600),
         scenario("networkmanager", "networkmanager.py", 240),
         scenario("reboots", "reboots.py", 600),
