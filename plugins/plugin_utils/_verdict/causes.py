@@ -40,6 +40,238 @@ CAUSES: tuple[Cause, ...] = (
         "Switch both off, take them off power for a minute, and start them with the cable plugged in",
         "forums.developer.nvidia.com, DGX Spark, 2025-11 to 2026-09",
     ),
+    # -- the fabric, and what ranks need of it
+    Cause(
+        "wrong_mtu",
+        "A half has another MTU than was verified",
+        "Larger packets of the others are lost there, or every one of them is cut: connections stall or carry less",
+        "ansible-playbook site.yml --tags fabric, which sets it again on all machines",
+        "On a switch let the ports pass 9216 bytes; find out what set it: netplan get, nmcli connection",
+        "docs/fabric.md",
+    ),
+    Cause(
+        "one_half_only",
+        "One half of a cable carries nothing",
+        "Each cable is two network devices of 100 Gb/s; without its address or its link one of them is left out, and"
+        " NCCL gets half the bandwidth, 11 to 13 GB/s, or does not start",
+        "ansible-playbook site.yml --tags fabric; if it names a cable, reseat it while both machines are off",
+        "Reboot both machines of this cable with the cable plugged in",
+        "docs/fabric.md",
+    ),
+    Cause(
+        "gid_missing",
+        "An RDMA device has no GID for its address",
+        "The driver missed the address: ping works, RDMA does not",
+        "Cycle the link: ip link set <interface> down; ip link set <interface> up",
+        "Reboot the machine",
+        "docs/fabric.md",
+    ),
+    Cause(
+        "gid_mismatch",
+        "A GID is not where it was when the fabric was verified",
+        "Programs that were given its index use another address, or none",
+        "ansible-playbook site.yml --tags fabric, which measures it anew",
+        "Take foreign addresses off the interface, IPv6 ones too: each of them moves the index",
+        "docs/fabric.md",
+    ),
+    Cause(
+        "pcie_downtrained",
+        "The PCIe link of a half is slower than Gen5 x4",
+        "The half carries 50 to 63 Gb/s or less, and every collective waits for it",
+        "Update the firmware (fwupdmgr update), then take the machine off power for a minute",
+        "If it stays, it is a case for the maker",
+        "docs/fabric.md",
+    ),
+    Cause(
+        "link_100g",
+        "A link runs at less than 200 Gb/s",
+        "The cable or the switch port halves the bandwidth",
+        "Use a 200G cable; on a switch set the port to 200G without autonegotiation",
+        "Try another port and another cable",
+        "ethtool",
+    ),
+    Cause(
+        "no_infiniband",
+        "A process finds no /dev/infiniband",
+        "Without it NCCL uses TCP, which is several times slower",
+        "modprobe ib_uverbs on the machine; a container is given it by engine_container_devices",
+        "Install rdma-core, which loads the module at boot, and restart the engine: playbooks/restart.yml",
+        "docs/engine.md",
+    ),
+    Cause(
+        "memlock",
+        "A process may lock too little memory",
+        "RDMA pins its buffers. With a small limit registering them fails with ENOMEM, and NCCL does not start or falls"
+        " back to TCP",
+        "ansible-playbook site.yml, which writes the limits of the units, then playbooks/restart.yml",
+        "systemctl show -P LimitMEMLOCK <unit>, and systemctl cat <unit>: a drop-in may lower it",
+        "docs/os.md",
+    ),
+    Cause(
+        "tcp_fallback",
+        "The ranks talk to each other over TCP instead of RDMA",
+        "It looks healthy and is several times slower: about 3 GB/s and less",
+        "Set NCCL_DEBUG=INFO in engine_environment, and look which network NCCL names: journalctl -u <unit> | grep NET/."
+        " Take NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA out of engine_environment and the recipe",
+        "Check /dev/infiniband and the limit for locked memory of the rank: playbooks/doctor.yml",
+        "docs/performance.md",
+    ),
+    # -- what doctor finds on a machine, or between what runs and what was planned
+    Cause(
+        "not_answering",
+        "A machine does not answer",
+        "It is off, hangs, or refuses the login; a model that spans it does not answer either",
+        "Look at the machine: does it show a login, does it answer a ping? Hold its power button if it does neither",
+        "Take it off power for a minute; playbooks/node_replace.yml puts another machine in its place",
+        "playbooks/preflight.yml",
+    ),
+    Cause(
+        "peers_unreachable",
+        "The head does not reach a machine over the nodes' own ssh",
+        "The head starts and watches the ranks that way, so a rank that dies there is not started again",
+        "ansible-playbook site.yml --tags access",
+        "On the head: sudo ssh -v -F /etc/sparkmatrix/ssh/config <machine> version",
+        "docs/access.md",
+    ),
+    Cause(
+        "not_serving",
+        "A service does not answer, or nobody looks after it",
+        "Requests fail now, or will after the next fault",
+        "On the head: sudo sparkmatrix status. It names what is waited for, and what to do",
+        "ansible-playbook site.yml, which heals what it finds; the journal of the unit has the engine's own words",
+        "docs/operations.md",
+    ),
+    Cause(
+        "preflight",
+        "A check before a run finds a fault",
+        "The next run of site.yml would be refused because of it, and what runs may suffer from it already",
+        "The finding names its own remedy",
+        "docs/preflight.md lists every check with its reason",
+        "docs/preflight.md",
+    ),
+    Cause(
+        "link_flaps",
+        "A link goes down and comes back",
+        "Each time the ranks stall until packets are sent again, or lose their connection. A cable that is not seated,"
+        " damaged or too hot does it, and so does a switch port that negotiates",
+        "Reseat the QSFP cable at both ends while both machines are off, then start them; on a switch set the port to"
+        " 200G without autonegotiation",
+        "Try another cable. If the fault stays with one machine, it is a case for its maker",
+        "mlx5_core in the kernel's journal",
+    ),
+    Cause(
+        "no_memory_journal",
+        "The GPU's driver got no memory (NV_ERR_NO_MEMORY)",
+        "CPU and GPU share one memory. A few such lines belong to a healthy start; many of them come before a machine"
+        " that stands still without an OOM kill, until it is taken off power",
+        "Give the engine less: engine_gpu_memory_utilization 0.75, a smaller engine_context or engine_concurrency;"
+        " stop what else uses memory (free -g)",
+        "Lower max-num-batched-tokens to 4096, and update driver and firmware (playbooks/os_update.yml)",
+        "github.com/NVIDIA/open-gpu-kernel-modules/issues/1358, github.com/vllm-project/vllm/issues/56824, 2026-09",
+    ),
+    Cause(
+        "out_of_memory",
+        "The kernel killed a process for want of memory",
+        "If it was a rank, the whole model was started again; if it was something else, it is missing now",
+        "Find out what took the memory: journalctl -k -g 'Out of memory'. Lower engine_gpu_memory_utilization, or stop"
+        " what runs beside the engine",
+        "os_stabilization_watchdog stops the engine before the kernel has to choose",
+        "the kernel's journal",
+    ),
+    Cause(
+        "power_off",
+        "A boot ended without a shutdown",
+        "Power was lost, or the machine switched itself off for heat or power, or stood still until somebody did it."
+        " The journal breaks off then, and nothing in it says which",
+        "Ask whether somebody cut the power. If not: use the power supply that came with the machine, give it air on"
+        " all sides, and cap the clock: sudo nvidia-smi -lgc 0,2000",
+        "If it happens again on the same machine under the same load, it is a case for its maker",
+        "github.com/tonyd2wild/DeepSeek-v4-Flash-Vision-Exp-DSpark-1M-NVFP4-KV-2x-DGX-Spark/issues/31, 2026-08",
+    ),
+    Cause(
+        "gpu_slow",
+        "The GPU is held down, or stuck in a slow state",
+        "Every rank waits for the slowest one. In its low-power state the GPU answers and is busy, and nvidia-smi shows"
+        " no reason",
+        "Shut the machine down, unplug its power supply for five minutes, and start it; nvidia-smi -rgc takes a cap of"
+        " the clock away",
+        "Use the power supply that came with it, without a hub in between, and update the firmware (fwupdmgr update)",
+        "github.com/Blackwellboy/model-serving-minefield/pull/55, 2026-08",
+    ),
+    Cause(
+        "gpu_error",
+        "The driver reports an error of the GPU (Xid)",
+        "Of these errors NVIDIA says that no application causes them: hardware, driver or firmware do",
+        "Reboot the machine; look for 'NVRM: Xid' in journalctl -k afterwards",
+        "Update driver and firmware. If the same Xid comes back, it is a case for the maker",
+        "docs.nvidia.com/deploy/xid-errors",
+    ),
+    Cause(
+        "pcie_error",
+        "A fatal PCIe error",
+        "The device behind it may be gone, or stall the whole machine",
+        "Reboot; if it comes back, take the machine off power for a minute and update its firmware (fwupdmgr update)",
+        "Reseat the QSFP cable while the machine is off. Repeated errors are a case for the maker",
+        "drivers/pci/pcie/aer.c of the kernel",
+    ),
+    Cause(
+        "port_filter_off",
+        "The port filter is not active",
+        "Strangers in the network may reach what Ray and the ranks listen on",
+        "sudo systemctl reload nftables, or run the layer that places it: ansible-playbook site.yml --tags fabric",
+        "Look for who flushed the tables: a firewall of another program does it when it is started",
+        "docs/security.md",
+    ),
+    Cause(
+        "foreign_address",
+        "An interface of the fabric has an address of somebody else",
+        "NCCL may take its GID, and the next change of the fabric is refused because of it",
+        "Remove it (ip addr del), or move it to another interface",
+        "Find out what places it: netplan get, nmcli connection, NVIDIA Sync",
+        "docs/fabric.md",
+    ),
+    Cause(
+        "environment_differs",
+        "A running rank has another environment than the plan",
+        "It was started before the last change, or by hand, or a drop-in of its unit sets a value: the fabric that was"
+        " measured is not the one that it uses",
+        "Start it anew with what is planned: ansible-playbook playbooks/restart.yml",
+        "systemctl cat shows drop-ins of the unit; engine_environment and the recipe may set the variable too",
+        "/proc/<process>/environ",
+    ),
+    Cause(
+        "option_ignored",
+        "The engine does not have an option as it was planned",
+        "It lowered or rounded the value, or this version does not obey the option: the plan's memory and speed do not"
+        " hold",
+        "Look for the option in the journal of the unit, which has the engine's reason, and set what it can have",
+        "Update the engine, or leave the option out",
+        "vLLM: /v1/models and vllm:cache_config_info of /metrics",
+    ),
+    Cause(
+        "image_differs",
+        "A container image is not the one that was planned",
+        "Its name was fetched or tagged again since: ranks of one model must not run different engines",
+        "ansible-playbook site.yml, which takes one image for all nodes and starts the service with it",
+        "Name the image with its digest (engine_image: name@sha256:…)",
+        "docker image inspect",
+    ),
+    Cause(
+        "dangling_weights",
+        "A model is not whole on a machine, or not the same on all",
+        "Links that lead nowhere and missing files end the next start; different revisions give wrong answers",
+        "ansible-playbook playbooks/artifacts.yml -e artifacts_action=repair, which brings what lacks",
+        "ansible-playbook playbooks/artifacts.yml -e artifacts_action=verify reads every byte, and names broken files",
+        "docs/artifacts.md",
+    ),
+    Cause(
+        "firmware_differs",
+        "Kernel, driver, firmware or NCCL are not the same on all machines",
+        "Faults of NCCL between versions are hard to find",
+        "Bring all machines to one set of versions: playbooks/os_update.yml; firmware: fwupdmgr update on each",
+        "Update the machine that is behind by hand, with its cable plugged, and reboot it",
+        "docs/operations.md",
+    ),
 )
 BY_NAME = {cause.name: cause for cause in CAUSES}
 
