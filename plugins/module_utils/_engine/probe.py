@@ -315,13 +315,17 @@ def status_without_access(target: Target, timeout_s: float = 10.0) -> int:
     return int(http.client.OK)
 
 
+def model_list(target: Target, timeout_s: float = LISTED_S) -> dict[str, Any]:
+    """What ``/v1/models`` says."""
+    return _exchanged(target, "/v1/models", None, _Limit(timeout_s, time.monotonic), "list of models")[0]
+
+
 def listed(target: Target, timeout_s: float = LISTED_S) -> None:
     """Raise :class:`SparkError` unless the engine answers at once, with the model in its list.
 
     No rank is asked, so a busy engine answers too, and so does one whose ranks are dead: that is what a keeper sees.
     """
-    document, _seconds = _exchanged(target, "/v1/models", None, _Limit(timeout_s, time.monotonic), "list of models")
-    models = document.get("data")
+    models = model_list(target, timeout_s).get("data")
     names = [one.get("id") for one in models if isinstance(one, Mapping)] if isinstance(models, list) else []
     if target.model not in names:
         raise ProbeError("garbage", f"its models are {', '.join(map(str, names)) or 'none'}", target.where)

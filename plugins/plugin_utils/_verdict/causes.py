@@ -111,8 +111,8 @@ CAUSES: tuple[Cause, ...] = (
         "tcp_fallback",
         "The ranks talk to each other over TCP instead of RDMA",
         "It looks healthy and is several times slower: about 3 GB/s and less",
-        "Set NCCL_DEBUG=INFO in engine_environment, and look which network NCCL names: journalctl -u <unit> | grep NET/."
-        " Take NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA out of engine_environment and the recipe",
+        "Set NCCL_DEBUG=INFO in engine_environment, and look which network NCCL names: journalctl -u <unit> | grep NET/"
+        ". Take NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA out of engine_environment and the recipe",
         "Check /dev/infiniband and the limit for locked memory of the rank: playbooks/doctor.yml",
         "docs/performance.md",
     ),
