@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env envs demo demo-down test test-fast test-full status mutation locks renew format docs clean
+.PHONY: help env envs demo demo-down test test-fast test-full status mutation locks renew format docs release clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,5 +49,8 @@ renew: env locks ## locks, and pin the recipes' models and images to what is the
 	@.venv/bin/python tools/renew_pins.py || failed=1; \
 	git --no-pager diff --stat -- requirements roles plugins; exit $${failed:-0}
 
+release: env ## archive of the last commit into dist/, built twice alike and used once (TRIAL=1: CONTRIBUTING.md)
+	@.venv/bin/python tools/release.py dist $(if $(TRIAL),--trial)
+
 clean: ## remove environments and caches of this checkout
-	rm -rf .venv .venv-py312 .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants
+	rm -rf .venv .venv-py312 .cache dist .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants

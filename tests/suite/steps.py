@@ -239,6 +239,8 @@ def checks() -> list[Step]:
             ON_NODES,
             CODE,
         ),
+        # The archive twice alike, installed, and its playbooks loaded by their full names.
+        Step("release", (program("python tools/release.py .cache/release --trial"),), 60, FULL, TESTED, CODE),
         Step("awx", (program("python tests/scenarios/test_awx.py"),), 600, FULL, TESTED, UNITS, needs(PYTHON, "3.11")),
         sanity(PYTHON_312, "3.12", 240, TEST),
         sanity(PYTHON, "3.11", 300, FULL),
