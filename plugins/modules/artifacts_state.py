@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: artifacts_state
-short_description: See which models are in the cache of this node, and remove what nobody needs
+short_description: See which models and images this node has, and remove what nobody needs
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
@@ -97,6 +97,25 @@ options:
         description: The commit.
         type: str
         required: true
+  images:
+    description: Return the container images of this node, too.
+    type: bool
+    default: false
+  remove_images:
+    description: Names of container images to remove. One that has no name left goes with its last name.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      id:
+        description: Its id.
+        type: str
+        required: true
+      names:
+        description: Which of its names go.
+        type: list
+        elements: str
+        default: []
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
 attributes:
@@ -145,6 +164,16 @@ plans:
   returned: success
   type: str
   sample: ''
+images:
+  description: Every container image that Docker has here, whoever brought it.
+  returned: with O(images)
+  type: list
+  elements: dict
+docker:
+  description: Why Docker does not tell its images. Mostly empty.
+  returned: with O(images)
+  type: str
+  sample: ''
 listing:
   description: What the hub, or the source, has.
   returned: with O(ask) or O(source)
@@ -166,9 +195,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import hub, look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import hub, image_list, look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 
 
 def main() -> None:
@@ -177,6 +208,7 @@ def main() -> None:
     revision = {**name, "revision": {"type": "str", "required": True}}
     asked = {**ref, "environment": {"type": "dict", "default": {}}, "pickle": {"type": "bool", "default": False}}
     sourced = {**ref, "path": {"type": "path", "required": True}, "pickle": {"type": "bool", "default": False}}
+    image = {"id": {"type": "str", "required": True}, "names": {"type": "list", "elements": "str", "default": []}}
     module = AnsibleModule(
         argument_spec={
             "home": {"type": "path", "required": True},
@@ -185,6 +217,8 @@ def main() -> None:
             "source": {"type": "dict", "options": sourced},
             "manifest": {"type": "dict", "options": revision},
             "remove": {"type": "list", "elements": "dict", "default": [], "options": revision},
+            "images": {"type": "bool", "default": False},
+            "remove_images": {"type": "list", "elements": "dict", "default": [], "options": image},
         },
         supports_check_mode=True,
     )
@@ -215,13 +249,19 @@ def main() -> None:
             result["freed"] = sum(
                 caches.remove(cache, one["name"], one["revision"], module.check_mode) for one in params["remove"]
             )
+        for one in [] if module.check_mode else params["remove_images"]:
+            image_list.remove(one["id"], one["names"])
+        kept = kept_plan.read()
+        if params["images"]:
+            images, result["docker"] = image_list.listed(kept)
+            result["images"] = document.plain(images)
         result["room"] = look.room(cache)
         result["models"] = [look.held(cache, one["name"], one["ref"]).as_dict() for one in params["models"]]
         result["kept"] = look.listed(cache)
-        result["referred"], result["plans"] = look.referred()
+        result["referred"], result["plans"] = look.referred(kept), kept.refused
     except (SparkError, OSError, ValueError) as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=bool(params["remove"]), **result)
+    module.exit_json(changed=bool(params["remove"] or params["remove_images"]), **result)
 
 
 if __name__ == "__main__":

@@ -187,6 +187,7 @@ def main() -> None:
             if not image.id or (platform and image.platform != platform):
                 images[name] = image.as_dict()
                 continue  # of another platform, no program of it starts
+            engine_image.note(image.id, name, check_mode=bool(module.check_mode))
             if wanted["gpus"] != "none":
                 asked(image, f"gpu {wanted['gpus']} {driver}", partial(engine_image.check_gpu, name, wanted["gpus"]))
             if wanted["ray"]:

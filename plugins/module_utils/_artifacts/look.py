@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import check_revision
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
 
 # A manifest and all its files; a manifest, and files that are not whole; files without a manifest; nothing.
 WHOLE, BROKEN, FOREIGN, NONE = "whole", "broken", "foreign", "none"
@@ -109,16 +109,13 @@ def room(cache: Cache) -> dict[str, int]:
     return {"free": status.f_bavail * status.f_frsize, "total": status.f_blocks * status.f_frsize}
 
 
-def referred(root: str = "/") -> tuple[list[dict[str, str]], str]:
-    """Models of the plan that serves on this node, and of the one before it: what a rollback needs. And why one of
-    these plans cannot be read, so that there may be more of them."""
-    kept = kept_plan.read(root)
+def referred(kept: Kept) -> list[dict[str, str]]:
+    """Models of the plan that serves on this node, and of the one before it: what a rollback needs."""
     found: dict[tuple[str, str], str] = {}
     for what, plan in (("serves now", kept.current), ("served before", kept.previous)):
         for model in plan.models if plan else ():
             found.setdefault((model.name, model.revision), what)
-    told = [{"name": name, "ref": ref, "why": why} for (name, ref), why in found.items() if not name.startswith("/")]
-    return told, kept.refused
+    return [{"name": name, "ref": ref, "why": why} for (name, ref), why in found.items() if not name.startswith("/")]
 
 
 def source(cache: Cache, name: str, ref: str, path: str, pickle: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +32,9 @@ MIN_RAY_TEXT = ".".join(map(str, MIN_RAY))
 ANSWERS = f"{paths.STATE}/images/answers.json"
 _CONTAINER = "sparkmatrix-question"
 _MEMORY = "16g"
-_MOST_IMAGES = 15  # whose answers are kept
+_MOST_IMAGES = 50  # of which something is kept
+_DAY_S = 86400
+USED = "used"
 _ASK_NCCL = """
 import ctypes, glob, sys
 places = [found for path in sys.path for found in glob.glob(path + "/nvidia/nccl/lib/libnccl.so.2")]
@@ -188,19 +191,37 @@ def remembered(
     image: str, question: str, ask_it: Callable[[], dict[str, Any]], root: str = "/", check_mode: bool = False
 ) -> dict[str, Any]:
     """What an image (its id) has said, asked once: the same id always says the same."""
+    answer = known(root).get(image, {}).get(question)
+    if not isinstance(answer, dict):
+        answer = ask_it()
+        _keep(image, question, answer, root, check_mode)
+    return answer
+
+
+def note(image: str, name: str, root: str = "/", check_mode: bool = False) -> None:
+    """A plan makes containers from this image by this name, today: so what is unused later can be told from images of
+    others."""
+    used = known(root).get(image, {}).get(USED) or {}
+    names, day = sorted({*used.get("names", ()), local_name(name)}), int(time.time() // _DAY_S * _DAY_S)
+    if (used.get("names"), used.get("day")) != (names, day):
+        _keep(image, USED, {"names": names, "day": day}, root, check_mode)
+
+
+def known(root: str = "/") -> dict[str, dict[str, Any]]:
+    """By id: what images have said, and when a plan used them."""
     try:
         found = json.loads(Path(root, ANSWERS.lstrip("/")).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         found = {}
-    known = {key: said for key, said in found.items() if isinstance(said, dict)} if isinstance(found, dict) else {}
-    own = known.pop(image, {})
-    answer = own.get(question)
-    if not isinstance(answer, dict):
-        answer = ask_it()
-        if not check_mode:
-            kept = {**dict(list(known.items())[-_MOST_IMAGES:]), image: {**own, question: answer}}
-            write_state(ANSWERS, (json.dumps(kept, indent=1) + "\n").encode(), root=root)
-    return answer
+    return {key: said for key, said in found.items() if isinstance(said, dict)} if isinstance(found, dict) else {}
+
+
+def _keep(image: str, question: str, answer: Mapping[str, Any], root: str, check_mode: bool) -> None:
+    others = known(root)
+    own = {**others.pop(image, {}), question: answer}
+    if not check_mode:
+        kept = {**dict(list(others.items())[-_MOST_IMAGES:]), image: own}
+        write_state(ANSWERS, (json.dumps(kept, indent=1) + "\n").encode(), root=root)
 
 
 def forget(root: str = "/", check_mode: bool = False) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.look import WHOLE
@@ -156,6 +156,55 @@ def done(options: Options) -> dict[str, Any]:
     return {**judged(REFUSED_COPY, findings), "lines": lines, "anywhere": bool(changed)}
 
 
+@dataclass(frozen=True)
+class _Item:
+    """A model's revision or an image on one node. ``names``: by which a user names it. ``why``: what needs it.
+    ``ours``: it goes where nobody names anything. ``removal``: of what kind it is, and what the node is told."""
+
+    what: str
+    size: int
+    words: tuple[str, ...]
+    names: frozenset[str]
+    why: str
+    frees: str
+    ours: bool
+    removal: tuple[str, dict[str, Any]]
+
+
+def _items(look: Mapping[str, Any], named: Collection[str] = ()) -> Iterator[_Item]:
+    for one in sorted(look["kept"], key=lambda one: (one["name"], -one["used_at"])):
+        words = [f"last read {_day(one['used_at'])}", "verified" if one["manifest"] else "without a manifest"]
+        words += [f"{len(one['broken'])} files are missing"] if one["broken"] else []
+        yield _Item(
+            f"{one['name']} {one['revision'][:12]}",
+            one["size"],
+            tuple(words),
+            frozenset({one["name"], f"{one['name']}@{one['revision']}"}),
+            _why(one, look["referred"]),
+            plan.gb(one["frees"]),
+            True,
+            ("models", {"name": one["name"], "revision": one["revision"]}),
+        )
+    for one in sorted(look.get("images") or (), key=lambda one: (one["names"], one["id"])):
+        short = one["id"].rpartition(":")[2][:12]
+        by = {*named, *one["known"]}
+        whole = {one["id"], short, *one["digests"]} & set(named)
+        yield _Item(
+            f"image {', '.join(one['names'] or one['digests']) or 'without a name'} {short}",
+            one["size"],
+            (f"last in a plan {_day(one['used_at'])}" if one["known"] else "in no plan so far",),
+            frozenset({one["id"], short, *one["names"], *one["digests"]}),
+            one["why"],
+            f"up to {plan.gb(one['size'])}",
+            bool(one["known"]),
+            ("images", {"id": one["id"], "names": [name for name in one["names"] if whole or name in by]}),
+        )
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds)) if seconds else "never"
+
+
 def listing(options: Options) -> dict[str, Any]:
     """What is where, and what of it could go."""
     looks: Mapping[str, Mapping[str, Any]] = options["looks"]
@@ -163,43 +212,35 @@ def listing(options: Options) -> dict[str, Any]:
     for host, look in looks.items():
         space = look["room"]
         lines.append(f"{host}: {plan.gb(space['free'])} of {plan.gb(space['total'])} are free")
-        for one in sorted(look["kept"], key=lambda one: (one["name"], -one["used_at"])):
-            why = _why(one, look["referred"])
-            day = time.strftime("%Y-%m-%d", time.gmtime(one["used_at"])) if one["used_at"] else "never"
-            words = [f"{plan.gb(one['size'])}", f"last read {day}"]
-            words += ["verified" if one["manifest"] else "without a manifest"]
-            words += [f"{len(one['broken'])} files are missing"] if one["broken"] else []
-            words += [why] if why else [f"not used by a plan; removing it frees {plan.gb(one['frees'])}"]
-            lines.append(f"  {one['name']} {one['revision'][:12]}: {', '.join(words)}")
-        if not look["kept"]:
-            lines.append("  no models from a hub")
+        for item in _items(look):
+            free = f"not used by a plan; removing it frees {item.frees}"
+            end = item.why or (free if item.ours else "removed only when you name it (artifacts_images)")
+            lines.append(f"  {item.what}: {', '.join([plan.gb(item.size), *item.words, end])}")
+        lines += [] if look["kept"] else ["  no models from a hub"]
+        lines += [f"  images: {look['docker']}"] if look.get("docker") else []
     return {"lines": lines}
 
 
 def unused(options: Options) -> dict[str, Any]:
-    """What may be removed on each node: revisions that no plan refers to. ``models``: only these names, where given."""
-    removals: dict[str, list[dict[str, str]]] = {}
+    """What may be removed on each node: models that no plan refers to, and images that none refers to any more.
+    ``named``: only these, where given."""
+    named = set(options["named"])
+    removals: dict[str, dict[str, list[dict[str, Any]]]] = {}
     findings, lines = [], []
     for host, look in options["looks"].items():
-        removals[host] = []
-        for one in look["kept"]:
-            named = _is_named(one, options["models"])
-            why = _why(one, look["referred"])
-            if options["models"] and not named:
+        removals[host] = {"models": [], "images": []}
+        lines += [f"{host}: images stay: {look['docker']}"] if look.get("docker") else []
+        for item in _items(look, named):
+            if not (item.names & named if named else item.ours and not item.why):
                 continue
-            if why:
-                if named:
-                    findings.append(
-                        Finding(host, f"{one['name']} {one['revision'][:12]}: {why}", "Name another, or leave it")
-                    )
-                continue
-            if look.get("plans"):
-                findings.append(
-                    Finding(host, f"{one['name']} may be what serves: {look['plans']}", "Run site.yml first")
-                )
-                continue
-            removals[host].append({"name": one["name"], "revision": one["revision"]})
-            lines.append(f"{host}: {one['name']} {one['revision'][:12]} frees {plan.gb(one['frees'])}")
+            if item.why:
+                findings.append(Finding(host, f"{item.what}: {item.why}", "Name another, or leave it"))
+            elif look.get("plans"):
+                findings.append(Finding(host, f"{item.what} may be what serves: {look['plans']}", "Run site.yml first"))
+            else:
+                kind, told = item.removal
+                removals[host][kind].append(told)
+                lines.append(f"{host}: {item.what} frees {item.frees}")
     return {**judged(REFUSED_REMOVE, findings), "removals": removals, "lines": lines or ["Nothing is unused."]}
 
 
@@ -304,7 +345,7 @@ PLANNERS = {
     ),
     "artifacts_unused": Planner(
         unused,
-        {"models": {"type": "list", "elements": "str", "default": []}},
+        {"named": {"type": "list", "elements": "str", "default": []}},
         gathered={"looks": answers.MODELS},
     ),
 }

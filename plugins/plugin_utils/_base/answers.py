@@ -485,6 +485,18 @@ MODELS = Only(
         ),
         "referred": Each(Full({"name": words, "ref": words, "why": words})),
         "plans": words,
+        "images": Each(
+            Full(
+                {
+                    "id": word,
+                    **dict.fromkeys(("names", "digests", "known"), Each(word)),
+                    "size": COUNT,
+                    "used_at": COUNT,
+                    "why": words,
+                }
+            )
+        ),
+        "docker": words,
     },
     ("room", "models", "kept", "referred"),
 )

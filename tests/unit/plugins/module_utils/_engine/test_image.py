@@ -37,7 +37,8 @@ INSPECTED = json.dumps(
 
 @pytest.fixture(autouse=True)
 def _answers_are_kept_elsewhere(monkeypatch, tmp_path):
-    monkeypatch.setattr(engine_image_module.remembered, "__defaults__", (str(tmp_path), False))
+    for function in (engine_image_module.remembered, engine_image_module.note):
+        monkeypatch.setattr(function, "__defaults__", (str(tmp_path), False))
 
 
 class Docker:

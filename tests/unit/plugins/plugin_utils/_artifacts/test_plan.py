@@ -261,8 +261,8 @@ def test_a_manifest_of_another_model_is_refused():
 
 def test_where_a_plan_cannot_be_read_nothing_is_removed():
     looks = {host: {**look(kept=[kept("org/old")]), "plans": "it is of another release"} for host in HOSTS}
-    made = run("artifacts_unused", {"looks": looks}, models=[])
-    assert made["failed"] and "spark1: org/old may be what serves: it is of another release" in made["msg"]
+    made = run("artifacts_unused", {"looks": looks}, named=[])
+    assert made["failed"] and "spark1: org/old bbbbbbbbbbbb may be what serves: it is of another release" in made["msg"]
 
 
 def test_a_node_that_serves_nothing_is_looked_at_once_too():
@@ -309,9 +309,51 @@ def test_what_is_where_and_what_nobody_needs():
     assert made["models"] == [f"org/serving@{COMMIT}"]
     made = run("artifacts_export", {"looks": looks}, host="spark2", models=["org/none"])
     assert made["failed"] and "there is no model of what is named" in made["msg"]
-    made = run("artifacts_unused", {"looks": looks}, models=[])
-    assert made["removals"]["spark2"] == [{"name": "org/old", "revision": OTHER}]
+    made = run("artifacts_unused", {"looks": looks}, named=[])
+    assert made["removals"]["spark2"] == {"models": [{"name": "org/old", "revision": OTHER}], "images": []}
     assert made["lines"][0] == "spark1: org/old bbbbbbbbbbbb frees 50.0 GB"
-    assert run("artifacts_unused", {"looks": looks}, models=["org/none"])["lines"] == ["Nothing is unused."]
-    refused = run("artifacts_unused", {"looks": looks}, models=["org/serving"])
+    assert run("artifacts_unused", {"looks": looks}, named=["org/none"])["lines"] == ["Nothing is unused."]
+    refused = run("artifacts_unused", {"looks": looks}, named=["org/serving"])
     assert refused["failed"] and "org/serving aaaaaaaaaaaa: serves now" in refused["msg"]
+
+
+def image(name, number, known=(), why="", **more):
+    told = {"id": f"sha256:{number * 64}", "names": [name] if name else [], "digests": [], "known": list(known)}
+    return {**told, "size": 20 * GB, "used_at": 1700006400 if known else 0, "why": why, **more}
+
+
+def test_images_go_when_no_plan_refers_to_them_any_more():
+    images = [
+        image("vllm:new", "1", ["vllm:new"], "serves now"),
+        image("vllm:old", "2", ["vllm:old"]),
+        image("", "3", ["vllm:moved"]),
+        image("webui:main", "4"),
+        image("webui:old", "5", why="needed by container web (exited)"),
+        image("vllm:kept", "6", ["vllm:first"], names=["mine:1", "vllm:first"]),
+    ]
+    looks = {host: {**look(), "images": images, "docker": ""} for host in HOSTS}
+    lines = run("artifacts_listing", {"looks": looks})["lines"]
+    assert "  image vllm:new 111111111111: 20.0 GB, last in a plan 2023-11-15, serves now" in lines
+    assert "  image webui:main 444444444444: 20.0 GB, in no plan so far, removed only when you name it" in "\n".join(
+        lines
+    )
+    assert lines[2].startswith("  image mine:1, vllm:first 666666666666") and lines[1].startswith(
+        "  image without a name"
+    )
+    made = run("artifacts_unused", {"looks": looks}, named=[])
+    wanted = [("", "3", []), ("mine:1", "6", ["vllm:first"]), ("vllm:old", "2", ["vllm:old"])]
+    assert made["removals"]["spark1"]["images"] == [{"id": f"sha256:{n * 64}", "names": k} for _name, n, k in wanted]
+    assert "spark1: image vllm:old 222222222222 frees up to 20.0 GB" in made["lines"]
+    for named, names in (("webui:main", ["webui:main"]), ("4" * 12, ["webui:main"]), (f"sha256:{'3' * 64}", [])):
+        (one,) = run("artifacts_unused", {"looks": looks}, named=[named])["removals"]["spark1"]["images"]
+        assert one["names"] == names
+    for named, why in (("vllm:new", "serves now"), ("webui:old", "needed by container web")):
+        refused = run("artifacts_unused", {"looks": looks}, named=[named])
+        assert refused["failed"] and why in refused["msg"]
+    unread = {host: {**one, "plans": "it is of another release"} for host, one in looks.items()}
+    assert "may be what serves" in run("artifacts_unused", {"looks": unread}, named=[])["msg"]
+    silent = {host: {**look(), "images": [], "docker": "Docker does not answer"} for host in HOSTS}
+    assert "  images: Docker does not answer" in run("artifacts_listing", {"looks": silent})["lines"]
+    assert run("artifacts_unused", {"looks": silent}, named=[])["lines"][0].endswith(
+        "images stay: Docker does not answer"
+    )

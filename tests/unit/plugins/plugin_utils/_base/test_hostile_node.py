@@ -317,12 +317,15 @@ def inputs(rank: int) -> dict[str, Any]:
 
 def models(rank: int) -> dict[str, Any]:
     """Of artifacts_state."""
+    image = {"id": "sha256:1", "names": ["vllm:1"], "digests": ["vllm@sha256:2"], "known": ["vllm:1"]}
     known = {"files": 2, "size": 2, "frees": 2, "refs": ["main"], "used_at": 1.7e9, "manifest": True, "broken": ["x"]}
     return {
         "room": {"free": 10**12, "total": 10**12},
         "models": [held("none" if rank else "whole")],
         "kept": [{"name": "org/old", "revision": "b" * 40, **known}],
         "referred": [{"name": MODEL, "ref": "", "why": "serves now"}],
+        "images": [{**image, "size": 2, "used_at": 2, "why": ""}],
+        "docker": "",
     }
 
 
