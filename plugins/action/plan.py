@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import planners as os_
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster as status
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import planners as verdict
 
 PLANNERS: Mapping[str, Planner] = {
     **access.PLANNERS,
@@ -29,6 +30,7 @@ PLANNERS: Mapping[str, Planner] = {
     **engine.PLANNERS,
     **status.PLANNERS,
     **awx.PLANNERS,
+    **verdict.PLANNERS,
 }
 SPEC: dict[str, dict[str, Any]] = {
     "planner": {"type": "str", "required": True, "choices": list(PLANNERS)},

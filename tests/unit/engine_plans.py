@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 REQUIREMENTS = ("vllm==0.33.0", "ray[default]==2.60.0")
@@ -28,6 +29,17 @@ def node_plans(count=1, recipe="qwen3-8b", **settings):
     made = engine_plan.plan(
         found, facts, UserSettings(**{"requirements": REQUIREMENTS, "only_print": True, **settings}), {}
     )
+    assert made.plans, made.findings
+    return made.plans
+
+
+def cluster_plans(count=2, recipe="qwen3-8b", **settings):
+    """By host, as the cluster gets them: with the services that each node is the head of."""
+    found = required(*engine_recipe.find(recipe, ()))
+    facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
+    given = UserSettings(**{"requirements": REQUIREMENTS, "only_print": True, **settings})
+    entry = engine_services.Entry(engine_services.ALONE, (), 1.0, {})
+    made = engine_services.plan([engine_services.Service(entry, found, given)], facts, {})
     assert made.plans, made.findings
     return made.plans
 

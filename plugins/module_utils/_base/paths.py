@@ -27,3 +27,4 @@ RAY_TOKEN = f"{ETC}/ray.token"
 RAY_SESSIONS = f"{HOME}/ray"
 RAY_SESSIONS_IN_CONTAINER = f"{STATE}/ray"
 SSH = f"{ETC}/ssh"  # the keys and names with which nodes reach each other
+VERDICTS = f"{STATE}/verdicts"  # of runs of verify, doctor and benchmark; on the head

@@ -402,6 +402,11 @@ CASES = {
         lambda result: result["models"],
     ),
     "artifacts_unused": Case(models, planned("artifacts_unused", "looks"), lambda result: result["removals"][HOSTS[0]]),
+    "verdicts": Case(
+        lambda rank: {"node": nodes(len(HOSTS))[HOSTS[rank]], "fact": VERIFIED["facts"][HOSTS[rank]]},
+        planned("verdicts", "info", playbook="verify"),
+        lambda result: [[one for one in result["run"][name] if one["host"] != LIAR] for name in ("machines", "links")],
+    ),
     "peers": Case(
         lambda rank: {
             "rank": rank,

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The verdicts of the last runs, on the head: one file per run, for report, comparison and ``sparkmatrix status``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Run
+
+KEPT = 50  # runs
+MOST_BYTES = 4 * 1024 * 1024  # of one
+_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+def keep(run: Run, root: str = "/") -> str:
+    """Write a run, and forget those beyond the newest :data:`KEPT`. Returns its path."""
+    if not _AT.fullmatch(run.at):
+        raise SparkError(f"it began at {run.at!r:.40}, expected a time like 2026-11-23T07:30:00Z", paths.VERDICTS)
+    text = json.dumps(run.as_dict(), sort_keys=True) + "\n"
+    if len(text) > MOST_BYTES:
+        raise SparkError(f"it has {len(text)} bytes, expected {MOST_BYTES} at most", paths.VERDICTS)
+    path = f"{paths.VERDICTS}/{re.sub('[-:]', '', run.at)}-{run.playbook}.json"
+    write_state(path, text.encode(), root=root)
+    for old in _files(root)[KEPT:]:
+        drop_state(f"{paths.VERDICTS}/{old.name}", root=root)
+    return path
+
+
+def read(most: int = KEPT, root: str = "/") -> tuple[list[Run], list[str]]:
+    """The newest runs, the newest first, and what is wrong with files among them that cannot be read."""
+    runs, refused = [], []
+    for path in _files(root)[:most]:
+        where = f"{paths.VERDICTS}/{path.name}"
+        try:
+            with path.open("rb") as file:
+                text = file.read(MOST_BYTES + 1)
+            if len(text) > MOST_BYTES:
+                raise ValueError("too long")
+            runs.append(document.load(json.loads(text), where))
+        except PermissionError as exc:
+            raise SparkError("no permission to read it", where, "Ask as root: sudo") from exc
+        except (OSError, ValueError, RecursionError) as exc:
+            refused.append(str(SparkError(f"the verdicts cannot be read: {exc}", where, document.REMEDY)))
+        except SparkError as exc:
+            refused.append(str(exc))
+    return runs, refused
+
+
+def forget(root: str = "/", check_mode: bool = False) -> bool:
+    there = _files(root)
+    for path in there if not check_mode else ():
+        drop_state(f"{paths.VERDICTS}/{path.name}", root=root)
+    return bool(there)
+
+
+def _files(root: str) -> list[Path]:
+    """The newest first: their names begin with the time."""
+    return sorted(Path(root, paths.VERDICTS.lstrip("/")).glob("*Z-*.json"), reverse=True)

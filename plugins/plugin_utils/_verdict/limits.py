@@ -1,0 +1,79 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The numbers that measured ones are held to, each with whose it is and where it comes from: the one place of them.
+
+The user sets others with ``verify_limits``, by name. Those of one half are settings of the fabric layer, which measures
+it too, and come as ``fabric_bandwidth_…``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Limit
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
+
+VARIABLE = "verify_limits"
+LEAST, MOST = "least", "most"
+US = "this collection"
+PLAYBOOKS = "dgx-spark-playbooks, tests of NCCL on two, three and four Sparks, 2026-09"
+DEFAULTS: Mapping[str, Limit] = {
+    # RDMA writes, between two nodes
+    "half_good_gbps": Limit(
+        90,
+        "Gb/s",
+        LEAST,
+        "docs/fabric.md: healthy halves alone measured 92 to 112",
+        US,
+        "fabric_bandwidth_good_gbps",
+    ),
+    "half_least_gbps": Limit(
+        25,
+        "Gb/s",
+        LEAST,
+        "docs/fabric.md: degraded ones measured 8 to 25",
+        US,
+        "fabric_bandwidth_least_gbps",
+    ),
+    "link_gbps": Limit(184, "Gb/s", LEAST, "NVIDIA Sync, Cluster Assistant: both halves of a link, 2026-04", "NVIDIA"),
+    "rate_gbps": Limit(200, "Gb/s", LEAST, "ConnectX-7 of the DGX Spark: negotiated by a link", "NVIDIA"),
+    "latency_us": Limit(5, "µs", MOST, "ib_write_lat measured 1.5 on a cable; a switch adds one to two", US),
+    "half_share": Limit(0.4, "", LEAST, "of the bytes of all halves, where two carry them", US),
+    # NCCL, average bus rate of all_gather
+    "nccl_pair_gbs": Limit(21.9, "GB/s", LEAST, f"{PLAYBOOKS}: 21.875 for a pair and a switch", "NVIDIA"),
+    "nccl_ring_gbs": Limit(10, "GB/s", LEAST, f"{PLAYBOOKS}: a ring of three", "NVIDIA"),
+}
+NAMES = {"fabric_bandwidth_good_gbps": "half_good_gbps", "fabric_bandwidth_least_gbps": "half_least_gbps"}
+
+
+def limits(settings: Mapping[str, Any] | None = None) -> dict[str, Limit]:
+    """All by name, with the user's numbers in place of ours; :class:`SparkError` names what is none."""
+    found = {name: limit if limit.variable else _own(name, limit) for name, limit in DEFAULTS.items()}
+    for given, value in (settings or {}).items():
+        name = NAMES.get(str(given), str(given))
+        if name not in found:
+            near = spelling.closest(name, found)
+            remedy = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(found)}"
+            raise SparkError(f"there is no limit {name!r:.40}", VARIABLE, remedy)
+        found[name] = replace(found[name], value=_number(name, value), source="the inventory", owner="you")
+    return found
+
+
+def _own(name: str, limit: Limit) -> Limit:
+    return replace(limit, variable=f"{VARIABLE}.{name}")
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not 0 <= number < math.inf:
+        raise SparkError(f"{name} is {value!r:.40}, expected a number", VARIABLE, "Set one, or leave it out")
+    return number

@@ -1,0 +1,155 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planner that puts a run's document together from what the run knows and what its judges have found."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    FAIL,
+    PLAYBOOKS,
+    UNKNOWN,
+    Run,
+    Verdict,
+    load,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Maybe, Only
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import gather, junit, words
+
+LISTS = ("verdicts", "machines", "links", "services", "rdma", "nccl", "serving", "smoke")
+ROOT = Path(__file__).resolve().parents[3]  # of the collection
+LONGEST_S = 86400.0  # of a run
+INFO = Only({"node": answers.NODE, "fact": Maybe(answers.FACT)})
+
+
+def part(**found: Sequence[Any]) -> dict[str, Any]:
+    """What a judge hands over: fields of :class:`Run`. ``verdicts`` and what was measured, as plain data."""
+    return {name: document.plain(list(values)) for name, values in found.items()}
+
+
+def judge(options: Options) -> dict[str, Any]:
+    info = {host: told["node"] for host, told in options["info"].items() if told and told.get("node")}
+    facts = {
+        host: fabric_fact.load(told["fact"], host)
+        for host, told in options["info"].items()
+        if told and told.get("fact")
+    }
+    plans = {
+        host: plan_document.load(one, f"engine plan of {host}")
+        for host, one in options["plans"].items()
+        if one and host in options["info"]
+    }
+    began = _began(info)
+    head = min(options["info"], key=lambda host: (facts[host].rank if host in facts else 0, host))
+    known = Run(
+        cluster=head,
+        playbook=options["playbook"],
+        at=datetime.fromtimestamp(began, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        seconds=round(max(time.time() - began, 0.0), 1),
+        release=release(),
+        topology=_topology(facts),
+        machines=tuple(gather.machines(info, facts, plans)),
+        links=tuple(gather.links(info, facts)),
+        services=tuple(gather.services(plans)),
+    )
+    run = _with(known, options["parts"])
+    shown = words.lines(run)
+    return {
+        "run": run.as_dict(),
+        "outcome": run.outcome,
+        "lines": shown,
+        "not_measured": [one.found for one in run.verdicts if one.outcome == UNKNOWN],
+        "failed": [one.check for one in run.verdicts if one.outcome == FAIL],
+        "refusal": words.refusal(run),
+        "json": json.dumps(run.as_dict(), indent=1, sort_keys=True) + "\n",
+        "junit": junit.text(run),
+    }
+
+
+def _with(known: Run, parts: Sequence[Mapping[str, Any]]) -> Run:
+    """What was measured replaces what the run knew before: services and links by name, machines field by field."""
+    empty = replace(known, machines=(), links=(), services=()).as_dict()
+    read = [load({**empty, **one}, "what a judge found") for one in parts if one]
+    found: dict[str, list[Any]] = {name: [item for one in read for item in getattr(one, name)] for name in LISTS}
+    return replace(
+        known,
+        machines=tuple(gather.merged(known.machines, found["machines"])),
+        links=tuple({(one.host, one.device): one for one in (*known.links, *found["links"])}.values()),
+        services=tuple({one.name: one for one in (*known.services, *found["services"])}.values()),
+        verdicts=tuple(_once(found["verdicts"])),
+        rdma=tuple(found["rdma"]),
+        nccl=tuple(found["nccl"]),
+        serving=tuple(found["serving"]),
+        smoke=tuple(found["smoke"]),
+    )
+
+
+def _once(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Two judges may see the same fault of the same place; the first has said it."""
+    found: dict[Any, Verdict] = {}
+    for one in verdicts:
+        found.setdefault((one.check, one.outcome, one.hosts, one.device, one.cause, one.found), one)
+    return list(found.values())
+
+
+def _began(info: gather.Info) -> float:
+    """When preflight asked, by the controller's clock. A machine that lies about it makes no run of the future."""
+    now = time.time()
+    times = (
+        float(node["time"]) - float(node["clock_offset"])
+        for node in info.values()
+        if node.get("time") and node.get("clock_offset") is not None
+    )
+    return max((began for began in times if now - LONGEST_S < began <= now), default=now)
+
+
+def _topology(facts: Mapping[str, FabricFact]) -> str:
+    return next((fact.topology for fact in facts.values()), "")
+
+
+def release(root: Path = ROOT) -> str:
+    """Of this collection: as it is installed, or as it is developed."""
+    for name, read in (("MANIFEST.json", _installed), ("galaxy.yml", _developed)):
+        path = root / name
+        if path.exists():
+            return str(read(path.read_text(encoding="utf-8")))
+    raise SparkError("the release of the collection is not known", str(root), "Install it again")
+
+
+def _installed(text: str) -> Any:
+    return json.loads(text)["collection_info"]["version"]
+
+
+def _developed(text: str) -> Any:
+    return yaml.safe_load(text)["version"]
+
+
+PLANNERS = {
+    "verdicts": Planner(
+        judge,
+        {
+            "playbook": {"type": "str", "required": True, "choices": list(PLAYBOOKS)},
+            "plans": {"type": "dict", "default": {}},
+            "parts": {"type": "list", "elements": "dict", "default": []},
+        },
+        gathered={"info": INFO},
+        alive=True,
+    ),
+}

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Verdicts for people: the lines at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import sentence
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    FAIL,
+    PASS,
+    UNKNOWN,
+    WARN,
+    Limit,
+    Run,
+    Verdict,
+)
+
+TITLES = {FAIL: "failed", WARN: "warning", UNKNOWN: "not measured", PASS: "passed"}
+REFUSED = "These checks failed:"
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """``1 failed, 2 not measured, 9 passed``"""
+    counts = {outcome: sum(one.outcome == outcome for one in verdicts) for outcome in TITLES}
+    shown = [f"{count} {_title(outcome, count)}" for outcome, count in counts.items() if count]
+    return ", ".join(shown) or "nothing was checked"
+
+
+def _title(outcome: str, count: int) -> str:
+    return "warnings" if outcome == WARN and count > 1 else TITLES[outcome]
+
+
+def lines(run: Run) -> list[str]:
+    """The worst first; what passed is counted only."""
+    found = [f"{run.playbook}: {counted(run.verdicts)}"]
+    for outcome in (FAIL, WARN, UNKNOWN):
+        found += [f"{TITLES[outcome]}: {said(one)}" for one in run.verdicts if one.outcome == outcome]
+    return found
+
+
+def refusal(run: Run) -> str:
+    """The failed checks as one text; empty where none failed."""
+    failed = [said(one) for one in run.verdicts if one.outcome == FAIL]
+    return "\n".join([REFUSED, *(f"  {number}. {text}" for number, text in enumerate(failed, 1))]) if failed else ""
+
+
+def said(one: Verdict) -> str:
+    return sentence(one.found + "".join(_expected(one)), where(one), " ".join(_help(one)))
+
+
+def where(one: Verdict) -> str:
+    hosts = " - ".join(one.hosts)
+    return f"{hosts} {one.device}".strip() or one.scope
+
+
+def limited(limit: Limit) -> str:
+    """``90 Gb/s at least (this collection, fabric_bandwidth_good_gbps)``"""
+    whose = ", ".join(word for word in (limit.owner, limit.variable) if word)
+    return f"{limit.value:g} {limit.unit}".strip() + f" at {limit.kind} ({whose})"
+
+
+def _expected(one: Verdict) -> Iterator[str]:
+    for limit in one.limit if one.outcome in (FAIL, WARN) else ():
+        yield f"; expected is {limited(limit)}"
+
+
+def _help(one: Verdict) -> Iterator[str]:
+    if one.remedy:
+        yield f"{one.remedy.rstrip('.')}."
+    if one.otherwise:
+        yield f"If that does not help: {one.otherwise}"

@@ -1,0 +1,91 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import time
+from xml.etree import ElementTree
+
+import preflight_inputs
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Limit, Machine, Rdma, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, planners
+from engine_plans import cluster_plans
+
+HOSTS = ("spark1", "spark2")
+LIMIT = Limit(90, "Gb/s", "least", "docs/fabric.md", "this collection", "fabric_bandwidth_good_gbps")
+SLOW = causes.verdict(
+    "rdma_rate",
+    "half",
+    "13 Gb/s",
+    cause="nic_degraded",
+    hosts=HOSTS,
+    device="rocep1s0f0",
+    value=13,
+    limit=LIMIT,
+    evidence=["65536 5000 0.00 13.01"],
+)
+UNKNOWN = causes.verdict("nccl", "cluster", "nccl-tests is not installed", outcome="unknown")
+FINE = causes.verdict("answer", "service", "32 tokens in 1 s", outcome="pass")
+
+
+def judged(*parts, **options):
+    nodes = preflight_inputs.nodes(2)
+    for node in nodes.values():
+        node.update(time=time.time() - 57, clock_offset=3.0)
+    info = {
+        host: {"node": nodes[host], "fact": preflight_inputs.fact(host, rank, 2)} for rank, host in enumerate(HOSTS)
+    }
+    plans = {host: plan.as_dict() for host, plan in cluster_plans(2).items()}
+    return planners.judge({"playbook": "verify", "info": info, "plans": plans, "parts": parts, **options})
+
+
+def test_the_run_is_put_together_from_what_is_known_and_what_was_found():
+    part = planners.part(verdicts=[SLOW, FINE], rdma=[Rdma("spark1", "spark2", ("rocep1s0f0",), "write", 13.0)])
+    found = judged(part, {}, planners.part(verdicts=[UNKNOWN], machines=[Machine("spark2", 1, {"torch": "2.11"})]))
+    run = load(found["run"], "test")
+    assert (run.cluster, run.topology, run.outcome, run.release) == ("spark1", "switch", "fail", planners.release())
+    assert 60 <= run.seconds < 70
+    assert [one.host for one in run.machines] == list(HOSTS)
+    assert run.machines[1].facts["torch"] == "2.11" and run.machines[1].facts["kernel"]
+    # As the node is now, not as it was verified.
+    assert [(one.host, one.mtu) for one in run.links] == [("spark1", 1500)] * 2 + [("spark2", 1500)] * 2
+    assert run.services[0].options and run.services[0].hosts == HOSTS
+    assert run.rdma[0].value == 13
+    assert json.loads(found["json"]) == found["run"]
+
+
+def test_the_lines_begin_with_the_worst_and_say_what_to_do():
+    found = judged(planners.part(verdicts=[FINE, UNKNOWN, SLOW]))
+    assert found["lines"][0] == "verify: 1 failed, 1 not measured, 1 passed"
+    assert found["lines"][1].startswith("failed: spark1 - spark2 rocep1s0f0: 13 Gb/s; expected is 90 Gb/s at least")
+    assert "Reboot both machines" in found["lines"][1] and "If that does not help: Switch both off" in found["lines"][1]
+    assert found["lines"][2] == "not measured: cluster: nccl-tests is not installed."
+    assert found["refusal"].startswith("These checks failed:\n  1. spark1 - spark2")
+    assert judged(planners.part(verdicts=[FINE]))["refusal"] == ""
+
+
+def test_nothing_measured_is_no_pass():
+    assert judged()["outcome"] == "unknown"
+    assert judged()["lines"] == ["verify: nothing was checked"]
+
+
+def test_the_same_fault_is_said_once():
+    assert len(judged(planners.part(verdicts=[SLOW]), planners.part(verdicts=[SLOW]))["run"]["verdicts"]) == 1
+
+
+def test_a_part_with_something_else_is_refused():
+    with pytest.raises(planners.SparkError, match="unknown keys: surprise"):
+        judged({"surprise": []})
+
+
+def test_junit_has_a_case_per_verdict():
+    suite = ElementTree.fromstring(judged(planners.part(verdicts=[SLOW, UNKNOWN, FINE]))["junit"])
+    assert [suite.get(name) for name in ("tests", "failures", "skipped", "errors")] == ["3", "1", "1", "0"]
+    failed, skipped, fine = suite.findall("testcase")
+    assert failed.find("failure").get("type") == "nic_degraded"
+    assert "65536 5000" in failed.find("failure").text
+    assert skipped.find("skipped").get("message") == "nccl-tests is not installed"
+    assert fine.find("system-out") is not None
