@@ -36,8 +36,8 @@ mutation: env ## mutation score of the parsers, or of named files
 	@tests/mutation.sh
 
 format: env ## format the Python code
-	@.venv/bin/ruff format plugins tests tools molecule
-	@.venv/bin/ruff check --fix plugins tests tools molecule
+	@.venv/bin/ruff format plugins tests tools molecule docs
+	@.venv/bin/ruff check --fix plugins tests tools molecule docs
 
 docs: env ## write what docs/ has from the code: the checks, the schemas
 	@.venv/bin/python tools/generated_docs.py

@@ -83,7 +83,7 @@ TESTED = (*SHIPPED, "tests/**", "tools/**", "docs/**", "pyproject.toml")
 ON_NODES = (*SHIPPED, "tests/lab/**", "tests/scenarios/**")
 SHELL_SCRIPTS = (
     "tests/tools/find_python tests/tools/make_env tests/tools/make_envs tests/tools/sanity tests/mutation.sh"
-    " tools/make_locks"
+    " tools/make_locks docs/examples/chat.sh"
 )
 
 
@@ -156,8 +156,8 @@ def checks() -> list[Step]:
         Step(
             "lint",
             (
-                program("ruff check plugins tests tools molecule"),
-                program("ruff format --check plugins tests tools molecule"),
+                program("ruff check plugins tests tools molecule docs"),
+                program("ruff format --check plugins tests tools molecule docs"),
                 program("yamllint --strict ."),
                 program("antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck ."),
                 program("antsibull-changelog lint"),
@@ -287,10 +287,16 @@ def on_nodes() -> list[Step]:
         ),
         Step(
             "families",
-            (program("python tests/scenarios/test_families.py"),),
+            (
+                program("python tests/scenarios/test_families.py"),
+                program("python tests/scenarios/test_examples.py"),
+            ),
             400,
             FULL,
-            ("tests/lab/families.py", "tests/lab/engine_env.py", "tests/scenarios/test_families.py", "requirements/**"),
+            (
+                *("tests/lab/families.py", "tests/lab/engine_env.py", "requirements/**"),
+                *("tests/scenarios/test_families.py", "tests/scenarios/test_examples.py", "docs/examples/**"),
+            ),
         ),
         scenario("launches", "launches.py", 600),
         scenario("services", "services.py", 600),
