@@ -139,6 +139,12 @@ SHARED: tuple[Variable, ...] = (
             ("spark_first_token", "engine"),
             ("spark_gateway", "gateway"),
             ("spark_answers", "verify"),
+            ("spark_found_verify", "verify"),
+            ("spark_found_fabric", "fabric"),
+            ("spark_found_nccl", "benchmark"),
+            ("spark_found_serving", "benchmark"),
+            ("spark_found_doctor", "doctor"),
+            ("spark_verdicts", "verify"),
         )
     ),
     Variable("spark_drift", "spark", choices=("", "fail"), description="fail: a check that finds a difference fails"),

@@ -21,7 +21,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
-    FAIL,
     PLAYBOOKS,
     UNKNOWN,
     Run,
@@ -76,7 +75,6 @@ def judge(options: Options) -> dict[str, Any]:
         "outcome": run.outcome,
         "lines": shown,
         "not_measured": [one.found for one in run.verdicts if one.outcome == UNKNOWN],
-        "failed": [one.check for one in run.verdicts if one.outcome == FAIL],
         "refusal": words.refusal(run),
         "json": json.dumps(run.as_dict(), indent=1, sort_keys=True) + "\n",
         "junit": junit.text(run),

@@ -35,9 +35,9 @@ def _title(outcome: str, count: int) -> str:
 
 
 def lines(run: Run) -> list[str]:
-    """The worst first; what passed is counted only."""
+    """What failed is in :func:`refusal`; what passed is counted only."""
     found = [f"{run.playbook}: {counted(run.verdicts)}"]
-    for outcome in (FAIL, WARN, UNKNOWN):
+    for outcome in (WARN, UNKNOWN):
         found += [f"{TITLES[outcome]}: {said(one)}" for one in run.verdicts if one.outcome == outcome]
     return found
 
