@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import planners as os_
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import planners as report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster as status
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import planners as verdict
 
@@ -30,6 +31,7 @@ PLANNERS: Mapping[str, Planner] = {
     **engine.PLANNERS,
     **status.PLANNERS,
     **awx.PLANNERS,
+    **report.PLANNERS,
     **verdict.PLANNERS,
 }
 SPEC: dict[str, dict[str, Any]] = {

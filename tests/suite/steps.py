@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ LAB_ID = os.environ.get("SPARKMATRIX_LAB_ID", "test")  # a cluster that `make de
 OVERDRAWN = 1.5  # times the budget: the step is too slow
 LAB, CODE, UNITS = "lab", "code", "units"
 PYTHON, PYTHON_312 = ".venv", ".venv-py312"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def nothing() -> str:
@@ -57,6 +59,11 @@ def needs(environment: str, version: str) -> Callable[[], str]:
         return "" if found.strip() == version else f"Python {version} is not on this machine"
 
     return reason
+
+
+def needs_browser() -> str:
+    found = any(shutil.which(name) for name in BROWSERS)
+    return "" if found else f"none of {', '.join(BROWSERS)} is on this machine (Debian: apt-get install chromium)"
 
 
 def needs_root() -> str:
@@ -241,6 +248,16 @@ def checks() -> list[Step]:
         ),
         # The archive twice alike, installed, and its playbooks loaded by their full names.
         Step("release", (program("python tools/release.py .cache/release --trial"),), 60, FULL, TESTED, CODE),
+        # The page in a browser; its driver comes from an index of packages.
+        Step(
+            "report",
+            (program("pytest -n 0 tests/scenarios/test_report_page.py"),),
+            200,
+            FULL,
+            TESTED,
+            CODE,
+            needs_browser,
+        ),
         Step("awx", (program("python tests/scenarios/test_awx.py"),), 600, FULL, TESTED, UNITS, needs(PYTHON, "3.11")),
         sanity(PYTHON_312, "3.12", 240, TEST),
         sanity(PYTHON, "3.11", 300, FULL),

@@ -19,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import report_samples
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
@@ -246,7 +247,7 @@ def updates(_rank: int) -> dict[str, Any]:
     return {"look": look.as_dict()}
 
 
-PLANS = {host: made.as_dict() for host, made in node_plans(len(HOSTS), launch="ray").items()}
+PLANS = {host: made.as_dict() for host, made in node_plans(len(HOSTS)).items()}
 PLANS = dict(zip(HOSTS, PLANS.values()))
 for made in PLANS.values():
     made["models"] = [{**one, "revision": ""} for one in made["here"][0]["models"]]
@@ -406,6 +407,13 @@ CASES = {
         lambda rank: {"node": nodes(len(HOSTS))[HOSTS[rank]], "fact": VERIFIED["facts"][HOSTS[rank]]},
         planned("verdicts", "info", playbook="verify"),
         lambda result: [[one for one in result["run"][name] if one["host"] != LIAR] for name in ("machines", "links")],
+    ),
+    "report": Case(
+        lambda rank: {"runs": [report_samples.hostile("spark").as_dict()], "refused": ["x.json: old"]} if rank else {},
+        # What goes into files is escaped there (_report/test_page.py).
+        lambda seen: {k: v for k, v in planned("report", "kept")(seen).items() if k not in ("html", "json", "xml")},
+        nothing,
+        dear=True,
     ),
     "peers": Case(
         lambda rank: {

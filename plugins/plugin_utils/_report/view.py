@@ -1,0 +1,604 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the page shows, from the documents of the last runs: which of them count, problems by cause, tables, drawings.
+
+Pure. The template prints it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    FAIL,
+    PASS,
+    UNKNOWN,
+    WARN,
+    Limit,
+    Machine,
+    Run,
+    Serving,
+    Verdict,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import shapes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.shapes import CableMap, Chart, Series, number
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, words
+
+MOST_EVIDENCE = 40  # lines of one problem
+MEASURED = ("rdma", "nccl", "serving")  # what a run may have been asked for alone
+NOTHING = "-"  # in a table
+SHORT = {"cuda", "gid", "gpu", "kv", "mtu", "nccl", "pcie", "rdma"}
+SAME = {"site": "verify"}  # playbooks that end with what another one measures
+
+
+@dataclass(frozen=True)
+class Said:
+    """A verdict, and of which run."""
+
+    verdict: Verdict
+    run: Run
+
+    @property
+    def where(self) -> str:
+        return words.where(self.verdict)
+
+    @property
+    def measured(self) -> str:
+        return compared(self.verdict)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One cause, wherever it was found. ``limits`` without repetitions."""
+
+    outcome: str
+    title: str
+    why: str
+    places: tuple[Said, ...]
+    limits: tuple[Limit, ...]
+    evidence: tuple[str, ...]
+    more_evidence: int
+    remedy: str
+    otherwise: str
+    source: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: int = 0  # columns at the end that are numbers
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    level: int  # 0 is as good as the best, 4 far from it; -1: not measured
+    label: str  # for who does not see the colour
+
+
+@dataclass(frozen=True)
+class Matrix:
+    title: str
+    unit: str
+    hosts: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    software: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of a bar, in percent of the machine's memory."""
+
+    name: str
+    percent: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    host: str
+    planned: tuple[Part, ...]
+    used: Part | None
+    words: str
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One model with prompts of one length."""
+
+    title: str
+    charts: tuple[Chart, ...]
+    table: Table
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Past:
+    run: Run
+    counted: str
+    numbers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    cluster: str
+    outcome: str
+    headline: str
+    about: str  # the cluster in a line
+    newest: Run
+    runs: tuple[Run, ...]  # that count
+    said: tuple[Said, ...]
+    by: Mapping[str, tuple[Said, ...]]  # outcome
+    problems: tuple[Problem, ...]
+    cables: tuple[CableMap, Table, Run] | None
+    pairs: tuple[tuple[Matrix, ...], Table, Run] | None
+    nccl: tuple[Chart | None, Table, Run] | None
+    memory: tuple[tuple[Bar, ...], Table, Run] | None
+    speed: tuple[tuple[Speed, ...], Run] | None
+    smoke: tuple[Table, Run] | None
+    numbers: tuple[str, ...]  # that any run has measured
+    history: tuple[Past, ...]
+    trends: tuple[Chart, ...]
+    machines: tuple[Table, tuple[str, ...], Run] | None
+    services: tuple[tuple[Any, ...], Run] | None
+    left_out: tuple[str, ...]
+
+
+def view(runs: Sequence[Run], left_out: Sequence[str] = ()) -> View:
+    """``runs`` of one cluster, at least one, in any order; ``left_out``: documents that could not be read, and why."""
+    past = sorted(runs, key=lambda run: run.at, reverse=True)
+    counting = standing(past)
+    said = judged(counting)
+    by = {
+        outcome: tuple(one for one in said if one.verdict.outcome == outcome) for outcome in (FAIL, WARN, UNKNOWN, PASS)
+    }
+    problems = (*_problems(by[FAIL]), *_problems(by[WARN]))
+    names = tuple(name for name in NUMBERS if any(name in _key_numbers(run) for run in past))
+    outcome = next((one for one in (FAIL, WARN, UNKNOWN, PASS) if by[one]), UNKNOWN)
+    return View(
+        cluster=past[0].cluster,
+        outcome=outcome,
+        headline=_headline(outcome, problems, by),
+        about=_about_cluster(counting),
+        newest=past[0],
+        runs=tuple(counting),
+        said=tuple(said),
+        by=by,
+        problems=problems,
+        cables=_of(counting, lambda run: run.links, lambda run: _cables(run, [one.verdict for one in said])),
+        pairs=_of(counting, lambda run: run.rdma, _pairs),
+        nccl=_of(counting, lambda run: run.nccl, _nccl),
+        memory=_of(counting, lambda run: [one for one in run.machines if one.total_gib], _memory),
+        speed=_of(counting, lambda run: run.serving, lambda run: (_speeds(run),)),
+        smoke=_of(counting, lambda run: run.smoke, lambda run: (_smoke(run),)),
+        numbers=names,
+        history=tuple(_past(run, names) for run in past),
+        trends=_trends(past),
+        machines=_of(counting, lambda run: [one for one in run.machines if one.facts], _machines),
+        services=_of(counting, lambda run: run.services, lambda run: (run.services,)),
+        left_out=tuple(left_out),
+    )
+
+
+def _of(runs: Iterable[Run], has: Callable[[Run], Any], make: Callable[[Run], tuple[Any, ...]]) -> Any:
+    """A part of the page from the newest run that has it, with that run; None where no run has."""
+    found = next((run for run in runs if has(run)), None)
+    return None if found is None else (*make(found), found)
+
+
+# --- which runs count ------------------------------------------------------------------------------------------------
+
+
+def standing(runs: Sequence[Run]) -> list[Run]:
+    """Those that no newer one of the same playbook has made anew. Newest first, as they are given.
+
+    A benchmark of the fabric alone leaves the speed of the engine standing that one before it has measured.
+    """
+    kept: list[Run] = []
+    for run in runs:
+        if not any(_kind(run) == _kind(newer) and _measured(run) <= _measured(newer) for newer in kept):
+            kept.append(run)
+    return kept
+
+
+def _kind(run: Run) -> str:
+    return SAME.get(run.playbook, run.playbook)
+
+
+def _measured(run: Run) -> set[str]:
+    return {name for name in MEASURED if getattr(run, name)}
+
+
+def judged(runs: Sequence[Run]) -> list[Said]:
+    """The newest word on each thing; that it was not measured in a newer run takes no word back."""
+    found: dict[Any, list[Said]] = {}
+    for run in runs:
+        said = [Said(verdict, run) for verdict in run.verdicts]
+        for key in dict.fromkeys(_about(one.verdict) for one in said):
+            here = [one for one in said if _about(one.verdict) == key]
+            if key not in found or _open(found[key]):
+                found[key] = here if key not in found or not _open(here) else found[key]
+    return [one for group in found.values() for one in group]
+
+
+def _about(verdict: Verdict) -> tuple[Any, ...]:
+    return verdict.check, verdict.scope, verdict.hosts, verdict.device
+
+
+def _open(said: Sequence[Said]) -> bool:
+    return all(one.verdict.outcome == UNKNOWN for one in said)
+
+
+# --- the verdict -----------------------------------------------------------------------------------------------------
+
+
+def _headline(outcome: str, problems: Sequence[Problem], by: Mapping[str, Sequence[Said]]) -> str:
+    if outcome in (FAIL, WARN):
+        bad, warned = (sum(one.outcome == kind for one in problems) for kind in (FAIL, WARN))
+        parts = [some(bad, "problem"), some(warned, "warning")]
+        return " and ".join(part for part in parts if part)
+    if outcome == PASS:
+        return f"{some(len(by[PASS]), 'check')} passed, no problem"
+    return f"No problem found, {len(by[UNKNOWN])} not measured" if by[UNKNOWN] else "Nothing was checked"
+
+
+def some(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}" if count else ""
+
+
+def _about_cluster(runs: Sequence[Run]) -> str:
+    machines = next((len(run.machines) for run in runs if run.machines), 0)
+    topology = next((run.topology for run in runs if run.topology), "")
+    models = next((", ".join(one.model for one in run.services) for run in runs if run.services), "")
+    return "; ".join(filter(None, (some(machines, "machine"), topology, models and f"serves {models}")))
+
+
+def counted(said: Sequence[Said]) -> str:
+    return words.counted([one.verdict for one in said])
+
+
+def _problems(said: Sequence[Said]) -> tuple[Problem, ...]:
+    groups: dict[tuple[str, str], list[Said]] = {}
+    for one in said:
+        groups.setdefault((one.verdict.cause, one.verdict.remedy), []).append(one)
+    return tuple(_problem(places) for places in groups.values())
+
+
+def _problem(places: Sequence[Said]) -> Problem:
+    first = places[0].verdict
+    known = causes.BY_NAME.get(first.cause)
+    evidence = list(dict.fromkeys(line for one in places for line in one.verdict.evidence))
+    return Problem(
+        outcome=first.outcome,
+        title=known.title if known else heading(first.cause or first.check),
+        why=known.why if known else "",
+        places=tuple(places),
+        limits=tuple(dict.fromkeys(limit for one in places for limit in one.verdict.limit)),
+        evidence=tuple(evidence[:MOST_EVIDENCE]),
+        more_evidence=max(0, len(evidence) - MOST_EVIDENCE),
+        remedy=first.remedy,
+        otherwise=first.otherwise,
+        source=known.source if known else "",
+        runs=tuple({of(one.run): one.run for one in places}.values()),
+    )
+
+
+def heading(name: str) -> str:
+    """Of a name of ours."""
+    spoken = " ".join(part.upper() if part in SHORT else part for part in name.split("_"))
+    return spoken[:1].upper() + spoken[1:]
+
+
+def compared(verdict: Verdict) -> str:
+    if not verdict.limit:
+        return ""
+    limit = verdict.limit[0]
+    asked = "at least" if limit.kind == "least" else "at most"
+    return f"{number(verdict.value)} {limit.unit}, {asked} {number(limit.value)}"
+
+
+def moment(at: str) -> str:
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d)?Z", at)
+    return f"{found[1]} {found[2]} UTC" if found else at
+
+
+def of(run: Run) -> str:
+    return f"{run.playbook}, {moment(run.at)}"
+
+
+# --- cables and pairs ------------------------------------------------------------------------------------------------
+
+
+def _cables(run: Run, verdicts: Sequence[Verdict]) -> tuple[CableMap, Table]:
+    rows = [
+        (
+            link.host,
+            link.device,
+            link.interface,
+            str(link.cage),
+            str(link.rail),
+            link.peer or "switch",
+            number(link.rate_gbps) if link.rate_gbps else "not read",
+            str(link.mtu) if link.mtu else "not read",
+        )
+        for link in run.links
+    ]
+    head = ("Machine", "RDMA device", "Interface", "Cage", "Rail", "To", "Gb/s", "MTU")
+    ranks = {machine.host: machine.rank for machine in run.machines}
+    return shapes.cable_map(ranks, run.links, verdicts), Table(head, tuple(rows), 2)
+
+
+# Title, unit, and whether less is better.
+TESTS: Mapping[str, tuple[str, str, bool]] = {
+    "write": ("RDMA write", "Gb/s", False),
+    "write_both_directions": ("RDMA write, both directions", "Gb/s", False),
+    "latency": ("RDMA latency", "µs", True),
+    "ping": ("Ping", "µs", True),
+}
+LEVELS = (0.95, 0.8, 0.5, 0.2)  # of the best pair
+
+
+def _pairs(run: Run) -> tuple[tuple[Matrix, ...], Table]:
+    order = {machine.host: machine.rank for machine in run.machines}
+    seen = {host for one in run.rdma for host in (one.host, one.peer)}
+    hosts = tuple(sorted(seen, key=lambda host: (order.get(host, len(order)), host)))
+    found: dict[tuple[str, int], dict[tuple[str, str], list[float]]] = {}
+    for one in run.rdma:
+        halves = min(len(one.halves), 2) if one.test in ("write", "write_both_directions") else 1
+        found.setdefault((one.test, halves), {}).setdefault((one.host, one.peer), []).append(one.value)
+    software = any(one.software for one in run.rdma)
+    order_of = list(TESTS)
+    matrices = tuple(
+        _matrix(test, halves, found[test, halves], hosts, software)
+        for test, halves in sorted(found, key=lambda key: (order_of.index(key[0]), -key[1]))
+    )
+    rows = [
+        (
+            one.host,
+            one.peer,
+            ", ".join(one.halves) or "all",
+            TESTS[one.test][0],
+            f"{number(one.value)} {TESTS[one.test][1]}",
+        )
+        for one in run.rdma
+    ]
+    return matrices, Table(("From", "To", "Devices", "Test", "Measured"), tuple(rows), 1)
+
+
+def _matrix(
+    test: str, halves: int, values: Mapping[tuple[str, str], Sequence[float]], hosts: tuple[str, ...], software: bool
+) -> Matrix:
+    title, unit, less = TESTS[test]
+    if unit == "Gb/s":
+        title += ", both halves together" if halves > 1 else ", one half alone (the slower one)"
+    worst = {pair: (max if less else min)(found) for pair, found in values.items()}
+    best = (min if less else max)(worst.values())
+
+    def cell(host: str, peer: str) -> Cell:
+        if host == peer:
+            return Cell("", -1, "")
+        if (host, peer) not in worst:
+            return Cell(NOTHING, -1, "not measured")
+        value = worst[host, peer]
+        share = (best / value if less else value / best) if value and best else 0
+        level = next((at for at, least in enumerate(LEVELS) if share >= least), len(LEVELS))
+        return Cell(number(value), level, f"{round(100 * share)} % of the best" if level else "")
+
+    rows = tuple((host, tuple(cell(host, peer) for peer in hosts)) for host in hosts)
+    return Matrix(title, unit, hosts, rows, software)
+
+
+# --- NCCL ------------------------------------------------------------------------------------------------------------
+
+
+def _nccl(run: Run) -> tuple[Chart | None, Table]:
+    rows = [
+        (
+            one.test,
+            some(one.ranks, "rank") + (f" on {', '.join(one.hosts)}" if one.hosts else ""),
+            one.transport or "not read",
+            one.version or "not read",
+            str(one.halves) if one.halves else "not read",
+            number(one.average_gbs),
+            number(one.largest_gbs),
+            str(sum(size.wrong for size in one.sizes)),
+        )
+        for one in run.nccl
+    ]
+    head = ("Test", "Ranks", "Transport", "NCCL", "Halves", "GB/s on average", "GB/s, largest size", "Wrong values")
+    sizes = sorted({size.bytes for one in run.nccl for size in one.sizes})
+    series = [
+        Series(f"{one.test}, {some(one.ranks, 'rank')}", {amount(size.bytes): size.bus_gbs for size in one.sizes})
+        for one in run.nccl
+    ]
+    drawn = None
+    if len(sizes) > 1:
+        drawn = shapes.chart("Bus bandwidth of NCCL", "GB/s", "size", [amount(size) for size in sizes], series)
+    return drawn, Table(head, tuple(rows), 4)
+
+
+def amount(size: int) -> str:
+    value, unit = float(size), 0
+    while value >= 1024 and unit < 4:
+        value, unit = value / 1024, unit + 1
+    return f"{number(value)} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _memory(run: Run) -> tuple[tuple[Bar, ...], Table]:
+    machines = sorted((one for one in run.machines if one.total_gib), key=lambda one: one.rank)
+    parts = list(dict.fromkeys(name for one in machines for name in one.memory))
+    rows = [
+        (
+            one.host,
+            *(number(one.memory[name]) if name in one.memory else NOTHING for name in parts),
+            number(one.planned_gib) if one.planned_gib else NOTHING,
+            number(one.used_gib) if one.used_gib else "not measured",
+            number(one.total_gib),
+        )
+        for one in machines
+    ]
+    head = ("Machine", *(heading(name) for name in parts), "Planned", "Measured", "Machine has")
+    return tuple(_bar(one) for one in machines), Table(head, tuple(rows), len(head) - 1)
+
+
+def _bar(machine: Machine) -> Bar:
+    def part(name: str, gib: float) -> Part:
+        return Part(name, round(min(100.0, max(0.0, 100 * gib / machine.total_gib)), 2), f"{number(gib)} GiB")
+
+    planned = machine.memory or ({"planned": machine.planned_gib} if machine.planned_gib else {})
+    said = [f"planned {number(machine.planned_gib or sum(planned.values()))}"] if planned else []
+    said += [f"measured {number(machine.used_gib)}"] if machine.used_gib else ["not measured"]
+    return Bar(
+        machine.host,
+        tuple(part(heading(name), gib) for name, gib in planned.items()),
+        part("Measured", machine.used_gib) if machine.used_gib else None,
+        f"{', '.join(said)} of {number(machine.total_gib)} GiB",
+    )
+
+
+# --- the engine ------------------------------------------------------------------------------------------------------
+
+PERCENTILES = ("median", "p90", "p99")
+
+
+def _speeds(run: Run) -> tuple[Speed, ...]:
+    groups: dict[tuple[str, str, int], list[Serving]] = {}
+    for one in run.serving:
+        groups.setdefault((one.service, one.model, one.prompt_tokens), []).append(one)
+    return tuple(
+        _speed(f"{model}, prompts of {number(prompt)} tokens", sorted(points, key=lambda one: one.concurrency))
+        for (_service, model, prompt), points in groups.items()
+    )
+
+
+def _speed(title: str, points: Sequence[Serving]) -> Speed:
+    at = list(dict.fromkeys(str(one.concurrency) for one in points))
+    each = {str(one.concurrency): one for one in points}
+    alone = points[0]
+    together = Series(
+        "All requests together",
+        {place: one.output_rate for place, one in each.items()},
+        {place: (one.output_rate_low, one.output_rate_high) for place, one in each.items() if one.repetitions > 1},
+    )
+    per_request = Series("One request", {place: one.output_rate / one.concurrency for place, one in each.items()})
+    axis = "requests at once"
+    charts = [
+        shapes.chart("Output of all requests", "tokens/s", axis, at, [together]),
+        shapes.chart(
+            "Output of one request", "tokens/s", axis, at, [per_request], band=(alone.expected_low, alone.expected_high)
+        ),
+    ]
+    for name, about in (("ttft_ms", "Time to the first token"), ("tpot_ms", "Time per further token")):
+        series = [
+            Series(part, {place: getattr(one, name)[part] for place, one in each.items() if part in getattr(one, name)})
+            for part in PERCENTILES
+        ]
+        if any(one.points for one in series):
+            charts.append(shapes.chart(about, "ms", axis, at, series))
+    return Speed(title, tuple(charts), _speed_table(points), tuple(_speed_notes(points)))
+
+
+def _speed_table(points: Sequence[Serving]) -> Table:
+    head = (
+        *("At once", "Requests", "Failed", "Output tokens", "Repetitions", "Tokens/s", "lowest to highest"),
+        *(f"{name} {part}, ms" for name in ("TTFT", "TPOT") for part in PERCENTILES),
+        *("Goodput, requests/s", "Drafts accepted", "Seed"),
+    )
+    rows = [
+        (
+            *(
+                str(number_)
+                for number_ in (one.concurrency, one.requests, one.failed, one.output_tokens, one.repetitions)
+            ),
+            number(one.output_rate),
+            f"{number(one.output_rate_low)} to {number(one.output_rate_high)}" if one.repetitions > 1 else NOTHING,
+            *(
+                number(kind[part]) if part in kind else NOTHING
+                for kind in (one.ttft_ms, one.tpot_ms)
+                for part in PERCENTILES
+            ),
+            number(one.goodput) if one.goodput else NOTHING,
+            f"{round(100 * one.acceptance)} %" if one.acceptance else NOTHING,
+            str(one.seed),
+        )
+        for one in points
+    ]
+    return Table(head, tuple(rows), len(head))
+
+
+def _speed_notes(points: Sequence[Serving]) -> Iterable[str]:
+    first = points[0]
+    if first.concurrency == 1:
+        alone = f"{number(first.output_rate)} tokens/s for one request alone"
+        if first.expected_high:
+            alone += f"; the plan expects {number(first.expected_low)} to {number(first.expected_high)}"
+        if first.published:
+            alone += f"; the recipe's source has published {number(first.published)}"
+        yield alone
+    if failed := sum(one.failed for one in points):
+        yield f"{some(failed, 'request')} failed"
+
+
+def _smoke(run: Run) -> Table:
+    rows = [
+        (one.service, one.kind, "✓ answered" if one.ok else "✕ not answered", one.found, f"{number(one.seconds)}")
+        for one in run.smoke
+    ]
+    return Table(("Service", "Kind of request", "Outcome", "Found", "Seconds"), tuple(rows), 1)
+
+
+# --- history and versions --------------------------------------------------------------------------------------------
+
+
+def _key_numbers(run: Run) -> dict[str, float]:
+    """By which runs are compared, with their units."""
+    both = [one.value for one in run.rdma if one.test == "write" and len(one.halves) > 1]
+    alone = [one for one in run.serving if one.concurrency == 1]
+    reduced = [one for one in run.nccl if one.test == "all_reduce"]
+    return {
+        **({"Slowest pair, Gb/s": min(both)} if both else {}),
+        **({"NCCL all_reduce, GB/s": reduced[0].largest_gbs} if reduced else {}),
+        **({"One request, tokens/s": alone[0].output_rate} if alone else {}),
+        **({"All requests, tokens/s": max(one.output_rate for one in run.serving)} if run.serving else {}),
+    }
+
+
+NUMBERS = ("Slowest pair, Gb/s", "NCCL all_reduce, GB/s", "One request, tokens/s", "All requests, tokens/s")
+
+
+def _past(run: Run, names: Sequence[str]) -> Past:
+    found = _key_numbers(run)
+    numbers = tuple(number(found[name]) if name in found else NOTHING for name in names)
+    return Past(run, words.counted(run.verdicts), numbers)
+
+
+def _trends(past: Sequence[Run]) -> tuple[Chart, ...]:
+    """Of what more than one run has measured, the oldest first."""
+    charts = []
+    for name in NUMBERS:
+        title, _comma, unit = name.rpartition(", ")
+        found = {run.at: _key_numbers(run)[name] for run in reversed(past) if name in _key_numbers(run)}
+        if len(found) > 1:
+            places = [moment(at)[5:].removesuffix(" UTC") for at in found]
+            points = dict(zip(places, found.values(), strict=True))
+            charts.append(shapes.chart(title, unit, "run", list(points), [Series(title, points)]))
+    return tuple(charts)
+
+
+def _machines(run: Run) -> tuple[Table, tuple[str, ...]]:
+    """A row for each fact, and the facts that differ between machines."""
+    machines = sorted(run.machines, key=lambda one: one.rank)
+    names = list(dict.fromkeys(name for one in machines for name in one.facts))
+    rows = [(heading(name), *(one.facts.get(name) or "not seen" for one in machines)) for name in names]
+    differ = tuple(row[0] for row in rows if len(set(row[1:])) > 1)
+    return Table(("What", *(f"{one.host} (rank {one.rank})" for one in machines)), tuple(rows)), differ

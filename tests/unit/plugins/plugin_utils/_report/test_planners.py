@@ -1,0 +1,74 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Documents of the head or of a folder, as page and JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import report_samples as samples
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.planners import report
+
+
+def written(folder, runs):
+    for number, run in enumerate(runs):
+        (folder / f"{number}.json").write_text(json.dumps(run.as_dict()))
+
+
+def test_the_documents_of_a_folder(tmp_path):
+    written(tmp_path, samples.degraded())
+    made = report({"folder": str(tmp_path), "kept": {}})
+    assert made["headline"] == "example: 1 problem"
+    assert made["lines"] == [
+        "A ConnectX-7 has not initialised properly. Reboot both machines of this cable with the cable plugged in. Do"
+        " not plug the cable anew: that leads here"
+    ]
+    found = json.loads(made["json"])
+    assert (found["outcome"], found["counts"]["fail"]) == ("fail", 2)
+    runs = [document.load(one, "it") for one in found["runs"]]
+    assert [run.playbook for run in runs] == ["benchmark", "doctor"]
+    # What it has written can be read again.
+    again = tmp_path / "again"
+    again.mkdir()
+    (again / "sparkmatrix-report.json").write_text(made["json"])
+    assert report({"folder": str(again), "kept": {}})["json"] == made["json"]
+
+
+def test_what_the_head_keeps():
+    made = report({"folder": "", "kept": {"a": {"runs": samples.healthy(), "refused": ["x.json: damaged"]}, "b": {}}})
+    assert made["headline"] == "example: 10 checks passed, no problem" and made["warnings"] == ["x.json: damaged"]
+    assert "x.json: damaged" in made["html"]
+
+
+def test_files_that_are_none_are_named_and_other_clusters_left_out(tmp_path):
+    runs = samples.healthy()
+    written(tmp_path, runs)
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "other.json").write_text(json.dumps({**runs[0].as_dict(), "cluster": "other"}))
+    (tmp_path / "old.json").write_text(json.dumps({**runs[0].as_dict(), "schema": 0}))
+    (tmp_path / "deep.json").write_text("[" * 100000)
+    (tmp_path / "large.json").write_text(" " * (4 * 1024 * 1024 + 1))
+    warned = report({"folder": str(tmp_path), "kept": {}})["warnings"]
+    for words in (
+        "broken.json: it is no JSON",
+        "deep.json: it is no JSON",
+        "4194304 bytes",
+        "old.json",
+        "cluster other",
+    ):
+        assert any(words in text for text in warned), words
+    assert len(warned) == 5
+
+
+def test_without_a_run_it_says_which_playbook_makes_one(tmp_path):
+    with pytest.raises(
+        SparkError, match=r"no run has left its verdicts. Run verify\.yml or playbooks/doctor\.yml first"
+    ):
+        report({"folder": "", "kept": {"a": {}}})
+    with pytest.raises(SparkError, match="there is no such folder"):
+        report({"folder": str(tmp_path / "x"), "kept": {}})

@@ -1,0 +1,156 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which runs count, what they say together, and the tables and bars of the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import report_samples as samples
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Machine, Rdma, Size, Verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import standing, view
+
+
+def at(day: int, playbook: str = "doctor", **parts: object):
+    return samples.run(playbook, f"2026-11-{day:02}T07:30:00Z", **parts)
+
+
+def said(outcome: str, check: str = "rdma_rate", **parts: object) -> Verdict:
+    return Verdict(check, outcome, "half", f"it is {outcome}", ("spark1",), "mlx5_0", **parts)
+
+
+def test_the_newest_run_of_a_playbook_counts_and_a_part_leaves_the_other_parts():
+    both = at(1, "benchmark", rdma=samples.rdma(), serving=samples.serving())
+    fabric = at(2, "benchmark", rdma=samples.rdma())
+    runs = [at(5), at(4), at(3, "site"), fabric, both, at(0, "verify")]
+    assert standing(runs) == [at(5), at(3, "site"), fabric, both]
+    assert standing([at(3, "benchmark", rdma=samples.rdma(), serving=samples.serving()), fabric, both]) == [
+        at(3, "benchmark", rdma=samples.rdma(), serving=samples.serving())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("newer", "older", "shown"),
+    [
+        ("pass", "fail", "pass"),
+        ("fail", "pass", "fail"),
+        ("unknown", "fail", "fail"),
+        ("unknown", "pass", "pass"),
+        ("unknown", "unknown", "unknown"),
+    ],
+)
+def test_the_newest_word_on_a_thing_counts_and_no_word_takes_none_back(newer, older, shown):
+    seen = view([at(1, "benchmark", verdicts=(said(older),)), at(2, verdicts=(said(newer),))])
+    assert [one.verdict.outcome for one in seen.said] == [shown]
+
+
+def test_what_one_run_says_of_one_thing_is_all_shown():
+    seen = view([at(1, verdicts=(said("fail", cause="a"), said("fail", cause="b"), said("pass")))])
+    assert {outcome: len(found) for outcome, found in seen.by.items()} == {
+        "fail": 2,
+        "warn": 0,
+        "unknown": 0,
+        "pass": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "headline"),
+    [
+        (["fail", "fail", "warn"], "1 problem and 1 warning"),
+        (["warn", "pass"], "1 warning"),
+        (["pass", "pass"], "2 checks passed, no problem"),
+        (["pass", "unknown"], "No problem found, 1 not measured"),
+        ([], "Nothing was checked"),
+    ],
+)
+def test_the_headline(outcomes, headline):
+    verdicts = [replace(said(outcome), device=str(number)) for number, outcome in enumerate(outcomes)]
+    assert view([at(1, verdicts=tuple(verdicts))]).headline == headline
+
+
+def test_the_cluster_in_a_line():
+    assert view(samples.healthy()).about == "4 machines; switch; serves minimax-m2.7-awq"
+    assert view([at(1)]).about == "switch"
+
+
+def test_a_cause_is_one_problem_wherever_it_is_and_its_evidence_is_bounded():
+    (problem,) = view(samples.degraded()).problems
+    assert problem.title == "A ConnectX-7 has not initialised properly"
+    assert [one.where for one in problem.places] == ["spark3 rocep1s0f0", "spark3 roceP2p1s0f0"]
+    assert problem.places[0].measured == "13 Gb/s, at least 92"
+    assert problem.limits == (samples.LEAST,) and problem.evidence == samples.EVIDENCE
+    long = view([at(1, verdicts=(said("fail", cause="of_another_release", evidence=tuple(map(str, range(50)))),))])
+    assert (long.problems[0].title, len(long.problems[0].evidence), long.problems[0].more_evidence) == (
+        "Of another release", 40, 10,
+    )  # fmt: skip
+
+
+def test_parts_come_from_the_newest_run_that_has_them():
+    seen = view(samples.healthy())
+    assert seen.newest.playbook == "doctor" and seen.memory[2] == seen.newest
+    assert seen.pairs[2] == seen.nccl[2] == seen.speed[1] == samples.healthy()[-2]
+    empty = view([at(1)])
+    assert (empty.cables, empty.pairs, empty.nccl, empty.memory, empty.speed, empty.trends) == (None,) * 5 + ((),)
+
+
+def test_a_slow_pair_is_seen_in_the_matrix_and_a_high_latency_is_worse():
+    seen = view(samples.degraded())
+    both, alone, latency = seen.pairs[0]
+    assert both.title == "RDMA write, both halves together"
+    assert alone.title == "RDMA write, one half alone (the slower one)"
+    levels = [[cell.level for cell in cells] for _host, cells in both.rows]
+    assert levels == [[-1, 0, 4, 0], [0, -1, 4, 0], [4, 4, -1, 4], [0, 0, 4, -1]]
+    assert both.rows[0][1][2].label == "13 % of the best"
+    assert [cell.level for cell in latency.rows[0][1]] == [-1, 0, 0, 0]
+    halves = (
+        Rdma("a", "b", ("x",), "write", 0),
+        Rdma("a", "b", ("y",), "write", 90),
+        Rdma("b", "a", ("x",), "write", 90),
+    )
+    ((matrix,), table, _run) = view([at(1, rdma=halves)]).pairs
+    assert [(cell.text, cell.level) for cell in matrix.rows[0][1]] == [("", -1), ("0", 4)]
+    assert len(table.rows) == 3
+
+
+def test_bars_stay_within_the_machine():
+    machines = (Machine("b", 1, {}, 90, 130, 120, {"weights": 90}), Machine("a", 0, {}, 60, 0, 120))
+    bars, table, _run = view([at(1, machines=machines)]).memory
+    assert [bar.host for bar in bars] == ["a", "b"]
+    assert bars[0].planned[0].percent == 50 and bars[0].used is None
+    assert bars[0].words == "planned 60, not measured of 120 GiB"
+    assert bars[1].used.percent == 100 and bars[1].words == "planned 90, measured 130 of 120 GiB"
+    assert table.rows[0] == ("a", "-", "60", "not measured", "120")
+
+
+def test_the_speed_of_one_request_is_held_to_the_plan():
+    first = view(samples.healthy()).speed[0][0]
+    assert first.notes == (
+        "31.2 tokens/s for one request alone; the plan expects 13 to 46; the recipe's source has published 35.2",
+    )
+    output = first.charts[1]
+    assert output.expected == "Expected at 1: 13 to 46 tokens/s" and "from 31.2 at 1 to" in output.summary
+    failed = [replace(one, failed=2) for one in samples.serving()[:2]]
+    assert "4 requests failed" in view([at(1, serving=tuple(failed))]).speed[0][0].notes
+
+
+def test_history_has_every_run_and_a_curve_of_what_was_measured_twice():
+    seen = view(samples.degraded())
+    assert len(seen.history) == 7 and seen.history[0].numbers == ("25.1", "2.1", "11.2", "97.4")
+    assert seen.history[1].numbers == ("-",) * 4 and seen.history[1].counted == "10 passed"
+    assert [chart.title for chart in seen.trends] == ["Slowest pair", "NCCL all_reduce", "One request", "All requests"]
+    assert seen.trends[0].places[0] == "11-18 07:30"
+
+
+def test_versions_that_differ_are_named():
+    table, differ, _run = view(samples.degraded()).machines
+    assert differ == ("Firmware",) and table.head[1] == "spark1 (rank 0)"
+
+
+def test_sizes_of_nccl_are_in_units():
+    one = replace(samples.nccl()[0], sizes=(Size(512, 1, 1, 1), Size(1024**2, 1, 1, 2, 3)))
+    chart, table, _run = view([at(1, nccl=(one,))]).nccl
+    assert chart.places == ("512 B", "1 MiB") and table.rows[0][-1] == "3"
