@@ -55,6 +55,8 @@ def one_line(text: str) -> str:
 
 def of_nodes(kept: Mapping[str, Mapping[str, Any]]) -> Found:
     """What the head keeps; the other machines were not asked."""
+    if not any("runs" in answer for answer in kept.values()):
+        raise SparkError("the head, which keeps the verdicts, was not asked", "", "Run it without --limit")
     runs = [run for answer in kept.values() for run in answer.get("runs") or ()]
     return Found(tuple(runs), tuple(text for answer in kept.values() for text in answer.get("refused") or ()))
 

@@ -69,6 +69,8 @@ def test_without_a_run_it_says_which_playbook_makes_one(tmp_path):
     with pytest.raises(
         SparkError, match=r"no run has left its verdicts. Run verify\.yml or playbooks/doctor\.yml first"
     ):
-        report({"folder": "", "kept": {"a": {}}})
+        report({"folder": "", "kept": {"a": {"runs": []}, "b": {}}})
+    with pytest.raises(SparkError, match=r"the head, which keeps the verdicts, was not asked. Run it without --limit"):
+        report({"folder": "", "kept": {"b": {}}})
     with pytest.raises(SparkError, match="there is no such folder"):
         report({"folder": str(tmp_path / "x"), "kept": {}})
