@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     WARN,
     Limit,
     Machine,
+    Nccl,
     Run,
     Serving,
     Verdict,
@@ -30,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.shapes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, words
 
 MOST_EVIDENCE = 40  # lines of one problem
+PAIR = 2
 MEASURED = ("rdma", "nccl", "serving")  # what a run may have been asked for alone
 NOTHING = "-"  # in a table
 SHORT = {"cuda", "gid", "gpu", "kv", "mtu", "nccl", "pcie", "rdma"}
@@ -415,13 +417,17 @@ def _nccl(run: Run) -> tuple[Chart | None, Table]:
     head = ("Test", "Ranks", "Transport", "NCCL", "Halves", "GB/s on average", "GB/s, largest size", "Wrong values")
     sizes = sorted({size.bytes for one in run.nccl for size in one.sizes})
     series = [
-        Series(f"{one.test}, {some(one.ranks, 'rank')}", {amount(size.bytes): size.bus_gbs for size in one.sizes})
+        Series(f"{one.test}, {_between(one)}", {amount(size.bytes): size.bus_gbs for size in one.sizes})
         for one in run.nccl
     ]
     drawn = None
     if len(sizes) > 1:
         drawn = shapes.chart("Bus bandwidth of NCCL", "GB/s", "size", [amount(size) for size in sizes], series)
     return drawn, Table(head, tuple(rows), 4)
+
+
+def _between(one: Nccl) -> str:
+    return " - ".join(one.hosts) if len(one.hosts) == PAIR else some(one.ranks, "rank")
 
 
 def amount(size: int) -> str:
@@ -490,10 +496,13 @@ def _speed(title: str, points: Sequence[Serving]) -> Speed:
         {place: one.output_rate for place, one in each.items()},
         {place: (one.output_rate_low, one.output_rate_high) for place, one in each.items() if one.repetitions > 1},
     )
+    published = Series(
+        "Published by the recipe's source", {at: one.published for at, one in each.items() if one.published}
+    )
     per_request = Series("One request", {place: one.output_rate / one.concurrency for place, one in each.items()})
     axis = "requests at once"
     charts = [
-        shapes.chart("Output of all requests", "tokens/s", axis, at, [together]),
+        shapes.chart("Output of all requests", "tokens/s", axis, at, [together, published]),
         shapes.chart(
             "Output of one request", "tokens/s", axis, at, [per_request], band=(alone.expected_low, alone.expected_high)
         ),

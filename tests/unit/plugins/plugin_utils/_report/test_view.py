@@ -131,7 +131,9 @@ def test_the_speed_of_one_request_is_held_to_the_plan():
     assert first.notes == (
         "31.2 tokens/s for one request alone; the plan expects 13 to 46; the recipe's source has published 35.2",
     )
-    output = first.charts[1]
+    together, output = first.charts[:2]
+    assert [one.name for one in together.series] == ["All requests together", "Published by the recipe's source"]
+    assert together.series[1].points == {"1": 35.2}
     assert output.expected == "Expected at 1: 13 to 46 tokens/s" and "from 31.2 at 1 to" in output.summary
     failed = [replace(one, failed=2) for one in samples.serving()[:2]]
     assert "4 requests failed" in view([at(1, serving=tuple(failed))]).speed[0][0].notes
