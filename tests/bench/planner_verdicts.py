@@ -302,20 +302,24 @@ CASES = (
 )  # fmt: skip
 
 
-def main() -> int:
-    print("| Model | Nodes | Share | Context | What happened | The plan | Right | Source |")
-    print("|---|---|---|---|---|---|---|---|")
+def table() -> list[str]:
+    lines = [
+        "| Model | Nodes | Share | Context | What happened | The plan | Right | Source |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for case in CASES:
         told = f"{case.said()} | {'yes' if case.right else 'NO'}"
-        print(
+        lines.append(
             f"| {case.name}{', later' if case.later else ''} | {case.nodes} | {case.share:g} | {case.context} |"
             f" {case.outcome} | {told} | {case.source}, {case.date} |"
         )
-    for later in (False, True):
-        cases = [case for case in CASES if case.later == later]
-        print(f"\n{'later' if later else 'first'}: {sum(case.right for case in cases)} of {len(cases)}")
-    return 0
+    return lines
+
+
+def right(later: bool) -> str:
+    cases = [case for case in CASES if case.later == later]
+    return f"{sum(case.right for case in cases)} of {len(cases)}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    print("\n".join(table()))

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Counts of what the planner and the recipes achieve, as docs/performance.md has them; a unit test holds them there."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import tempfile
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "collections"), str(pathlib.Path(__file__).parent)]
+
+import planner_verdicts
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import catalogue, translation
+
+NODES = (1, 2, 3, 4, 8)
+PEERS = ROOT / "tests/unit/fixtures/peer_recipes.yml"
+
+
+def translated() -> list[bool]:
+    """For each recipe of others: can what comes out be planned as it is, without a shape from the model's files?"""
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "their.yaml"
+        whole = []
+        for peer in yaml.safe_load(PEERS.read_text(encoding="utf-8")):
+            path.write_text(yaml.safe_dump(peer["theirs"]), encoding="utf-8")
+            made = translation.translate(str(path))
+            if not made.findings:
+                whole.append("architecture" in made.document)
+        return whole
+
+
+def table() -> list[str]:
+    recipes = [recipe for recipe, _findings in catalogue.recipes([]) if recipe and recipe.device == "gpu"]
+    fitting = ", ".join(f"{len(catalogue.fitting([], nodes)[0])} on {nodes}" for nodes in NODES)
+    whole, peers = translated(), len(yaml.safe_load(PEERS.read_text(encoding="utf-8")))
+    return [
+        "| Figure | Value |",
+        "|---|---|",
+        f"| verdicts of the planner that are right, cases known while it was made | {planner_verdicts.right(False)} |",
+        f"| the same, cases that were looked for afterwards | {planner_verdicts.right(True)} |",
+        f"| shipped recipes, and how many fit by the planner | {len(recipes)}: {fitting} Spark(s) |",
+        f"| recipes of others that are translated without an error | {len(whole)} of {peers} |",
+        f"| of these, shape of the model known here; the others need `recipes_model_files` | {sum(whole)} |",
+    ]
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))
