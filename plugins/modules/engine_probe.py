@@ -213,6 +213,11 @@ cache:
     planned: 415000
     words: its KV cache holds 412320 tokens, 99 % of the planned 415000
     warning: ''
+failed_at:
+  description: V(access) where the engine answered, and a wrong key was not refused.
+  returned: failure
+  type: str
+  sample: access
 access:
   description: HTTP status that a wrong key got.
   returned: with O(check_access)
@@ -277,6 +282,7 @@ def main() -> None:
     params = module.params
     target = partial(_target, params)
     result: dict[str, Any] = {}
+    failed_at = ""
     try:
         if module.check_mode:
             answer = probe.ask(target(), _question(params))
@@ -294,7 +300,9 @@ def main() -> None:
                 if judged.warning:
                     module.warn(judged.warning)
         if params["check_access"]:
+            failed_at = "access"
             result["access"] = _refused(params, target())
+            failed_at = ""
         if params["expected"] and not module.check_mode:
             low, high = params["expected"]
             seen = Verified(stamp(time.time()), answer.model, answer.measured, answer.tokens_per_s, low, high)
@@ -302,7 +310,7 @@ def main() -> None:
     except SparkError as exc:
         if module.check_mode:
             module.exit_json(changed=False, ready=False, reason=str(exc))
-        module.fail_json(msg=str(exc))
+        module.fail_json(msg=str(exc), failed_at=failed_at)
     asked = target()
     endpoint = f"http://{asked.host}:{asked.port}/v1"
     module.exit_json(changed=False, ready=True, answer=answer.as_dict(), endpoint=endpoint, task=asked.task, **result)

@@ -28,8 +28,8 @@ options:
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
       - V(cluster_status) puts together what the machines say of their status.
-      - V(verdicts) puts together what a run of verify, doctor or benchmark has measured and found; V(report) makes a page
-        of the last ones.
+      - V(verify_verdicts) judges what verify has asked; V(verdicts) puts together what a run of verify, doctor or
+        benchmark has measured and found; V(report) makes a page of the last ones.
       - V(awx) says what is to be made, mended and removed in AWX, V(awx_unreached) why it could not be asked.
       - V(artifacts_wanted) finds the models that are not whole on all nodes, V(artifacts_room) compares one with the
         disks, V(artifacts_fan_out) says who fetches it from whom, V(artifacts_done) whether all have the same;
@@ -76,6 +76,7 @@ options:
       - awx
       - awx_unreached
       - report
+      - verify_verdicts
       - verdicts
   options:
     description:

@@ -295,6 +295,13 @@ def _exchanged(
     return document, seconds
 
 
+def exchange(
+    target: Target, path: str, body: Mapping[str, Any] | None, timeout_s: float, what: str
+) -> tuple[dict[str, Any], float]:
+    """One request and its answer, which is no stream: (JSON object, seconds)."""
+    return _exchanged(target, path, body, _Limit(timeout_s, time.monotonic), what)
+
+
 def _check_numbers(numbers: Any, what: str, target: Target) -> None:
     """NaN is what a broken kernel gives, and no JSON."""
     if not isinstance(numbers, list) or not all(isinstance(x, (int, float)) and math.isfinite(x) for x in numbers):
@@ -317,7 +324,7 @@ def status_without_access(target: Target, timeout_s: float = 10.0) -> int:
 
 def model_list(target: Target, timeout_s: float = LISTED_S) -> dict[str, Any]:
     """What ``/v1/models`` says."""
-    return _exchanged(target, "/v1/models", None, _Limit(timeout_s, time.monotonic), "list of models")[0]
+    return exchange(target, "/v1/models", None, timeout_s, "list of models")[0]
 
 
 def listed(target: Target, timeout_s: float = LISTED_S) -> None:

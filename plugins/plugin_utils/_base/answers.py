@@ -370,6 +370,46 @@ BANDWIDTH = Only(
     }
 )
 
+# --- engine_probe, engine_smoke, rdma_traffic, ray_cluster, port_filter, for verify
+_OF_SERVICE = Only({"instance": words, "model": words})
+_ANSWER = Only({"model": words, "measured": words, "tokens_per_s": number})
+_ASKED = {
+    "item": Maybe(_OF_SERVICE),
+    "skipped": Maybe(flag),
+    "msg": Maybe(words),
+    "reason": Maybe(words),
+}
+ANSWERED = Only(
+    {
+        "results": Each(
+            Only(
+                {
+                    **_ASKED,
+                    "ready": flag,
+                    "answer": Maybe(_ANSWER),
+                    "access": Maybe(whole(100, 599)),
+                    "failed_at": Maybe(word),
+                }
+            )
+        )
+    }
+)
+SMOKED = Only(
+    {
+        "results": Each(
+            Only(
+                {
+                    **_ASKED,
+                    "tried": Each(Full({"kind": word, "outcome": words, "seconds": number, "found": words})),
+                }
+            )
+        )
+    }
+)
+TRAFFIC = Only({"moved": By(rdma_device, Maybe(COUNT))})
+COUNTED = Only({**_ASKED, "alive": Each(words), "complete": flag})
+CHECKED = Only({**_ASKED, "changes": Each(words)})
+
 # --- mlnx_qos
 _PRIORITIES = Maybe(Each(whole(0, 7), 8))
 QOS = Only(

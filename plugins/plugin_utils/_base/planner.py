@@ -37,17 +37,21 @@ class Planner:
     play, by host, as :func:`border.read` lets it in.
 
     ``alive``: only of the hosts that have not failed so far. A way back must not wait for a machine that died.
+    ``partly``: options of ``gathered`` whose variable not every host has; those without it are left out.
     """
 
     make: Callable[[Options], dict[str, Any]]
     spec: Spec
     gathered: Mapping[str, border.Shape] = field(default_factory=dict)
     alive: bool = False
+    partly: tuple[str, ...] = ()
 
 
-def gather(task_vars: Mapping[str, Any], name: str, alive: bool = False) -> dict[str, Any]:
+def gather(task_vars: Mapping[str, Any], name: str, alive: bool = False, partly: bool = False) -> dict[str, Any]:
     """The value of a variable on every host of the play, or on those that have not failed."""
     hosts, hostvars = task_vars["ansible_play_hosts" if alive else "ansible_play_hosts_all"], task_vars["hostvars"]
+    if partly:
+        hosts = [host for host in hosts if name in hostvars[host]]
     missing = [host for host in hosts if name not in hostvars[host]]
     if missing:
         raise SparkError(f"{name} is not known", ", ".join(missing), "Run the whole layer for all machines")
@@ -62,7 +66,7 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
         return failure(f"planner {name}: {'; '.join(checked.error_messages)}")
     try:
         read = {
-            option: gather(task_vars, checked.validated_parameters[option], planner.alive)
+            option: gather(task_vars, checked.validated_parameters[option], planner.alive, option in planner.partly)
             for option in planner.gathered
         }
         findings: list[Finding] = []

@@ -116,6 +116,51 @@ CAUSES: tuple[Cause, ...] = (
         "Check /dev/infiniband and the limit for locked memory of the rank: playbooks/doctor.yml",
         "docs/performance.md",
     ),
+    # -- what serves
+    Cause(
+        "below_expectation",
+        "The service is slower than its model should be",
+        "A token reads all active weights from memory once, so its time is known roughly. Below the band the GPU is"
+        " slowed down, ranks talk over TCP, or options keep the engine from its fast kernels (eager mode)",
+        "ansible-playbook playbooks/benchmark.yml --tags fabric,nccl while the engine is stopped, then"
+        " playbooks/doctor.yml: both name what is slow below the engine",
+        "Compare the options in force with those of the published run (docs/recipes.md); for a model that nobody has"
+        " measured on so many machines, the band is an estimate",
+        "docs/performance.md",
+    ),
+    Cause(
+        "smoke_failed",
+        "The service does not answer a kind of request that its model can",
+        "Clients that send such requests get errors, though plain questions are answered: a parser or template that"
+        " the engine was started without, or one that does not fit the model",
+        "Compare with the recipe: --tool-call-parser, --reasoning-parser, the chat template; then restart the engine",
+        "journalctl -u sparkmatrix-engine has the error of this request",
+        "docs/recipes.md",
+    ),
+    Cause(
+        "key_not_checked",
+        "The service answers to a wrong key",
+        "Whoever reaches the port uses the model; the engine was started before its key was there, or without it",
+        "Start it anew, so that it reads its key: ansible-playbook playbooks/restart.yml",
+        "ansible-playbook site.yml --tags engine writes key and unit again",
+        "docs/security.md",
+    ),
+    Cause(
+        "ray_incomplete",
+        "Ray has not all nodes",
+        "A model that spans them cannot be started again: the next fault of a rank ends it",
+        "ansible-playbook site.yml --tags ray",
+        "On the node that is missing: journalctl -u sparkmatrix-ray; does it reach the head over the fabric?",
+        "docs/engine.md",
+    ),
+    Cause(
+        "gateway_silent",
+        "The gateway does not give answers",
+        "Users outside of the head get errors, though the engine answers there",
+        "ansible-playbook site.yml --tags gateway; the journal of sparkmatrix-gateway names the fault",
+        "On the head: sudo sparkmatrix status shows address, certificate and whether it answers",
+        "docs/gateway.md",
+    ),
     # -- what doctor finds on a machine, or between what runs and what was planned
     Cause(
         "not_answering",

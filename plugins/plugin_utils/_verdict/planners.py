@@ -2,7 +2,8 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The planner that puts a run's document together from what the run knows and what its judges have found."""
+"""The planners that judge what verify has asked, and put a run's document together from what the run knows and what its
+judges have found."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Maybe, Only
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import gather, junit, words
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine, gather, junit, limits, words
 
 LISTS = ("verdicts", "machines", "links", "services", "rdma", "nccl", "serving", "smoke")
 ROOT = Path(__file__).resolve().parents[3]  # of the collection
@@ -139,7 +140,38 @@ def _developed(text: str) -> Any:
     return yaml.safe_load(text)["version"]
 
 
+def verify(options: Options) -> dict[str, Any]:
+    plans = {host: plan_document.load(one, f"engine plan of {host}") for host, one in options["plans"].items() if one}
+    asked = engine.Asked(
+        answers={host: told.get("results") or () for host, told in options["answers"].items()},
+        smoke={host: told.get("results") or () for host, told in options["smoke"].items()},
+        before={host: told["moved"] for host, told in options["before"].items() if "moved" in told},
+        after={host: told["moved"] for host, told in options["after"].items() if "moved" in told},
+        ray=options["ray"],
+        filters=options["filters"],
+        gateway={host: told.get("results") or () for host, told in options["gateway"].items()},
+    )
+    found = engine.judge(plans, asked, limits.limits(options["limits"]))
+    return {"part": part(verdicts=found, smoke=engine.smoked(plans, asked))}
+
+
 PLANNERS = {
+    "verify_verdicts": Planner(
+        verify,
+        {"limits": {"type": "dict", "default": {}}},
+        gathered={
+            "plans": Maybe(answers.PLAN),
+            "answers": answers.ANSWERED,
+            "smoke": answers.SMOKED,
+            "before": answers.TRAFFIC,
+            "after": answers.TRAFFIC,
+            "ray": answers.COUNTED,
+            "filters": answers.CHECKED,
+            "gateway": answers.ANSWERED,
+        },
+        alive=True,
+        partly=("answers", "smoke", "ray", "filters", "gateway"),
+    ),
     "verdicts": Planner(
         judge,
         {

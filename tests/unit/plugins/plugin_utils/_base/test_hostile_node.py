@@ -358,6 +358,8 @@ def judge_manifest(seen: dict[str, Any]) -> Result:
     )
 
 
+SAID = {"model": "x", "measured": "1 token", "tokens_per_s": 1.5}
+TRIED = {"kind": "chat", "outcome": "ok", "seconds": 0.5, "found": "an answer"}
 CASES = {
     "artifacts_wanted": Case(
         lambda rank: {"plan": PLANS[HOSTS[rank]], "seen": inputs(rank)},
@@ -403,6 +405,24 @@ CASES = {
         lambda result: result["models"],
     ),
     "artifacts_unused": Case(models, planned("artifacts_unused", "looks"), lambda result: result["removals"][HOSTS[0]]),
+    "verify_verdicts": Case(
+        lambda rank: {
+            "plans": PLANS[HOSTS[rank]],
+            "answers": {
+                "results": [{"item": {"instance": "", "model": "x"}, "ready": True, "answer": SAID, "access": 401}]
+            },
+            "smoke": {"results": [{"item": {"instance": ""}, "tried": [TRIED]}]},
+            "before": {"moved": {"rocep1s0f0": 1}},
+            "after": {"moved": {"rocep1s0f0": 5}},
+            "ray": {"complete": True, "alive": ["10.0.0.1"]},
+            "filters": {"changes": []},
+            "gateway": {"results": [{"item": {"model": "x"}, "ready": True, "answer": SAID}]},
+        },
+        lambda seen: plan(
+            "verify_verdicts", {name: {h: s[name] for h, s in seen.items()} for name in next(iter(seen.values()))}
+        ),
+        nothing,
+    ),
     "verdicts": Case(
         lambda rank: {"node": nodes(len(HOSTS))[HOSTS[rank]], "fact": VERIFIED["facts"][HOSTS[rank]]},
         planned("verdicts", "info", playbook="verify"),

@@ -1,0 +1,208 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One request of every kind that clients send: does each come back as it should? Nobody judges what the model writes.
+
+What a service does not offer, it refuses with a status of 400 to 422; that is no failure, and is said as such.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError, Question, Target
+
+OK, FAILED, NOT_OFFERED, NOT_JUDGED = "ok", "failed", "not offered", "not judged"
+KINDS: Mapping[str, Sequence[str]] = {
+    "generate": ("chat", "stream", "tool", "json", "vision"),
+    "embed": ("embedding",),
+    "rank": ("rerank",),
+}
+TOKENS = 512  # thoughts included
+LONGEST = 1500  # words of the long prompt: enough for messages between ranks that use every half of the fabric
+REFUSED = (400, 404, 405, 415, 422, 501)
+# Beginnings of what models write for a call, where nothing has made a call of it.
+MARKS = ("<tool_call", "<|tool_call", "[TOOL_CALLS]", "<function=", "<\uff5ctool", "<minimax:tool_call")
+PIXELS = 224  # of each side; smaller ones are too small for some models
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather in a city, now.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "enum": ["yes", "no"]}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class Tried:
+    kind: str
+    outcome: str  # ok, failed, not offered, not judged
+    seconds: float
+    found: str
+
+
+def run(
+    target: Target, context: int = 0, timeout_s: float = 60.0, clock: Callable[[], float] = time.monotonic
+) -> list[Tried]:
+    """``context``: tokens of the longest request, 0 where nobody knows."""
+    words = min(LONGEST, context // 4) if context else LONGEST // 10
+    requests: dict[str, Callable[[], tuple[str, str]]] = {
+        "chat": lambda: _chat(target, words, timeout_s),
+        "stream": lambda: _stream(target, timeout_s),
+        "tool": lambda: _tool(target, timeout_s),
+        "json": lambda: _json(target, timeout_s),
+        "vision": lambda: _vision(target, timeout_s),
+        "embedding": lambda: _asked(target, timeout_s),
+        "rerank": lambda: _asked(target, timeout_s),
+    }
+    return [_tried(kind, requests[kind], clock) for kind in KINDS[target.task]]
+
+
+def _tried(kind: str, request: Callable[[], tuple[str, str]], clock: Callable[[], float]) -> Tried:
+    began = clock()
+    try:
+        outcome, found = request()
+    except ProbeError as exc:
+        # Chat and streams are what the service is for.
+        refused = exc.status in REFUSED and kind not in ("chat", "stream", "embedding", "rerank")
+        outcome, found = NOT_OFFERED if refused else FAILED, exc.found
+    return Tried(kind, outcome, round(clock() - began, 3), found)
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def _chat(target: Target, words: int, timeout_s: float) -> tuple[str, str]:
+    text = "Say hello. Ignore the rest: " + " ".join(f"spark{number % 100}" for number in range(words))
+    answer = _completion(target, text, timeout_s, max_tokens=16)
+    usage = answer.get("usage")
+    read = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
+    return OK, f"an answer to a prompt of {read} tokens" if read else "an answer"
+
+
+def _stream(target: Target, timeout_s: float) -> tuple[str, str]:
+    answer = probe.ask(target, Question(max_tokens=16, timeout_s=timeout_s))
+    return OK, answer.measured
+
+
+def _asked(target: Target, timeout_s: float) -> tuple[str, str]:
+    return OK, probe.ask(target, Question(timeout_s=timeout_s)).measured
+
+
+def _tool(target: Target, timeout_s: float) -> tuple[str, str]:
+    """As clients ask for one, the model chooses; where it chooses none it is told to, which needs no parser."""
+    text = "What is the weather in Paris? Use the tool."
+    message, _finish = _message(_completion(target, text, timeout_s, tools=[WEATHER], tool_choice="auto"), target)
+    said = str(message.get("content") or "")
+    if not message.get("tool_calls"):
+        if any(mark in said for mark in MARKS):
+            raise ProbeError(
+                "garbage", f"the call came as text, so its parser does not fit the model: {said[:80]!r}", target.where
+            )
+        chosen = {"type": "function", "function": {"name": "get_weather"}}
+        answer = _completion(target, text, timeout_s, tools=[WEATHER], tool_choice=chosen)
+        message, finish = _message(answer, target)
+        if finish == "length" and not _complete(message):
+            return NOT_JUDGED, f"no call within {TOKENS} tokens"
+        return OK, f"a call when told to: {_called(message, target)}"
+    return OK, f"a call: {_called(message, target)}"
+
+
+def _json(target: Target, timeout_s: float) -> tuple[str, str]:
+    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
+    text = "Is water wet? Answer yes or no, in JSON."
+    message, finish = _message(_completion(target, text, timeout_s, response_format=wanted), target)
+    content = str(message.get("content") or "")
+    try:
+        if json.loads(content)["answer"] in ("yes", "no"):
+            return OK, "an answer by the schema"
+    except (ValueError, KeyError, TypeError):
+        if finish == "length":
+            return NOT_JUDGED, f"no complete answer within {TOKENS} tokens"
+    raise ProbeError("garbage", f"the answer is not by the schema: {content[:80]!r}", target.where)
+
+
+def _vision(target: Target, timeout_s: float) -> tuple[str, str]:
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(png()).decode()}"}}
+    content = [{"type": "text", "text": "Which colour is this? One word."}, picture]
+    message, _finish = _message(_completion(target, content, timeout_s), target)
+    return OK, f"an answer to a red picture: {str(message.get('content') or '')[-40:]!r}"
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def _completion(target: Target, content: Any, timeout_s: float, **more: Any) -> dict[str, Any]:
+    body = {
+        "model": target.model,
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": TOKENS,
+        "temperature": 0,
+        **more,
+    }
+    document, _seconds = probe.exchange(target, probe.PATHS["generate"], body, timeout_s, "chat completion")
+    _message(document, target)
+    return document
+
+
+def _message(document: Mapping[str, Any], target: Target) -> tuple[Mapping[str, Any], str]:
+    """(message, finish_reason)"""
+    try:
+        choice = document["choices"][0]
+        message = choice["message"]
+        # Thoughts have three names; a call has no text.
+        text = [message.get(name) for name in ("content", "reasoning_content", "reasoning", "tool_calls")]
+    except (KeyError, IndexError, TypeError, AttributeError) as exc:
+        found = f"the answer is no chat completion: {dict(document)!r:.80}"
+        raise ProbeError("garbage", found, target.where) from exc
+    if not any(text):
+        raise ProbeError("empty", "the answer is empty", target.where)
+    return message, str(choice.get("finish_reason") or "")
+
+
+def _called(message: Mapping[str, Any], target: Target) -> str:
+    try:
+        function = message["tool_calls"][0]["function"]
+        city = json.loads(function["arguments"])["city"]
+        if function["name"] != "get_weather":
+            raise ValueError(function["name"])
+    except (KeyError, IndexError, TypeError, ValueError) as exc:
+        found = f"the call of a tool is not as its schema: {message.get('tool_calls')!r:.120}"
+        raise ProbeError("garbage", found, target.where) from exc
+    return f"get_weather({str(city)[:40]!r})"
+
+
+def _complete(message: Mapping[str, Any]) -> bool:
+    try:
+        json.loads(message["tool_calls"][0]["function"]["arguments"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return False
+    return True
+
+
+def png() -> bytes:
+    """A red square."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        body = name + content
+        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", PIXELS, PIXELS, 8, 2, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\xff\0\0" * PIXELS) * PIXELS)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")

@@ -1,0 +1,217 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What verify has asked: does every service answer, as fast as planned, over RDMA on both halves of all its nodes, and
+nobody else? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import smoke
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
+    Head,
+    NodePlan,
+    ServicePlan,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    FAIL,
+    PASS,
+    UNKNOWN,
+    WARN,
+    Limit,
+    Smoke,
+    Verdict,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+
+ENOUGH = 16_000_000  # bytes on a node, from which on a half without any share is no accident of a short answer
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """By host, what its tasks have returned; a host or service that was not asked is missing."""
+
+    answers: Mapping[str, Sequence[Result]] = field(default_factory=dict)
+    smoke: Mapping[str, Sequence[Result]] = field(default_factory=dict)
+    before: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    after: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    ray: Mapping[str, Result] = field(default_factory=dict)
+    filters: Mapping[str, Result] = field(default_factory=dict)
+    gateway: Mapping[str, Sequence[Result]] = field(default_factory=dict)
+
+
+def judge(plans: Mapping[str, NodePlan], asked: Asked, limits: Mapping[str, Limit]) -> list[Verdict]:
+    found: list[Verdict] = []
+    for host, plan in plans.items():
+        for head in plan.heads:
+            service = next(one for one in plan.here if one.instance == head.instance)
+            result = _of(asked.answers.get(host, ()), head.instance, "instance")
+            found += _answer(head, service, result)
+            found += _smoke(head, _of(asked.smoke.get(host, ()), head.instance, "instance"))
+            if (result or {}).get("answer"):
+                found += _rdma(head, service, asked, limits)
+    found += [one for host, result in asked.ray.items() for one in _ray(host, result)]
+    found += _filters(asked.filters)
+    found += [one for host, results in asked.gateway.items() for result in results for one in _gateway(host, result)]
+    return found
+
+
+def smoked(plans: Mapping[str, NodePlan], asked: Asked) -> list[Smoke]:
+    """For the document: what was judged."""
+    found = []
+    for host, plan in plans.items():
+        for head in plan.heads:
+            result = _of(asked.smoke.get(host, ()), head.instance, "instance")
+            for one in (result or {}).get("tried") or ():
+                if one["outcome"] in (smoke.OK, smoke.FAILED):
+                    ok = one["outcome"] == smoke.OK
+                    found.append(Smoke(head.name, one["kind"], ok, one["seconds"], one["found"]))
+    return found
+
+
+def _of(results: Sequence[Result], instance: str, key: str) -> Result | None:
+    """Of a loop over the heads of a node."""
+    return next((one for one in results if (one.get("item") or {}).get(key, "") == instance), None)
+
+
+# --- the service -----------------------------------------------------------------------------------------------------
+
+
+def _answer(head: Head, service: ServicePlan, result: Result | None) -> Iterator[Verdict]:
+    about: dict[str, Any] = {"hosts": [service.head], "device": head.unit}
+    answer = (result or {}).get("answer")
+    if not result or (not answer and not result.get("msg")):
+        reason = (result or {}).get("reason") or "it was not asked"
+        yield verdict("answer", "service", f"{head.model}: {reason}", outcome=UNKNOWN, **about)
+        return
+    if not answer:
+        cause = "key_not_checked" if result.get("failed_at") == "access" else "not_serving"
+        yield verdict("answer", "service", f"{head.model}: {result['msg']}", cause=cause, **about)
+        return
+    found = f"{head.model}: {answer['measured']}"
+    yield verdict("answer", "service", found, outcome=PASS, **about)
+    if head.key and result.get("access"):
+        refused = f"{head.model}: a wrong key got HTTP {result['access']}"
+        yield verdict("key", "service", refused, outcome=PASS, **about)
+    low, rate = service.expectation.low, answer["tokens_per_s"]
+    if low and rate:
+        source = "the engine plan: active weights over memory bandwidth (docs/performance.md)"
+        limit = Limit(round(low, 1), "tokens/s", "least", source, "this collection")
+        said = f"{head.model}: {rate:.1f} tokens/s for one request"
+        slow: dict[str, Any] = {"outcome": WARN, "cause": "below_expectation"} if rate < low else {"outcome": PASS}
+        yield verdict("speed", "service", said, value=rate, limit=limit, **slow, **about)
+
+
+def _smoke(head: Head, result: Result | None) -> Iterator[Verdict]:
+    for one in (result or {}).get("tried") or ():
+        outcome: dict[str, Any] | None = {
+            smoke.OK: {"outcome": PASS},
+            smoke.FAILED: {"outcome": FAIL, "cause": "smoke_failed"},
+            smoke.NOT_JUDGED: {"outcome": UNKNOWN},
+        }.get(one["outcome"])
+        if outcome:
+            found = f"{head.model}, {one['kind']}: {one['found']}"
+            yield verdict(f"smoke_{one['kind']}", "service", found, device=head.unit, **outcome)
+
+
+# --- RDMA ------------------------------------------------------------------------------------------------------------
+
+
+def _rdma(head: Head, service: ServicePlan, asked: Asked, limits: Mapping[str, Limit]) -> Iterator[Verdict]:
+    """Of every node with ranks that talk to those of other nodes."""
+    parallel = service.parallel
+    hosts = [member.host for member in service.members if member.ranks]
+    if len(hosts) < 2 or not (parallel.tensor * parallel.pipeline > 1 or parallel.expert):
+        return
+    for host in hosts:
+        before, after = asked.before.get(host), asked.after.get(host)
+        if before is None or after is None:
+            found = "what RDMA moved during the answers was not read"
+            yield verdict("rdma_used", "node", found, outcome=UNKNOWN, hosts=[host])
+        elif before:
+            yield from _moved(host, head, before, after, limits["half_share"])
+        # Without RDMA in the fact the transport is socket, as the user wants it.
+
+
+def _moved(
+    host: str, head: Head, before: Mapping[str, int | None], after: Mapping[str, int | None], share: Limit
+) -> Iterator[Verdict]:
+    moved = {device: _added(first, after.get(device)) for device, first in before.items()}
+    counted = {device: size for device, size in moved.items() if size is not None}
+    shown = ", ".join(
+        f"{device} {'not counted' if size is None else f'{size / 1e6:.1f} MB'}" for device, size in moved.items()
+    )
+    if len(counted) < len(moved):
+        found = f"what RDMA moved during the answers is not known: {shown}"
+        yield verdict("rdma_used", "node", found, outcome=UNKNOWN, hosts=[host])
+        return
+    total = sum(counted.values())
+    if not total:
+        found = f"{head.model} answered, and no byte moved over RDMA ({', '.join(counted)})"
+        yield verdict("rdma_used", "node", found, cause="tcp_fallback", hosts=[host], evidence=[shown])
+        return
+    yield verdict("rdma_used", "node", f"moved over RDMA during the answers: {shown}", outcome=PASS, hosts=[host])
+    if len(counted) < 2:
+        return
+    device, least = min(counted.items(), key=lambda item: item[1])
+    about: dict[str, Any] = {"hosts": [host], "device": device, "value": round(least / total, 3), "evidence": [shown]}
+    wanted = share.value * 2 / len(counted)  # the limit is for two halves
+    if total < ENOUGH:
+        found = f"{total / 1e6:.1f} MB are too few to tell whether all halves are used; benchmark.yml --tags nccl tells"
+        yield verdict("both_halves", "half", found, outcome=UNKNOWN, **about)
+    elif least == 0:
+        found = f"{head.model} answered, and this half carried nothing"
+        yield verdict("both_halves", "half", found, cause="one_half_only", limit=share, **about)
+    elif least < wanted * total:
+        found = f"this half carried {least / total:.0%} of what RDMA moved"
+        yield verdict("both_halves", "half", found, cause="one_half_only", outcome=WARN, limit=share, **about)
+    else:
+        yield verdict("both_halves", "half", f"all halves carry alike: {shown}", outcome=PASS, hosts=[host])
+
+
+def _added(before: int | None, after: int | None) -> int | None:
+    """One that went back was reset meanwhile."""
+    return None if before is None or after is None or after < before else after - before
+
+
+# --- around it -------------------------------------------------------------------------------------------------------
+
+
+def _ray(host: str, result: Result) -> Iterator[Verdict]:
+    if result.get("skipped") or ("alive" not in result and not result.get("msg")):
+        return
+    if result.get("complete"):
+        found = f"Ray has all {len(result['alive'])} nodes"
+        yield verdict("ray_nodes", "cluster", found, outcome=PASS, hosts=[host])
+    else:
+        found = str(result.get("msg") or result.get("reason"))
+        yield verdict("ray_nodes", "cluster", found, cause="ray_incomplete", hosts=[host])
+
+
+def _filters(results: Mapping[str, Result]) -> Iterator[Verdict]:
+    asked = {host: one for host, one in results.items() if not one.get("skipped")}
+    wrong = {host: one for host, one in asked.items() if one.get("msg")}
+    for host, one in wrong.items():
+        yield verdict("port_filter", "node", str(one["msg"]), cause="port_filter_off", hosts=[host])
+    if asked and not wrong:
+        found = "strangers do not reach Ray and the ranks: the port filter is active"
+        yield verdict("port_filter", "cluster", found, outcome=PASS, hosts=list(asked))
+
+
+def _gateway(host: str, result: Result) -> Iterator[Verdict]:
+    if result.get("skipped"):
+        return
+    model = str((result.get("item") or {}).get("model") or "")
+    answer = result.get("answer")
+    if answer:
+        found = f"{model} through the gateway: {answer['measured']}"
+        yield verdict("gateway", "service", found, outcome=PASS, hosts=[host])
+    elif result.get("msg"):
+        yield verdict(
+            "gateway", "service", f"{model} through the gateway: {result['msg']}", cause="gateway_silent", hosts=[host]
+        )

@@ -1,0 +1,134 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine, limits
+from engine_plans import cluster_plans
+
+PLANS = cluster_plans(2)
+HEAD = PLANS["spark1"].heads[0]
+LOW = PLANS["spark1"].here[0].expectation.low
+ITEM = {"instance": HEAD.instance, "model": HEAD.model}
+FIRST, SECOND = "rocep1s0f0", "roceP2p1s0f0"
+
+
+def answered(rate=LOW + 1, **more):
+    answer = {"model": HEAD.model, "measured": f"32 tokens in 1 s, {rate} tokens/s", "tokens_per_s": rate}
+    return {"item": ITEM, "ready": True, "answer": answer, "access": 401, **more}
+
+
+def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway=()):
+    """{(check, host): verdict}; ``moved``: MB of both halves, by host."""
+    before = {host: {FIRST: 1000, SECOND: 2000} for host in PLANS}
+    added = dict.fromkeys(PLANS, (500, 500)) if moved is None else moved
+    after = {
+        host: {FIRST: None if one is None else 1000 + int(one * 1e6), SECOND: 2000 + int(other * 1e6)}
+        for host, (one, other) in added.items()
+    }
+    asked = engine.Asked(
+        answers={"spark1": [answered() if answer is None else answer]},
+        smoke={"spark1": [{"item": ITEM, "tried": tried}]},
+        before=before,
+        after=after,
+        ray={"spark1": ray or {"complete": True, "alive": ["10.0.0.1", "10.0.0.2"]}},
+        filters={"spark1": {}, "spark2": {}} if filters is None else filters,
+        gateway={"spark1": gateway},
+    )
+    found = engine.judge(PLANS, asked, limits.limits())
+    return {(one.check, one.hosts[0] if one.hosts else ""): one for one in found}
+
+
+def test_a_healthy_cluster_has_passed_everything():
+    tried = [{"kind": "chat", "outcome": "ok", "seconds": 0.1, "found": "an answer"}]
+    gateway = [{"item": {"model": HEAD.model}, "ready": True, "answer": answered()["answer"]}]
+    found = judged(tried=tried, gateway=gateway)
+    assert {one.outcome for one in found.values()} == {"pass"}
+    assert {check for check, _host in found} == {
+        "answer",
+        "key",
+        "speed",
+        "smoke_chat",
+        "rdma_used",
+        "both_halves",
+        "ray_nodes",
+        "port_filter",
+        "gateway",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "outcome", "cause"),
+    [
+        (
+            {"answer": {"item": ITEM, "msg": "no token: it ran out of memory"}},
+            ("answer", "spark1"),
+            "fail",
+            "not_serving",
+        ),
+        (
+            {"answer": {"item": ITEM, "msg": "a wrong key got HTTP 200", "failed_at": "access"}},
+            ("answer", "spark1"),
+            "fail",
+            "key_not_checked",
+        ),
+        ({"answer": {"item": ITEM, "ready": False, "reason": "check mode"}}, ("answer", "spark1"), "unknown", ""),
+        ({"answer": answered(LOW / 2)}, ("speed", "spark1"), "warn", "below_expectation"),
+        ({"moved": {"spark1": (0, 0), "spark2": (0, 0)}}, ("rdma_used", "spark2"), "fail", "tcp_fallback"),
+        ({"moved": {"spark1": (500, 0), "spark2": (500, 500)}}, ("both_halves", "spark1"), "fail", "one_half_only"),
+        ({"moved": {"spark1": (500, 100), "spark2": (500, 500)}}, ("both_halves", "spark1"), "warn", "one_half_only"),
+        ({"moved": {"spark1": (4, 0), "spark2": (4, 0)}}, ("both_halves", "spark1"), "unknown", ""),
+        ({"moved": {"spark1": (None, 5), "spark2": (5, 5)}}, ("rdma_used", "spark1"), "unknown", ""),
+        ({"moved": {"spark1": (500, 500)}}, ("rdma_used", "spark2"), "unknown", ""),
+        ({"moved": {"spark1": (-0.0005, 5), "spark2": (5, 5)}}, ("rdma_used", "spark1"), "unknown", ""),
+        (
+            {"ray": {"complete": False, "alive": ["10.0.0.1"], "msg": "1 of 2 nodes"}},
+            ("ray_nodes", "spark1"),
+            "fail",
+            "ray_incomplete",
+        ),
+        (
+            {"filters": {"spark1": {}, "spark2": {"msg": "the kernel lacks inet sparkmatrix_fabric"}}},
+            ("port_filter", "spark2"),
+            "fail",
+            "port_filter_off",
+        ),
+        ({"gateway": [{"item": ITEM, "msg": "nothing listens"}]}, ("gateway", "spark1"), "fail", "gateway_silent"),
+    ],
+)
+def test_every_fault_has_its_cause(change, check, outcome, cause):
+    found = judged(**change)
+    assert (found[check].outcome, found[check].cause) == (outcome, cause)
+    others = {name for name, one in found.items() if one.outcome in ("fail", "warn") and name[0] != check[0]}
+    assert not others
+
+
+def test_a_kind_that_is_not_offered_is_no_verdict():
+    tried = [
+        {"kind": kind, "outcome": outcome, "seconds": 0.1, "found": "x"}
+        for kind, outcome in (("vision", "not offered"), ("json", "failed"), ("tool", "not judged"))
+    ]
+    found = judged(tried=tried)
+    assert ("smoke_vision", "") not in found
+    assert (found["smoke_json", ""].cause, found["smoke_tool", ""].outcome) == ("smoke_failed", "unknown")
+
+
+def test_nothing_is_said_of_what_was_not_there_to_ask():
+    skipped = {"skipped": True}
+    found = judged(ray=skipped, filters={"spark1": skipped}, gateway=[skipped], moved={})
+    assert {check for check, _host in found} == {"answer", "key", "speed", "rdma_used"}
+
+
+def test_a_service_of_one_node_needs_no_fabric():
+    plans = cluster_plans(1)
+    asked = engine.Asked(answers={"spark1": [answered()]}, before={"spark1": {}}, after={"spark1": {}})
+    assert not [one for one in engine.judge(plans, asked, limits.limits()) if one.check == "rdma_used"]
+
+
+def test_the_transport_is_the_users_choice():
+    asked = engine.Asked(
+        answers={"spark1": [answered()]}, before={host: {} for host in PLANS}, after={host: {} for host in PLANS}
+    )
+    assert not [one for one in engine.judge(PLANS, asked, limits.limits()) if one.check == "rdma_used"]
