@@ -61,7 +61,7 @@ def run(
     target: Target, context: int = 0, timeout_s: float = 60.0, clock: Callable[[], float] = time.monotonic
 ) -> list[Tried]:
     """``context``: tokens of the longest request, 0 where nobody knows."""
-    words = min(LONGEST, context // 4) if context else LONGEST // 10
+    words = min(LONGEST, context // 16) if context else LONGEST // 10  # a tokenizer of bytes makes four tokens of one
     requests: dict[str, Callable[[], tuple[str, str]]] = {
         "chat": lambda: _chat(target, words, timeout_s),
         "stream": lambda: _stream(target, timeout_s),
@@ -89,7 +89,10 @@ def _tried(kind: str, request: Callable[[], tuple[str, str]], clock: Callable[[]
 
 
 def _chat(target: Target, words: int, timeout_s: float) -> tuple[str, str]:
-    text = "Say hello. Ignore the rest: " + " ".join(f"spark{number % 100}" for number in range(words))
+    # It begins as no other one, so that no prefix of it is cached: ranks have to work on all of it.
+    text = f"{time.time_ns()} Say hello, and ignore the rest: " + " ".join(
+        ("fox", "dog", "sun", "sea")[n % 4] for n in range(words)
+    )
     answer = _completion(target, text, timeout_s, max_tokens=16)
     usage = answer.get("usage")
     read = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None

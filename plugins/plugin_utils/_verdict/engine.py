@@ -134,12 +134,14 @@ def _rdma(head: Head, service: ServicePlan, asked: Asked, limits: Mapping[str, L
             found = "what RDMA moved during the answers was not read"
             yield verdict("rdma_used", "node", found, outcome=UNKNOWN, hosts=[host])
         elif before:
-            yield from _moved(host, head, before, after, limits["half_share"])
+            # Stages of a pipeline send one message at a time, over one half.
+            share = limits["half_share"] if parallel.tensor > 1 or parallel.expert else None
+            yield from _moved(host, head, before, after, share)
         # Without RDMA in the fact the transport is socket, as the user wants it.
 
 
 def _moved(
-    host: str, head: Head, before: Mapping[str, int | None], after: Mapping[str, int | None], share: Limit
+    host: str, head: Head, before: Mapping[str, int | None], after: Mapping[str, int | None], share: Limit | None
 ) -> Iterator[Verdict]:
     moved = {device: _added(first, after.get(device)) for device, first in before.items()}
     counted = {device: size for device, size in moved.items() if size is not None}
@@ -156,7 +158,7 @@ def _moved(
         yield verdict("rdma_used", "node", found, cause="tcp_fallback", hosts=[host], evidence=[shown])
         return
     yield verdict("rdma_used", "node", f"moved over RDMA during the answers: {shown}", outcome=PASS, hosts=[host])
-    if len(counted) < 2:
+    if len(counted) < 2 or share is None:
         return
     device, least = min(counted.items(), key=lambda item: item[1])
     about: dict[str, Any] = {"hosts": [host], "device": device, "value": round(least / total, 3), "evidence": [shown]}

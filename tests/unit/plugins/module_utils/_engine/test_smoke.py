@@ -72,12 +72,13 @@ def test_other_tasks_have_their_own_kind(monkeypatch, task, kinds):
     assert list(tried(monkeypatch, task)[0]) == kinds
 
 
-def test_the_prompt_is_long_and_fits(monkeypatch):
-    def words(context):
-        return len(tried(monkeypatch, context=context)[1]["chat"]["messages"][0]["content"].split())
+def test_the_prompt_is_long_and_fits_and_never_the_same(monkeypatch):
+    def prompt(context):
+        return tried(monkeypatch, context=context)[1]["chat"]["messages"][0]["content"]
 
-    assert words(131072) > smoke.LONGEST
-    assert words(400) < 120
+    assert len(prompt(131072).split()) > smoke.LONGEST
+    assert len(prompt(400)) < 200
+    assert prompt(400).split()[0] != prompt(400).split()[0]
 
 
 @pytest.mark.parametrize(
