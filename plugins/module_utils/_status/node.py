@@ -34,6 +34,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import MOST_CHARACTERS, Report, parse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL
 
 HELP = "show whether the cluster serves, and how its nodes, fabric, ranks and gateway are"
 SCHEMA_VERSION = 1
@@ -42,6 +44,7 @@ ROOT = "this needs root: sudo sparkmatrix status"
 NOT_ASKED = "not asked (--here)"
 TOKEN_S = 15.0
 GIB = 2**30
+SHOWN = 3  # failed checks of the last verdicts
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ def collect(asked: Asked, service: str = "", here: bool = False) -> dict[str, An
         "ray": _ray(nodes),
         "fabric": fabric,
         "gateway": document.plain(gateway) if gateway else None,
+        "verdict": _verdict(asked),
     }
 
 
@@ -287,6 +291,24 @@ def _until(asked: Asked) -> str:
     return f"{end.date().isoformat()} ({days} days{', renew it: run the gateway layer' if days < 30 else ''})"
 
 
+def _verdict(asked: Asked) -> dict[str, Any] | None:
+    """Of the last run that is kept here, which is on the cluster's head; None where there is none, or without root."""
+    runs = verdict_store.read(1, asked.at)[0] if asked.root else []
+    return (
+        {
+            "time": runs[0].at,
+            "playbook": runs[0].playbook,
+            "outcome": runs[0].outcome,
+            "counted": runs[0].counted,
+            "failed": [f"{' - '.join(one.hosts)}: {one.found}" for one in runs[0].verdicts if one.outcome == FAIL][
+                :SHOWN
+            ],
+        }
+        if runs
+        else None
+    )
+
+
 # -- for people -------------------------------------------------------------------------------------------------------
 
 
@@ -302,7 +324,14 @@ def text(found: Mapping[str, Any]) -> str:
         lines += _block("gateway", [Gateway(**found["gateway"]).line])
     for one in found["services"].values():
         lines += _block("verified", [verified(one)]) if one.get("unit") and "verified" in one else []
+    if found.get("verdict"):
+        lines += _block("verdict", verdict(found["verdict"]))
     return "\n".join(lines)
+
+
+def verdict(last: Mapping[str, Any]) -> list[str]:
+    first = f"{last['time']}, {last['playbook']}.yml: {last['counted']}"
+    return [first, *last["failed"]]
 
 
 def verified(service: Mapping[str, Any]) -> str:

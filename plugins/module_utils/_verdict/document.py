@@ -11,7 +11,7 @@ What was not measured has no entry; that somebody wanted to know it is a verdict
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 
 SCHEMA = 1
 PASS, WARN, FAIL, UNKNOWN = OUTCOMES = ("pass", "warn", "fail", "unknown")
+TITLES = {FAIL: "failed", WARN: "warning", UNKNOWN: "not measured", PASS: "passed"}  # the worst first
+NOTHING = "nothing was checked"
 SCOPES = ("node", "half", "link", "pair", "cluster", "service")
 PLAYBOOKS = ("site", "verify", "doctor", "benchmark", "first_contact")
 REMEDY = "It was written by another release of the collection, or damaged: run the playbook again"
@@ -201,8 +203,22 @@ class Run:
         found = {verdict.outcome for verdict in self.verdicts}
         return next((outcome for outcome in (FAIL, WARN, UNKNOWN, PASS) if outcome in found), UNKNOWN)
 
+    @property
+    def counted(self) -> str:
+        return counted(self.verdicts)
+
     def as_dict(self) -> dict[str, Any]:
         return dict(document.plain(self))
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """``1 failed, 2 not measured, 9 passed``"""
+    counts = {outcome: sum(one.outcome == outcome for one in verdicts) for outcome in TITLES}
+    return ", ".join(f"{count} {_title(outcome, count)}" for outcome, count in counts.items() if count) or NOTHING
+
+
+def _title(outcome: str, count: int) -> str:
+    return "warnings" if outcome == WARN and count > 1 else TITLES[outcome]
 
 
 def load(values: Any, where: str) -> Run:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
     PASS,
@@ -263,7 +264,7 @@ def _about_cluster(runs: Sequence[Run]) -> str:
 
 
 def counted(said: Sequence[Said]) -> str:
-    return words.counted([one.verdict for one in said])
+    return document.counted([one.verdict for one in said])
 
 
 def _problems(said: Sequence[Said]) -> tuple[Problem, ...]:
@@ -588,7 +589,7 @@ NUMBERS = ("Slowest pair, Gb/s", "NCCL all_reduce, GB/s", "One request, tokens/s
 def _past(run: Run, names: Sequence[str]) -> Past:
     found = _key_numbers(run)
     numbers = tuple(number(found[name]) if name in found else NOTHING for name in names)
-    return Past(run, words.counted(run.verdicts), numbers)
+    return Past(run, run.counted, numbers)
 
 
 def _trends(past: Sequence[Run]) -> tuple[Chart, ...]:

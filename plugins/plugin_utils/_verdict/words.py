@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import sentence
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
-    PASS,
+    TITLES,
     UNKNOWN,
     WARN,
     Limit,
@@ -19,24 +19,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Verdict,
 )
 
-TITLES = {FAIL: "failed", WARN: "warning", UNKNOWN: "not measured", PASS: "passed"}
 REFUSED = "These checks failed:"
-
-
-def counted(verdicts: Sequence[Verdict]) -> str:
-    """``1 failed, 2 not measured, 9 passed``"""
-    counts = {outcome: sum(one.outcome == outcome for one in verdicts) for outcome in TITLES}
-    shown = [f"{count} {_title(outcome, count)}" for outcome, count in counts.items() if count]
-    return ", ".join(shown) or "nothing was checked"
-
-
-def _title(outcome: str, count: int) -> str:
-    return "warnings" if outcome == WARN and count > 1 else TITLES[outcome]
 
 
 def lines(run: Run) -> list[str]:
     """What failed is in :func:`refusal`; what passed is counted only."""
-    found = [f"{run.playbook}: {counted(run.verdicts)}"]
+    found = [f"{run.playbook}: {run.counted}"]
     for outcome in (WARN, UNKNOWN):
         found += [f"{TITLES[outcome]}: {said(one)}" for one in run.verdicts if one.outcome == outcome]
     return found

@@ -23,6 +23,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Run, Verdict
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
 TOLD = Description(
@@ -213,3 +215,18 @@ def test_a_node_without_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(SparkError, match="no engine is set up on this node"):
         cluster.found(keeper=none, runner=lambda _argv: Completed(0, "LoadState=not-found\n"))
+
+
+def test_the_last_verdicts_are_shown_with_what_failed(cluster: Cluster) -> None:
+    slow = Verdict("rdma_rate", "fail", "pair", "13 Gb/s", hosts=("spark1", "spark2"), cause="nic_degraded")
+    run = Run(
+        "spark1", "verify", "2026-11-23T07:30:00Z", 12.5, "0.1.0", verdicts=(slow, Verdict("x", "pass", "node", ""))
+    )
+    verdict_store.keep(run, str(cluster.root))
+    found = cluster.found()
+    assert found["verdict"]["outcome"] == "fail"
+    assert cluster.found(root=False)["verdict"] is None
+    assert status.text(found).splitlines()[-2:] == [
+        "verdict   2026-11-23T07:30:00Z, verify.yml: 1 failed, 1 passed",
+        "          spark1 - spark2: 13 Gb/s",
+    ]
