@@ -11,10 +11,11 @@ short_description: Measure the halves of a fabric cable with RDMA writes
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Runs C(ib_write_bw) of perftest for a few seconds per half, as server on one node and as client on the other. A
+  - Runs C(ib_write_bw) and C(ib_write_lat) of perftest, as server on one node and as client on the other. A
     ConnectX-7 that initialised badly shows a full link and answers pings; only this test shows it.
-  - All nodes have to run it at the same time, with the tests that M(sparkmatrix.cluster.plan) gives
-    them. They keep to the order of C(slot), in which no node has two tests at once.
+  - Two nodes have to run it at the same time, with the tests that M(sparkmatrix.cluster.plan) gives
+    them. They keep to the order of C(slot); tests of one slot run at the same time.
+  - Whatever it has started ends with it, also when it is killed.
   - Server and connection data use the fabric address of the half; nothing listens on another address.
   - A test without a result is reported with a reason and a remedy; the module does not fail, so that the results of all
     nodes can be judged together.
@@ -35,11 +36,17 @@ options:
     elements: dict
     default: []
     suboptions:
-      slot: {description: Position in the order of all nodes., type: int, required: true}
+      slot: {description: Position in the order of both nodes., type: int, required: true}
       role: {description: This node's part., type: str, choices: [server, client], required: true}
+      test:
+        description: What is measured.
+        type: str
+        choices: [write, write_both_directions, latency]
+        required: true
       rail: {description: Number of the rail., type: int, required: true}
       device: {description: Own RDMA device., type: str, required: true}
       port: {description: Port of the RDMA device., type: int, required: true}
+      netdev: {description: Its interface., type: str, required: true}
       gid_index: {description: Entry of the GID table; the tool chooses when it is not known., type: int}
       source: {description: Own address on this rail., type: str, required: true}
       peer: {description: Name of the other node., type: str, required: true}
@@ -47,7 +54,7 @@ options:
       tcp_port: {description: Port for the connection data., type: int, required: true}
       software: {description: One of the two ends is soft RoCE; smaller queues then., type: bool, default: false}
   duration:
-    description: Seconds per test.
+    description: Seconds per test of a rate.
     type: int
     default: 5
   wait:
@@ -77,29 +84,48 @@ RETURN = r"""
 ready:
   description:
     - C(tool), the path of C(ib_write_bw) or null; C(verbs), whether programs reach RDMA devices; C(busy), the units
-      that run; C(software), the soft RoCE devices; C(record), the kept measurement.
+      that run; C(software), the soft RoCE devices; C(record), the kept measurement; C(ports) and C(gids), as
+      M(sparkmatrix.cluster.ibdev2netdev) and M(sparkmatrix.cluster.show_gids) return them.
   returned: phase V(look)
   type: dict
-  sample: {tool: /usr/bin/ib_write_bw, verbs: true, busy: [], software: [], record: null}
+  sample: {tool: /usr/bin/ib_write_bw, verbs: true, busy: [], software: [], record: null, ports: [], gids: []}
 outcomes:
-  description: One entry per test.
+  description: One entry per test that was tried.
   returned: phase V(measure)
   type: list
   elements: dict
   contains:
     slot: {description: As given., type: int, sample: 0}
     role: {description: As given., type: str, sample: client}
+    test: {description: As given., type: str, sample: write}
     rail: {description: As given., type: int, sample: 0}
     peer: {description: As given., type: str, sample: spark1}
     device: {description: As given., type: str, sample: rocep1s0f0}
-    gbps: {description: Rate in Gb/s; null without a result., type: float, sample: 98.04}
+    value: {description: Rate in Gb/s or microseconds; null without a result., type: float, sample: 98.04}
     rdma_mtu: {description: Size of the RDMA packets in bytes., type: int, sample: 4096}
+    cause: {description: Name of the cause of a failure., type: str, sample: ""}
     reason: {description: Why there is no result., type: str, sample: null}
     remedy: {description: What to do next., type: str, sample: null}
+idle:
+  description: Bytes/s that RDMA moved over each device before the first test.
+  returned: phase V(measure)
+  type: dict
+  sample: {rocep1s0f0: 0.0}
+counted:
+  description: What was added to each device's counters of repeats, drops and pauses, and to its bytes.
+  returned: phase V(measure)
+  type: dict
+  sample: {rocep1s0f0: {out_of_sequence: 0, bytes: 61000000000}}
+seconds:
+  description: How long it took.
+  returned: phase V(measure)
+  type: float
+  sample: 41.2
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import bandwidth as fabric_bandwidth
 
 
@@ -120,9 +146,11 @@ def main() -> None:
                 "options": {
                     "slot": number,
                     "role": {"type": "str", "choices": ["server", "client"], "required": True},
+                    "test": {"type": "str", "choices": list(fabric_bandwidth.TESTS), "required": True},
                     "rail": number,
                     "device": text,
                     "port": number,
+                    "netdev": text,
                     "gid_index": {"type": "int"},
                     "source": text,
                     "peer": text,
@@ -136,15 +164,15 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params = module.params
+    params, machine = module.params, Machine()
     try:
         if params["phase"] == "look":
-            module.exit_json(changed=False, ready=fabric_bandwidth.look(params["engine_units"]))
-        tests = fabric_bandwidth.parse_tests(params["tests"])
-        outcomes = [] if module.check_mode else fabric_bandwidth.measure(tests, params["duration"], params["wait"])
+            module.exit_json(changed=False, ready=fabric_bandwidth.look(params["engine_units"], machine))
+        tests = [] if module.check_mode else fabric_bandwidth.parse_tests(params["tests"])
+        measured = fabric_bandwidth.measure(tests, params["duration"], params["wait"], machine)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=False, outcomes=fabric_bandwidth.as_dicts(outcomes))
+    module.exit_json(changed=False, **measured.as_dict())
 
 
 if __name__ == "__main__":

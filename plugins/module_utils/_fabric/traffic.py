@@ -15,13 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import counters
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail, load, on_disk
-
-COUNTERS = ("port_xmit_data", "port_rcv_data")
-_WORD = 4  # bytes: what both count (ib_port_attr, linux/Documentation/ABI/stable/sysfs-class-infiniband)
 
 # Bytes by RDMA device, None where they are not counted.
 Moved = Mapping[str, Optional[int]]
@@ -46,12 +43,7 @@ def planned(machine: Machine) -> tuple[Rail, ...]:
 
 
 def read(machine: Machine, rails: Sequence[Rail]) -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
-    for rail in rails:
-        place = machine.sysfs / "class/infiniband" / rail.rdma_device / "ports" / str(rail.rdma_port) / "counters"
-        words = [sysfs.read_int(place / name) for name in COUNTERS]
-        found[rail.rdma_device] = None if None in words else sum(word or 0 for word in words) * _WORD
-    return found
+    return {rail.rdma_device: counters.moved(machine, rail.rdma_device, rail.rdma_port) for rail in rails}
 
 
 def judge(rails: Sequence[Rail], before: Moved, after: Moved, unit: str) -> Verdict:

@@ -333,6 +333,7 @@ PROBES = Each(
         ("rail", "peer", "ok"),
     )
 )
+PINGED = Only({"probes": PROBES})
 APPLIED = Only({"fact": FACT, "fact_applied": flag, "changes": Each(words), "transaction": or_empty(word)})
 BANDWIDTH_LOOK = Only(
     {
@@ -344,6 +345,8 @@ BANDWIDTH_LOOK = Only(
                     "busy": Each(words),
                     "software": Each(rdma_device),
                     "record": Maybe(Only({"plan_hash": word})),
+                    "ports": Each(Full(_HALF)),
+                    "gids": GIDS,
                 }
             )
         )
@@ -356,19 +359,25 @@ BANDWIDTH = Only(
                 {
                     "slot": COUNT,
                     "role": word,
+                    "test": word,
                     "rail": whole(0, 255),
                     "peer": host,
                     "device": rdma_device,
-                    "gbps": Maybe(number),
+                    "value": Maybe(number),
                     "rdma_mtu": Maybe(COUNT),
+                    "cause": or_empty(word),
                     "reason": Maybe(words),
                     "remedy": Maybe(words),
                 },
-                ("slot", "gbps"),
+                ("slot", "rail", "value"),
             )
-        )
+        ),
+        "idle": By(rdma_device, number),
+        "counted": By(rdma_device, By(word, COUNT)),
+        "seconds": number,
     }
 )
+BANDWIDTH_ROUNDS = Only({"results": Each(BANDWIDTH)})
 
 # --- engine_probe, engine_smoke, rdma_traffic, ray_cluster, port_filter, for verify
 _OF_SERVICE = Only({"instance": words, "model": words})

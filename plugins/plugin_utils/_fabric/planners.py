@@ -13,7 +13,8 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import refusal, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import plain
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import parse_tests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
     QOS,
@@ -22,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
     load,
     require_applied,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, WARN
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Maybe, ours
@@ -38,6 +40,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import publish as fabric_publish
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import fabric as verdicts
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import DEFAULTS as LIMITS
 
 REFUSED = "The fabric cannot be configured like this; nothing was changed:"
 NOT_WORKING = "The fabric does not work like this:"
@@ -124,30 +129,46 @@ def schedule(options: Options) -> dict[str, Any]:
     facts = {host: require_applied(fact) for host, fact in load_facts(options).items()}
     claims = {host: ownership.of_fact(fact) for host, fact in facts.items()}
     judged("The fabric cannot be measured like this:", ownership.conflicts(claims))
+    paths = fabric_plan.paths(facts)
     made = bandwidth.schedule(
         options["test"],
         facts,
-        paths=fabric_plan.paths(facts),
-        ready={host: look.get("ready") or {} for host, look in options["looks"].items()},
+        paths=paths,
+        ready=_ready(options),
         changed=options["changed"],
         forks=options["forks"],
         first_port=options["first_port"],
+        everything=options["everything"],
     )
-    return {"tests": bandwidth.as_dicts(made.tests), "reason": made.reason, "gap": made.gap}
+    return {**vars(made), "rounds": bandwidth.as_dicts(made.rounds), "paths": paths}
+
+
+def _ready(options: Options) -> bandwidth.Ready:
+    return {host: look.get("ready") or {} for host, look in options["looks"].items()}
 
 
 def judge(options: Options) -> dict[str, Any]:
-    verdict = bandwidth.judge(
-        load_facts(options),
-        {host: parse_tests(tests) for host, tests in options["tests"].items()},
-        {host: measured["outcomes"] for host, measured in options["measured"].items()},
-        bandwidth.Thresholds(options["good_gbps"], options["least_gbps"]),
+    facts, given = load_facts(options), options["schedule"]
+    rounds = [{host: parse_tests(tests) for host, tests in one.items()} for one in given["rounds"]]
+    usual = {name: LIMITS[name].value for name in LIMITS if name.startswith("half_")}
+    settings = {name: options[name] for name in ("good_gbps", "least_gbps") if options[name] != usual[f"half_{name}"]}
+    seen = verdicts.Seen(
+        facts,
+        _ready(options),
+        {host: told.get("results") or () for host, told in options["measured"].items()},
+        limits.limits({**options["limits"], **{f"fabric_bandwidth_{name}": value for name, value in settings.items()}}),
+        {host: told.get("probes") or () for host, told in options["pings"].items()},
     )
+    found = verdicts.judge(bandwidth.Schedule(rounds, given["reason"], given["gap"], given["no_infiniband"]), seen)
+    findings = [verdicts.finding(one) for one in found.verdicts if one.outcome in (FAIL, WARN)]
+    refused = bool(errors(findings))
+    kept = {} if refused else verdicts.kept(found, facts)
     return {
-        "summary": list(verdict.summary),
-        "warnings": [str(finding) for finding in warnings(verdict.findings)],
-        "refusal": refusal(TOO_SLOW, verdict.findings) if verdict.refused else None,
-        "records": dict(verdict.records),
+        "summary": verdicts.lines(found),
+        "warnings": [str(finding) for finding in warnings(findings)],
+        "refusal": refusal(TOO_SLOW, findings) if refused else None,
+        "records": {host: bandwidth.record(facts[host], halves) for host, halves in kept.items()},
+        "part": {"verdicts": plain(list(found.verdicts)), "rdma": plain(list(found.rdma))},
     }
 
 
@@ -193,6 +214,7 @@ PLANNERS = {
         {
             "test": {"type": "str", "choices": list(bandwidth.SETTINGS), "default": "auto"},
             "changed": {"type": "bool", "default": False},
+            "everything": {"type": "bool", "default": False},
             "forks": {"type": "int", "default": 5},
             "first_port": {"type": "int", "default": ports.FABRIC_BANDWIDTH},
         },
@@ -201,10 +223,16 @@ PLANNERS = {
     "bandwidth_verdict": Planner(
         judge,
         {
-            "tests": {"type": "dict", "required": True},
-            "good_gbps": {"type": "float", "default": bandwidth.Thresholds.good_gbps},
-            "least_gbps": {"type": "float", "default": bandwidth.Thresholds.least_gbps},
+            "schedule": {"type": "dict", "required": True},
+            "good_gbps": {"type": "float", "default": LIMITS["half_good_gbps"].value},
+            "least_gbps": {"type": "float", "default": LIMITS["half_least_gbps"].value},
+            "limits": {"type": "dict", "default": {}},
         },
-        gathered={"facts": answers.FACT, "measured": answers.BANDWIDTH},
+        gathered={
+            "facts": answers.FACT,
+            "looks": answers.BANDWIDTH_LOOK,
+            "measured": answers.BANDWIDTH_ROUNDS,
+            "pings": answers.PINGED,
+        },
     ),
 }

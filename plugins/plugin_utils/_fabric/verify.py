@@ -104,7 +104,7 @@ def verify(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], ex
     topology = next((fact.topology for fact in facts.values()), "")
     if findings:
         return Plan(topology, {host: replace(fact, state="applying") for host, fact in facts.items()}, findings, ())
-    return Plan(topology, verified, findings, verdict(verified))
+    return Plan(topology, verified, findings, verdict(verified, measured))
 
 
 def _judge_probes(
@@ -224,15 +224,18 @@ def _gid_remedy(rail: Rail) -> str:
     )
 
 
-def verdict(facts: Mapping[str, FabricFact]) -> list[str]:
-    """What was verified, and where the GIDs are: one index for all, and every half that has another."""
+def verdict(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured]) -> list[str]:
+    """What was verified, how fast it answered, and where the GIDs are: one index for all, and every half that has
+    another."""
     halves = [(fact, rail) for fact in facts.values() for rail in fact.rails]
     if not halves:
         return []
     pings = sum(map(len, paths(facts).values()))
+    times = sorted(float(one["rtt_ms"]) for node in measured.values() for one in node.probes if one.get("rtt_ms"))
+    spent = f" in {times[0]:g} to {times[-1]:g} ms" if times else ""
     lines = [
-        f"{len(halves)} halves on {len(facts)} nodes work: {pings} pings of {halves[0][1].mtu} bytes were answered, "
-        "none of them fragmented"
+        f"{len(halves)} halves on {len(facts)} nodes work: {pings} pings of {halves[0][1].mtu} bytes were answered"
+        f"{spent}, none of them fragmented"
     ]
     indices = [rail.gid_index for _fact, rail in halves if rail.gid_index is not None]
     if indices:

@@ -108,6 +108,69 @@ CAUSES: tuple[Cause, ...] = (
         "docs/os.md",
     ),
     Cause(
+        "wrong_cage",
+        "A cable is in the wrong cage, or both cables are on one PCIe path",
+        "One PCIe path carries about 110 Gb/s, so two cables on it share that. In a ring with a cable between cages of"
+        " the same number NCCL's connections time out",
+        "Switch the machines off and move the cable: in a ring from cage 1 of each machine to cage 0 of the next;"
+        " otherwise one cable, to cage 0",
+        "ansible-playbook site.yml --tags fabric, which prints where it found each cable",
+        "github.com/luxingcom/aicad-nccl-optimization/issues/1",
+    ),
+    Cause(
+        "firewall",
+        "A firewall, or a GID that does not fit, keeps RDMA away",
+        "Pings pass, and RDMA is never acknowledged. RoCE is UDP to port 4791; connection data of a measurement is TCP,"
+        " from fabric_bandwidth_port on",
+        "ansible-playbook site.yml --tags access,fabric, which opens both between the machines; look for rules of"
+        " others: sudo nft list ruleset, sudo iptables -S",
+        "Compare the GIDs of both ends (show_gids), and on a switch its access lists",
+        "docs/access.md",
+    ),
+    Cause(
+        "loss_storm",
+        "Packets are lost, or have to be sent again",
+        "RoCE sends everything again from the first lost packet on: few losses cost much of the rate",
+        "Reseat the cable while both machines are off. Through a switch set fabric_qos: roce, and the same profile on"
+        " the switch (docs/switches.md)",
+        "Try another cable and another port of the switch; ethtool -S <interface> says which counter grows",
+        "counters of mlx5: hw_counters in sysfs, ethtool -S",
+    ),
+    Cause(
+        "pause_storm",
+        "A port is made to pause for much of the time",
+        "Somebody behind it does not take packets fast enough and asks for pauses: a slow machine, a busy one, or a"
+        " wrong profile for flow control on the switch",
+        "Through a switch compare its profile with docs/switches.md; measure again while nothing else uses the fabric",
+        "Measure pair by pair: the machine that is in every slow pair does not take its packets; reboot it",
+        "rx_*_pause_duration and tx_pause_storm_* of ethtool -S",
+    ),
+    Cause(
+        "contention",
+        "Something else uses the fabric meanwhile",
+        "What is measured shares the half with it, so the figure says nothing",
+        "Stop what runs (playbooks/stop.yml stops the engine), and measure again",
+        "sudo ss -tnp and sudo rdma resource show qp name the programs that use it",
+        "counters of bytes before the measurement",
+    ),
+    Cause(
+        "rdma_slow",
+        "A half is slower than it should be, and nothing tells why",
+        "Links, PCIe, packets, losses and pauses look right",
+        "Reboot both machines of this cable with the cable plugged in, and measure again:"
+        " playbooks/benchmark.yml --tags fabric",
+        "Measure with another cable or port: the fault stays with a cable, a port or a machine",
+        "docs/fabric.md",
+    ),
+    Cause(
+        "rdma_fails",
+        "RDMA between two machines gives no result",
+        "NCCL would use TCP on it, hang, or end",
+        "Run the command of the message by hand on both machines, and see which end complains",
+        "Reboot both machines of this cable with the cable plugged in",
+        "perftest",
+    ),
+    Cause(
         "tcp_fallback",
         "The ranks talk to each other over TCP instead of RDMA",
         "It looks healthy and is several times slower: about 3 GB/s and less",

@@ -45,6 +45,9 @@ DEFAULTS: Mapping[str, Limit] = {
     "rate_gbps": Limit(200, "Gb/s", LEAST, "ConnectX-7 of the DGX Spark: negotiated by a link", "NVIDIA"),
     "latency_us": Limit(5, "µs", MOST, "ib_write_lat measured 1.5 on a cable; a switch adds one to two", US),
     "half_share": Limit(0.4, "", LEAST, "of the bytes of all halves, where two carry them", US),
+    "idle_gbps": Limit(1, "Gb/s", MOST, "what else may move over a half while it is measured", US),
+    "loss_per_million": Limit(10, "packets", MOST, "of a million; healthy cables lose none", US),
+    "pause_share": Limit(0.1, "", MOST, "of the time, in which a slow half had to be silent", US),
     # NCCL, average bus rate of all_gather
     "nccl_pair_gbs": Limit(21.9, "GB/s", LEAST, f"{PLAYBOOKS}: 21.875 for a pair and a switch", "NVIDIA"),
     "nccl_ring_gbs": Limit(10, "GB/s", LEAST, f"{PLAYBOOKS}: a ring of three", "NVIDIA"),

@@ -72,14 +72,19 @@ def test_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    test = {"slot": 0, "role": "client", "rail": 0, "device": "rocep1s0f0", "port": 1, "gid_index": 3}
-    test |= {"source": "10.0.0.1", "peer": "spark2", "address": "10.0.0.2", "tcp_port": 18515}
-    outcome = bandwidth.Outcome(0, "client", 0, "spark2", "rocep1s0f0", 97.5, 4096)
+    test = {"slot": 0, "role": "client", "test": "write", "rail": 0, "device": "rocep1s0f0", "port": 1, "gid_index": 3}
+    test |= {"netdev": "enp1s0f0np0", "source": "10.0.0.1", "peer": "spark2", "address": "10.0.0.2", "tcp_port": 18515}
+    outcome = bandwidth.Outcome(0, "client", "write", 0, "spark2", "rocep1s0f0", 97.5, 4096)
     asked = []
-    monkeypatch.setattr(bandwidth, "measure", lambda *given: asked.append(given) or [outcome])
+
+    def measure(tests: Any, *given: Any) -> bandwidth.Measured:
+        asked.append((tests, *given))
+        return bandwidth.Measured([outcome] if tests else [], {"rocep1s0f0": 0.0}, {}, 5.0)
+
+    monkeypatch.setattr(bandwidth, "measure", measure)
     result, failed = run_module(fabric_bandwidth, {"phase": "measure", "tests": [test], "duration": 7})
     assert not failed
-    assert (result["outcomes"][0]["gbps"], result["outcomes"][0]["peer"]) == (97.5, "spark2")
-    assert [(tests[0].address, seconds) for tests, seconds, _wait in asked] == [("10.0.0.2", 7)]
+    assert (result["outcomes"][0]["value"], result["outcomes"][0]["peer"]) == (97.5, "spark2")
+    assert [(tests[0].address, seconds) for tests, seconds, _wait, _machine in asked] == [("10.0.0.2", 7)]
     result, failed = run_module(fabric_bandwidth, {"phase": "measure", "tests": [test]}, check=True)
     assert not failed and result["outcomes"] == []

@@ -5,126 +5,61 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import bandwidth as fabric_bandwidth
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import (
     Part,
-    Report,
-    Row,
     argv,
     look,
     measure,
-    parse,
     parse_tests,
     read_record,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
-RULE = "-" * 87
-SETTINGS = f"""\
-{RULE}
-                    RDMA_Write BW Part
- Dual-port       : OFF\t\tDevice         : rocep1s0f0
- Number of qps   : 4\t\tTransport type : IB
- Connection type : RC\t\tUsing SRQ      : OFF
- PCIe relax order: ON\t\tLock-free      : OFF
- ibv_wr* API     : ON\t\tUsing Enhanced Reorder      : OFF
- Mtu             : 4096[B]
- Link type       : Ethernet
- GID index       : 3
-{RULE}
- local address: LID 0000 QPN 0x0111 PSN 0x2b8ff1 RKey 0x1fff00 VAddr 0x00f1
- GID: 00:00:00:00:00:00:00:00:00:00:255:255:192:168:100:10
-{RULE}
-"""
 HEADER = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
-RESULT = f" 65536      560000           0.00               97.51  \t\t   0.185986\n{RULE}\n"
-TEST = Part(0, "client", 0, "rocep1s0f0", 1, 3, "192.168.100.10", "spark2", "192.168.100.11", 18515)
-
-
-def test_a_run_for_a_time() -> None:
-    expected = Report((Row(65536, 560000, 0.0, 97.51),), "rocep1s0f0", 4096, 3)
-    assert parse(SETTINGS + HEADER + RESULT) == expected
-
-
-def test_a_warning_between_header_and_row() -> None:
-    warning = "Conflicting CPU frequency values detected: 1400.000000 != 3300.016000. CPU Frequency is not max.\n"
-    assert parse(HEADER + warning + RESULT).rows[-1].average_gbps == 97.51
-
-
-def test_a_column_for_the_processor() -> None:
-    header = HEADER.rstrip() + "    CPU_Util[%]\n"
-    assert parse(header + " 65536   1059000   0.00   92.31   0.176  5.07\n").rows[-1].average_gbps == 92.31
-
-
-def test_two_runs_in_one_text() -> None:
-    assert len(parse(HEADER + HEADER + RESULT + RESULT).rows) == 2
-
-
-def test_all_sizes_indented() -> None:
-    text = "    " + HEADER + "     2  5000  0.11  0.11  6.89\n     65536  5000  92.39  92.38  0.176196\n"
-    assert [row.size for row in parse(text).rows] == [2, 65536]
-
-
-@pytest.mark.parametrize(("unit", "gbps"), [("Gb", 1000.0), ("MB", 8.389), ("MiB", 8.389)])
-def test_the_unit_is_that_of_the_header(unit: str, gbps: float) -> None:
-    text = HEADER.replace("Gb", unit) + " 65536  5000  1000.00  1000.00  0.016\n"
-    assert parse(text).rows == (Row(65536, 5000, gbps, gbps),)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        SETTINGS,
-        HEADER,
-        RESULT,  # a row without header has no unit
-        " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec]\n 2 1000 1.40 1.90 1.47 1.47 0.00\n",
-        "Couldn't connect to 192.168.100.11:18515\n",
-    ],
+OUTPUT = (
+    " Device : rocep1s0f0\n Mtu : 4096[B]\n"
+    + HEADER
+    + " 65536      560000           0.00               97.51  \t\t   0.185986\n"
 )
-def test_no_result(text: str) -> None:
-    with pytest.raises(SparkError, match="no result"):
-        parse(text)
-
-
-def test_an_unknown_unit() -> None:
-    with pytest.raises(SparkError, match="unknown unit"):
-        parse(HEADER.replace("Gb", "Tb") + RESULT)
-
-
-@given(st.text(alphabet=st.sampled_from(list("# 0123456789.\n\t[]/bGiMsecBWpkavrgt:")), max_size=300))
-def test_garbage_is_refused_in_words(text: str) -> None:
-    for given_text in (text, HEADER + text, SETTINGS + HEADER + text):
-        try:
-            assert parse(given_text).rows
-        except SparkError as exc:
-            assert str(exc)
-
-
-@given(st.floats(0.01, 400), st.integers(1, 10**9))
-def test_what_is_printed_comes_back(rate: float, iterations: int) -> None:
-    row = parse(f"{HEADER} 65536      {iterations}     0.00     {rate:.2f}     0.1\n").rows[-1]
-    assert (row.iterations, row.average_gbps) == (iterations, float(f"{rate:.2f}"))
+TEST = Part(
+    slot=0,
+    role="client",
+    test="write",
+    rail=0,
+    device="rocep1s0f0",
+    port=1,
+    netdev="enp1s0f0np0",
+    gid_index=3,
+    source="192.168.100.10",
+    peer="spark2",
+    address="192.168.100.11",
+    tcp_port=18515,
+)
 
 
 def test_the_command() -> None:
-    common = (
-        "ib_write_bw -d rocep1s0f0 -i 1 -p 18515 -s 65536 -q 4 -D 5 -F --report_gbits --bind_source_ip 192.168.100.10"
-    )
-    assert " ".join(argv(TEST, 5)) == f"{common} -x 3 192.168.100.11"
-    assert " ".join(argv(replace(TEST, role="server", gid_index=None), 5)) == common
+    common = "-d rocep1s0f0 -i 1 -p 18515 -F --bind_source_ip 192.168.100.10"
+    rate = "-q 4 -s 65536 -D 5 --report_gbits"
+    assert " ".join(argv(TEST, 5)) == f"ib_write_bw {common} -x 3 {rate} 192.168.100.11"
+    assert " ".join(argv(replace(TEST, role="server", gid_index=None), 5)) == f"ib_write_bw {common} {rate}"
+    assert " ".join(argv(replace(TEST, test="write_both_directions"), 5)).endswith(f"{rate} -b 192.168.100.11")
+    assert " ".join(argv(replace(TEST, test="latency"), 5)) == f"ib_write_lat {common} -x 3 -n 1000 192.168.100.11"
 
 
 def test_soft_roce_gets_small_queues() -> None:
-    assert "-q 1 -t 16 -D 5" in " ".join(argv(replace(TEST, software=True), 5))
+    assert "-q 1 -t 16 -s 65536 -D 5" in " ".join(argv(replace(TEST, software=True), 5))
 
 
 class Tool:
@@ -143,25 +78,26 @@ class Tool:
         self.now += seconds
 
 
-GOOD = Completed(0, SETTINGS + HEADER + RESULT)
+GOOD = Completed(0, OUTPUT)
 REFUSED = Completed(1, "", "Couldn't connect to 192.168.100.11:18515\nUnable to open file descriptor for socket")
 
 
-def run(tests: Sequence[Part], tool: Tool) -> list[fabric_bandwidth.Outcome]:
-    return measure(tests, 5, 30.0, runner=tool, clock=lambda: tool.now, sleep=tool.sleep)
+def run(tests: Sequence[Part], tool: Tool) -> Sequence[fabric_bandwidth.Outcome]:
+    machine = Machine(root="/nowhere", runner=lambda _words: Completed(1), clock=lambda: tool.now, sleep=tool.sleep)
+    return measure(tests, 5, 30.0, machine, tool).outcomes
 
 
 def test_a_client_waits_for_its_server() -> None:
     tool = Tool(REFUSED, REFUSED, GOOD)
     (outcome,) = run([TEST], tool)
-    assert (outcome.gbps, outcome.rdma_mtu, outcome.reason) == (97.51, 4096, None)
+    assert (outcome.value, outcome.rdma_mtu, outcome.reason) == (97.51, 4096, None)
     assert len(tool.asked) == 3
 
 
 def test_a_client_gives_up_and_says_how_to_try_by_hand() -> None:
     tool = Tool(REFUSED)
     (outcome,) = run([TEST], tool)
-    assert outcome.gbps is None and 30 <= tool.now < 31
+    assert outcome.value is None and 130 <= tool.now < 132
     assert "192.168.100.11 port 18515" in (outcome.reason or "")
     assert "firewall of spark2" in (outcome.remedy or "") and "ib_write_bw -d rocep1s0f0" in (outcome.remedy or "")
 
@@ -169,20 +105,20 @@ def test_a_client_gives_up_and_says_how_to_try_by_hand() -> None:
 def test_a_server_waits_once_and_its_silence_is_no_failure() -> None:
     tool = Tool(Completed(0, "nothing of use"))
     (outcome,) = run([replace(TEST, role="server")], tool)
-    assert (outcome.gbps, outcome.reason) == (None, None)
+    assert (outcome.value, outcome.reason) == (None, None)
     assert tool.asked[0][1] == 30 + 5 + fabric_bandwidth.MARGIN_S
 
 
 def test_a_client_without_a_result_is_a_failure() -> None:
     (outcome,) = run([TEST], Tool(Completed(0, "nothing of use")))
-    assert outcome.gbps is None and "no result" in (outcome.reason or "")
+    assert outcome.value is None and "no result" in (outcome.reason or "")
 
 
 @pytest.mark.parametrize(
     ("done", "reason", "remedy"),
     [
         (Completed(127, "", "x"), "no program 'ib_write_bw'", "perftest"),
-        (Completed(124, "", "x"), "no answer from spark2", "by hand"),
+        (Completed(124, "", "x"), "no answer from spark2", "UDP port 4791"),
         (Completed(1, "IB device rocep1s0f0 not found"), "no RDMA device", "rdma link"),
         (Completed(1, "", "Completion with error at client\n Failed status 12: wr_id 0"), "never acknowledged", "4791"),
         (Completed(1, "", "Failed to modify QP 3 to RTR"), "GID", "fabric layer"),
@@ -199,10 +135,100 @@ def test_failures_are_explained(done: Completed, reason: str, remedy: str) -> No
 def test_soft_roce_is_reckoned_by_its_count(software: bool, duration: int, gbps: float) -> None:
     """An emulated machine printed this: 395 writes, and no rate."""
     text = HEADER + " 65536      395           0.000000            0.000000            0.000000\n"
-    found = measure(
-        [replace(TEST, software=software)], duration, 30.0, runner=lambda _words, _limit: Completed(0, text, "")
+    tool = Tool(Completed(0, text, ""))
+    machine = Machine(root="/nowhere", runner=lambda _words: Completed(1), sleep=tool.sleep)
+    found = measure([replace(TEST, software=software)], duration, 30.0, machine, tool)
+    assert found.outcomes[0].value == gbps
+
+
+def test_halves_of_one_slot_are_measured_at_the_same_time() -> None:
+    meeting = threading.Barrier(2, timeout=20)
+
+    def runner(words: Sequence[str], _limit: float) -> Completed:
+        meeting.wait()
+        return GOOD
+
+    other = replace(TEST, rail=1, device="roceP2p1s0f0")
+    machine = Machine(root="/nowhere", runner=lambda _words: Completed(1), sleep=lambda _seconds: None)
+    assert [one.value for one in measure([TEST, other], 5, 1.0, machine, runner).outcomes] == [97.51, 97.51]
+
+
+def test_a_half_without_a_result_is_not_tried_again() -> None:
+    """With a silent node every test would wait for its whole time."""
+    second = replace(TEST, slot=1, rail=1, device="roceP2p1s0f0")
+    tests = [
+        TEST,
+        second,
+        replace(TEST, slot=2),
+        replace(TEST, slot=3),
+        replace(second, slot=3),
+        replace(second, slot=4),
+    ]
+    tool = Tool(Completed(1, "", "Failed to modify QP 3 to RTR"), GOOD)
+    assert [(one.slot, one.value, one.cause) for one in run(tests, tool)] == [
+        (0, None, "gid_mismatch"),
+        (1, 97.51, ""),
+        (4, 97.51, ""),
+    ]
+
+
+def test_what_is_started_ends_with_its_parent(tmp_path: Path) -> None:
+    """A run that is killed must not leave a server that listens for ever."""
+    script = (
+        "from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command\n"
+        "from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import BOUND\n"
+        f"command.run([*BOUND, 'sh', '-c', 'echo $$ > {tmp_path}/pid; exec sleep 60'], 50.0)\n"
     )
-    assert found[0].gbps == gbps
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ) as parent:
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip() != "")
+        child = Path("/proc") / (tmp_path / "pid").read_text().strip()
+        assert child.exists()
+        parent.kill()
+    until(lambda: not child.exists() or "Z" in (child / "stat").read_text().split(")")[1][:3])
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_traffic_before_and_counters_meanwhile(tmp_path: Path) -> None:
+    place = tmp_path / "sys/class/infiniband/rocep1s0f0/ports/1"
+    for name, text in {
+        "counters/port_xmit_data": 1000,
+        "counters/port_rcv_data": 0,
+        "hw_counters/out_of_sequence": 5,
+    }.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(f"{text}\n")
+    counted = iter(
+        [
+            "     rx_discards_phy: 7\n     rx_prio3_pause_duration: 100\n",
+            "     rx_discards_phy: 9\n     rx_prio3_pause_duration: 50\n",
+        ]
+    )
+
+    def idle(_seconds: float) -> None:
+        (place / "counters/port_xmit_data").write_text("251000\n")
+
+    def tool(_words: Sequence[str], _limit: float) -> Completed:
+        (place / "counters/port_rcv_data").write_text("1000000\n")
+        (place / "hw_counters/out_of_sequence").write_text("25\n")
+        return GOOD
+
+    machine = Machine(root=str(tmp_path), runner=lambda _words: Completed(0, next(counted)), sleep=idle)
+    found = measure([TEST], 5, 1.0, machine, tool)
+    assert found.idle == {"rocep1s0f0": 1_000_000.0}
+    # The pause went back: somebody has reset the counter.
+    assert found.counted == {"rocep1s0f0": {"out_of_sequence": 20, "bytes": 4_000_000, "rx_discards_phy": 2}}
+
+
+def test_nothing_to_measure_takes_no_time() -> None:
+    assert measure([], 5, 30.0, Machine(sleep=lambda _seconds: pytest.fail("slept"))) == fabric_bandwidth.Measured()
 
 
 def test_tests_come_in_the_order_of_their_slots() -> None:
@@ -226,7 +252,7 @@ def test_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def systemctl(words: Sequence[str], timeout_s: float) -> Completed:
         return Completed(0 if words[-1] == "engine.service" else 3)
 
-    found = look(["engine.service", "other.service"], systemctl)
+    found = look(["engine.service", "other.service"], Machine(), systemctl)
     assert found["tool"] == str(tool)
     assert (found["verbs"], found["busy"], found["software"]) == (False, ["engine.service"], ["rocep1s0f0"])
 

@@ -208,15 +208,37 @@ VERIFIED = plan(
     facts=FACTS,
 )
 assert VERIFIED["refusal"] is None, VERIFIED
-READY = {"tool": "/usr/bin/ib_write_bw", "verbs": True, "busy": [], "software": ["rxe0"], "record": {"plan_hash": "a1"}}
-SCHEDULE = plan("bandwidth", {"looks": {host: {"ready": READY} for host in HOSTS}, "facts": VERIFIED["facts"]})
+
+
+def ready(rank: int) -> dict[str, Any]:
+    return {
+        "tool": "/usr/bin/ib_write_bw",
+        "verbs": True,
+        "busy": [],
+        "software": ["rxe0"],
+        "record": {"plan_hash": "a1"},
+        "ports": rdma()["devices"],
+        "gids": gids(rank),
+    }
+
+
+LOOKS = {host: {"ready": ready(rank)} for rank, host in enumerate(HOSTS)}
+SCHEDULE = plan("bandwidth", {"looks": LOOKS, "facts": VERIFIED["facts"]}, everything=True)
 assert not SCHEDULE.get("failed") and SCHEDULE["reason"] == "", SCHEDULE
 
 
 def outcomes(rank: int) -> dict[str, Any]:
-    more = {"rdma_mtu": 4096, "reason": None, "remedy": None, "gbps": 98.0}
-    tests = SCHEDULE["tests"][HOSTS[rank]]
-    return {"outcomes": [{**{k: t[k] for k in ("slot", "role", "rail", "peer", "device")}, **more} for t in tests]}
+    """Of the nodes' first round, with one failure."""
+    more = {"rdma_mtu": 4096, "cause": "", "reason": None, "remedy": None, "value": 98.0}
+    tests = next(one[HOSTS[rank]] for one in SCHEDULE["rounds"] if HOSTS[rank] in one)
+    told = [{**{k: t[k] for k in ("slot", "role", "test", "rail", "peer", "device")}, **more} for t in tests]
+    device = tests[0]["device"]
+    return {
+        "outcomes": told,
+        "idle": {device: 0.0},
+        "counted": {device: {"bytes": 5, "out_of_sequence": 1}},
+        "seconds": 4.5,
+    }
 
 
 def qos(_rank: int) -> dict[str, Any]:
@@ -471,17 +493,26 @@ CASES = {
         by_host("facts", "texts"),
     ),
     "bandwidth": Case(
-        lambda rank: {"look": {"ready": READY}, "fact": VERIFIED["facts"][HOSTS[rank]]},
+        lambda rank: {"look": {"ready": ready(rank)}, "fact": VERIFIED["facts"][HOSTS[rank]]},
         lambda seen: plan(
             "bandwidth",
             {"looks": {h: s["look"] for h, s in seen.items()}, "facts": {h: s["fact"] for h, s in seen.items()}},
         ),
-        lambda result: STOPPED if result["reason"] else by_host("tests")(result),
+        lambda result: STOPPED if result["reason"] else [one.get(HOSTS[0]) for one in result["rounds"]],
     ),
     "bandwidth_verdict": Case(
-        outcomes,
-        lambda seen: plan("bandwidth_verdict", {"measured": seen, "facts": VERIFIED["facts"]}, tests=SCHEDULE["tests"]),
-        by_host("records"),
+        lambda rank: {"results": [outcomes(rank)]},
+        lambda seen: plan(
+            "bandwidth_verdict",
+            {
+                "measured": seen,
+                "facts": VERIFIED["facts"],
+                "looks": LOOKS,
+                "pings": {host: {"probes": probes(rank)} for rank, host in enumerate(HOSTS)},
+            },
+            schedule=SCHEDULE,
+        ),
+        lambda result: STOPPED if result["refusal"] else by_host("records")(result),
     ),
     "qos_before": Case(qos, planned("qos_before", "nodes", facts=FACTS, profile="roce"), nothing),
     "qos_after": Case(qos, planned("qos_after", "nodes", facts=FACTS, profile="roce"), nothing),

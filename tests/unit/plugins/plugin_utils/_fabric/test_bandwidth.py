@@ -5,60 +5,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.bandwidth import (
     Schedule,
-    Thresholds,
     as_dicts,
-    judge,
+    record,
     schedule,
 )
+from fabric_rates import DEVICES, READY, fabric, gids
 from hypothesis import given
 from hypothesis import strategies as st
 
-READY = {"tool": "/usr/bin/ib_write_bw", "verbs": True, "busy": [], "software": [], "record": None}
-DEVICES = ("rocep1s0f0", "roceP2p1s0f0")
-
-
-def fabric(count: int) -> dict[str, FabricFact]:
-    made = {}
-    for rank in range(count):
-        rails = tuple(
-            Rail(
-                index=index,
-                cage=0,
-                pcie_path=f"000{index * 2}",
-                netdev=f"net{index}",
-                rdma_device=device,
-                rdma_port=1,
-                address=f"192.168.10{index}.{10 + rank}",
-                prefix=24,
-                mtu=9000,
-                link_gbps=200,
-                segment=f"rail{index}",
-                gid_index=3,
-            )
-            for index, device in enumerate(DEVICES)
-        )
-        host = f"spark{rank + 1}"
-        made[host] = FabricFact(
-            host=host,
-            state="applied",
-            topology="switch",
-            transport="rdma",
-            rank=rank,
-            nodes=count,
-            management_address=f"10.0.0.{rank + 1}",
-            cluster_address=rails[0].address,
-            cluster_interface="net0",
-            rails=rails,
-        ).with_hash()
-    return made
+ROOT = Path(__file__).resolve().parents[5]
 
 
 def all_paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
@@ -79,35 +44,66 @@ def plan(facts: Mapping[str, FabricFact], test: str = "auto", **changes: Any) ->
     return schedule(test, facts, ready=ready, **options)
 
 
+def steps(made: Schedule, host: str, number: int = 0) -> list[tuple[Any, ...]]:
+    return [(one.slot, one.test, one.role, one.rail, one.tcp_port) for one in made.rounds[number][host]]
+
+
 def test_two_nodes_measure_both_halves_one_after_the_other() -> None:
     made = plan(fabric(2))
-    assert made.reason == ""
-    assert [(t.slot, t.role, t.device, t.address, t.tcp_port) for t in made.tests["spark2"]] == [
-        (0, "client", "rocep1s0f0", "192.168.100.10", 18515),
-        (1, "client", "roceP2p1s0f0", "192.168.101.10", 18516),
+    assert made.reason == "" and len(made.rounds) == 1
+    assert steps(made, "spark2") == [(0, "write", "client", 0, 18515), (1, "write", "client", 1, 18516)]
+    assert [(one.role, one.source, one.peer, one.address) for one in made.rounds[0]["spark1"]] == [
+        ("server", "192.168.100.10", "spark2", "192.168.100.11"),
+        ("server", "192.168.101.10", "spark2", "192.168.101.11"),
     ]
-    assert [(t.slot, t.role, t.source) for t in made.tests["spark1"]] == [
-        (0, "server", "192.168.100.10"),
-        (1, "server", "192.168.101.10"),
+    assert as_dicts(made.rounds)[0]["spark1"][0]["gid_index"] == 3
+
+
+def test_everything_is_every_half_alone_and_all_together_and_back() -> None:
+    made = plan(fabric(2), "always", everything=True)
+    both = [(6, "write"), (7, "write"), (8, "write_both_directions")]
+    assert [(slot, test) for slot, test, _role, _rail, _port in steps(made, "spark1")] == [
+        *((slot, test) for slot, test in enumerate(["latency", "write", "write"] * 2)),
+        *(step for step in both for _half in DEVICES),
     ]
-    assert as_dicts(made.tests)["spark1"][0]["gid_index"] == 3
+    roles = {slot: role for slot, _test, role, _rail, _port in steps(made, "spark1")}
+    assert [slot for slot, role in roles.items() if role == "client"] == [2, 5, 7]
+    assert len({one.tcp_port for one in made.rounds[0]["spark1"]}) == 12, "nobody meets the server of another test"
+
+
+def test_beside_an_engine_only_the_latency_is_measured() -> None:
+    busy = {host: {**READY, "busy": ["sparkmatrix-engine.service"]} for host in ("spark1", "spark2")}
+    made = plan(fabric(2), "always", ready=busy, everything=True)
+    assert [test for _slot, test, *_rest in steps(made, "spark1")] == ["latency", "latency"]
+    assert made.reason == "the engine is running and would be disturbed on all nodes" and made.gap
+
+
+def test_the_index_of_the_gid_is_that_of_now() -> None:
+    """It moves whenever somebody gives the interface another address."""
+    ready = {"spark1": {**READY, "gids": gids("192.168.100.10", 5)}, "spark2": READY}
+    made = plan(fabric(2), ready=ready)
+    assert [one.gid_index for one in made.rounds[0]["spark1"]] == [5, 3]
 
 
 @given(st.integers(2, 12), st.data())
 def test_every_pair_once_and_no_node_twice_at_a_time(count: int, data: st.DataObject) -> None:
     facts = fabric(count)
     paths = {host: [p for p in own if data.draw(st.booleans())] for host, own in all_paths(facts).items()}
-    made = plan(facts, paths=paths)
+    made = plan(facts, paths=paths, everything=data.draw(st.booleans()))
     wanted = {frozenset((path["source"], path["address"])) for own in paths.values() for path in own}
-    clients = [(t.slot, host, t) for host, own in made.tests.items() for t in own if t.role == "client"]
-    assert {frozenset((t.source, t.address)) for _slot, _host, t in clients} == wanted
-    assert len(clients) == len(wanted)
-    for host, own in made.tests.items():
-        assert len({t.slot for t in own}) == len(own)
-        for t in own:
-            (back,) = [other for other in made.tests[t.peer] if other.slot == t.slot]
-            assert (back.peer, back.address, back.tcp_port) == (host, t.source, t.tcp_port)
-            assert {back.role, t.role} == {"server", "client"}
+    met = [(host, one) for own in made.rounds for host, parts in own.items() for one in parts]
+    assert {frozenset((one.source, one.address)) for _host, one in met} == wanted
+    pairs = [
+        pair for own in made.rounds for pair in {frozenset((h, one.peer)) for h, parts in own.items() for one in parts}
+    ]
+    assert len(pairs) == len(set(pairs)), "a pair meets once"
+    for own in made.rounds:
+        for host, parts in own.items():
+            assert len({one.peer for one in parts}) == 1
+            for one in parts:
+                (back,) = [o for o in own[one.peer] if (o.slot, o.source) == (one.slot, one.address)]
+                assert (back.peer, back.address, back.tcp_port, back.test) == (host, one.source, one.tcp_port, one.test)
+                assert {back.role, one.role} == {"server", "client"}
 
 
 def other(**changes: Any) -> dict[str, dict[str, Any]]:
@@ -130,7 +126,7 @@ def test_reasons_for_not_measuring(changes: dict[str, Any], reason: str, gap: bo
     made = plan(fabric(2), **changes)
     assert reason in made.reason
     assert made.gap is gap
-    assert not any(made.tests.values())
+    assert not made.rounds and not made.no_infiniband
 
 
 def test_neither_tcp_nor_a_single_node_is_measured() -> None:
@@ -151,72 +147,25 @@ def test_what_was_measured_is_not_measured_again() -> None:
     assert plan(facts, ready=stale).reason == ""
 
 
-def verdict(rates: Sequence[float | None], software: Sequence[str] = ()) -> Any:
-    facts = fabric(2)
-    made = plan(facts, ready={host: {**READY, "software": software} for host in facts})
-    outcomes = {
-        "spark1": [{"slot": slot, "gbps": None, "reason": None} for slot in (0, 1)],
-        "spark2": [
-            {"slot": slot, "gbps": rate, "reason": None if rate else "broken", "remedy": "mend"}
-            for slot, rate in enumerate(rates)
-        ],
-    }
-    return judge(facts, made.tests, outcomes, Thresholds())
-
-
-@pytest.mark.parametrize(
-    ("rate", "severity"),
-    [
-        (112.0, None),
-        (90.0, None),
-        (89.9, "warning"),
-        (25.0, "warning"),
-        (24.9, "error"),
-        (0.0, "error"),
-        (None, "error"),
-    ],
-)
-def test_thresholds(rate: float | None, severity: str | None) -> None:
-    made = verdict([rate, 98.0])
-    assert [finding.severity for finding in made.findings] == ([severity] if severity else [])
-    assert made.refused == (severity == "error")
-    assert bool(made.records) == (severity != "error")
-    for finding in made.findings:
-        assert (finding.host, finding.device) == ("spark2", "rocep1s0f0") and "spark1" in finding.found
-
-
-def test_a_degraded_card_gets_its_remedy() -> None:
-    (finding,) = verdict([13.3, 98.0]).findings
-    assert "13.3 Gb/s" in finding.found and "Reboot both nodes with the cable attached" in finding.remedy
-
-
-def test_soft_roce_only_has_to_run() -> None:
-    made = verdict([0.13, 0.2], software=DEVICES)
-    assert not made.findings
-    assert made.summary[0] == "spark2 rocep1s0f0 to spark1 rocep1s0f0: 0.13 Gb/s (soft RoCE: not judged)"
-    nothing = verdict([0.0, 0.2], software=DEVICES)
-    assert nothing.refused
+def test_without_dev_infiniband_only_the_benchmark_finds_a_fault() -> None:
+    assert plan(fabric(2), ready=other(verbs=False)).no_infiniband == []
+    assert plan(fabric(2), ready=other(verbs=False), everything=True).no_infiniband == ["spark2"]
 
 
 def test_soft_roce_at_one_end_makes_both_use_small_queues() -> None:
     made = plan(fabric(2), ready=other(software=DEVICES[:1]))
-    assert [[test.software for test in own] for own in made.tests.values()] == [[True, False], [True, False]]
+    assert [[one.software for one in own] for own in made.rounds[0].values()] == [[True, False], [True, False]]
 
 
-def test_the_record_is_for_this_plan_and_names_both_ends() -> None:
-    made = verdict([98.0, 97.0])
-    record = json.loads(made.records["spark1"])
-    assert record["plan_hash"] == fabric(2)["spark1"].plan_hash
-    assert [(half["device"], half["peer"], half["gbps"]) for half in record["halves"]] == [
-        ("rocep1s0f0", "spark2", 98.0),
-        ("roceP2p1s0f0", "spark2", 97.0),
-    ]
+def test_the_record_is_for_this_plan() -> None:
+    fact = fabric(1)["spark1"]
+    kept = json.loads(record(fact, [{"device": "rocep1s0f0"}]))
+    assert kept == {"schema": 1, "plan_hash": fact.plan_hash, "halves": [{"device": "rocep1s0f0"}]}
 
 
-def test_what_the_server_says_is_part_of_the_finding() -> None:
-    facts = fabric(2)
-    made = plan(facts)
-    outcomes = {"spark1": [{"slot": 0, "reason": "memory"}, {"slot": 1, "reason": "memory"}], "spark2": []}
-    found = judge(facts, made.tests, outcomes, Thresholds())
-    assert len(found.findings) == 2
-    assert "no result came back; spark1 says: memory" in found.findings[0].found
+def test_every_round_is_a_task_of_its_own() -> None:
+    """A task with a loop runs it on each machine at its own pace: one would meet the machine of another round."""
+    tasks = yaml.safe_load((ROOT / "roles/fabric/tasks/bandwidth_round.yml").read_text())
+    (measuring,) = [task for task in tasks if "sparkmatrix.cluster.fabric_bandwidth" in task]
+    assert "loop" not in measuring
+    assert "bandwidth_round.yml" in (ROOT / "roles/fabric/tasks/bandwidth.yml").read_text()

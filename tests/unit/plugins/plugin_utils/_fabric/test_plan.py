@@ -550,6 +550,15 @@ def test_seal_resolves_gids_and_keeps_the_plan() -> None:
     ]
 
 
+def test_the_times_of_the_pings_are_shown() -> None:
+    facts = plan(sparks(2), Settings()).facts
+    found = measured(facts)
+    for rank, node in enumerate(found.values()):
+        for probe in node.probes:
+            probe["rtt_ms"] = 0.042 + rank
+    assert "were answered in 0.042 to 1.042 ms, none" in verify(facts, found).summary[0]
+
+
 def test_seal_needs_no_gids_for_sockets_and_nothing_for_one_node() -> None:
     facts = plan(sparks(2), Settings(transport="socket")).facts
     found = {host: replace(node, gids=()) for host, node in measured(facts).items()}

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from fabric_inputs import spark_cages
+from fabric_rates import READY
 from planning import plan
 from sysfs_tree import gid_of
 
@@ -94,8 +95,6 @@ def test_what_no_module_of_ours_returns_is_named() -> None:
 
 # --- the measurement
 
-READY = {"tool": "/usr/bin/ib_write_bw", "verbs": True, "busy": [], "software": [], "record": None}
-
 
 def planned() -> dict[str, Any]:
     made = plan("fabric", {"nodes": NODES}, sparks=list(NODES), topology="direct")
@@ -103,20 +102,39 @@ def planned() -> dict[str, Any]:
 
 
 def test_schedule_and_judge() -> None:
-    fabric = planned()
-    facts = {"facts": fabric["facts"]}
-    looks = {"looks": {host: {"ready": READY} for host in fabric["facts"]}}
+    facts = {"facts": planned()["facts"]}
+    looks = {"looks": {host: {"ready": {**READY, "gids": []}} for host in facts["facts"]}}
+    pings = {"pings": {host: {"skipped": True} for host in facts["facts"]}}
     made = plan("bandwidth", facts | looks)
-    assert made["reason"] == ""
-    assert [len(made["tests"][host]) for host in ("spark1", "spark2")] == [2, 2]
-    outcomes = [{"slot": 0, "gbps": 98.0}, {"slot": 1, "gbps": 60.0}]
-    measured = {"measured": {"spark1": {"outcomes": []}, "spark2": {"outcomes": outcomes}}}
-    judged = plan("bandwidth_verdict", facts | measured, tests=made["tests"])
-    assert judged["refusal"] is None and len(judged["warnings"]) == 1 and len(judged["summary"]) == 2
-    assert set(judged["records"]) == {"spark1", "spark2"}
-    outcomes[1]["gbps"] = 13.0
-    judged = plan("bandwidth_verdict", facts | measured, tests=made["tests"])
-    assert "1. spark2" in judged["refusal"] and judged["records"] == {}
+    assert made["reason"] == "" and made["gap"] is False and len(made["paths"]["spark1"]) == 2
+    assert [len(made["rounds"][0][host]) for host in ("spark1", "spark2")] == [2, 2]
+
+    def judged(*rates: float) -> dict[str, Any]:
+        outcomes = [{"slot": slot, "rail": slot, "value": rate} for slot, rate in enumerate(rates)]
+        told = {"spark1": {"results": [{"outcomes": []}]}, "spark2": {"results": [{"outcomes": outcomes}]}}
+        bare = {"looks": {host: {"ready": None} for host in facts["facts"]}}
+        return plan("bandwidth_verdict", facts | bare | pings | {"measured": told}, schedule=made)
+
+    slow = judged(98.0, 60.0)
+    assert slow["refusal"] is None and len(slow["warnings"]) == 1 and len(slow["summary"]) == 2
+    assert set(slow["records"]) == {"spark1", "spark2"}
+    assert [one["cause"] for one in slow["part"]["verdicts"]] == ["rdma_slow", ""]
+    assert [one["value"] for one in slow["part"]["rdma"]] == [98.0, 60.0]
+    broken = judged(98.0, 13.0)
+    assert "1. spark2" in broken["refusal"] and "expected 25 or more: A ConnectX-7" in broken["refusal"]
+    assert broken["records"] == {}
+
+
+def test_a_limit_of_the_user_counts() -> None:
+    facts = {"facts": planned()["facts"]}
+    looks = {"looks": {host: {"ready": {**READY, "gids": []}} for host in facts["facts"]}}
+    made = plan("bandwidth", facts | looks)
+    outcomes = [{"slot": slot, "rail": slot, "value": 60.0} for slot in (0, 1)]
+    told = {"spark1": {}, "spark2": {"results": [{"outcomes": outcomes}]}}
+    rest = {"measured": told, "looks": {host: {} for host in told}, "pings": {host: {} for host in told}}
+    judged = plan("bandwidth_verdict", facts | rest, schedule=made, good_gbps=50.0)
+    assert judged["warnings"] == [] and judged["part"]["verdicts"][0]["limit"][0]["owner"] == "you"
+    assert "no limit" in plan("bandwidth_verdict", facts | rest, schedule=made, limits={"link": 1})["msg"]
 
 
 def test_a_node_that_cannot_be_measured() -> None:

@@ -1,0 +1,631 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What RDMA between the machines has measured, and what a rate that is too low comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import counters
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import (
+    BOTH_WAYS,
+    LATENCY,
+    WRITE,
+    Part,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    FAIL,
+    PASS,
+    UNKNOWN,
+    WARN,
+    Limit,
+    Rdma,
+    Verdict,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.bandwidth import (
+    Ready,
+    Schedule,
+    gid_of,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME, verdict
+
+# RDMA packets are 256 to 4096 bytes, and have at most this many bytes of headers in a packet of the interface.
+RDMA_MTUS, HEADERS = (4096, 2048, 1024, 512, 256), 96
+FEW = 10  # lost packets that are no loss to speak of, whatever else was moved
+RATE, LINK, DELAY, LOSS, PAUSE, GID, MTU = (
+    "rdma_rate",
+    "rdma_together",
+    "rdma_latency",
+    "rdma_loss",
+    "rdma_pause",
+    "gid",
+    "rdma_mtu",
+)
+# What a node says of a test without a result, where it is not a cause itself.
+ALSO_CALLED = {"no_device": "one_half_only"}
+
+Answers = Mapping[str, Sequence[Mapping[str, Any]]]  # by host: what the module answered in each round
+Limits = Mapping[str, Limit]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One test between two nodes. ``ends``: for each half the part of ``host``, which wrote, and that of ``peer``."""
+
+    round: int
+    host: str
+    peer: str
+    test: str
+    ends: tuple[tuple[Part, Part], ...]
+    found: tuple[Mapping[str, Any], ...]  # what ``host`` says, by half; empty mappings where nothing came back
+    there: tuple[Mapping[str, Any], ...]  # what ``peer`` says
+
+    @property
+    def values(self) -> list[float]:
+        return [float(one["value"]) for one in self.found if one.get("value")]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.values) == len(self.ends)
+
+    @property
+    def software(self) -> bool:
+        return any(mine.software for mine, _other in self.ends)
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return (min(self.host, self.peer), max(self.host, self.peer))
+
+    @property
+    def halves(self) -> tuple[str, ...]:
+        return tuple(mine.device for mine, _other in self.ends)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that is known when a figure is judged."""
+
+    facts: Mapping[str, FabricFact]
+    ready: Ready
+    answers: Answers
+    limits: Limits
+    pings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    def rail(self, host: str, device: str) -> Rail:
+        return next(rail for rail in self.facts[host].rails if rail.rdma_device == device)
+
+    def port(self, host: str, device: str) -> Mapping[str, Any]:
+        ports = self.ready.get(host, {}).get("ports") or ()
+        return next((port for port in ports if port.get("rdma_device") == device), {})
+
+    def answer(self, host: str, number: int) -> Mapping[str, Any]:
+        told = self.answers.get(host, ())
+        return told[number] if number < len(told) else {}
+
+
+@dataclass(frozen=True)
+class Judged:
+    verdicts: tuple[Verdict, ...]
+    rdma: tuple[Rdma, ...]
+    samples: tuple[Sample, ...]
+
+
+def judge(schedule: Schedule, seen: Seen) -> Judged:
+    """Soft RoCE has only to run: its figures are those of the processor."""
+    samples = list(_samples(schedule, seen))
+    verdicts = [*_not_measured(schedule, seen), *_gids(seen)]
+    without_gid = {(one.hosts[0], one.device) for one in verdicts if one.check == GID}
+    halves = list(_halves(samples, seen, without_gid))
+    verdicts += _attributed(halves, samples)
+    troubled = {one.hosts for one in halves if one.outcome != PASS}
+    verdicts += _together(samples, seen, troubled)
+    verdicts += _latency(samples, seen)
+    verdicts += _mtu(samples, seen)
+    verdicts += _counted(schedule, seen, {one.cause for one in verdicts})
+    return Judged(tuple(verdicts), (*_measured(samples), *_pinged(seen)), tuple(samples))
+
+
+# --- what was measured -----------------------------------------------------------------------------------------------
+
+
+def _samples(schedule: Schedule, seen: Seen) -> Iterator[Sample]:
+    """Every test of every pair, but for those on a half that had failed before: those were not tried."""
+    for number, own in enumerate(schedule.rounds):
+        said = {
+            (host, int(one["slot"]), int(one["rail"])): one
+            for host in own
+            for one in seen.answer(host, number).get("outcomes") or ()
+        }
+        for host, parts in own.items():
+            peer = parts[0].peer
+            if host > peer:
+                continue  # the other end brings both
+            broken: set[int] = set()
+            back = {(part.slot, part.source): part for part in own[peer]}
+            for slot, group in groupby(parts, key=lambda part: part.slot):
+                mine = list(group)
+                ends = [(part, back[slot, part.address]) for part in mine]
+                if mine[0].role == "server":
+                    ends = [(other, part) for part, other in ends]
+                writer, other_host = (host, peer) if mine[0].role == "client" else (peer, host)
+                if any(part.rail in broken for part in mine):
+                    continue
+                found = tuple(said.get((writer, slot, client.rail), {}) for client, _server in ends)
+                there = tuple(said.get((other_host, slot, server.rail), {}) for _client, server in ends)
+                sample = Sample(number, writer, other_host, mine[0].test, tuple(ends), found, there)
+                broken |= {part.rail for part, one in zip(mine, found) if not one.get("value")}
+                yield sample
+
+
+def _measured(samples: Iterable[Sample]) -> Iterator[Rdma]:
+    for one in samples:
+        if one.complete:
+            value = max(one.values) if one.test == LATENCY else round(sum(one.values), 3)
+            yield Rdma(one.host, one.peer, one.halves, one.test, value, one.software)
+
+
+def _pinged(seen: Seen) -> Iterator[Rdma]:
+    for host, probes in seen.pings.items():
+        devices = {rail.index: rail.rdma_device for rail in seen.facts[host].rails}
+        for probe in probes:
+            if probe.get("rtt_ms") is not None and probe["rail"] in devices:
+                yield Rdma(host, probe["peer"], (devices[probe["rail"]],), "ping", round(probe["rtt_ms"] * 1000, 1))
+
+
+# --- what was not ----------------------------------------------------------------------------------------------------
+
+
+def _not_measured(schedule: Schedule, seen: Seen) -> Iterator[Verdict]:
+    if not schedule.gap:
+        return
+    if schedule.no_infiniband:
+        found = "there is no /dev/infiniband, so no program reaches an RDMA device"
+        yield verdict("infiniband", "node", found, cause="no_infiniband", hosts=schedule.no_infiniband)
+    yield verdict(RATE, "cluster", f"the rate of each half was not measured: {schedule.reason}", outcome=UNKNOWN)
+
+
+def _gids(seen: Seen) -> Iterator[Verdict]:
+    for host, fact in seen.facts.items():
+        ready = seen.ready.get(host, {})
+        if fact.transport != "rdma" or ready.get("gids") is None:
+            continue
+        for rail in fact.rails:
+            gid, fixed = gid_of(fact, rail, ready), fact.environment.get("NCCL_IB_GID_INDEX")
+            shown = [
+                f"{one['device']} {one['port']} {one['index']} {one['gid']} v{one['version']} {one['netdev']}"
+                for one in ready["gids"]
+                if one["device"] == rail.rdma_device
+            ]
+            common: dict[str, Any] = {"hosts": (host,), "device": rail.rdma_device, "evidence": shown}
+            if gid is None:
+                found = f"its GID table has no RoCE v2 entry that NCCL would take for {rail.address}"
+                yield verdict(GID, "half", found, cause="gid_missing", **common)
+            elif fixed is not None and str(gid.index) != fixed:
+                found = f"the GID of {rail.address} is at index {gid.index}, and NCCL_IB_GID_INDEX={fixed} is exported"
+                yield verdict(GID, "half", found, cause="gid_mismatch", **common)
+
+
+# --- one half alone --------------------------------------------------------------------------------------------------
+
+
+def _halves(samples: Sequence[Sample], seen: Seen, without_gid: set[tuple[str, str]]) -> Iterator[Verdict]:
+    """Of each half between two nodes the slower direction; or why there is no result."""
+    groups: dict[tuple[str, str, frozenset[str]], list[Sample]] = {}
+    for one in samples:
+        if len(one.ends) == 1:
+            names = frozenset(f"{host} {part.device}" for host, part in _both(one, 0))
+            groups.setdefault((*one.pair, names), []).append(one)
+    for own in groups.values():
+        failed = next((one for one in own if not one.complete), None)
+        if failed:
+            if without_gid.isdisjoint((host, part.device) for host, part in _both(failed, 0)):
+                yield _no_result(failed, seen)
+            continue
+        writes = [one for one in own if one.test == WRITE]
+        if writes:
+            yield _rate(min(writes, key=lambda one: one.values[0]), seen)
+
+
+def _both(one: Sample, half: int) -> tuple[tuple[str, Part], tuple[str, Part]]:
+    mine, other = one.ends[half]
+    return (one.host, mine), (one.peer, other)
+
+
+def _no_result(one: Sample, seen: Seen) -> Verdict:
+    (mine, other), said, back = one.ends[0], one.found[0], one.there[0]
+    nothing = "the test ran and carried nothing" if said.get("value") == 0 else "no result came back"
+    reason = said.get("reason") or nothing
+    there = f"; {one.peer} says: {back['reason']}" if back.get("reason") else ""
+    cause = str(said.get("cause") or back.get("cause") or "")
+    unanswered = _unanswered(one, seen)
+    if unanswered:
+        cause = "wrong_mtu" if str(unanswered.get("cause", "")).startswith("mtu") else "one_half_only"
+        there += f"; a ping of full size says: {unanswered.get('reason')}"
+    elif cause == "gid_mismatch" and _same_cages(one, seen):
+        cause = "wrong_cage"
+    return verdict(
+        RATE,
+        "half",
+        f"RDMA to {one.peer} {other.device} ({mine.address}) does not work: {reason}{there}",
+        cause=cause if cause in BY_NAME else ALSO_CALLED.get(cause, "rdma_fails"),
+        hosts=(one.host, one.peer),
+        device=mine.device,
+        evidence=[str(text) for text in (said.get("reason"), back.get("reason")) if text],
+        remedy=str(said.get("remedy") or "") if cause in ("", "firewall") else "",
+    )
+
+
+def _unanswered(one: Sample, seen: Seen) -> Mapping[str, Any]:
+    for host, part in _both(one, 0):
+        for probe in seen.pings.get(host, ()):
+            if not probe["ok"] and probe.get("address") == part.address:
+                return probe
+    return {}
+
+
+def _same_cages(one: Sample, seen: Seen) -> bool:
+    """In a ring cage 1 of each node leads to cage 0 of the next; any other way ends in a timeout."""
+    first, second = (seen.rail(host, part.device).cage for host, part in _both(one, 0))
+    return seen.facts[one.host].topology == "ring" and first == second
+
+
+def _rate(one: Sample, seen: Seen) -> Verdict:
+    value, (mine, other) = one.values[0], one.ends[0]
+    good, least = seen.limits["half_good_gbps"], seen.limits["half_least_gbps"]
+    text = f"RDMA writes to {one.peer} {other.device} reach {value:g} Gb/s"
+    common: dict[str, Any] = {"hosts": (one.host, one.peer), "device": mine.device, "value": value}
+    if one.software:
+        return verdict(RATE, "half", f"{text} (soft RoCE: not judged)", outcome=PASS, **common)
+    if value >= good.value:
+        return verdict(RATE, "half", text, outcome=PASS, limit=good, **common)
+    cause, evidence = _explain(one, 0, value, seen)
+    slow = value < least.value
+    return verdict(
+        RATE,
+        "half",
+        text,
+        cause=cause,
+        outcome=FAIL if slow else WARN,
+        limit=least if slow else good,
+        evidence=evidence,
+        **common,
+    )
+
+
+def _explain(one: Sample, half: int, value: float, seen: Seen) -> tuple[str, list[str]]:
+    """Why a half is slow, the certain before the likely, with the lines that say so."""
+    ends = _both(one, half)
+    for cause, look in _LOOKS:
+        evidence = [line for host, part in ends for line in look(one, host, part.device, seen)]
+        if evidence:
+            return cause, evidence
+    if value < seen.limits["half_least_gbps"].value:
+        return "nic_degraded", [line for host, part in ends for line in _link(host, part.device, seen)]
+    if _small_packets(one, half, seen):
+        return "wrong_mtu", [f"Mtu: {one.found[half]['rdma_mtu']}[B]"]
+    return "rdma_slow", [line for host, part in ends for line in _link(host, part.device, seen)]
+
+
+def _busy(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
+    gbps = float(seen.answer(host, one.round).get("idle", {}).get(device) or 0) * 8 / 1e9
+    if gbps > seen.limits["idle_gbps"].value:
+        yield f"{host} {device}: {gbps:.1f} Gb/s moved over it before the measurement"
+
+
+def _pcie(_one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
+    pci = seen.port(host, device).get("pci") or {}
+    speed, width = (float(pci.get(name) or 0) for name in ("link_speed_gts", "link_width"))
+    most = [float(pci.get(name) or 0) for name in ("max_link_speed_gts", "max_link_width")]
+    if speed and width and all(most) and (speed < most[0] or width < most[1]):
+        yield f"{host} {device}: PCIe {speed:g} GT/s x{width:g}, and {most[0]:g} GT/s x{most[1]:g} are possible"
+
+
+def _slow_link(_one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
+    port, wanted = seen.port(host, device), seen.limits["rate_gbps"].value
+    rate = port.get("speed_gbps") or port.get("rate_gbps") or seen.rail(host, device).link_gbps
+    if rate and 0 < rate < wanted:
+        yield f"{host} {device}: the link runs at {rate:g} Gb/s, expected {wanted:g}"
+
+
+def _lossy(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
+    counted = seen.answer(host, one.round).get("counted", {}).get(device) or {}
+    if _lost_per_million(counted) > seen.limits["loss_per_million"].value:
+        yield f"{host} {device}: {_shown(counted, (*counters.REPEATED, *counters.DROPPED))}"
+
+
+def _pausing(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
+    answer = seen.answer(host, one.round)
+    counted = answer.get("counted", {}).get(device) or {}
+    spent = float(answer.get("seconds") or 0)
+    share = counters.paused_us(counted) / 1e6 / spent if spent else 0.0
+    if share > seen.limits["pause_share"].value or counters.total(counted, counters.STORMS):
+        yield f"{host} {device}: silent for {share:.0%} of the time because its other end asked for pauses"
+
+
+_LOOKS = (
+    ("contention", _busy),
+    ("pcie_downtrained", _pcie),
+    ("link_100g", _slow_link),
+    ("loss_storm", _lossy),
+    ("pause_storm", _pausing),
+)
+
+
+def _lost_per_million(counted: Mapping[str, int]) -> float:
+    lost = counters.total(counted, (*counters.REPEATED, *counters.DROPPED))
+    packets = counted.get("bytes", 0) / RDMA_MTUS[0]
+    return lost / packets * 1e6 if lost >= FEW and packets else 0.0
+
+
+def _shown(counted: Mapping[str, int], names: Sequence[str]) -> str:
+    return ", ".join(f"{name} +{counted[name]}" for name in names if counted.get(name))
+
+
+def _link(host: str, device: str, seen: Seen) -> Iterator[str]:
+    """How healthy it looks, which a degraded card does."""
+    port, pci = seen.port(host, device), seen.port(host, device).get("pci") or {}
+    said = [f"{port['rate_gbps']:g} Gb/s"] if port.get("rate_gbps") else []
+    said += [f"PCIe {pci['link_speed_gts']:g} GT/s x{pci['link_width']}"] if pci.get("link_speed_gts") else []
+    said += [f"firmware {port['firmware']}"] if port.get("firmware") else []
+    if said:
+        yield f"{host} {device}: {', '.join(said)}"
+
+
+def _attributed(halves: Sequence[Verdict], samples: Sequence[Sample]) -> list[Verdict]:
+    """Where one end is slow with everybody, and everybody else is fast, it is that end: one verdict instead of many.
+    What passed is one verdict per pair."""
+    far = {
+        (one.host, one.peer, one.halves[0]): one.ends[0][1].device
+        for one in samples
+        if len(one.ends) == 1 and one.test == WRITE
+    }
+    ends: dict[tuple[str, str], list[Verdict]] = {}
+    for one in halves:
+        ends.setdefault((one.hosts[0], one.device), []).append(one)
+        other = far.get((one.hosts[0], one.hosts[1], one.device))
+        if other:
+            ends.setdefault((one.hosts[1], other), []).append(one)
+    found: list[Verdict] = []
+    told: set[int] = set()
+    for (host, device), own in ends.items():
+        slow = [one for one in own if one.cause in ("nic_degraded", "rdma_slow") and id(one) not in told]
+        if len(slow) < 2 or len(slow) != len(own):
+            continue
+        others = [name for one in slow for name in one.hosts if name != host]
+        values = [one.value for one in slow]
+        worst = min(slow, key=lambda one: one.value)
+        told |= {id(one) for one in slow}
+        found.append(
+            verdict(
+                RATE,
+                "half",
+                f"RDMA writes with {', '.join(others)} reach {min(values):g} to {max(values):g} Gb/s, and with no other"
+                " node more: it is this end",
+                cause=worst.cause,
+                outcome=worst.outcome,
+                hosts=(host,),
+                device=device,
+                value=worst.value,
+                limit=worst.limit[0],
+                evidence=[line for one in slow for line in one.evidence],
+            )
+        )
+    found += [one for one in halves if one.outcome != PASS and id(one) not in told]
+    passed: dict[tuple[str, ...], list[Verdict]] = {}
+    for one in halves:
+        if one.outcome == PASS:
+            passed.setdefault(tuple(sorted(one.hosts)), []).append(one)
+    for hosts, own in passed.items():
+        values = sorted(one.value for one in own)
+        rates = " and ".join(f"{value:g}" for value in values)
+        slowest = min(own, key=lambda one: one.value)
+        soft = "" if slowest.limit else " (soft RoCE: not judged)"
+        text = f"RDMA writes reach {rates} Gb/s over each half{soft}"
+        limit = slowest.limit[0] if slowest.limit else None
+        found.append(verdict(RATE, "pair", text, outcome=PASS, hosts=hosts, value=slowest.value, limit=limit))
+    return found
+
+
+# --- all halves at the same time, latency, packets, counters ---------------------------------------------------------
+
+
+def _together(samples: Sequence[Sample], seen: Seen, troubled: set[tuple[str, ...]]) -> Iterator[Verdict]:
+    """The slower direction. Nothing of pairs of which a half is slow alone: that is said already."""
+    limit = seen.limits["link_gbps"]
+    known = {tuple(sorted(hosts)) for hosts in troubled}
+    groups: dict[tuple[str, str], list[Sample]] = {}
+    for one in samples:
+        if len(one.ends) > 1 and one.test == WRITE and one.pair not in known and not one.software:
+            groups.setdefault(one.pair, []).append(one)
+    for pair, own in groups.items():
+        failed = next((one for one in own if not one.complete), None)
+        if failed:
+            bad = next(number for number, one in enumerate(failed.found) if not one.get("value"))
+            reason = failed.found[bad].get("reason") or "no result came back"
+            text = f"{failed.ends[bad][0].device} carries nothing to {failed.peer} while the other halves do: {reason}"
+            yield verdict(LINK, "pair", text, cause="one_half_only", hosts=(failed.host, failed.peer))
+            continue
+        worst = min(own, key=lambda one: sum(one.values))
+        value = round(sum(worst.values), 2)
+        rates = " + ".join(f"{rate:g}" for rate in worst.values)
+        text = f"RDMA writes over all halves at the same time reach {rates} = {value:g} Gb/s"
+        common: dict[str, Any] = {"hosts": pair, "value": value, "limit": limit}
+        if value >= limit.value:
+            yield verdict(LINK, "pair", text, outcome=PASS, **common)
+            continue
+        cause, evidence = _why_not_together(worst, seen)
+        outcome = FAIL if cause in ("one_half_only", "wrong_cage", "nic_degraded") else WARN
+        yield verdict(LINK, "pair", text, cause=cause, outcome=outcome, evidence=evidence, **common)
+
+
+def _why_not_together(one: Sample, seen: Seen) -> tuple[str, list[str]]:
+    least = one.values.index(min(one.values))
+    cause, evidence = _explain(one, least, one.values[least], seen)
+    if cause not in ("nic_degraded", "rdma_slow", "wrong_mtu"):
+        return cause, evidence
+    if max(one.values) < seen.limits["half_least_gbps"].value:
+        return "nic_degraded", evidence
+    share = one.values[least] / sum(one.values) * len(one.values) / 2
+    if share < seen.limits["half_share"].value:
+        return "one_half_only", evidence
+    for number in (0, 1):
+        ends = [_both(one, half)[number] for half in range(len(one.ends))]
+        rails = [seen.rail(host, part.device) for host, part in ends]
+        if len({rail.pcie_path for rail in rails}) == 1:
+            paths = [f"{ends[0][0]} {rail.rdma_device}: PCIe path {rail.pcie_path}" for rail in rails]
+            return "wrong_cage", paths
+    return cause, evidence
+
+
+def _latency(samples: Sequence[Sample], seen: Seen) -> Iterator[Verdict]:
+    limit = seen.limits["latency_us"]
+    groups: dict[tuple[str, str], list[Sample]] = {}
+    for one in samples:
+        if one.test == LATENCY and one.complete:
+            groups.setdefault(one.pair, []).append(one)
+    for own in groups.values():
+        worst = max(own, key=lambda one: one.values[0])
+        value, mine = worst.values[0], worst.ends[0][0]
+        text = f"an RDMA write to {worst.peer} takes {value:g} µs"
+        common: dict[str, Any] = {"hosts": (worst.host, worst.peer), "device": mine.device, "value": value}
+        if worst.software or value <= limit.value:
+            soft = " (soft RoCE: not judged)" if worst.software else ""
+            held = None if worst.software else limit
+            yield verdict(DELAY, "pair", text + soft, outcome=PASS, limit=held, **common)
+            continue
+        cause, evidence = _explain(worst, 0, seen.limits["half_good_gbps"].value, seen)
+        yield verdict(DELAY, "pair", text, cause=cause, outcome=WARN, limit=limit, evidence=evidence, **common)
+
+
+def _mtu(samples: Sequence[Sample], seen: Seen) -> Iterator[Verdict]:
+    told: set[tuple[tuple[str, str], str]] = set()
+    for one in samples:
+        for half, (mine, other) in enumerate(one.ends):
+            if (one.pair, mine.source) in told or (one.pair, other.source) in told:
+                continue
+            if not _small_packets(one, half, seen):
+                continue
+            told.add((one.pair, mine.source))
+            found, wanted = one.found[half]["rdma_mtu"], _rdma_mtu(seen.rail(one.host, mine.device))
+            ports = [(host, part, seen.port(host, part.device).get("mtu")) for host, part in _both(one, half)]
+            yield verdict(
+                MTU,
+                "half",
+                f"RDMA to {one.peer} {other.device} sends packets of {found} bytes, and the planned MTU takes {wanted}",
+                cause="wrong_mtu",
+                outcome=WARN,
+                hosts=(one.host, one.peer),
+                device=mine.device,
+                evidence=[f"{host} {part.netdev}: mtu {size}" for host, part, size in ports if size],
+            )
+
+
+def _small_packets(one: Sample, half: int, seen: Seen) -> bool:
+    size = one.found[half].get("rdma_mtu")
+    return size is not None and size < _rdma_mtu(seen.rail(one.host, one.ends[half][0].device))
+
+
+def _rdma_mtu(rail: Rail) -> int:
+    return next((size for size in RDMA_MTUS if size <= rail.mtu - HEADERS), RDMA_MTUS[-1])
+
+
+def _counted(schedule: Schedule, seen: Seen, known: set[str]) -> Iterator[Verdict]:
+    """What was lost though the rates are good. Pauses are no fault by themselves, but for those that the card counts
+    as a storm."""
+    for host in seen.facts:
+        for number in range(len(schedule.rounds)):
+            for device, counted in (seen.answer(host, number).get("counted") or {}).items():
+                lost = _lost_per_million(counted)
+                limit = seen.limits["loss_per_million"]
+                if lost > limit.value and "loss_storm" not in known:
+                    shown = _shown(counted, (*counters.REPEATED, *counters.DROPPED))
+                    yield verdict(
+                        LOSS,
+                        "half",
+                        f"{lost:.0f} of a million packets were lost or sent again while it was measured",
+                        cause="loss_storm",
+                        outcome=WARN,
+                        hosts=(host,),
+                        device=device,
+                        value=round(lost, 1),
+                        limit=limit,
+                        evidence=[shown],
+                    )
+                storms = _shown(counted, counters.STORMS)
+                if storms and "pause_storm" not in known:
+                    text = "it asked its other end to pause for so long that it counts a storm"
+                    yield verdict(
+                        PAUSE,
+                        "half",
+                        text,
+                        cause="pause_storm",
+                        outcome=WARN,
+                        hosts=(host,),
+                        device=device,
+                        evidence=[storms],
+                    )
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def lines(judged: Judged) -> list[str]:
+    """One per pair and half, and one for all halves of a pair."""
+    found: dict[str, list[str]] = {}
+    for one in judged.samples:
+        key = _title(one)
+        value = f"{sum(one.values):.5g}" if one.complete else ""
+        what = {
+            LATENCY: f"{value} µs",
+            BOTH_WAYS: f"{value} Gb/s in both directions",
+            WRITE: f"{value} Gb/s from {one.host}",
+        }[one.test]
+        found.setdefault(key, []).append(what if one.complete else "no result")
+    soft = {_title(one) for one in judged.samples if one.software}
+    return [
+        f"{key}: {', '.join(dict.fromkeys(values))}{' (soft RoCE: not judged)' if key in soft else ''}"
+        for key, values in found.items()
+    ]
+
+
+def _title(one: Sample) -> str:
+    if len(one.ends) > 1:
+        return f"{' - '.join(one.pair)}, all halves"
+    ends = sorted(f"{host} {part.device}" for host, part in _both(one, 0))
+    return " - ".join(ends)
+
+
+def finding(one: Verdict) -> Finding:
+    """For a role that refuses what failed."""
+    limit = (
+        f", expected {one.limit[0].value:g} or {'more' if one.limit[0].kind == 'least' else 'less'}"
+        if one.limit
+        else ""
+    )
+    cause = f": {BY_NAME[one.cause].title}" if one.cause else ""
+    host = one.hosts[0] if one.hosts else "all nodes"
+    remedy = f"{one.remedy}. If that does not help: {one.otherwise}"
+    return Finding(
+        host, f"{one.found}{limit}{cause}", remedy, one.device, "error" if one.outcome == FAIL else "warning"
+    )
+
+
+def kept(judged: Judged, facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
+    """The slower direction of every half, for the record of each of its ends."""
+    found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {host: {} for host in facts}
+    for one in judged.samples:
+        if one.test != WRITE or len(one.ends) != 1 or not one.complete:
+            continue
+        for (host, part), peer in zip(_both(one, 0), (one.peer, one.host)):
+            old = found[host].get((part.device, peer))
+            gbps = min(one.values[0], old["gbps"]) if old else one.values[0]
+            entry = {"device": part.device, "peer": peer, "rail": part.rail, "gbps": gbps, "software": part.software}
+            found[host][part.device, peer] = entry
+    return {host: list(own.values()) for host, own in found.items()}

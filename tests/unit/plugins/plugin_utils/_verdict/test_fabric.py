@@ -1,0 +1,349 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every fault of RDMA gets its cause, and nothing healthy an alarm. What public captures say is among the figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import perftest, show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import fabric as judge
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
+from fabric_rates import DEVICES, READY, Figures, fabric, gids, port, scheduled
+
+A, B = DEVICES
+CAPTURES = Path(__file__).parents[3] / "fixtures/perftest"
+HEALTHY = {"ports": [port(A), port(B)]}
+
+
+def judged(
+    figures: Figures,
+    facts: Mapping[str, FabricFact] | None = None,
+    ready: Mapping[str, Mapping[str, Any]] | None = None,
+    pings: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    **changes: Any,
+) -> judge.Judged:
+    facts = facts or fabric(2)
+    looks = {host: {**READY, **HEALTHY, **(ready or {}).get(host, {})} for host in facts}
+    made = scheduled(facts, looks, **changes)
+    return judge.judge(made, judge.Seen(facts, looks, figures.answers(facts, made), limits(), pings or {}))
+
+
+def told(found: judge.Judged) -> dict[str, str]:
+    """Cause and outcome of every verdict that is no pass."""
+    return {one.cause: one.outcome for one in found.verdicts if one.outcome != "pass"}
+
+
+def test_healthy_machines_give_no_alarm() -> None:
+    for count in (2, 3, 4, 8):
+        found = judged(Figures(), fabric(count))
+        assert told(found) == {}, count
+        pairs = count * (count - 1) // 2
+        assert len(found.verdicts) == 3 * pairs, "each half alone, together, latency"
+        assert len(found.rdma) == 9 * pairs
+    assert judge.lines(judged(Figures())) == [
+        "spark1 rocep1s0f0 - spark2 rocep1s0f0: 1.5 µs, 105 Gb/s from spark2, 105 Gb/s from spark1",
+        "spark1 roceP2p1s0f0 - spark2 roceP2p1s0f0: 1.5 µs, 105 Gb/s from spark2, 105 Gb/s from spark1",
+        "spark1 - spark2, all halves: 196 Gb/s from spark2, 196 Gb/s from spark1, 392 Gb/s in both directions",
+    ]
+
+
+STATUS_12 = {"reason": "packets are sent and never acknowledged (status 12)", "cause": "firewall", "remedy": "Open it"}
+RTR = {"reason": "the queue pairs cannot be connected", "cause": "gid_mismatch", "remedy": "Run it"}
+LOST = {A: {"bytes": 10**9, "out_of_sequence": 900, "rx_discards_phy": 30}}
+PAUSED = {("spark1", A): {"bytes": 10**11, "rx_prio3_pause_duration": 20_000_000}}
+
+
+def both(**changes: Any) -> dict[str, dict[str, Any]]:
+    return {"spark1": changes, "spark2": changes}
+
+
+# A fault as it can be injected, and the only cause that may be named.
+FAULTS: dict[str, tuple[str, str, Figures, dict[str, Any]]] = {
+    "hot-plugged card, one half": ("nic_degraded", "fail", Figures(alone={A: 13.3}, together={A: 13.2}), {}),
+    "hot-plugged card, both halves": ("nic_degraded", "fail", Figures(alone={A: 13.3, B: 8.0}), {}),
+    "healthy alone, 13 Gb/s each together": ("nic_degraded", "fail", Figures(together={A: 13.33, B: 13.23}), {}),
+    "one half carries nothing beside the other": ("one_half_only", "fail", Figures(together={A: 98.0, B: 3.0}), {}),
+    "bridge at 2.5 GT/s": (
+        "pcie_downtrained",
+        "fail",
+        Figures(alone={("spark2", A): 7.6}),
+        {"ready": {"spark2": {"ports": [port(A, link_speed_gts=2.5), port(B)]}}},
+    ),
+    "second controller at x2": (
+        "pcie_downtrained",
+        "warn",
+        Figures(alone={B: 55.0}),
+        {"ready": both(ports=[port(A), port(B, link_width=2)])},
+    ),
+    "100G at the switch": (
+        "link_100g",
+        "warn",
+        Figures(alone={A: 97.0, B: 97.0}, together={A: 48.5, B: 48.5}),
+        {"ready": both(ports=[port(A, speed_gbps=100.0), port(B, speed_gbps=100.0)])},
+    ),
+    "MTU 1500": ("wrong_mtu", "warn", Figures(rdma_mtu=1024), {}),
+    "packets are lost": ("loss_storm", "warn", Figures(counted=LOST), {}),
+    "packets are lost and it is slow": ("loss_storm", "warn", Figures(alone={A: 60.0}, counted=LOST), {}),
+    "made to pause": ("pause_storm", "warn", Figures(alone={A: 60.0}, counted=PAUSED), {}),
+    "storm of pauses": (
+        "pause_storm",
+        "warn",
+        Figures(counted={("spark1", B): {"bytes": 10**11, "tx_pause_storm_warning_events": 2}}),
+        {},
+    ),
+    "somebody else uses it": ("contention", "warn", Figures(alone={A: 45.0}, idle={("spark2", A): 6e9}), {}),
+    "RoCE is dropped": ("firewall", "fail", Figures(failed={A: STATUS_12, B: STATUS_12}), {}),
+    "queue pairs do not connect": ("gid_mismatch", "fail", Figures(failed={A: RTR}), {}),
+    "memory cannot be locked": ("memlock", "fail", Figures(failed={A: {"reason": "x", "cause": "memlock"}}), {}),
+    "device is gone": ("one_half_only", "fail", Figures(failed={B: {"reason": "x", "cause": "no_device"}}), {}),
+    "something new": ("rdma_fails", "fail", Figures(failed={B: {"reason": "exit code 3", "cause": ""}}), {}),
+    "a cause that no node can know": ("rdma_fails", "fail", Figures(failed={B: {"reason": "x", "cause": "evil"}}), {}),
+    "it ran and carried nothing": ("rdma_fails", "fail", Figures(failed={B: {"value": 0.0}}), {}),
+    "no GID": (
+        "gid_missing",
+        "fail",
+        Figures(failed={("spark1", A): RTR}),
+        {"ready": {"spark1": {"gids": [*gids("10.9.9.9"), *gids("192.168.101.10", 3, B)]}}},
+    ),
+    "slow, and nothing tells why": ("rdma_slow", "warn", Figures(alone={A: 60.0}), {}),
+    "slow answers": ("rdma_slow", "warn", Figures(latency=40.0), {}),
+    "no way for pings either": (
+        "one_half_only",
+        "fail",
+        Figures(failed={A: STATUS_12}),
+        {
+            "pings": {
+                "spark2": [{"rail": 0, "peer": "spark1", "ok": False, "address": "192.168.100.10", "cause": "silent"}]
+            }
+        },
+    ),
+    "large pings are lost": (
+        "wrong_mtu",
+        "fail",
+        Figures(failed={A: STATUS_12}),
+        {
+            "pings": {
+                "spark2": [{"rail": 0, "peer": "spark1", "ok": False, "address": "192.168.100.10", "cause": "mtu_path"}]
+            }
+        },
+    ),
+    "no /dev/infiniband": ("no_infiniband", "fail", Figures(), {"ready": both(verbs=False)}),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_has_its_cause(name: str) -> None:
+    cause, outcome, figures, changes = FAULTS[name]
+    found = told(judged(figures, **changes))
+    assert {known: what for known, what in found.items() if what != "unknown"} == {cause: outcome}
+    assert BY_NAME[cause].remedy
+
+
+def test_both_halves_on_one_pcie_path() -> None:
+    facts = {
+        host: replace(fact, rails=tuple(replace(rail, pcie_path="0000") for rail in fact.rails))
+        for host, fact in fabric(2).items()
+    }
+    found = judged(Figures(together={A: 53.0, B: 53.0}), facts)
+    assert told(found) == {"wrong_cage": "fail"}
+
+
+def test_cages_of_the_same_number_in_a_ring() -> None:
+    facts = {host: replace(fact, topology="ring") for host, fact in fabric(3).items()}
+    found = judged(Figures(failed={A: RTR}), facts)
+    assert told(found) == {"wrong_cage": "fail"}
+
+
+def test_a_card_that_is_slow_with_everybody_is_named_once() -> None:
+    found = judged(Figures(alone={("spark3", A): 13.0}, together={("spark3", A): 13.0}), fabric(4))
+    (one,) = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
+    assert (one.cause, one.hosts, one.device) == ("nic_degraded", ("spark3",), A)
+    assert "with no other node more: it is this end" in one.found
+    # With two nodes nobody can tell, and the remedy is for both.
+    (pair,) = [verdict for verdict in judged(Figures(alone={A: 13.0})).verdicts if verdict.outcome == "fail"]
+    assert pair.hosts == ("spark2", "spark1") and "Reboot both machines" in pair.remedy
+
+
+def test_an_index_that_is_exported_and_moved() -> None:
+    facts = fabric(2)
+    facts["spark1"] = replace(facts["spark1"], environment={"NCCL_IB_GID_INDEX": "3"})
+    moved = {"spark1": {"gids": [*gids("192.168.100.10", 5), *gids("192.168.101.10", 3, B)]}}
+    assert told(judged(Figures(), facts, moved)) == {"gid_mismatch": "fail"}
+    assert told(judged(Figures(), fabric(2), moved)) == {}, "NCCL looks for the address"
+
+
+def test_what_was_not_measured_is_no_pass() -> None:
+    for changes, reason in (
+        ({"ready": both(tool=None)}, "ib_write_bw is missing"),
+        ({"ready": both(busy=["sparkmatrix-engine.service"])}, "the engine is running"),
+        ({"forks": 1}, "--forks 2"),
+    ):
+        found = judged(Figures(), **changes)
+        (one,) = [verdict for verdict in found.verdicts if verdict.check == "rdma_rate"]
+        assert one.outcome == "unknown" and reason in one.found
+        assert "pass" not in {verdict.outcome for verdict in found.verdicts if verdict.check == "rdma_together"}
+    # Beside an engine the latency is measured, which disturbs nobody.
+    assert {one.test for one in judged(Figures(), ready=both(busy=["x"])).rdma} == {"latency"}
+
+
+def test_a_node_that_says_nothing_at_all() -> None:
+    facts = fabric(2)
+    made = scheduled(facts)
+    found = judge.judge(made, judge.Seen(facts, dict.fromkeys(facts, READY), {}, limits()))
+    assert told(found) == {"rdma_fails": "fail"}
+    assert "no result came back" in found.verdicts[0].found
+
+
+def test_what_the_other_end_says_is_told_too() -> None:
+    figures = Figures(failed={("spark1", A): {"reason": "no client", "cause": ""}})
+    facts = fabric(2)
+    made = scheduled(facts)
+    answers = figures.answers(facts, made)
+    client = next(one for one in answers["spark2"][0]["outcomes"] if one["device"] == A)
+    client.update(STATUS_12)
+    found = judge.judge(made, judge.Seen(facts, dict.fromkeys(facts, READY), answers, limits()))
+    (one,) = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
+    assert "never acknowledged (status 12); spark1 says: no client" in one.found and one.remedy == "Open it"
+
+
+def test_soft_roce_only_has_to_run() -> None:
+    soft = both(software=list(DEVICES))
+    slow = Figures(alone={A: 0.13, B: 0.2}, together={A: 0.1, B: 0.1}, latency=900.0)
+    found = judged(slow, ready=soft)
+    assert told(found) == {} and all(one.software for one in found.rdma)
+    assert judge.lines(found)[0].endswith("0.13 Gb/s from spark1 (soft RoCE: not judged)")
+    assert told(judged(Figures(failed={A: {"value": 0.0}}), ready=soft)) == {"rdma_fails": "fail"}
+
+
+def test_pings_are_shown_with_the_others() -> None:
+    pings = {"spark1": [{"rail": 1, "peer": "spark2", "ok": True, "rtt_ms": 0.042, "address": "192.168.101.11"}]}
+    (one,) = [one for one in judged(Figures(), pings=pings).rdma if one.test == "ping"]
+    assert (one.host, one.peer, one.halves, one.value) == ("spark1", "spark2", (B,), 42.0)
+
+
+def test_the_record_has_the_slower_direction_of_each_half() -> None:
+    facts = fabric(2)
+    made = scheduled(facts)
+    answers = Figures(alone={A: 98.0}).answers(facts, made)
+    next(o for o in answers["spark2"][0]["outcomes"] if o["test"] == "write" and o["device"] == B)["value"] = 95.0
+    found = judge.judge(made, judge.Seen(facts, dict.fromkeys(facts, READY), answers, limits()))
+    assert {
+        host: [(h["device"], h["peer"], h["gbps"]) for h in own] for host, own in judge.kept(found, facts).items()
+    } == {
+        "spark1": [(A, "spark2", 98.0), (B, "spark2", 95.0)],
+        "spark2": [(A, "spark1", 98.0), (B, "spark1", 95.0)],
+    }
+
+
+# --- what was captured in public -------------------------------------------------------------------------------------
+
+# By capture of perftest: the cause on machines whose fabric is planned with MTU 9000; empty: no alarm.
+CAPTURED = {
+    "two_interleaved": "",
+    "both_directions_warning": "",
+    "four_queues": "wrong_mtu",
+    "rdma_cm": "wrong_mtu",
+    "cpu_column": "wrong_mtu",
+    "run_infinitely": "wrong_mtu",
+    "all_sizes": "wrong_mtu",
+    "degraded": "nic_degraded",
+    "json": "nic_degraded",
+    "latency_read_warnings": "",
+    "latency_write": "wrong_mtu",
+    "soft_roce_mib": "",
+}
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_captures_of_perftest(name: str) -> None:
+    report = perftest.parse((CAPTURES / f"{name}.txt").read_text())
+    last, soft = report.rows[-1], report.device == "rxe0"
+    figures = Figures(rdma_mtu=report.rdma_mtu or 4096)
+    if last.microseconds:
+        figures.latency = last.microseconds
+    else:
+        figures.alone = {A: last.average_gbps}
+        figures.together = {A: min(last.average_gbps, 98.0)}
+    facts = fabric(2)
+    if soft:  # its interface had the MTU 1500
+        facts = {h: replace(f, rails=tuple(replace(r, mtu=1500) for r in f.rails)) for h, f in facts.items()}
+    found = told(judged(figures, facts, both(software=list(DEVICES)) if soft else None))
+    if CAPTURED[name] == "nic_degraded":
+        found.pop("wrong_mtu", None)
+    assert list(found) == [cause for cause in [CAPTURED[name]] if cause]
+    # The same machines with MTU 1500 on purpose: nothing to say.
+    planned = {h: replace(f, rails=tuple(replace(r, mtu=1500) for r in f.rails)) for h, f in facts.items()}
+    assert set(told(judged(figures, planned, both(software=list(DEVICES)) if soft else None))) == set(found) - {
+        "wrong_mtu"
+    }
+
+
+def test_five_nodes_with_four_halves_each() -> None:
+    """proficio-dev, 2026: two cables of 100G per machine, 46.28 Gb/s over each of four halves, 185 together."""
+    names = (A, B, "rocep1s0f1", "roceP2p1s0f1")
+    facts = {}
+    for host, fact in fabric(5).items():
+        first = fact.rails[0]
+        rails = tuple(
+            replace(
+                first,
+                index=number,
+                rdma_device=name,
+                netdev=f"net{number}",
+                address=first.address.replace(".100.", f".{100 + number}."),
+                pcie_path="0002" if "P2" in name else "0000",
+                link_gbps=100,
+            )
+            for number, name in enumerate(names)
+        )
+        facts[host] = replace(fact, rails=rails)
+    found = judged(Figures(alone=dict.fromkeys(names, 92.0), together=dict.fromkeys(names, 46.28)), facts)
+    assert told(found) == {}
+    assert {one.value for one in found.verdicts if one.check == "rdma_together"} == {185.12}
+
+
+def test_a_link_of_100g_as_ethtool_names_it() -> None:
+    said = "\tSpeed: 100000Mb/s\n"  # NVIDIA, dgx-spark-playbooks, multi-sparks-through-switch
+    match = re.search(r"Speed: (\d+)Mb/s", said)
+    assert match
+    speed = int(match[1]) / 1000
+    ports = both(ports=[port(A, speed_gbps=speed), port(B, speed_gbps=speed)])
+    found = judged(Figures(together={A: 49.0, B: 49.0}), ready=ports)
+    (one,) = [verdict for verdict in found.verdicts if verdict.cause]
+    assert one.cause == "link_100g" and "the link runs at 100 Gb/s, expected 200" in one.evidence[0]
+
+
+# Captures of show_gids, condensed: device, index, GID, version. Addresses of the plan by device; what it means.
+LOCAL, FIRST, SECOND = "fe80::4a21:bff:fe96:4cb", "192.168.100.10", "192.168.101.10"
+TABLES = {
+    "index 3 on both halves": (
+        f"{A} 1 1 {LOCAL} v2 n\n{A} 1 3 ::ffff:{FIRST} v2 n\n{B} 1 3 ::ffff:{SECOND} v2 n\n",
+        "",
+    ),
+    "an IPv6 address moved one to 5": (
+        f"{A} 1 3 fe80::9c1d:5b7e:2a44:8f10 v2 n\n{A} 1 5 ::ffff:{FIRST} v2 n\n{B} 1 3 ::ffff:{SECOND} v2 n\n",
+        "",
+    ),
+    "a half with link-local entries only": (f"{A} 1 1 {LOCAL} v2 n\n{B} 1 3 ::ffff:{SECOND} v2 n\n", "gid_missing"),
+    "both addresses in one subnet, planned otherwise": (
+        f"{A} 1 3 ::ffff:{FIRST} v2 n\n{B} 1 3 ::ffff:192.168.100.14 v2 n\n",
+        "gid_missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_captures_of_gid_tables(name: str) -> None:
+    text, cause = TABLES[name]
+    table = [gid.as_dict() for gid in show_gids.parse(text)]
+    assert list(told(judged(Figures(), ready={"spark1": {"gids": table}}))) == [cause for cause in [cause] if cause]
