@@ -65,7 +65,7 @@ LEFT = (
 class Images(Cluster):
     def __init__(self, beside: str) -> None:
         super().__init__(beside, "native")
-        options = ("-e", "engine_recipe=standin", "-e", "engine_runtime=container")
+        options = ("-e", "engine_recipe=standin", "-e", "engine_runtime=container", "-e", "engine_launch=auto")
         self.launch = replace(self.launch, nodes=4, image=(), options=options)
 
     def load(self, *_words: str) -> None:

@@ -65,9 +65,11 @@ LIKE_THE_FIRST = 1.5
 POLL_S = 2  # each look is a login and a Python, on processors that the engine needs
 # vLLM 0.32 on CPUs makes room for what a later stage receives in its warm-up only, which eager mode leaves out.
 NOT_EAGER = {"engine_options": {"enforce-eager": False}, "engine_environment": {"VLLM_USE_AOT_COMPILE": "0"}}
+PIPELINE = ("-e", "engine_pipeline_parallel_size=2", "-e", json.dumps(NOT_EAGER))
 LAUNCHES = {
     "ray": Launch("[r]ay::RayWorker", ("-e", "engine_launch=ray")),
-    "pipeline": Launch("[r]ay::RayWorker", ("-e", "engine_pipeline_parallel_size=2", "-e", json.dumps(NOT_EAGER))),
+    "pipeline": Launch("[r]ay::RayWorker", ("-e", "engine_launch=ray", *PIPELINE)),
+    "pipeline-native": Launch("[V]LLM::Worker", ("-e", "engine_launch=native", *PIPELINE)),
     "native": Launch("[V]LLM::Worker", ("-e", "engine_launch=native")),
     "native4": Launch("[V]LLM::Worker", ("-e", "engine_launch=native"), nodes=4),
     "replicas": Launch("[V]LLM::EngineCore", ("-e", "engine_data_parallel_size=2")),

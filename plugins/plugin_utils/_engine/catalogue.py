@@ -2,10 +2,11 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which recipes fit a number of Sparks, and what is known of each: one line per recipe, the fastest first."""
+"""Which recipes fit a number of Sparks, and what is known of each: a table, the fastest first."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,17 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
-WORDS = {"generate": "chat", "embed": "vectors", "rank": "ranking"}
+USES = {"generate": "chat", "embed": "vectors", "rank": "ranking"}
+HEADINGS = ("Name", "For", "Sparks", "Tokens/s", "Context", "Download", "Memory", "Licence")
+LEGEND = (
+    "Tokens/s: one stream, as reported by others; <: the most by an estimate from memory bandwidth. Context: requests",
+    "of full length that fit at once. Licence: to be accepted on Hugging Face before.",
+)
+WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -31,22 +39,68 @@ class Entry:
     estimate: float
 
     @property
-    def line(self) -> str:
+    def use(self) -> str:
+        """By what the description says: it is written for people who search."""
+        words = self.recipe.description
+        if self.recipe.task == "generate" and "for coding" in words:
+            return "coding"
+        return USES[self.recipe.task] + (", images" if "images" in words else "")
+
+    @property
+    def cells(self) -> tuple[str, ...]:
         recipe = self.recipe
         draft = recipe.draft.weights_gb if recipe.draft else 0.0
-        if self.published:
-            speed = f"{self.published:g} tokens/s reported"
-        else:
-            speed = f"up to {self.estimate:.0f} tokens/s estimated" if self.estimate else "speed not known"
-        parts = [
-            f"{recipe.name}: {WORDS[recipe.task]}, {speed if recipe.task == 'generate' else 'small'}",
-            f"{recipe.concurrency} x {recipe.context} tokens",
-            f"{self.verdict}, {self.spare_gib:.0f} GiB to spare",
-            f"download {(recipe.download_gb or recipe.weights_gb) + draft:.0f} GB",
-            *(["its licence has to be accepted on Hugging Face"] if recipe.gated else []),
-            *([f"known problems: {len(recipe.hazards)}"] if recipe.hazards else []),
+        speed = f"{self.published:g}" if self.published else f"<{self.estimate:.0f}" if self.estimate else ""
+        return (
+            recipe.name,
+            self.use,
+            f"{recipe.min_nodes}" if recipe.max_nodes == recipe.min_nodes else f"{recipe.min_nodes}+",
+            speed if recipe.task == "generate" else "",
+            f"{recipe.concurrency} x {recipe.context}",
+            f"{(recipe.download_gb or recipe.weights_gb) + draft:.0f} GB",
+            self.verdict,
+            "yes" if recipe.gated else "",
+        )
+
+    @property
+    def details(self) -> list[str]:
+        recipe = self.recipe
+        told = [
+            f"{recipe.description or recipe.model} ({recipe.model})",
+            f"memory of each Spark: {self.verdict}, {self.spare_gib:.0f} GiB to spare",
+            *(
+                f"{item.tokens_per_second:g} tokens/s with {ENGINES[item.engine].label}, {item.streams} stream(s),"
+                f" {item.nodes} Spark(s): {item.source}"
+                for item in recipe.expected
+            ),
+            *(f"known problem: {hazard}" for hazard in recipe.hazards),
         ]
-        return "; ".join(parts)
+        wrapped = [
+            line
+            for text in told
+            for line in textwrap.wrap(text, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        ]
+        return ["", f"{recipe.name}:", *wrapped]
+
+    def has(self, words: str) -> bool:
+        """All of them, in whatever it says of itself."""
+        recipe = self.recipe
+        text = f"{recipe.name} {recipe.model} {recipe.description} {self.use} {recipe.engine}".lower()
+        return all(word in text for word in words.lower().split())
+
+
+def table(entries: Sequence[Entry]) -> list[str]:
+    """Headings and a line for each, in columns as wide as they have to be."""
+    rows = [HEADINGS, *(entry.cells for entry in entries)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    right = {HEADINGS.index(name) for name in ("Tokens/s", "Download")}
+    return [
+        "  ".join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def recipes(paths: Sequence[str]) -> Iterator[tuple[Recipe | None, list[Finding]]]:
@@ -59,14 +113,14 @@ def recipes(paths: Sequence[str]) -> Iterator[tuple[Recipe | None, list[Finding]
                 yield engine_recipe.read(path)
 
 
-def fitting(paths: Sequence[str], nodes: int) -> tuple[list[Entry], list[Finding]]:
+def fitting(paths: Sequence[str], nodes: int, launch: str = "auto") -> tuple[list[Entry], list[Finding]]:
     """What fits so many Sparks by the planner, the fastest first, and what is wrong with the unreadable."""
     facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(nodes)])
     requirements = [
         f"{package}=={option_tables.versions(name)[-1]}"
         for package, name in (("vllm", "vllm"), ("sglang", "sglang"), ("ray[default]", "ray"))
     ]
-    settings = UserSettings(only_print=True, requirements=requirements)
+    settings = UserSettings(only_print=True, requirements=requirements, launch=launch)
     entries, findings = [], []
     for recipe, problems in recipes(paths):
         findings += problems

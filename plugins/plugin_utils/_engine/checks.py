@@ -272,8 +272,6 @@ def _abilities(job: Job) -> Iterator[Finding]:
     if job.draft and job.draft.method not in engine.drafts:
         able = ", ".join(name for name, other in ENGINES.items() if job.draft.method in other.drafts)
         yield Finding(job.where, f"{engine.label} cannot serve it: its draft is {job.draft.method}", f"Use {able}")
-    if job.settings.launch == "ray" and not engine.over_ray:
-        yield Finding(job.names["launch"], f"{engine.label} is not started over Ray here", "Use auto")
 
 
 def _shape_of_another_model(job: Job) -> Iterator[Finding]:
@@ -413,6 +411,12 @@ def _rays(job: Job) -> list[tuple[str, str]]:
 
 def _has_tokens(version: str) -> bool:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) >= MIN_RAY
+
+
+def _no_use_for_ray(job: Job) -> Iterator[Finding]:
+    if job.several and job.settings.launch == "ray" and job.backend != "ray":
+        why = job.engine.no_ray(job.replicas_of_one, job.image)
+        yield Finding(job.names["launch"], f"{why}, so ray is not used", "Set it to auto")
 
 
 def _ray_without_tokens(job: Job) -> Iterator[Finding]:
@@ -589,6 +593,7 @@ CHECKS = (
     Check("ray", _clear_over_management, "warning"),
     Check("ports", _ray_numbers),
     Check("ports", _ports),
+    Check("sizes", _no_use_for_ray, "warning"),
     Check("sizes", _rules_of_the_engine, ""),
     Check("sizes", _share_of_memory),
     Check("sizes", _large_share_of_memory, "warning"),

@@ -103,8 +103,11 @@ class Job:
         """How the ranks find each other."""
         if not self.several:
             return "single"
-        replicas = bool(self.parallel and self.parallel.replicas_of_one)
-        return self.engine.backend(self.settings.launch, self.runtime, replicas)
+        return self.engine.backend(self.settings.launch, self.replicas_of_one, self.image)
+
+    @property
+    def replicas_of_one(self) -> bool:
+        return bool(self.parallel and self.parallel.replicas_of_one)
 
     @property
     def context(self) -> int:

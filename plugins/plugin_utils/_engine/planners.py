@@ -80,13 +80,20 @@ def list_recipes(options: Options) -> dict[str, Any]:
     nodes = options["nodes"]
     if nodes < 1:
         raise RefusedError("There are no Sparks to list recipes for. Name an inventory (-i), or -e recipes_nodes=2.")
-    entries, findings = catalogue.fitting(options["recipe_paths"], nodes)
+    words = options["search"]
+    entries, findings = catalogue.fitting(options["recipe_paths"], nodes, options["launch"])
+    found = [entry for entry in entries if entry.has(words)]
+    if not found:
+        raise RefusedError(f"No recipe that fits {nodes} Spark(s) says {words!r}. Leave out recipes_search to see all.")
     lines = [
-        f"Recipes that fit {nodes} Spark(s) by the planner, first those whose speed was reported, the fastest first:",
-        *(entry.line for entry in entries),
+        f"{len(found)} recipe(s) fit {nodes} Spark(s), first those whose speed was reported, the fastest first.",
+        *catalogue.table(found),
+        *catalogue.LEGEND,
+        *(line for entry in found if words for line in entry.details),
     ]
-    lines.append("All that is known of one: ansible-playbook playbooks/plan.yml -i INVENTORY -e engine_recipe=NAME")
-    return {"lines": lines, "names": [entry.recipe.name for entry in entries], "warnings": list(map(str, findings))}
+    lines += [] if words else ["More of some: -e recipes_search=coding, or a part of the name."]
+    lines.append("The plan of one: ansible-playbook playbooks/plan.yml -i INVENTORY -e engine_recipe=NAME")
+    return {"lines": lines, "names": [entry.recipe.name for entry in found], "warnings": list(map(str, findings))}
 
 
 def translate_recipe(options: Options) -> dict[str, Any]:
@@ -185,6 +192,8 @@ PLANNERS = {
         {
             "nodes": {"type": "int", "required": True},
             "recipe_paths": {"type": "list", "elements": "str", "default": []},
+            "launch": {"type": "str", "default": "auto"},
+            "search": {"type": "str", "default": ""},
         },
     ),
     "recipe_translation": Planner(

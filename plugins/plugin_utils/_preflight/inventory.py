@@ -13,6 +13,7 @@ import stat
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -274,11 +275,22 @@ def gateway_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
     return found
 
 
+def services(context: Context) -> list[Mapping[str, Any]]:
+    """Entries of engine_services; a wrong one is for the plan to refuse."""
+    entries = as_list(context.value(context.head or "", "engine_services", []))
+    return [one for one in entries if isinstance(one, Mapping)]
+
+
+def ray_asked_for(context: Context) -> bool:
+    usual = context.value(context.head or "", "engine_launch")
+    return "ray" in [entry.get("launch", usual) for entry in services(context) or [{}]]
+
+
 def service_ports(context: Context) -> list[tuple[str, int, str]]:
-    """(node that listens, port, what) of every service; a wrong entry is for the plan to refuse."""
+    """(node that listens, port, what) of every service."""
     head = context.head or ""
     port = whole(context.value(head, "engine_port", ports.API))
-    entries = [one for one in as_list(context.value(head, "engine_services", [])) if isinstance(one, Mapping)]
+    entries = services(context)
     if not entries:
         return [(head, port, "engine_port")]
     found = []

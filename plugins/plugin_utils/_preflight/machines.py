@@ -37,6 +37,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.inventory import (
     gateway_listeners,
     gateway_wanted,
+    ray_asked_for,
     service_ports,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.ready import check_model_disk
@@ -584,7 +585,7 @@ def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]
         for name, usual in PORTS.get(layer, {}).items():
             found[head, whole(context.value(head, name, usual))] = name, everywhere
         # Whether there will be a Ray is the plan's to say; here it is left out where there surely is none.
-        if layer == "ray" and len(context.hosts) > 1 and context.value(head, "engine_launch") != "native":
+        if layer == "ray" and len(context.hosts) > 1 and ray_asked_for(context):
             places = [(head, port) for port in RAY_OF_HEAD]
             places += [(host, port) for host in context.hosts for port in RAY_OF_NODES]
             found |= dict.fromkeys(places, ("Ray", everywhere))

@@ -168,9 +168,13 @@ class Engine(ABC):
     def ranks(self, launch: Launch) -> list[Rank]:
         """One entry per node, in the order of the ranks."""
 
-    def backend(self, asked: str, runtime: str, replicas_of_one: bool) -> str:
+    def backend(self, asked: str, replicas_of_one: bool, image: str) -> str:
         """How ranks on several nodes find each other: native, ray or mpi. ``asked``: the user's ``launch``."""
         return "native"
+
+    def no_ray(self, replicas_of_one: bool, image: str) -> str:
+        """Why ``ray`` is not used where it is asked for; empty where it is."""
+        return f"ranks of {self.label} find each other without Ray"
 
     def served_name(self, launch: Launch) -> str:
         return launch.served

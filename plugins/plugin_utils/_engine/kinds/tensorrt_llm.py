@@ -131,7 +131,7 @@ class TensorRTLLM(Engine):
         tag = image.split("@", maxsplit=1)[0].rpartition(":")[2]
         return tag if tag[:1].isdigit() else ""
 
-    def backend(self, asked: str, runtime: str, replicas_of_one: bool) -> str:
+    def backend(self, asked: str, replicas_of_one: bool, image: str) -> str:
         return "mpi"
 
     def served_name(self, launch: Launch) -> str:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parall
 
 TITLE_PREFIX = "VLLM_PROCESS_NAME_PREFIX"  # see _engine.rank_processes.TITLES
 # vLLM inside NVIDIA's images, by tag (release notes).
+IMAGE_WITHOUT_RAY = (0, 19)  # vllm/vllm-openai: kubernetes-sigs/lws issue 835, ai-dynamo/dynamo pull request 8515
 IMAGES = {"26.01": "0.11.1", "26.03": "0.17.1", "26.05": "0.20.1", "26.10": "0.31.0"}
 _NODES = "nothing: it follows from the nodes of the inventory"
 _DRAFT = 'Use --speculative-config {"method": "draft_model", "model": .., "num_speculative_tokens": ..}'
@@ -177,11 +179,17 @@ class VLLM(Engine):
             return IMAGES.get(tag.split("-")[0], "")
         return tag.lstrip("v").split("-")[0] if tag.lstrip("v")[:1].isdigit() else ""
 
-    def backend(self, asked: str, runtime: str, replicas_of_one: bool) -> str:
-        # Replicas of one node each need no Ray to find their GPU; images seldom have one, and never ours.
-        if asked == "auto" and (runtime == "container" or replicas_of_one):
-            return "native"
-        return "native" if asked == "native" else "ray"
+    def backend(self, asked: str, replicas_of_one: bool, image: str) -> str:
+        # Ray only where it is asked for: it starts and serves again later, and takes more memory (docs/performance.md).
+        return "ray" if asked == "ray" and not self.no_ray(replicas_of_one, image) else "native"
+
+    def no_ray(self, replicas_of_one: bool, image: str) -> str:
+        if replicas_of_one:
+            return "replicas of one node each find each other without Ray"
+        version = tuple(map(int, re.findall(r"\d+", self.image_version(image))[:2]))
+        if "vllm/vllm-openai" in image and version >= IMAGE_WITHOUT_RAY:
+            return f"vLLM's own image has no Ray since {'.'.join(map(str, IMAGE_WITHOUT_RAY))}"
+        return ""
 
     def ranks(self, launch: Launch) -> list[Rank]:
         """Under Ray only the head runs the command."""
@@ -243,8 +251,7 @@ class VLLM(Engine):
     def not_started(self, backend: str, runtime: str, parallel: Parallel, names: OptionNames) -> tuple[str, str] | None:
         if backend != "ray" or parallel.data == 1:
             return None
-        remedy = f"Set {names['launch']}: auto" if parallel.replicas_of_one else instead_of_replicas(parallel, names)
-        return "replicas over Ray", remedy
+        return "replicas over Ray", instead_of_replicas(parallel, names)
 
 
 def _common(launch: Launch) -> dict[str, Any]:
@@ -296,9 +303,7 @@ def _ray(launch: Launch) -> dict[str, Any]:
             "data-parallel-size-local": 1,
             "data-parallel-address": launch.head.cluster_address,
             "data-parallel-backend": "ray",
-            **(
-                {"distributed-executor-backend": "ray"} if launch.parallel.tensor * launch.parallel.pipeline > 1 else {}
-            ),
+            "distributed-executor-backend": "ray",
         }
     # Without it vLLM counts the GPUs of this node only and refuses (since 0.13).
     return {"distributed-executor-backend": "ray"}

@@ -68,7 +68,8 @@ def test_from_the_file_of_an_earlier_run():
 
 def test_ray_options_reach_the_plan():
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
-    result = plan(hosts, ray={"port": 7000, "object_store_bytes": 2**28}, venv_path="/data/venv", environment={"A": 1})
+    ray = {"port": 7000, "object_store_bytes": 2**28}
+    result = plan(hosts, launch="ray", ray=ray, venv_path="/data/venv", environment={"A": 1})
     command = result["plans"]["spark1"]["ray"]["command"]
     assert command["program"][0] == "/data/venv/bin/ray"
     argv = command["options"]

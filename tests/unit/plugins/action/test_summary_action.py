@@ -23,7 +23,7 @@ PLANS = services.plan(
         services.Service(
             services.Entry(services.ALONE, (), 1.0, {}),
             engine_plans.required(*engine_recipe.find("qwen3-8b", ())),
-            UserSettings(requirements=engine_plans.REQUIREMENTS, only_print=True),
+            UserSettings(requirements=engine_plans.REQUIREMENTS, launch="ray", only_print=True),
         )
     ],
     engine_plan.assumed_facts(HOSTS),

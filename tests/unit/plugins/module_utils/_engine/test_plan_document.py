@@ -20,7 +20,7 @@ SCHEMA = json.loads((Path(__file__).parents[5] / "docs/engine-plan.schema.json")
 GPTQ = "qwen3-235b-a22b-gptq-int4"
 PLANS = {
     "one node": (1, "qwen3-8b", {}),
-    "over Ray": (4, GPTQ, {}),
+    "over Ray": (4, GPTQ, {"launch": "ray"}),
     "over Ray in containers": (2, GPTQ, {"launch": "ray", "runtime": "container", "image": "x/y:v0.33.0"}),
     "native": (2, GPTQ, {"launch": "native"}),
     "over MPI": (2, "llama-3.1-70b-fp8", {"engine": "tensorrt-llm"}),

@@ -215,7 +215,7 @@ def test_who_takes_the_port_of_an_api_is_not_reached(tmp_path) -> None:
 
 def test_the_planner_takes_what_the_engine_plan_returns() -> None:
     facts = {host: fact.as_dict() for host, fact in engine_plan.assumed_facts(["spark1", "spark2"]).items()}
-    documents = engine_plans.node_plans(2)
+    documents = engine_plans.node_plans(2, launch="ray")
     head = services_of_a_cluster._head("engine", documents["spark1"].here[0])
     documents = {**documents, "spark1": replace(documents["spark1"], heads=(head,))}
     plans = {host: document.as_dict() for host, document in documents.items()}

@@ -269,7 +269,7 @@ def updates(_rank: int) -> dict[str, Any]:
     return {"look": look.as_dict()}
 
 
-PLANS = {host: made.as_dict() for host, made in node_plans(len(HOSTS)).items()}
+PLANS = {host: made.as_dict() for host, made in node_plans(len(HOSTS), launch="ray").items()}
 PLANS = dict(zip(HOSTS, PLANS.values()))
 for made in PLANS.values():
     made["models"] = [{**one, "revision": ""} for one in made["here"][0]["models"]]

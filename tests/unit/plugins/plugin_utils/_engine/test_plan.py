@@ -63,8 +63,13 @@ def facts(count, **values):
     }
 
 
+def over_ray(**values):
+    """As the shipped inventories have it, unless ``values`` say otherwise."""
+    return UserSettings(**{"requirements": GPU, "launch": "ray", **values})
+
+
 def made(count=4, settings=None, memory=None, **values):
-    return plan(recipe(**values), facts(count), settings or UserSettings(requirements=GPU), memory or {})
+    return plan(recipe(**values), facts(count), settings or over_ray(), memory or {})
 
 
 def refused(result):
@@ -112,7 +117,7 @@ def test_ray_knows_every_option_that_is_rendered():
 
 
 def test_each_node_has_its_own_environment():
-    plans = made(settings=UserSettings(requirements=GPU, environment={"NCCL_DEBUG": "INFO"})).plans
+    plans = made(settings=over_ray(environment={"NCCL_DEBUG": "INFO"})).plans
     for rank, node in enumerate(plans.values()):
         environment = node.ray.env
         assert environment["VLLM_HOST_IP"] == f"192.168.100.{rank + 10}"
@@ -130,7 +135,7 @@ def on_the_fabric(environment, count=2, **settings):
     applied = {
         host: replace(fact, state="applied") for host, fact in fabric_plan(ring(count), FabricSettings()).facts.items()
     }
-    given = UserSettings(requirements=GPU, pipeline_parallel_size=count, environment=environment, **settings)
+    given = over_ray(pipeline_parallel_size=count, environment=environment, **settings)
     return plan(recipe(), applied, given, {})
 
 
@@ -168,7 +173,7 @@ def test_roles_and_members():
 
 def test_the_order_of_hosts_does_not_matter():
     turned = dict(reversed(list(facts(3).items())))
-    settings = UserSettings(requirements=GPU)
+    settings = over_ray()
     assert plan(recipe(), turned, settings, {}).plans == plan(recipe(), facts(3), settings, {}).plans
 
 
@@ -216,6 +221,7 @@ def test_wishes_come_before_the_recipe():
         port=9000,
         options={"kv-cache-dtype": "fp8"},
         requirements=GPU,
+        launch="ray",
         ray=RaySettings(port=7000),
     )
     engine = made(settings=settings, revision="abc").plans["spark1"].here[0].engine
@@ -246,12 +252,12 @@ def test_hashes_change_with_what_a_user_sees_only():
     base = config_hash()
     assert base == config_hash() and len(base) == 12
     # What is measured counts where the cache gets its bytes.
-    own = UserSettings(requirements=GPU, pin_kv_cache=False)
+    own = over_ray(pin_kv_cache=False)
     assert config_hash(settings=own) == config_hash(
         settings=own, memory={f"spark{number}": 120 * GIB for number in range(1, 5)}
     )
-    newer = UserSettings(requirements=("vllm==0.33.1", "ray[default]==2.60.0"))
-    ray = UserSettings(requirements=GPU, ray=RaySettings(num_cpus=2))
+    newer = over_ray(requirements=("vllm==0.33.1", "ray[default]==2.60.0"))
+    ray = over_ray(ray=RaySettings(num_cpus=2))
     contained = {"runtime": "container", "image": "x/y:v0.33.0"}
     others = [
         config_hash(context=16384),
@@ -259,7 +265,7 @@ def test_hashes_change_with_what_a_user_sees_only():
         config_hash(settings=ray),
         config_hash(**contained),
         config_hash(**{**contained, "image": "x/z:v0.33.0"}),
-        config_hash(settings=UserSettings(requirements=GPU, container=Container(nofile="4096")), **contained),
+        config_hash(settings=over_ray(container=Container(nofile="4096")), **contained),
     ]
     assert len({base, *others}) == len(others) + 1
 
@@ -297,7 +303,7 @@ def test_memory_of_the_smallest_node_counts():
     ],
 )
 def test_refusals(values, settings, expected):
-    assert expected in refused(made(settings=UserSettings(requirements=GPU, **settings), **values))
+    assert expected in refused(made(settings=over_ray(**settings), **values))
 
 
 NUMBERS = {
@@ -331,12 +337,12 @@ PORTS = {
 @pytest.mark.parametrize(("name", "case"), [*NUMBERS.items(), *PORTS.items()])
 def test_a_number_outside_its_range_is_named_with_it(name, case):
     settings, expected = case
-    assert f"{name}: {expected}" in refused(made(settings=UserSettings(requirements=GPU, **settings)))
+    assert f"{name}: {expected}" in refused(made(settings=over_ray(**settings)))
 
 
 @pytest.mark.parametrize("value", [-0.5, float("nan"), float("inf")])
 def test_a_share_is_one(value):
-    text = refused(made(settings=UserSettings(requirements=GPU, gpu_memory_utilization=value)))
+    text = refused(made(settings=over_ray(gpu_memory_utilization=value)))
     assert f"engine_gpu_memory_utilization: {value} is out of its range" in text
 
 
@@ -349,11 +355,11 @@ def test_all_numbers_at_once_with_what_else_is_wrong():
     }
     ray = RaySettings(port=0, dashboard_port=65536, object_store_bytes=79 * 1024**2, num_cpus=0)
     text = refused(
-        made(settings=UserSettings(requirements=["ray==2.60.0"], environment={"HF_TOKEN": "x"}, ray=ray, **settings))
+        made(settings=over_ray(requirements=["ray==2.60.0"], environment={"HF_TOKEN": "x"}, ray=ray, **settings))
     )
     assert [name for name in (*NUMBERS, *PORTS) if f"{name}: " not in text] == []
     assert "HF_TOKEN looks like a secret" in text and "none of them brings vLLM" in text
-    text = refused(made(settings=UserSettings(requirements=GPU, context=-1, launch="other")))
+    text = refused(made(settings=over_ray(context=-1, launch="other")))
     assert "engine_context: -1" in text and "'other' is not known" in text
 
 
@@ -374,7 +380,7 @@ def test_all_numbers_at_once_with_what_else_is_wrong():
     ],
 )
 def test_a_port_has_one_purpose(count, settings, expected):
-    assert expected in refused(made(count, settings=UserSettings(requirements=GPU, **settings), weights_gb=16))
+    assert expected in refused(made(count, settings=over_ray(**settings), weights_gb=16))
 
 
 @pytest.mark.parametrize(
@@ -388,18 +394,18 @@ def test_a_port_has_one_purpose(count, settings, expected):
     ],
 )
 def test_a_port_that_nobody_uses_is_free(count, settings):
-    result = made(count, settings=UserSettings(requirements=GPU, **settings), weights_gb=16)
+    result = made(count, settings=over_ray(**settings), weights_gb=16)
     assert result.plans, refused(result)
 
 
 def test_a_secret_is_not_repeated():
-    assert "s3cr3t" not in refused(made(settings=UserSettings(requirements=GPU, environment={"MY_API_KEY": "s3cr3t"})))
+    assert "s3cr3t" not in refused(made(settings=over_ray(environment={"MY_API_KEY": "s3cr3t"})))
 
 
 def test_all_refusals_at_once():
     text = refused(
         made(
-            settings=UserSettings(requirements=GPU, environment={"HF_TOKEN": "x", "VLLM_USE_V1": "1"}),
+            settings=over_ray(environment={"HF_TOKEN": "x", "VLLM_USE_V1": "1"}),
             weights_gb=900,
             options={"swap-space": 4},
         )
@@ -416,12 +422,12 @@ def test_all_refusals_at_once():
     ],
 )
 def test_warnings(values, settings, expected):
-    result = made(2, settings=UserSettings(requirements=GPU, **settings), **values)
+    result = made(2, settings=over_ray(**settings), **values)
     assert expected in "\n".join(result.warnings)
 
 
 def test_a_fabric_without_rdma_warns():
-    result = plan(recipe(), facts(4, transport="socket"), UserSettings(requirements=GPU), {})
+    result = plan(recipe(), facts(4, transport="socket"), over_ray(), {})
     assert "no RDMA" in result.warnings[0]
 
 
@@ -437,7 +443,7 @@ def test_a_fabric_without_rdma_warns():
 def test_facts_that_do_not_fit_together(change, expected):
     both = facts(2)
     both["spark2"] = replace(both["spark2"], **change)
-    assert expected in refused(plan(recipe(), both, UserSettings(requirements=GPU), {}))
+    assert expected in refused(plan(recipe(), both, over_ray(), {}))
 
 
 def test_no_nodes():
@@ -511,7 +517,7 @@ def test_what_a_recipe_names_for_the_other_runtime_is_not_left_out_silently():
     ],
 )
 def test_a_ray_without_tokens_is_refused(ray, expected):
-    text = refused(made(2, settings=UserSettings(requirements=["vllm==0.33.0", *ray], only_print=True)))
+    text = refused(made(2, settings=over_ray(requirements=["vllm==0.33.0", *ray], only_print=True)))
     assert f"engine_venv_requirements: {expected}" in text or expected in text
     assert "Require ray[default]==2.60.0, or set engine_launch: native" in text
 
@@ -532,7 +538,7 @@ def test_who_starts_no_ray_of_an_environment_needs_none_there(count, settings):
 
 def test_a_ray_whose_options_are_not_known_is_said():
     assert not made(4).warnings
-    result = made(4, settings=UserSettings(requirements=["vllm==0.33.0", "ray[default]==2.52.0"]))
+    result = made(4, settings=over_ray(requirements=["vllm==0.33.0", "ray[default]==2.52.0"]))
     (warning,) = result.warnings
     assert "there is no option table for Ray 2.52.0" in warning and "2.60.0" in warning
 
@@ -541,7 +547,7 @@ def test_a_ray_whose_options_are_not_known_is_said():
 def test_shipped_recipes_work_where_they_are_the_default(name, counts):
     shipped = required(*engine_recipe.find(name, []))
     for count in counts:
-        result = plan(shipped, facts(count), UserSettings(requirements=GPU), {})
+        result = plan(shipped, facts(count), over_ray(), {})
         assert result.findings == []
         assert result.plans["spark1"].here[0].engine.version == "0.33.0"
 
@@ -556,7 +562,7 @@ def test_a_ring_meets_on_the_management_network(count):
     result = plan(
         recipe(),
         {host: replace(fact, state="applied") for host, fact in fabric.items()},
-        UserSettings(requirements=GPU),
+        over_ray(),
         {},
     )
     for rank, (host, own) in enumerate(result.plans.items()):
@@ -566,7 +572,7 @@ def test_a_ring_meets_on_the_management_network(count):
         assert own.here[0].engine.env["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
     told = [one for one in result.findings if "crosses the management network, and nothing encrypts it" in one.found]
     assert [one.severity for one in told] == ["warning"] and "Ray's traffic with its token" in told[0].found
-    on_a_switch = plan(recipe(), facts(count), UserSettings(requirements=GPU), {})
+    on_a_switch = plan(recipe(), facts(count), over_ray(), {})
     assert not any("crosses the management network" in one.found for one in on_a_switch.findings)
 
 
@@ -756,7 +762,7 @@ def test_no_option_of_the_file_has_a_flag_in_all_versions():
 
 
 def test_an_option_and_a_variable_are_blamed_on_who_gave_them():
-    settings = UserSettings(requirements=GPU, options={"swap_spac": 4}, environment={"VLLM_FOO": "1"})
+    settings = over_ray(options={"swap_spac": 4}, environment={"VLLM_FOO": "1"})
     text = refused(made(settings=settings, options={"enforce-eagr": True}, environment={"VLLM_USE_V1": "1"}))
     assert "engine_options: vLLM 0.33.0 has no option --swap-spac" in text
     assert "recipe big: vLLM 0.33.0 has no option --enforce-eagr" in text
@@ -788,7 +794,7 @@ def test_replicas_of_vllm():
     assert "--data-parallel-start-rank" not in line
     assert "--data-parallel-start-rank 1" in " ".join(worker.here[0].engine.command.words)
     assert "--headless" in worker.here[0].engine.command.words
-    over_ray = " ".join(other(4, "vllm", data_parallel_size=2)[0].here[0].engine.command.words)
+    over_ray = " ".join(other(4, "vllm", launch="ray", data_parallel_size=2)[0].here[0].engine.command.words)
     assert "--data-parallel-backend ray" in over_ray
     assert "--distributed-executor-backend ray" in over_ray
     assert "--tensor-parallel-size 2" in over_ray
@@ -798,25 +804,49 @@ def test_replicas_of_one_node_each_need_no_ray():
     head = other(2, "vllm", data_parallel_size=2, context=2048)[0]
     assert (head.here[0].backend, head.ray.needed) == ("native", False)
     assert "--api-server-count 1" in " ".join(head.here[0].engine.command.words)
-    assert other(2, "vllm", launch="ray", data_parallel_size=2, context=2048)[0].here[0].backend == "ray"
 
 
 def test_replicas_that_span_nodes_need_ray():
-    result = plan(
-        recipe(), facts(4), UserSettings(requirements=GPU, launch="native", data_parallel_size=2, only_print=True), {}
-    )
+    result = plan(recipe(), facts(4), over_ray(launch="native", data_parallel_size=2, only_print=True), {})
     assert "Write 2 engine_services of 2 nodes each" in refused(result)
 
 
 def test_replicas_that_span_nodes_are_not_sent_in_a_circle():
     """Neither way to start them names the other."""
     for launch in ("auto", "ray", "native"):
-        text = refused(made(4, settings=UserSettings(requirements=GPU, launch=launch, data_parallel_size=2), **SMALL))
+        text = refused(made(4, settings=over_ray(launch=launch, data_parallel_size=2), **SMALL))
         assert "Write 2 engine_services of 2 nodes each" in text
         assert "engine_data_parallel_size: 4 (one node each, where the model fits one) or 1" in text
         assert "engine_launch" not in text
-    one_each = made(2, settings=UserSettings(requirements=GPU, launch="ray", data_parallel_size=2), **SMALL)
-    assert "does not start, replicas over Ray. Set engine_launch: auto." in refused(one_each)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"engine": "sglang", "only_print": True}, "ranks of SGLang find each other without Ray"),
+        ({"engine": "tensorrt-llm", "only_print": True}, "ranks of TensorRT-LLM find each other without Ray"),
+        ({"data_parallel_size": 2}, "replicas of one node each find each other without Ray"),
+        (
+            {"runtime": "container", "image": "vllm/vllm-openai:v0.28.0@sha256:00"},
+            "vLLM's own image has no Ray since 0.19",
+        ),
+    ],
+)
+def test_what_has_no_use_for_ray_says_so(settings, why):
+    """The shipped inventories ask for Ray: another engine or another split must not be refused for it."""
+    result = made(2, settings=over_ray(**settings), **SMALL)
+    assert not any(node.ray.needed for node in result.plans.values()) and result.plans
+    wanted = f"engine_launch: {why}, so ray is not used. Set it to auto."
+    assert [text for text in result.warnings if "so ray is not used" in text] == [wanted]
+    unasked = made(2, settings=over_ray(**settings, launch="auto"), **SMALL)
+    assert unasked.plans and not any("so ray is not used" in text for text in unasked.warnings)
+
+
+@pytest.mark.parametrize(("launch", "backend"), [("auto", "native"), ("native", "native"), ("ray", "ray")])
+@pytest.mark.parametrize("where", [{}, {"runtime": "container", "image": "x/y:v0.33.0"}])
+def test_ray_is_used_where_it_is_asked_for(launch, backend, where):
+    assert other(2, "vllm", launch=launch, **where)[0].here[0].backend == backend
+    assert other(1, "vllm", launch=launch, **where, context=2048)[0].here[0].backend == "single"
 
 
 def test_each_replica_takes_its_part_of_the_requests():
@@ -829,18 +859,18 @@ CAPPED = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128, "
 
 
 def test_no_advice_is_longer_than_the_model():
-    text = refused(made(architecture=CAPPED, settings=UserSettings(requirements=GPU, context=5000000)))
+    text = refused(made(architecture=CAPPED, settings=over_ray(context=5000000)))
     assert "engine_context: 5000000 is above the model's 40960 tokens. Use at most 40960." in text
     assert "Set engine_context: 40960, or use more nodes." in text
     result = made(architecture=CAPPED)
     assert "or 8 of 40960" in result.plans["spark1"].here[0].memory.room
-    longest = made(architecture=CAPPED, settings=UserSettings(requirements=GPU, context=40960))
+    longest = made(architecture=CAPPED, settings=over_ray(context=40960))
     assert "request(s) of 40960 tokens" in longest.plans["spark1"].here[0].memory.room
 
 
 def test_a_profile_beyond_the_model_is_said():
     said = "Profile long_context asks for 131072 tokens of context, and the model ends at 40960"
-    settings = UserSettings(requirements=GPU, profile="long_context")
+    settings = over_ray(profile="long_context")
     assert said in made(architecture=CAPPED, settings=settings).summary
     assert said in made(1, architecture=CAPPED, settings=settings).summary  # refused
     assert said not in made(architecture=CAPPED, settings=replace(settings, context=4096)).summary
@@ -849,7 +879,7 @@ def test_a_profile_beyond_the_model_is_said():
 
 def test_a_bad_name_in_the_environment_is_one_of_all_findings():
     environment = {"bad name": "1", "NUL": "a\0b", "NCCL_IB_HCA": "x"}
-    text = refused(made(settings=UserSettings(requirements=GPU, environment=environment, options={"zzz-zzz": 1})))
+    text = refused(made(settings=over_ray(environment=environment, options={"zzz-zzz": 1})))
     assert "engine_environment: 'bad name' is no name of an environment variable. Use letters, digits and _" in text
     assert "engine_environment: NUL holds a NUL character" in text
     assert "NCCL_IB_HCA differs from node to node" in text
@@ -986,7 +1016,7 @@ def test_requirements_of_a_recipe_are_installed():
         "model": "m", "architecture": DENSE, "weights_gb": 1, "context": 1024, "concurrency": 1,
         "requirements": ["qwen-vl-utils==0.0.14"],
     }, "x.yml", "x"))  # fmt: skip
-    node = plan(made, facts(1), UserSettings(requirements=GPU), {}).plans["spark1"]
+    node = plan(made, facts(1), over_ray(), {}).plans["spark1"]
     assert node.here[0].venv.requirements == (*GPU, "qwen-vl-utils==0.0.14")
 
 
@@ -999,17 +1029,16 @@ def test_requirements_of_a_recipe_are_installed():
             "does not start, TensorRT-LLM over several nodes from Python",
         ),
         (2, {"container": Container(gpus="some")}, "engine_container_gpus: 'some' is not known"),
-        (4, {"data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
+        (4, {"launch": "ray", "data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
         (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),
         (2, {"launch": "slurm"}, "engine_launch: 'slurm' is not known"),
         (2, {"profile": "games"}, "Choose one of: chatbot, agentic, batch, long_context"),
         (2, {"runtime": "vm"}, "engine_runtime"),
-        (2, {"engine": "sglang", "launch": "ray"}, "SGLang is not started over Ray here"),
         (4, {"free_memory_gib": 90, "gpu_memory_utilization": 0.8}, "Use at most 0.74"),
     ],
 )
 def test_more_refusals(count, settings, expected):
-    assert expected in refused(made(count, settings=UserSettings(requirements=GPU, **settings)))
+    assert expected in refused(made(count, settings=over_ray(**settings)))
 
 
 def test_a_cpu_runs_vllm_only():
@@ -1019,28 +1048,28 @@ def test_a_cpu_runs_vllm_only():
 
 def test_a_context_above_the_model():
     shape = {**DENSE, "max_context": 8192}
-    settings = UserSettings(requirements=GPU, context=16384)
+    settings = over_ray(context=16384)
     result = made(2, settings=settings, architecture=shape, context=4096)
     assert "engine_context: 16384 is above the model's 8192 tokens" in refused(result)
 
 
 def test_a_long_context_lowers_the_share():
-    node = made(4, settings=UserSettings(requirements=GPU, context=131072, concurrency=1)).plans["spark1"]
+    node = made(4, settings=over_ray(context=131072, concurrency=1)).plans["spark1"]
     assert node.here[0].memory.utilization == 0.75
-    loud = made(4, settings=UserSettings(requirements=GPU, context=131072, concurrency=1, gpu_memory_utilization=0.8))
+    loud = made(4, settings=over_ray(context=131072, concurrency=1, gpu_memory_utilization=0.8))
     assert "0.8 is above 0.75" in loud.warnings[0]
     silent = made(4, context=131072, concurrency=1, gpu_memory_utilization=0.8)
     assert "Set engine_gpu_memory_utilization: 0.8 yourself" in refused(silent)
 
 
 def test_free_memory_lowers_the_computed_share():
-    node = made(4, settings=UserSettings(requirements=GPU, free_memory_gib=90)).plans["spark1"]
+    node = made(4, settings=over_ray(free_memory_gib=90)).plans["spark1"]
     assert node.here[0].memory.utilization == 0.74
 
 
 def test_profiles():
     def memory(profile, **settings):
-        return made(4, settings=UserSettings(requirements=GPU, profile=profile, **settings)).plans["spark1"]
+        return made(4, settings=over_ray(profile=profile, **settings)).plans["spark1"]
 
     assert (memory("chatbot").here[0].memory.context, memory("chatbot").here[0].memory.concurrency) == (16384, 8)
     assert memory("chatbot", context=4096).here[0].memory.context == 4096
@@ -1051,7 +1080,7 @@ def test_profiles():
 
 
 def test_replicas_where_throughput_counts_and_one_node_holds_the_model():
-    settings = UserSettings(requirements=GPU, profile="batch", only_print=True)
+    settings = over_ray(profile="batch", only_print=True)
     node = made(2, settings=settings, weights_gb=16, context=2048).plans["spark1"]
     assert (node.here[0].parallel.data, node.here[0].parallel.tensor) == (2, 1)
     assert node.here[0].memory.concurrency == 32
@@ -1059,7 +1088,7 @@ def test_replicas_where_throughput_counts_and_one_node_holds_the_model():
 
 def test_shape_from_the_models_own_files():
     shape = (Architecture(**DENSE), Weights(40 * 10**9))
-    node = plan(recipe(), facts(2), UserSettings(requirements=GPU), {}, shape).plans["spark1"]
+    node = plan(recipe(), facts(2), over_ray(), {}, shape).plans["spark1"]
     assert node.here[0].memory.weights == 20 * 10**9
 
 
@@ -1085,7 +1114,7 @@ def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():
     three = facts(3)
     del three["spark2"]
     two = {host: replace(fact, nodes=2) for host, fact in three.items()}
-    settings = UserSettings(requirements=GPU, launch="native", only_print=True)
+    settings = over_ray(launch="native", only_print=True)
     plans = plan(recipe(), two, settings, {}).plans
     argv = plans["spark3"].here[0].engine.command.words
     assert (plans["spark3"].here[0].rank, argv[argv.index("--node-rank") + 1]) == (2, "1")
@@ -1097,7 +1126,7 @@ def test_what_the_plan_writes_has_to_be_known_too(monkeypatch):
 
 
 def test_memory_that_is_not_available_is_refused_where_no_engine_is_installed():
-    settings = UserSettings(requirements=GPU, available={"spark1": 110 * GIB, "spark3": int(85.4 * GIB)})
+    settings = over_ray(available={"spark1": 110 * GIB, "spark3": int(85.4 * GIB)})
     text = refused(made(settings=settings))
     assert (
         "spark3: 85.4 GiB of memory are available and no engine runs there; the plan takes 97.3 GiB. Stop what uses it,"
@@ -1111,11 +1140,9 @@ def test_memory_that_is_not_available_is_refused_where_no_engine_is_installed():
 
 
 def test_a_model_path():
-    assert "engine_model_path: 'models/foo' is no absolute path" in refused(
-        made(settings=UserSettings(requirements=GPU, model="models/foo"))
-    )
+    assert "engine_model_path: 'models/foo' is no absolute path" in refused(made(settings=over_ray(model="models/foo")))
     said = "computed for someone/big of the recipe. If /models/foo is another model, set engine_model_files"
-    settings = UserSettings(requirements=GPU, model="/models/foo")
+    settings = over_ray(model="/models/foo")
     assert any(said in text for text in made(settings=settings).warnings)
     shape = (Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128), Weights(125 * 10**9, 0))
     own = plan(recipe(), facts(4), settings, {}, shape)

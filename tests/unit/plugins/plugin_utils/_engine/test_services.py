@@ -78,7 +78,7 @@ def made(*entries, count=4, firewall=True, fabric=None, memory=None, **of_recipe
     assert not findings
     services = []
     for entry in read:
-        given = engine_services.over({"requirements": GPU}, entry)
+        given = engine_services.over({"requirements": GPU, "launch": "ray"}, entry)
         settings = UserSettings(**given)
         services.append(Service(entry, recipe(**of_recipe), settings))
     return engine_services.plan(services, fabric or facts(count), memory or {}, firewall=firewall, given=len(entries))

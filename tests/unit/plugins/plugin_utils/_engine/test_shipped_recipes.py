@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -25,6 +26,7 @@ from exploring import EXPLORE
 
 RECIPES = {path.stem: required(*engine_recipe.read(path)) for path in sorted(engine_recipe.SHIPPED.glob("*.yml"))}
 NODES = (1, 2, 3, 4, 8)
+INVENTORIES = sorted(path.parent for path in (Path(__file__).resolve().parents[5] / "inventories").glob("*/hosts.yml"))
 ALLOWED = (
     "the model does not fit",
     "is for ",
@@ -179,6 +181,23 @@ def test_recipes_that_are_kept_for_their_verdict(name, count):
 def test_both_ways_to_start_vllm(name, launch):
     result = made(name, 4, launch=launch, engine="vllm")
     hold_against_tables(result)
+
+
+@pytest.mark.parametrize("profile", ["", "batch"])
+@pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.name)
+def test_every_recipe_in_the_shipped_inventories(inventory, profile):
+    """Those of several nodes ask for Ray, which must refuse no recipe."""
+    settings = yaml.safe_load((inventory / "group_vars/sparks.yml").read_text())
+    count = len(yaml.safe_load((inventory / "hosts.yml").read_text())["all"]["children"]["sparks"]["hosts"])
+    launch = settings.get("engine_launch", "auto")
+    assert launch == ("ray" if count > 1 else "auto")
+    for name in sorted(RECIPES):
+        result = made(name, count, launch=launch, profile=profile)
+        refused = [str(finding) for finding in errors(result.findings)]
+        assert all(any(text in one for text in ALLOWED) for one in refused), (name, refused)
+        assert bool(result.plans) != bool(refused)
+    (own,) = made(settings["engine_recipe"], count, launch=launch).plans["spark1"].here
+    assert own.backend == ("ray" if count > 1 else "single")
 
 
 @pytest.mark.parametrize("image", ["nvcr.io/nvidia/vllm:26.05-py3", "nvcr.io/nvidia/vllm:26.10-py3"])

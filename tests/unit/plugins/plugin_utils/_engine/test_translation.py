@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import catalogue, planners, translation
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import translation
 
 SPARKRUN = {
     "recipe_version": "2",
@@ -165,21 +165,3 @@ def test_what_is_no_recipe_of_theirs(tmp_path, text, found):
         translation.translate(str(path))
     with pytest.raises(SparkError, match="No such file"):
         translation.translate(str(tmp_path / "none.yaml"))
-
-
-def test_the_list_of_what_fits(tmp_path):
-    made = planners.list_recipes({"nodes": 2, "recipe_paths": []})
-    assert "minimax-m2.7-awq" in made["names"] and "glm-5.2-nvfp4" not in made["names"]
-    line = next(line for line in made["lines"] if line.startswith("minimax-m2.7-awq:"))
-    assert "39.1 tokens/s reported" in line and "2 x 65536 tokens" in line and "download 129 GB" in line
-    assert "licence has to be accepted" in next(line for line in made["lines"] if "-fp8-draft:" in line)
-    speeds = [entry.published for entry in catalogue.fitting([], 1)[0] if entry.recipe.task == "generate"]
-    assert speeds == sorted(speeds, reverse=True)
-    (tmp_path / "gpt-oss-120b.yml").write_text("nonsense: 1")
-    broken = planners.list_recipes({"nodes": 1, "recipe_paths": [str(tmp_path)]})
-    assert "gpt-oss-120b" not in broken["names"] and "unknown key nonsense" in " ".join(broken["warnings"])
-
-
-def test_no_sparks_no_list():
-    with pytest.raises(planners.RefusedError, match="recipes_nodes=2"):
-        planners.list_recipes({"nodes": 0, "recipe_paths": []})

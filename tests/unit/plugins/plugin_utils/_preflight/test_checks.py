@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from preflight_inputs import ALL, NODE, context, fact, inventory, nodes
 
 ROOT = Path(__file__).resolve().parents[5]
+OVER_RAY = {"engine_launch": "ray"}
 
 
 def found(checks, ctx):
@@ -183,7 +184,7 @@ def planned(layers=ALL, count=2, **values):
         ({"engine_options": {"foo_bar": 2}}, "has no option --foo-bar"),
         ({"engine_tensor_parallel_size": 3}, "Tensor parallel sizes that work on 2 nodes: 1, 2"),
         ({"engine_context": "32768", "engine_concurrency": 900}, "does not fit"),
-        ({"engine_port": "6379"}, "6379 is ray_port, too"),
+        ({"engine_port": "6379", **OVER_RAY}, "6379 is ray_port, too"),
         ({"engine_services": [{"name": "a", "recipe": "qwen3-8b", "nodes": ["spark9"]}]}, "spark9 is no host of the"),
         (
             {"engine_services": [{"name": "a", "recipe": "qwen3-9b", "nodes": ["spark1"]}]},
@@ -447,13 +448,15 @@ def test_ports_of_the_head(listener, message):
 @pytest.mark.parametrize(
     ("host", "port", "unit", "hosts", "taken"),
     [
-        ("spark2", 21003, "x.service", inventory(4), True),
-        ("spark1", 21001, None, inventory(4), True),
-        ("spark2", 21001, None, inventory(4), False),  # Ray's client server is on the head
-        ("spark2", 21003, "sparkmatrix-ray.service", inventory(4), False),
-        ("spark2", 21500, None, inventory(4), False),  # one of its workers takes another one
-        ("spark2", 21003, None, inventory(4, engine_launch="native"), False),
-        ("spark1", 21003, None, inventory(1), False),
+        ("spark2", 21003, "x.service", inventory(4, **OVER_RAY), True),
+        ("spark1", 21001, None, inventory(4, **OVER_RAY), True),
+        ("spark2", 21001, None, inventory(4, **OVER_RAY), False),  # Ray's client server is on the head
+        ("spark2", 21003, "sparkmatrix-ray.service", inventory(4, **OVER_RAY), False),
+        ("spark2", 21500, None, inventory(4, **OVER_RAY), False),  # one of its workers takes another one
+        ("spark2", 21003, None, inventory(4, engine_services=[{"name": "a"}, {"name": "b", "launch": "ray"}]), True),
+        ("spark2", 21003, None, inventory(4, **OVER_RAY, engine_services=[{"name": "a", "launch": "auto"}]), False),
+        ("spark2", 21003, None, inventory(4), False),
+        ("spark1", 21003, None, inventory(1, **OVER_RAY), False),
     ],
 )
 def test_the_fixed_ports_of_ray_on_every_node(host, port, unit, hosts, taken):

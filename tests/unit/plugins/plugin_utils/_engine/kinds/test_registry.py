@@ -103,7 +103,6 @@ def test_a_further_engine_is_planned():
     [
         ({"options": {"splitt": 1}}, "Toy 1.0 has no option --splitt"),
         ({"options": {"model": "x"}}, "the option model is set by the plan"),
-        ({"launch": "ray"}, "Toy is not started over Ray here"),
         ({"data_parallel_size": 2}, "toy has no replicas"),
         ({"runtime": "venv"}, "Require toy==1.0"),
     ],

@@ -32,7 +32,7 @@ def make(plan, marks=MARKS, **settings):
 
 
 CASES = {
-    "ray": ({}, [ENGINE, KEEPER, "engine.env", "vllm/ray_non_carry_over_env_vars.json"], []),
+    "ray": ({"launch": "ray"}, [ENGINE, KEEPER, "engine.env", "vllm/ray_non_carry_over_env_vars.json"], []),
     "native": (
         {"launch": "native"},
         [ENGINE, KEEPER, "engine.env", "vllm/ray_non_carry_over_env_vars.json"],
@@ -131,7 +131,7 @@ def test_a_keeper_that_hangs_is_ended():
 
 
 def test_over_ray_the_engine_goes_with_ray():
-    made = plans()
+    made = plans(launch="ray")
     text = make(made["spark1"]).files[ENGINE]
     assert "\nPartOf=sparkmatrix-ray.service\n" in text
     assert make(made["spark1"]).description["units"] == ["sparkmatrix-ray.service", "sparkmatrix-engine.service"]

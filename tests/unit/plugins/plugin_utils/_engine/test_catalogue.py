@@ -1,0 +1,75 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import catalogue, planners
+
+
+def listed(nodes, search="", paths=()):
+    return planners.list_recipes({"nodes": nodes, "recipe_paths": paths, "launch": "ray", "search": search})
+
+
+def row(made, name):
+    return next(line for line in made["lines"] if line.startswith(f"{name} "))
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 8])
+def test_the_list_is_a_table_that_fits_a_terminal(nodes):
+    made = listed(nodes)
+    heading, *rows = made["lines"][1 : len(made["names"]) + 2]
+    assert heading.split() == list(catalogue.HEADINGS)
+    assert [line.split()[0] for line in rows] == made["names"]
+    assert max(map(len, made["lines"])) <= 115
+    for name in ("For", "Sparks", "Context", "Memory"):  # each column begins where its heading does
+        place = heading.index(name)
+        assert all(line[place - 2 : place] == "  " and line[place] != " " for line in rows), name
+
+
+def test_its_look():
+    made = listed(1, "coding")
+    assert made["lines"][:3] == [
+        "2 recipe(s) fit 1 Spark(s), first those whose speed was reported, the fastest first.",
+        "Name                   For     Sparks  Tokens/s  Context     Download  Memory  Licence",
+        "qwen3-coder-next-int4  coding  1+           <79  4 x 131072     46 GB  fits",
+    ]
+    details = made["lines"][made["lines"].index("qwen3-coder-next-fp8:") :]
+    assert "  - 60.5 tokens/s with SGLang, 1 stream(s), 2 Spark(s): Spark Arena, spring 2026" in details
+    assert any("GiB to spare" in line for line in details)
+
+
+def test_what_fits_two_sparks(tmp_path):
+    made = listed(2)
+    assert "minimax-m2.7-awq" in made["names"] and "glm-5.2-nvfp4" not in made["names"]
+    cells = row(made, "minimax-m2.7-awq").split()
+    assert cells == ["minimax-m2.7-awq", "chat", "2+", "39.1", "2", "x", "65536", "129", "GB", "fits"]
+    assert row(made, "llama-3.1-70b-fp8-draft").endswith("yes") and not row(made, "qwen3-8b").endswith("yes")
+    assert "chat, images" in row(made, "qwen3-vl-32b-fp8") and "vectors" in row(made, "qwen3-embedding-0.6b")
+    speeds = [entry.published for entry in catalogue.fitting([], 1)[0] if entry.recipe.task == "generate"]
+    assert speeds == sorted(speeds, reverse=True)
+    (tmp_path / "gpt-oss-120b.yml").write_text("nonsense: 1")
+    broken = listed(1, paths=[str(tmp_path)])
+    assert "gpt-oss-120b" not in broken["names"] and "unknown key nonsense" in " ".join(broken["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("MiniMax awq", ["minimax-m2.7-awq"]),
+        ("ranking", ["qwen3-reranker-0.6b"]),
+        ("tensorrt-llm", ["qwen3-235b-a22b-nvfp4-trtllm", "llama-3.1-70b-trtllm"]),
+    ],
+)
+def test_all_words_are_searched_for(words, names):
+    made = listed(2, words)
+    assert made["names"] == names
+    assert f"{names[0]}:" in made["lines"]
+
+
+def test_nothing_is_listed_without_a_reason():
+    with pytest.raises(planners.RefusedError, match="recipes_nodes=2"):
+        listed(0)
+    with pytest.raises(planners.RefusedError, match=r"fits 2 Spark\(s\) says 'glm-5.2'. Leave out recipes_search"):
+        listed(2, "glm-5.2")
