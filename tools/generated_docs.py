@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +27,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base as preflight_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import CAUSES
 
 BEGIN, END = "<!-- begin: make docs -->\n", "<!-- end -->"
 ORDER = ("access", "os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify")
@@ -99,11 +103,60 @@ def awx_page(old: str) -> str:
     return table("docs/awx.md", old, lines)
 
 
+def limits_page(old: str) -> str:
+    lines = ["| Limit | At | Whose | Where it comes from | Setting |", "|---|---|---|---|---|"]
+    for name, limit in limits.limits().items():
+        value = f"{limit.value:g} {limit.unit}".strip()
+        lines.append(f"| `{name}` | {limit.kind} {value} | {limit.owner} | {limit.source} | `{limit.variable}` |")
+    return table("docs/verdicts.md", old, lines)
+
+
+def anchor(title: str) -> str:
+    """As GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def troubleshooting(_old: str) -> str:
+    """Every cause, in the order of the table of causes."""
+    lines = [
+        "# Troubleshooting",
+        "",
+        *wrapped(
+            "Every fault that [verify, doctor and benchmark](verdicts.md) can name: what it is, what to do, and"
+            " what else if that does not help. The name stands in the JSON and JUnit of a run. What preflight refuses is in"
+            " [preflight.md](preflight.md). This page is made from the table of causes in the code."
+        ),
+        "",
+        "| Found | Name |",
+        "|---|---|",
+        *(f"| [{cause.title}](#{anchor(cause.title)}) | `{cause.name}` |" for cause in CAUSES),
+    ]
+    for cause in CAUSES:
+        page = re.fullmatch(r"docs/(\S+\.md)", cause.source)
+        source = f"[{page[1]}]({page[1]})" if page else cause.source
+        lines += ["", f"### {cause.title}", "", *wrapped(f"{cause.why}.")]
+        lines += [
+            "",
+            *wrapped(f"**Do**: {cause.remedy}."),
+            "",
+            *wrapped(f"**If that does not help**: {cause.otherwise}."),
+        ]
+        lines += ["", *wrapped(f"More: {source}.")]
+    return "\n".join(lines) + "\n"
+
+
+def wrapped(text: str) -> list[str]:
+    text = text.replace("..", ".").replace("<", "&lt;").replace("?.", "?")
+    return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
 # Page -> its text, from the one that is there.
 PAGES: Mapping[str, Callable[[str], str]] = {
     "docs/preflight.md": preflight_page,
     "docs/awx.md": awx_page,
     "roles/awx/vars/main/surveys.yml": awx_surveys,
+    "docs/troubleshooting.md": troubleshooting,
+    "docs/verdicts.md": limits_page,
     "docs/verdicts.schema.json": lambda _old: json.dumps(verdicts.schema(), indent=2) + "\n",
     "docs/engine-plan.schema.json": lambda _old: json.dumps(engine_plan.schema(), indent=2) + "\n",
     "docs/recipe.schema.json": lambda _old: json.dumps(recipe.schema(), indent=2) + "\n",

@@ -187,7 +187,7 @@ CAUSES: tuple[Cause, ...] = (
         " slowed down, ranks talk over TCP, or options keep the engine from its fast kernels (eager mode)",
         "ansible-playbook playbooks/benchmark.yml --tags fabric,nccl while the engine is stopped, then"
         " playbooks/doctor.yml: both name what is slow below the engine",
-        "Compare the options in force with those of the published run (docs/recipes.md); for a model that nobody has"
+        "Compare the engine's options with those of the published run (docs/recipes.md); for a model that nobody has"
         " measured on so many machines, the band is an estimate",
         "docs/performance.md",
     ),
