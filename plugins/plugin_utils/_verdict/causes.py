@@ -380,6 +380,73 @@ CAUSES: tuple[Cause, ...] = (
         "Update the machine that is behind by hand, with its cable plugged, and reboot it",
         "docs/operations.md",
     ),
+    # -- what tests of NCCL find
+    Cause(
+        "plugin_fallback",
+        "A network plug-in of NCCL took the place of its own InfiniBand",
+        "Images bring plug-ins that know no GB10 and fall back to sockets without a word; a plug-in that was asked"
+        " for and not found does the same",
+        "Set NCCL_NET_PLUGIN: none, which the fabric layer plans: something in engine_environment, the recipe or"
+        " /etc/nccl.conf of the image names another one",
+        "Name an image without the plug-in (libnccl-net*.so)",
+        "NCCL, src/plugin/net.cc; NGC images on DGX Spark",
+    ),
+    Cause(
+        "nccl_no_interface",
+        "NCCL finds no network interface of the name that it was given",
+        "NCCL_SOCKET_IFNAME names one that is not on this machine or has no address; names differ between machines"
+        " whose cable is in another cage",
+        "Take NCCL_SOCKET_IFNAME out of engine_environment and the recipe, and run the layers fabric and engine again:"
+        " each machine gets its own",
+        "On the machine: ip -brief address, and compare with NCCL_SOCKET_IFNAME in /etc/sparkmatrix/engine.env",
+        "NCCL, src/bootstrap.cc",
+    ),
+    Cause(
+        "nccl_development_build",
+        "NCCL is a development build",
+        "On a branch in development two Sparks reached 3.04 GB/s with everything else right; the release alone gave"
+        " 23.74",
+        "Use a release of NCCL (2.28.9 or newer): the one that the engine's packages or image bring, without"
+        " LD_PRELOAD or LD_LIBRARY_PATH to another one",
+        "Measure with another image of the engine, to tell the library from the cable",
+        "dgx-spark-playbooks, pull request 103",
+    ),
+    Cause(
+        "tree_on_ring",
+        "NCCL cannot connect its tree on this ring",
+        "It connects a tree beside the ring, and in a ring of four or more some machines of the tree share no cable",
+        "Use a build of NCCL that leaves the tree out (NCCL_SKIP_TREE_CONNECT), or a switch",
+        "Split the service: copies of two or three machines each need no tree across the ring",
+        "MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks, pull request 3; NVIDIA supports rings of three",
+    ),
+    Cause(
+        "single_rank_trap",
+        "The test of NCCL did not leave the machine",
+        "With one rank, or all of them on one machine, it measures the memory: figures of 100 GB/s and more, or 0",
+        "Start one rank on each machine. playbooks/benchmark.yml --tags nccl does; of a run by hand look at mpirun's"
+        " host list, and that nccl-tests was built with MPI=1",
+        "Look at the list of devices that nccl-tests prints: it has to name each machine once",
+        "nccl-tests; measured on one GPU",
+    ),
+    Cause(
+        "nccl_slow",
+        "NCCL is slower than it should be, and nothing that was seen explains it",
+        "Smaller RDMA packets (MTU 1500), a 100G link, a badly initialised adapter and other traffic all look like"
+        " this",
+        "Measure the halves, which tells the cable from NCCL: ansible-playbook playbooks/benchmark.yml --tags"
+        " fabric. End what else uses the fabric, and compare MTU and rate of both ends",
+        "Reboot both machines with the cable plugged in, and measure again",
+        "docs/fabric.md",
+    ),
+    Cause(
+        "nccl_wrong_values",
+        "NCCL delivered wrong values",
+        "What arrived is not what was sent: a model would answer nonsense. Memory, GPU or the library is broken",
+        "Do not serve with these machines. Measure them in pairs, to find which one it is, and look for Xid and AER"
+        " lines in its kernel log",
+        "Use another release of NCCL; if one machine stays at fault, ask NVIDIA to replace it",
+        "nccl-tests, column #wrong",
+    ),
 )
 BY_NAME = {cause.name: cause for cause in CAUSES}
 

@@ -1,0 +1,144 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What NCCL says of itself with ``NCCL_DEBUG=INFO``: which network it took, over which devices, and what went wrong.
+
+Its words are those of NCCL 2.18 to 2.30 (src/plugin/net.cc, src/transport/net.cc, net_ib/init.cc, bootstrap.cc).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+MOST_EVIDENCE = 12  # lines
+MOST_LINE = 240  # characters
+_LINE = re.compile(r"^(?:\[[\d :-]+\] )?(?:\S+:\d+:\d+ \[\d+\] )?(?:(\S+\.cc:\d+) )?NCCL (?:INFO|WARN) (.*)$")
+_VERSION = re.compile(r"^NCCL version (\S+?)(?:\+cuda\S*)?$", re.MULTILINE)
+_CHANNEL = re.compile(r"^Channel \d+/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\].* via (?:NET/(\w+)/(\d+)|(\w+)/?\w*)")
+_DEVICES = re.compile(r"\[(\d+)\]([\w.-]+):\d+")
+_LOADED = re.compile(r"^NET/Plugin: Loaded net plugin (\S+)|^Successfully loaded external (?:network )?plugin (\S+)")
+_NOT_FOUND = re.compile(r"^NET/Plugin ?: Could not find: (.*?)\.?$")
+_GIT = re.compile(r"^NCCL git version (\S+)")
+_MINE = ("IB", "Socket")  # networks within NCCL
+
+
+@dataclass(frozen=True)
+class Log:
+    """Empty texts and None were not said. ``network`` is NCCL's name for it, ``via`` what channels go through."""
+
+    version: str = ""
+    branch: str = ""  # of the source that it was built from
+    network: str = ""
+    plugin: str = ""  # from outside of NCCL, that was loaded
+    plugin_missing: str = ""  # that was asked for by name, and not found
+    devices: tuple[str, ...] = ()  # RDMA
+    via: tuple[str, ...] = ()  # NET/IB, NET/Socket, P2P, SHM
+    used: tuple[str, ...] = ()  # RDMA devices that a channel goes through
+    gpu_direct: bool = False
+    no_device: bool = False  # NCCL's own InfiniBand found no adapter that it may use
+    no_interface: bool = False
+    rings: bool = False  # all are connected
+    trees: bool = False
+    trouble: tuple[str, ...] = ()  # warnings
+    evidence: tuple[str, ...] = ()  # lines as they were, the most telling ones
+
+    @property
+    def transport(self) -> str:
+        """Between the nodes. On one node NCCL names a network, too, and uses none."""
+        over = next((name for name in self.via if name.startswith("NET/")), "")
+        return over or (self.via[0] if self.via else f"NET/{self.network}" if self.network else "")
+
+    @property
+    def over_rdma(self) -> bool:
+        """NVIDIA's own plug-in calls itself IBext, with the version of its interface."""
+        return self.transport.startswith("NET/IB")
+
+    @property
+    def development(self) -> bool:
+        """No release: neither a suffix after the number nor the name of a branch is in those."""
+        return bool(re.search("[A-Za-z]", self.version)) or bool(re.search(r"(?i)\b(dev|master|main|rc)", self.branch))
+
+
+def parse(text: str) -> Log:
+    """Of one rank or several, also in between other output."""
+    version = _VERSION.search(text)
+    found: dict[str, Any] = {"version": version[1] if version else ""}
+    devices: dict[str, str] = {}
+    via: dict[str, None] = {}
+    used: dict[str, None] = {}
+    trouble: dict[str, None] = {}
+    evidence: dict[str, None] = {}
+    for line in text.replace("\r", "\n").split("\n"):
+        source, said = _said(line)
+        if not said:
+            continue
+        telling = _read(said, found)
+        channel = _CHANNEL.match(said)
+        if said.startswith("NET/IB : Using "):
+            devices.update(_DEVICES.findall(said.partition("OOB")[0]))
+            telling = True
+        elif channel:
+            name = f"NET/{channel[3]}" if channel[3] else channel[5]
+            telling = name not in via
+            via[name] = None
+            if channel[3] and channel[3].startswith("IB"):
+                telling = telling or channel[4] not in used
+                used[channel[4]] = None
+        elif source or "failed with error" in said:
+            telling = said not in trouble
+            trouble[said[:MOST_LINE]] = None
+        if telling:
+            evidence[line.strip()[:MOST_LINE]] = None
+    return Log(
+        **found,
+        devices=tuple(dict.fromkeys(devices.values())),
+        via=tuple(via),
+        used=tuple(dict.fromkeys(devices[number] for number in used if number in devices)),
+        trouble=tuple(trouble)[:MOST_EVIDENCE],
+        evidence=tuple(evidence)[-MOST_EVIDENCE:],
+    )
+
+
+def _said(line: str) -> tuple[str, str]:
+    """Where in NCCL's source a warning is from, and the words; excerpts in notes lack what stands before."""
+    match = _LINE.match(line.strip())
+    if match:
+        return match[1] or "", match[2].strip()
+    return "", line.strip() if line.lstrip().startswith(("NET/", "Channel ", "Using network")) else ""
+
+
+def _read(said: str, found: dict[str, Any]) -> bool:
+    """Whether the line tells something; what it tells goes into the mapping."""
+    loaded, missing, git = (pattern.match(said) for pattern in (_LOADED, _NOT_FOUND, _GIT))
+    if said.startswith("NCCL version "):
+        found["version"] = said.split()[2].partition("+")[0]
+    elif git:
+        found["branch"] = git[1]
+    elif said.startswith(("Using network ", "Using non-device net plugin ")):
+        found["network"] = said.split()[2] if said.startswith("Using network") else found.get("network", "")
+    elif loaded and (loaded[1] or loaded[2]) not in _MINE:
+        found["plugin"] = loaded[1] or loaded[2]
+    elif missing:
+        # The name that everybody looks for, without being asked to, is no loss.
+        wanted = missing[1].split()[0] if missing[1].split() else ""
+        if wanted in ("", "libnccl-net.so"):
+            return False
+        found["plugin_missing"] = wanted
+    elif said.startswith("NET/IB : No device found"):
+        found["no_device"] = True
+    elif "no socket interface found" in said:
+        found["no_interface"] = True
+        return False  # a warning, kept as such
+    elif said.startswith("Connected all rings"):
+        found["rings"] = True
+    elif said.startswith("Connected all trees"):
+        found["trees"] = True
+    elif said.startswith(("Failed to initialize NET plugin", "NET/Socket : Using", "NCCL_NET", "NCCL_IB_", "NCCL_SOC")):
+        return True
+    else:
+        found["gpu_direct"] = found.get("gpu_direct", False) or "/GDRDMA" in said
+        return False
+    return True
