@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import pl
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, run
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import planners as engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl import planners as nccl
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import planners as os_
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import planners as report
@@ -29,6 +30,7 @@ PLANNERS: Mapping[str, Planner] = {
     **qos.PLANNERS,
     **os_.PLANNERS,
     **engine.PLANNERS,
+    **nccl.PLANNERS,
     **status.PLANNERS,
     **awx.PLANNERS,
     **report.PLANNERS,

@@ -25,6 +25,7 @@ options:
         what was measured after the change, V(fabric_publish) says which fact counts.
       - V(fabric_discovery) says which machines can hear each other over the cables.
       - V(bandwidth) schedules the measurement of every half; V(bandwidth_verdict) judges its figures.
+      - V(nccl) says which rank each machine is in a test of NCCL; V(nccl_verdicts) judges its figures.
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
       - V(cluster_status) puts together what the machines say of their status.
@@ -72,6 +73,8 @@ options:
       - recipes
       - recipe_translation
       - ray_files
+      - nccl
+      - nccl_verdicts
       - cluster_status
       - awx
       - awx_unreached

@@ -15,6 +15,7 @@ API = 8000  # of the engine
 RENDEZVOUS = 29501  # where ranks meet without Ray
 VLLM_REPLICAS = 29550  # where vLLM's data parallel ranks meet
 FABRIC_BANDWIDTH = 18515  # perftest's own
+NCCL_TEST = 29562  # where the ranks of a test of NCCL meet
 ARTIFACTS = 29560  # segments of models, between nodes, while they are copied
 IMAGES = 29561  # where nodes fetch images from another one, while they are copied; there on loopback, too
 

@@ -48,7 +48,7 @@ for place in [*places, "libnccl.so.2"]:
     print(number.value)
     break
 """
-_GPUS = {"all": ("--gpus", "all"), "cdi": ("--device", "nvidia.com/gpu=all")}
+GPUS = {"all": ("--gpus", "all"), "cdi": ("--device", "nvidia.com/gpu=all"), "none": ()}  # words of docker run
 _NATIVE = f"Set engine_launch: native, which needs no Ray, or name an image with Ray {MIN_RAY_TEXT} or newer"
 
 
@@ -250,7 +250,7 @@ def driver(root: str = "/") -> str:
 
 def check_gpu(name: str, gpus: str, runner: Runner = run_program) -> str:
     """The GPU that a container of this image sees, given to it like to a rank. Raises where there is none."""
-    done = ask(name, ["nvidia-smi", "-L"], runner, _GPUS[gpus])
+    done = ask(name, ["nvidia-smi", "-L"], runner, GPUS[gpus])
     if done.rc != 0 or "GPU 0" not in done.out:
         raise SparkError(
             f"a container of it sees no GPU ({done.complaint})",

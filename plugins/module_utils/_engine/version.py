@@ -43,7 +43,6 @@ print(json.dumps({"version": version, "help": told.decode("utf-8", "replace")}))
 _LINE = re.compile(r"^ {1,4}-")
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 FEWEST = 20  # options that each of the engines has many times; fewer are no list of all
-_GPUS = {"all": ["--gpus", "all"], "cdi": ["--device", "nvidia.com/gpu=all"], "none": []}
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def ask(wanted: Mapping[str, Any], runner: Runner, *, user: str, home: str) -> A
     """``wanted``: an entry of the plan's ``unknown``. An environment is asked as ``user``, never as root."""
     question = json.dumps([list(wanted["distributions"]), list(wanted["help_words"])])
     if wanted["contained"]:
-        done = image.ask(wanted["name"], ["python3", "-c", ASK, question], runner, _GPUS[wanted["gpus"]])
+        done = image.ask(wanted["name"], ["python3", "-c", ASK, question], runner, image.GPUS[wanted["gpus"]])
     else:
         python = f"{wanted['name']}/bin/python"
         done = runner(["runuser", "-u", user, "--", "env", f"HOME={home}", python, "-c", ASK, question])

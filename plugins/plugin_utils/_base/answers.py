@@ -419,6 +419,41 @@ TRAFFIC = Only({"moved": By(rdma_device, Maybe(COUNT))})
 COUNTED = Only({**_ASKED, "alive": Each(words), "complete": flag})
 CHECKED = Only({**_ASKED, "changes": Each(words)})
 
+# --- nccl_test
+NCCL_LOOK = Only({"ready": Maybe(Full({"engine": flag, "program": flag, "busy": Each(words), "available": COUNT}))})
+_RATES = {"bytes": COUNT, "microseconds": number, "algorithm_gbs": number, "bus_gbs": number, "wrong": COUNT}
+_SAID = {
+    **dict.fromkeys(("version", "branch", "network", "plugin", "plugin_missing"), words),
+    **dict.fromkeys(("devices", "via", "used", "trouble", "evidence"), Each(words)),
+    **dict.fromkeys(("gpu_direct", "no_device", "no_interface", "rings", "trees"), flag),
+}
+NCCL = Only(
+    {
+        "answer": Maybe(
+            Full(
+                {
+                    "rc": whole(),
+                    "results": Each(
+                        Full(
+                            {
+                                **dict.fromkeys(("test", "device", "nccl", "backend", "trouble"), words),
+                                "rows": Each(Full(_RATES)),
+                                "ranks": COUNT,
+                                "hosts": Each(words),
+                                "average_gbs": number,
+                                "wrong": COUNT,
+                            }
+                        )
+                    ),
+                    "log": Full(_SAID),
+                    "moved": By(rdma_device, whole(-1)),
+                    "trouble": words,
+                }
+            )
+        )
+    }
+)
+
 # --- mlnx_qos
 _PRIORITIES = Maybe(Each(whole(0, 7), 8))
 QOS = Only(

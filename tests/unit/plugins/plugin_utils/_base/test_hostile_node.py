@@ -26,7 +26,11 @@ from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_plan, node_membership, preflight
 from ansible_collections.sparkmatrix.cluster.plugins.action.plan import PLANNERS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import Look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Heard
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import log as nccl_log
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import results as nccl_results
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run as nccl_run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import update as os_update
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border, planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
@@ -239,6 +243,13 @@ def outcomes(rank: int) -> dict[str, Any]:
         "counted": {device: {"bytes": 5, "out_of_sequence": 1}},
         "seconds": 4.5,
     }
+
+
+def nccl_answer(rank: int) -> dict[str, Any]:
+    one = nccl_results.Results("all_gather", (nccl_results.Row(2**32, 96298.8, 44.6, 22.3),), 2, average_gbs=21.4)
+    log = nccl_log.parse("NET/IB : Using [0]rocep1s0f0:1/RoCE; OOB e:192.0.2.1<0>\nNCCL version 2.28.9+cuda13.0")
+    found = nccl_run.Answer(0, (one,) if rank == 0 else (), log, {"rocep1s0f0": 10**9, "roceP2p1s0f0": 10**9})
+    return {"answer": document.plain(found)}
 
 
 def qos(_rank: int) -> dict[str, Any]:
@@ -513,6 +524,23 @@ CASES = {
             schedule=SCHEDULE,
         ),
         lambda result: STOPPED if result["refusal"] else by_host("records")(result),
+    ),
+    "nccl": Case(
+        lambda rank: {
+            "look": {"ready": {"engine": True, "program": True, "busy": [], "available": 2**37}},
+            "fact": VERIFIED["facts"][HOSTS[rank]],
+        },
+        lambda seen: plan(
+            "nccl",
+            {"looks": {h: s["look"] for h, s in seen.items()}, "facts": {h: s["fact"] for h, s in seen.items()}},
+            head="spark1",
+        ),
+        lambda result: STOPPED if result["reason"] else by_host("parts")(result),
+    ),
+    "nccl_verdicts": Case(
+        nccl_answer,
+        lambda seen: plan("nccl_verdicts", {"measured": seen, "facts": VERIFIED["facts"]}),
+        nothing,
     ),
     "qos_before": Case(qos, planned("qos_before", "nodes", facts=FACTS, profile="roce"), nothing),
     "qos_after": Case(qos, planned("qos_after", "nodes", facts=FACTS, profile="roce"), nothing),

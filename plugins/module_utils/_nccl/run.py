@@ -1,0 +1,209 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""This node's rank in a test of NCCL: :mod:`.collectives`, in the Python or image and environment of the engine.
+
+It runs in a transient unit, in the slice of the engine: strangers reach none of its ports, and it may lock memory.
+systemd ends it with all its processes when its time is over, also where who asked for it is gone by then.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import SLICE
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, document, meminfo
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import GPUS, Mount, NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import collectives, log, results
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.log import Log
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import Results
+
+UNIT = "sparkmatrix-nccl.service"
+CONTAINER = "sparkmatrix-nccl"
+ENGINES = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service")
+TESTS = ("all_gather", "all_reduce")
+MOST_OUTPUT = 4 * 2**20  # bytes
+GRACE_S = 30.0  # for systemd to end it
+MEET_S = 180.0  # until all ranks are there, and that one operation may take
+STACK = 67108864  # bytes; what NVIDIA's images ask for
+NCCL_CONF = "/etc/nccl.conf"
+_ENTRYPOINT_KEPT = "nvcr.io/"  # what these images do before the program has to be done
+# What would send NCCL's words elsewhere, or leave the ones out that are read.
+_OURS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": None, "NCCL_DEBUG_SUBSYS": None, "PYTHONUNBUFFERED": "1"}
+_LAST = re.compile(r"^(?:\[rank\d+\]: )?([\w.]*(?:Error|Exception)\w*: .*)$", re.MULTILINE)
+
+TimedRunner = Callable[[Sequence[str], float], Completed]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs the test, from the node's part of the engine plan; empty where that has no engine."""
+
+    python: str = ""
+    image: str = ""
+    gpus: str = field(default="none", metadata=document.one_of(*GPUS))
+    devices: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    home: str = "/"
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.python)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What this node has to do. Sizes in bytes; ``store``: address and port of rank 0, where the ranks meet."""
+
+    rank: int
+    ranks: int
+    store: str
+    smallest: int
+    largest: int
+    timeout_s: float
+    factor: int = 4
+    most: int = 20
+    seconds: float = 2.0
+    tests: tuple[str, ...] = TESTS
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How it went on this node. ``results`` are rank 0's. ``moved``: bytes by RDMA device, -1 where not counted."""
+
+    rc: int
+    results: tuple[Results, ...] = ()
+    log: Log = field(default_factory=Log)
+    moved: Mapping[str, int] = field(default_factory=dict)
+    trouble: str = ""
+
+
+def program_of(plan: NodePlan, environment: Mapping[str, str] | None = None) -> Program:
+    """``environment``: of the fabric, for what the plan leaves open. The service that spans nodes is the first."""
+    if not plan.here:
+        return Program()
+    service = plan.here[0]
+    known = {**(environment or {}), **service.engine.env}
+    if not service.contained:
+        return Program(python=f"{service.venv.path}/bin/python", environment=known, home=service.home)
+    mounts = tuple(mount for mount in service.mounts if mount.target == NCCL_CONF)
+    return Program(
+        "python3", service.image, service.container.gpus, service.container.devices, mounts, known, service.home
+    )
+
+
+# --- whether this node can -------------------------------------------------------------------------------------------
+
+
+def look(plan: NodePlan, machine: Machine) -> dict[str, Any]:
+    """``engine``: whether the plan has one here; ``program``: whether what would run the test is there; ``busy``: units
+    that it would disturb."""
+    wanted = program_of(plan)
+    there = machine.exists(wanted.python) if wanted.python and not wanted.image else False
+    if wanted.image:
+        there = bool(image.find(wanted.image, machine.runner).id)
+    busy = [unit for unit in (*ENGINES, UNIT) if machine.works("systemctl", "is-active", "--quiet", unit)]
+    return {
+        "engine": wanted.wanted,
+        "program": there,
+        "busy": busy,
+        "available": meminfo.read(machine.root).get("MemAvailable", 0),
+    }
+
+
+# --- the test --------------------------------------------------------------------------------------------------------
+
+
+def argv(part: Part, program: Program, user: str) -> list[str]:
+    """The unit, and in it the program. Nothing in the environment is secret: what is stands in files."""
+    environment = {name: value for name, value in {**program.environment, **_OURS}.items() if value is not None}
+    asked = {
+        name: getattr(part, name)
+        for name in ("rank", "ranks", "store", "smallest", "largest", "factor", "most", "seconds")
+    }
+    told = json.dumps({**asked, "tests": list(part.tests), "timeout": min(part.timeout_s, MEET_S)})
+    words = ["-c", inspect.getsource(collectives), told]
+    unit = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--unit={UNIT}", f"--slice={SLICE}"]
+    unit += [f"--property=RuntimeMaxSec={part.timeout_s:g}", "--property=LimitMEMLOCK=infinity"]
+    if not program.image:
+        names = [f"--setenv={name}={value}" for name, value in sorted(environment.items())]
+        return [
+            *unit,
+            f"--uid={user}",
+            f"--property=WorkingDirectory={program.home}",
+            *names,
+            "--",
+            program.python,
+            *words,
+        ]
+    # The container is Docker's child, not the unit's: whatever ends the unit ends it too.
+    unit += [f"--property=ExecStopPost=-docker rm --force {CONTAINER}"]
+    run = ["docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--user", "0:0", "--network", "host"]
+    run += ["--ipc", "host", "--init", "--cgroup-parent", SLICE, "--cap-add", "IPC_LOCK"]
+    run += ["--ulimit", "memlock=-1", "--ulimit", f"stack={STACK}"]
+    run += [*image.GPUS[program.gpus], *(word for device in program.devices for word in ("--device", device))]
+    for mount in program.mounts:
+        run += ["--mount", f"type=bind,source={mount.source},target={mount.target},readonly"]
+    run += [word for name, value in sorted(environment.items()) for word in ("--env", f"{name}={value}")]
+    name = image.local_name(program.image)
+    if program.image.startswith(_ENTRYPOINT_KEPT):
+        return [*unit, "--", *run, name, program.python, *words]
+    return [*unit, "--", *run, "--entrypoint", program.python, name, *words]
+
+
+def _run(words: Sequence[str], timeout_s: float) -> Completed:
+    return command.run_limited(words, timeout_s, MOST_OUTPUT)
+
+
+def measure(part: Part, plan: NodePlan, user: str, machine: Machine, runner: TimedRunner = _run) -> Answer:
+    """Raises :class:`SparkError` where it cannot even be started. All ranks have to be started at the same time."""
+    fact = fabric_fact.load(fabric_fact.on_disk(machine), "this node")
+    rails = traffic.planned(machine)
+    before = traffic.read(machine, rails)
+    done = runner(argv(part, program_of(plan, fact.environment), user), part.timeout_s + GRACE_S)
+    if done.rc == TIMED_OUT:
+        machine.runner(["systemctl", "stop", UNIT])
+    after = traffic.read(machine, rails)
+    moved = traffic.judge(rails, before, after, UNIT).moved
+    text = f"{done.out}\n{done.err}"
+    found, trouble = _results(text) if part.rank == 0 else ([], "")
+    return Answer(
+        done.rc,
+        tuple(found),
+        log.parse(text),
+        {device: -1 if size is None else size for device, size in moved.items()},
+        _trouble(text, done, part) if done.rc != 0 else trouble,
+    )
+
+
+def _results(text: str) -> tuple[list[Results], str]:
+    try:
+        return results.read(text), ""
+    except SparkError as exc:
+        return [], exc.found
+
+
+def _trouble(text: str, done: Completed, part: Part) -> str:
+    """The last that it said of its failure."""
+    last = re.search(r"Last error:\s*\n(?:\[rank\d+\]: )?(.+)", text)
+    errors = _LAST.findall(text)
+    if last:
+        return last[1].strip()[: log.MOST_LINE]
+    if errors:
+        return str(errors[-1])[: log.MOST_LINE]
+    if done.rc == TIMED_OUT or "RuntimeMaxSec" in text or not text.strip():
+        return f"it was not done after {part.timeout_s:g} s, or was ended before (exit code {done.rc})"
+    return next(line.strip() for line in reversed(text.splitlines()) if line.strip())[: log.MOST_LINE]

@@ -1,0 +1,88 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planners of the test of NCCL: ``nccl`` says which rank each node is, ``nccl_verdicts`` what the figures mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import log, results
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import MOST_OUTPUT, Answer
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import Sizes, schedule
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import nccl as judge_nccl
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import part
+
+MIB = 2**20
+
+
+def plan(options: Options) -> dict[str, Any]:
+    facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
+    made = schedule(
+        facts,
+        {host: seen.get("ready") or {} for host, seen in options["looks"].items()},
+        head=options["head"],
+        sizes=Sizes(options["smallest_mib"] * MIB, options["largest_mib"] * MIB),
+        forks=options["forks"],
+        port=options["port"],
+        timeout_s=options["timeout"],
+    )
+    return {"parts": document.plain(made.parts), "reason": made.reason}
+
+
+def verdicts(options: Options) -> dict[str, Any]:
+    facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
+    measured = {
+        host: document.load(Answer, seen["answer"])
+        for host, seen in options["measured"].items()
+        if seen.get("answer") is not None
+    }
+    known = limits(options["limits"])
+    if options["reason"] or not measured:
+        made = judge_nccl.not_measured(options["reason"] or "nothing was started", sorted(facts))
+    else:
+        made = judge_nccl.judge(judge_nccl.from_ranks(measured, facts), facts, known)
+    for path in options["outputs"]:
+        text = _output(path)
+        made += judge_nccl.judge(judge_nccl.from_text(results.read(text), log.parse(text)), facts, known)
+    return {"part": part(verdicts=made.verdicts, nccl=made.figures), "lines": judge_nccl.lines(made.figures)}
+
+
+def _output(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read(MOST_OUTPUT)
+    except OSError as exc:
+        raise SparkError(f"cannot be read ({exc.strerror})", path, "Correct benchmark_nccl_outputs") from exc
+
+
+PLANNERS = {
+    "nccl": Planner(
+        plan,
+        {
+            "head": {"type": "str", "required": True},
+            "smallest_mib": {"type": "int", "default": 1},
+            "largest_mib": {"type": "int", "default": 4096},
+            "forks": {"type": "int", "default": 5},
+            "port": {"type": "int", "default": ports.NCCL_TEST},
+            "timeout": {"type": "float", "default": 600},
+        },
+        gathered={"facts": answers.FACT, "looks": answers.NCCL_LOOK},
+    ),
+    "nccl_verdicts": Planner(
+        verdicts,
+        {
+            "reason": {"type": "str", "default": ""},
+            "limits": {"type": "dict", "default": {}},
+            "outputs": {"type": "list", "elements": "path", "default": []},
+        },
+        gathered={"facts": answers.FACT, "measured": answers.NCCL},
+    ),
+}

@@ -1,0 +1,102 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which rank each node is in a test of NCCL, or why there is none. Pure; runs once per play on the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Part
+
+GIB = 2**30
+# all_gather has what is sent beside what is received; torch, CUDA and NCCL's own buffers take about 3 GiB.
+COPIES = 2
+BESIDE = 4 * GIB
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """In bytes."""
+
+    smallest: int
+    largest: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``reason`` says why nothing is measured; it is empty when ``parts`` are to be done."""
+
+    parts: Mapping[str, Part]
+    reason: str = ""
+
+
+def schedule(
+    facts: Mapping[str, FabricFact],
+    ready: Mapping[str, Mapping[str, Any]],
+    *,
+    head: str,
+    sizes: Sizes,
+    forks: int,
+    port: int,
+    timeout_s: float,
+) -> Schedule:
+    """``ready`` is what :func:`_nccl.run.look` found on each node."""
+    reason = _not_possible(facts, ready, head, sizes, forks)
+    if reason:
+        return Schedule({}, reason)
+    hosts = [head, *sorted((host for host in facts if host != head), key=lambda host: (facts[host].rank, host))]
+    store = f"{facts[head].cluster_address}:{port}"
+    return Schedule(
+        {
+            host: Part(
+                rank=rank,
+                ranks=len(hosts),
+                store=store,
+                smallest=sizes.smallest,
+                largest=sizes.largest,
+                timeout_s=timeout_s,
+            )
+            for rank, host in enumerate(hosts)
+        }
+    )
+
+
+def _not_possible(
+    facts: Mapping[str, FabricFact],
+    ready: Mapping[str, Mapping[str, Any]],
+    head: str,
+    sizes: Sizes,
+    forks: int,
+) -> str:
+    if len(facts) < 2:
+        return "there is one machine, and NCCL is tested between machines"
+    if not 0 < sizes.smallest <= sizes.largest:
+        return "benchmark_nccl_smallest_mib has to be 1 or more, and benchmark_nccl_largest_mib not less than it"
+    if head not in facts:
+        return "the plan has no head, where the ranks would meet"
+    needed = COPIES * sizes.largest + BESIDE
+    for found, text in (
+        (
+            [host for host in facts if not ready[host].get("engine")],
+            "the plan has no engine, whose Python or image would run the test,",
+        ),
+        (
+            [host for host in facts if not ready[host].get("program")],
+            "the engine's Python or image is missing (run the layer engine)",
+        ),
+        ([host for host in facts if ready[host].get("busy")], "the engine is running and would be disturbed"),
+        (
+            [host for host in facts if ready[host].get("available", 0) < needed],
+            f"less than the {needed / GIB:.1f} GiB that it needs are free (lower benchmark_nccl_largest_mib)",
+        ),
+    ):
+        if found:
+            return f"{text} on {'all machines' if len(found) == len(facts) else ', '.join(sorted(found))}"
+    if forks < len(facts):
+        return f"all ranks must run at the same time, and Ansible runs {forks} at once (set --forks {len(facts)})"
+    return ""

@@ -1,0 +1,332 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the figures of NCCL mean: which way the bytes went, over which halves, how fast, and whether they arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.log import Log
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import Results, Row
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Answer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    FAIL,
+    PASS,
+    UNKNOWN,
+    WARN,
+    Limit,
+    Nccl,
+    Size,
+    Verdict,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+
+GIB = 2**30
+# NVIDIA's figures are those of 4 GiB and more: healthy pairs measured 18.4 GB/s with 512 MiB, 20.3 with 1 GiB and 22.3
+# with 4 GiB. Less than this share of the limit is too little for smaller sizes, too.
+JUDGED = 4 * GIB
+TELLING = GIB // 4
+SHARE_OF_SMALL = 0.6
+NEAR = 0.87  # of the limit: what a pair with MTU 1500 or a busy neighbour still reaches (19 of 21.9)
+# A half of a badly initialised adapter carries 8 to 25 Gb/s of 90: a pair of such halves measured 1.6 to 2.8 GB/s.
+DEGRADED = 0.28
+RATE, TRANSPORT, HALVES, VALUES = "nccl_rate", "nccl_transport", "nccl_halves", "nccl_values"
+
+
+@dataclass(frozen=True)
+class Found:
+    """One run, of our own or of somebody's. ``moved``: bytes by host and RDMA device, -1 where not counted."""
+
+    results: tuple[Results, ...] = ()
+    hosts: tuple[str, ...] = ()  # in the order of the ranks
+    logs: Mapping[str, Log] = field(default_factory=dict)  # by host
+    moved: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    trouble: Mapping[str, str] = field(default_factory=dict)  # by host
+    given: bool = False  # the output of a program that others started
+
+    @property
+    def log(self) -> Log:
+        """The most telling one: where one rank goes another way than the others, the pair does."""
+        known = [log for log in self.logs.values() if log.transport]
+        return min(known, key=lambda log: log.over_rdma, default=next(iter(self.logs.values()), Log()))
+
+
+@dataclass(frozen=True)
+class Judged:
+    verdicts: tuple[Verdict, ...] = ()
+    figures: tuple[Nccl, ...] = ()
+
+    def __add__(self, other: Judged) -> Judged:
+        return Judged((*self.verdicts, *other.verdicts), (*self.figures, *other.figures))
+
+
+def from_ranks(answers: Mapping[str, Answer], facts: Mapping[str, FabricFact]) -> Found:
+    hosts = tuple(sorted(answers, key=lambda host: facts[host].rank))
+    results = next((answers[host].results for host in hosts if answers[host].results), ())
+    return Found(
+        tuple(replace(one, hosts=hosts, nccl=one.nccl or answers[hosts[0]].log.version) for one in results),
+        hosts,
+        {host: answers[host].log for host in hosts},
+        {host: answers[host].moved for host in hosts if answers[host].moved},
+        {host: answers[host].trouble for host in hosts if answers[host].trouble},
+    )
+
+
+def from_text(results: Sequence[Results], log: Log) -> Found:
+    """Output of nccl-tests that the user has; hosts are named there as they name themselves."""
+    hosts = tuple(dict.fromkeys(host for one in results for host in one.hosts))
+    told = {hosts[0] if hosts else "": log} if log != Log() else {}
+    return Found(tuple(results), hosts, told, given=True)
+
+
+def not_measured(reason: str, hosts: Sequence[str]) -> Judged:
+    return Judged((verdict(RATE, "cluster", f"NCCL was not measured: {reason}", outcome=UNKNOWN, hosts=hosts),))
+
+
+def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Limit]) -> Judged:
+    """All verdicts about one run. What explains a low rate is one verdict, and the rate then none of its own."""
+    planned = any(fact.transport == "rdma" for fact in facts.values())
+    measured = [one for one in found.results if one.rows]
+    if not measured:
+        return _failed(found, facts, planned)
+    ring = any(fact.topology == "ring" for fact in facts.values())
+    halves = _halves(found, facts, limits)
+    verdicts: list[Verdict] = []
+    if any(one.backend != "nccl" for one in measured):
+        shown = f"the engine's torch sees no GPU; over {measured[0].backend} {_rates(measured)}"
+        return Judged(not_measured(shown, found.hosts).verdicts, _figures(found, measured))
+    outside = any(name.startswith("NET/") for name in found.log.via)
+    alone = [one for one in measured if one.ranks == 1 or (len(set(one.hosts)) == 1 and not outside)]
+    if alone:
+        return Judged((_single_rank(found, alone),), _figures(found, measured))
+    wrong = sum(one.wrong for one in measured)
+    verdicts.append(
+        verdict(VALUES, "cluster", f"{wrong} elements had a wrong value", cause="nccl_wrong_values", hosts=found.hosts)
+        if wrong
+        else verdict(VALUES, "cluster", "all values were right", outcome=PASS, hosts=found.hosts)
+    )
+    way = _way(found, planned, measured)
+    verdicts += [one for one in (way, halves if planned else None) if one]
+    explained = any(one.outcome == FAIL for one in verdicts[1:])
+    limit = limits["nccl_ring_gbs" if ring else "nccl_pair_gbs"]
+    for one in measured:
+        made = _rate(found, one, limit if planned else None, halves)
+        if not explained or made.outcome == PASS:
+            verdicts.append(made)
+    return Judged(tuple(verdicts), _figures(found, measured))
+
+
+# --- the parts -------------------------------------------------------------------------------------------------------
+
+
+def _failed(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> Judged:
+    """No figure. NCCL has often said why."""
+    logs = found.logs.values()
+    trouble = [*(line for log in logs for line in log.trouble), *found.trouble.values()]
+    trouble += [one.trouble for one in found.results if one.trouble]
+    said = "; ".join(dict.fromkeys(trouble)) or "it printed no result"
+    text = f"the test of NCCL ended without a result: {said}"[:500]
+    ring = any(fact.topology == "ring" for fact in facts.values())
+    opposite = ring and len(facts) > 3  # nodes that share no cable
+    everything = " ".join(trouble)
+    causes = {
+        "nccl_no_interface": any(log.no_interface for log in logs),
+        "tree_on_ring": "ncclTransportTreeConnect" in everything
+        or (opposite and any(log.rings and not log.trees for log in logs)),
+        "memlock": "ibv_reg_mr" in everything and "Cannot allocate memory" in everything,
+        "gid_mismatch": "ibv_modify_qp failed" in everything,
+        "no_infiniband": planned and any(log.no_device for log in logs),
+    }
+    cause = next((name for name, true in causes.items() if true), "")
+    if not cause:
+        return not_measured(said, found.hosts)
+    where = next((host for host, log in found.logs.items() if log.trouble or log.no_interface), "")
+    hosts = [where] if where and cause in ("nccl_no_interface", "memlock") else found.hosts
+    return Judged((verdict(TRANSPORT, "cluster", text, cause=cause, hosts=hosts, evidence=_evidence(found)),))
+
+
+def _single_rank(found: Found, alone: Sequence[Results]) -> Verdict:
+    one = alone[0]
+    what = "one rank" if one.ranks == 1 else f"{one.ranks} ranks on one machine"
+    return verdict(
+        RATE,
+        "cluster",
+        f"{_name(one)} ran with {what}: {_shown(one)} is the speed of the memory, and says nothing of the fabric",
+        cause="single_rank_trap",
+        hosts=found.hosts,
+        evidence=_evidence(found),
+    )
+
+
+def _way(found: Found, planned: bool, measured: Sequence[Results]) -> Verdict | None:
+    """The network that NCCL took; None where nobody planned RDMA."""
+    if not planned:
+        return None
+    log = found.log
+    if not log.transport:
+        return verdict(
+            TRANSPORT,
+            "cluster",
+            "which network NCCL took is not in the output",
+            outcome=UNKNOWN,
+            hosts=found.hosts,
+            remedy="Run it again with NCCL_DEBUG=INFO",
+        )
+    if log.over_rdma:
+        return verdict(TRANSPORT, "cluster", f"NCCL used {log.transport}", outcome=PASS, hosts=found.hosts)
+    outside = log.plugin or log.plugin_missing
+    because = f", and the plug-in {outside} {'was loaded' if log.plugin else 'was not found'}" if outside else ""
+    return verdict(
+        TRANSPORT,
+        "cluster",
+        f"NCCL used {log.transport}, and RDMA is planned{because}: {_rates(measured)}",
+        cause="plugin_fallback" if outside else "tcp_fallback",
+        hosts=found.hosts,
+        value=max(one.largest.bus_gbs for one in measured if one.largest),
+        evidence=_evidence(found),
+    )
+
+
+def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Limit]) -> Verdict | None:
+    """By the counters of each half, else by what NCCL said; None where there is one half, or nothing is known."""
+    limit = limits["half_share"]
+    for host, devices in found.moved.items():
+        counted = {device: size for device, size in devices.items() if size >= 0}
+        total = sum(counted.values())
+        if len(devices) < 2 or len(counted) < len(devices) or not total:
+            continue
+        least, share = min(((device, size / total) for device, size in counted.items()), key=lambda one: one[1])
+        fair = limit.value * 2 / len(counted)  # the limit is that of two halves
+        if share < fair:
+            shown = ", ".join(f"{device} {size / total:.0%}" for device, size in counted.items())
+            return verdict(
+                HALVES,
+                "half",
+                f"the halves of {host} did not carry the same: {shown} of {total / 1e9:.1f} GB",
+                cause="one_half_only",
+                hosts=[host],
+                device=least,
+                value=round(share, 3),
+                limit=replace(limit, value=round(fair, 3)),
+                evidence=_evidence(found),
+            )
+    if any(size > 0 for devices in found.moved.values() for size in devices.values()):
+        return verdict(HALVES, "half", "all halves carried their share", outcome=PASS, hosts=found.hosts)
+    wanted = max((len(fact.rails) for fact in facts.values()), default=0)
+    used = found.log.used or found.log.devices
+    if not used or not found.log.over_rdma:
+        return None
+    if len(used) < wanted:
+        return verdict(
+            HALVES,
+            "half",
+            f"NCCL used {', '.join(used)}, and {wanted} halves are planned",
+            cause="one_half_only",
+            hosts=found.hosts,
+            value=len(used),
+            evidence=_evidence(found),
+        )
+    return verdict(HALVES, "half", f"NCCL used {', '.join(used)}", outcome=PASS, hosts=found.hosts)
+
+
+def _rate(found: Found, one: Results, limit: Limit | None, halves: Verdict | None) -> Verdict:
+    largest = one.largest or Row(0, 0, 0, 0)
+    value = round(largest.bus_gbs, 2)
+    text = f"{_name(one)} between {one.ranks} ranks: {_shown(one)}"
+    if limit is None:
+        return verdict(RATE, "cluster", f"{text}; sockets are planned", outcome=PASS, hosts=found.hosts, value=value)
+    if value >= limit.value:
+        return verdict(RATE, "cluster", text, outcome=PASS, hosts=found.hosts, value=value, limit=limit)
+    small = largest.bytes < JUDGED
+    if small and (largest.bytes < TELLING or value >= SHARE_OF_SMALL * limit.value):
+        return verdict(
+            RATE,
+            "cluster",
+            f"{text}; the limit is that of {JUDGED // GIB} GiB and more",
+            outcome=UNKNOWN,
+            hosts=found.hosts,
+            value=value,
+            limit=limit,
+            remedy="Measure with larger sizes",
+        )
+    log = found.log
+    cause = "nccl_slow"
+    evidence = _evidence(found)
+    if log.development:
+        cause = "nccl_development_build"
+        text = f"{text}, with NCCL {' '.join(word for word in (log.version, log.branch) if word)}"
+    elif value < DEGRADED * limit.value and log.over_rdma and halves and halves.outcome == PASS:
+        cause = "nic_degraded"
+        text = f"{text}, over {log.transport} and all halves"
+    return verdict(
+        RATE,
+        "cluster",
+        text,
+        cause=cause,
+        outcome=WARN if value >= NEAR * limit.value else FAIL,
+        hosts=found.hosts,
+        value=value,
+        limit=limit,
+        evidence=evidence,
+    )
+
+
+def _figures(found: Found, measured: Sequence[Results]) -> tuple[Nccl, ...]:
+    log = found.log
+    moving = [sum(size > 0 for size in devices.values()) for devices in found.moved.values()]
+    return tuple(
+        Nccl(
+            test=_name(one),
+            hosts=tuple(dict.fromkeys(one.hosts)),
+            ranks=one.ranks,
+            version=log.version or one.nccl,
+            transport=one.backend if one.backend != "nccl" else log.transport,
+            halves=min(moving, default=0) or len(log.used),
+            average_gbs=round(one.average_gbs, 3),
+            largest_gbs=round(one.largest.bus_gbs, 3) if one.largest else 0,
+            sizes=tuple(
+                Size(row.bytes, row.microseconds, row.algorithm_gbs, row.bus_gbs, row.wrong) for row in one.rows
+            ),
+        )
+        for one in measured
+    )
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def lines(figures: Sequence[Nccl]) -> list[str]:
+    """For the screen."""
+    return [
+        f"{one.test} between {one.ranks} ranks: {one.largest_gbs:g} GB/s with {_size(one.sizes[-1].bytes)},"
+        f" {one.average_gbs:g} on average{f', over {one.transport}' if one.transport else ''}"
+        for one in figures
+    ] or ["NCCL was not measured"]
+
+
+def _evidence(found: Found) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(line for log in found.logs.values() for line in log.evidence))[:16]
+
+
+def _name(one: Results) -> str:
+    return one.test or "a collective"
+
+
+def _shown(one: Results) -> str:
+    largest = one.largest
+    return f"{largest.bus_gbs:.2f} GB/s with {_size(largest.bytes)}" if largest else "nothing"
+
+
+def _rates(measured: Sequence[Results]) -> str:
+    return ", ".join(f"{_name(one)} {_shown(one)}" for one in measured)
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GiB", GIB), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:g} {unit}" if count % size == 0 else f"{count / size:.1f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,176 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import log, results
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.log import Log
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import Results, Row
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Answer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import nccl
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.nccl import Judged, from_ranks, judge, lines
+from fabric_inputs import ring, wired
+
+LIMITS = limits()
+HEALTHY = "NCCL version 2.28.9+cuda13.0\nNET/IB : Using [0]a:1/RoCE [1]b:1/RoCE [RO]; OOB e:192.0.2.1<0>\n" + "".join(
+    f"Channel 0{half}/0 : 0[0] -> 1[0] [send] via NET/IB/{half}\n" for half in (0, 1)
+)
+SOCKETS = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
+LOADED = "NET/Plugin: Loaded net plugin Mesh (v10)\n"
+MISSING = "a:1:1 [0] NCCL INFO NET/Plugin: Could not find: mesh libnccl-net-mesh.so\n"
+DEVELOPMENT = HEALTHY.replace("2.28.9", "2.29.0a1")
+
+
+PAIR = plan(wired("spark1.0 spark2.0"), Settings()).facts
+RINGS = {count: plan(ring(count), Settings(allow_large_ring=True)).facts for count in (3, 4)}
+
+
+def measured(
+    rate: float, text: str = HEALTHY, size: int = 2**32, halves: Mapping[str, int] | None = None, **changes: object
+) -> dict[str, Answer]:
+    found = Results("all_gather", (Row(size, 1000, rate * 2, rate),), 2, average_gbs=rate - 1)
+    moved = {"a": 10**9, "b": 10**9} if halves is None else halves
+    return {
+        "spark1": Answer(0, (replace(found, **changes),), log.parse(text), moved),  # type: ignore[arg-type]
+        "spark2": Answer(0, (), log.parse(text), moved),
+    }
+
+
+def judged(answers: Mapping[str, Answer], known: dict[str, FabricFact] | None = None) -> Judged:
+    return judge(from_ranks(answers, known or PAIR), known or PAIR, LIMITS)
+
+
+def outcomes(found: Judged) -> dict[str, tuple[str, str]]:
+    return {one.check: (one.outcome, one.cause) for one in found.verdicts}
+
+
+def bad(found: Judged) -> list[Verdict]:
+    return [one for one in found.verdicts if one.outcome != "pass"]
+
+
+PASSES = dict.fromkeys(("nccl_values", "nccl_transport", "nccl_halves", "nccl_rate"), ("pass", ""))
+
+
+def test_a_healthy_pair_gives_no_alarm() -> None:
+    found = judged(measured(22.3))
+    assert outcomes(found) == PASSES
+    (figures,) = found.figures
+    assert (figures.transport, figures.halves, figures.version) == ("NET/IB", 2, "2.28.9")
+    assert (figures.largest_gbs, figures.average_gbs, figures.hosts) == (22.3, 21.3, ("spark1", "spark2"))
+    assert lines(found.figures) == ["all_gather between 2 ranks: 22.3 GB/s with 4 GiB, 21.3 on average, over NET/IB"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (measured(2.5, SOCKETS), ("nccl_transport", "fail", "tcp_fallback")),
+        (measured(2.5, LOADED + SOCKETS), ("nccl_transport", "fail", "plugin_fallback")),
+        (measured(2.5, MISSING + SOCKETS), ("nccl_transport", "fail", "plugin_fallback")),
+        (measured(11.5, halves={"a": 10**9, "b": 0}), ("nccl_halves", "fail", "one_half_only")),
+        (measured(12, HEALTHY.replace("NET/IB/1", "NET/IB/0"), halves={}), ("nccl_halves", "fail", "one_half_only")),
+        (measured(2.82), ("nccl_rate", "fail", "nic_degraded")),
+        (measured(3.04, DEVELOPMENT), ("nccl_rate", "fail", "nccl_development_build")),
+        (measured(20.5), ("nccl_rate", "warn", "nccl_slow")),
+        (measured(15.0), ("nccl_rate", "fail", "nccl_slow")),
+        (measured(19.7, size=2**30), ("nccl_rate", "unknown", "")),
+        (measured(9.0, size=2**30), ("nccl_rate", "fail", "nccl_slow")),
+        (measured(104, "", ranks=1), ("nccl_rate", "fail", "single_rank_trap")),
+        (measured(0.1, backend="gloo"), ("nccl_rate", "unknown", "")),
+        (measured(22.3, wrong=4), ("nccl_values", "fail", "nccl_wrong_values")),
+        (measured(22.3, ""), ("nccl_transport", "unknown", "")),
+    ],
+)
+def test_causes(answers: dict[str, Answer], expected: tuple[str, str, str]) -> None:
+    """The one that is found, and nothing beside it."""
+    found = judged(answers)
+    (one,) = bad(found)
+    assert (one.check, one.outcome, one.cause) == expected
+    if one.cause:
+        assert one.remedy
+        assert one.otherwise
+
+
+def test_a_development_build_that_is_fast_is_no_alarm() -> None:
+    assert outcomes(judged(measured(23.7, DEVELOPMENT))) == PASSES
+
+
+def test_a_ring_has_a_limit_of_its_own() -> None:
+    assert outcomes(judged(measured(10.3), RINGS[3])) == PASSES
+    (one,) = bad(judged(measured(6.0), RINGS[3]))
+    assert (one.cause, one.limit[0].value) == ("nccl_slow", 10)
+
+
+def test_the_share_of_four_halves() -> None:
+    halves, ring = {"a": 30, "b": 30, "c": 21, "d": 19}, RINGS[3]
+    assert outcomes(judged(measured(10.3, halves=halves), ring))["nccl_halves"] == ("fail", "one_half_only")
+    assert outcomes(judged(measured(10.3, halves={**halves, "c": 20, "d": 20}), ring)) == PASSES
+
+
+def test_sockets_where_they_are_planned() -> None:
+    found = judged(
+        measured(1.1, SOCKETS, halves={}), {h: replace(fact, transport="socket") for h, fact in PAIR.items()}
+    )
+    assert outcomes(found) == {"nccl_values": ("pass", ""), "nccl_rate": ("pass", "")}
+
+
+@pytest.mark.parametrize(
+    ("said", "trouble", "known", "cause"),
+    [
+        (Log(no_interface=True, trouble=("Bootstrap : no socket interface found",)), "", PAIR, "nccl_no_interface"),
+        (Log(no_device=True, trouble=("Failed to initialize any NET plugin",)), "", PAIR, "no_infiniband"),
+        (Log(rings=True), "NCCL error: unhandled system error", RINGS[4], "tree_on_ring"),
+        (Log(), "at ncclTransportTreeConnect -> ncclCommInitRank", PAIR, "tree_on_ring"),
+        (Log(trouble=("Call to ibv_reg_mr failed with error Cannot allocate memory",)), "", PAIR, "memlock"),
+        (Log(trouble=("Call to ibv_modify_qp failed with 110 Connection timed out",)), "", PAIR, "gid_mismatch"),
+        (Log(rings=True), "something else", RINGS[3], ""),
+        (Log(), "Timed out after 16 seconds waiting for clients. 1/2 clients joined.", PAIR, ""),
+    ],
+)
+def test_runs_without_a_figure(said: Log, trouble: str, known: dict[str, FabricFact], cause: str) -> None:
+    answers = dict.fromkeys(("spark1", "spark2"), Answer(1, (), said, {}, trouble))
+    (one,) = judged(answers, known).verdicts
+    assert (one.outcome, one.cause) == ("fail" if cause else "unknown", cause)
+    assert trouble in one.found
+
+
+@pytest.mark.parametrize(
+    ("name", "causes"),
+    [
+        ("all_gather-pair-16g.txt", []),
+        ("all_gather-pair-noise.txt", []),
+        ("all_gather-old-header.txt", []),
+        ("all_gather-pair-degraded.txt", ["nccl_slow"]),  # it has no line of NCCL's own
+        ("all_reduce-sockets.txt", ["tcp_fallback"]),
+        ("all_reduce-one-rank.txt", ["single_rank_trap"]),
+        ("all_reduce-one-rank.json", ["single_rank_trap"]),
+        ("all_reduce-one-rank-excerpt.txt", ["single_rank_trap"]),
+        ("all_reduce-four-ranks.txt", ["single_rank_trap"]),
+        ("collectives-one-rank.txt", ["single_rank_trap"]),
+        ("collectives-sockets.txt", ["tcp_fallback"]),
+        ("collectives-plugin-missing.txt", ["plugin_fallback"]),
+    ],
+)
+def test_captures_that_somebody_has(fixtures: Path, name: str, causes: list[str]) -> None:
+    text = (fixtures / "nccl" / name).read_text()
+    found = judge(nccl.from_text(results.read(text), log.parse(text)), PAIR, LIMITS)
+    assert sorted({one.cause for one in found.verdicts if one.cause}) == causes
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"), [("no-device", "no_infiniband"), ("no-interface", "nccl_no_interface"), ("rank-missing", "")]
+)
+def test_captures_of_runs_that_failed(fixtures: Path, name: str, cause: str) -> None:
+    text = (fixtures / f"nccl/collectives-{name}.txt").read_text()
+    answers = dict.fromkeys(("spark1", "spark2"), Answer(1, (), log.parse(text), {}, "it failed"))
+    (one,) = judged(answers).verdicts
+    assert one.cause == cause
