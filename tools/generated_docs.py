@@ -122,9 +122,9 @@ def troubleshooting(_old: str) -> str:
         "# Troubleshooting",
         "",
         *wrapped(
-            "Every fault that [verify, doctor and benchmark](verdicts.md) can name: what it is, what to do"
-            ", and what else if that does not help. The name stands in JSON and JUnit of a run. What preflight refuses is in"
-            " [preflight.md](preflight.md). This page is made from the table of causes in the code."
+            "Every fault that [verify, doctor and benchmark](verdicts.md) can name, and what to do. The name stands in"
+            " JSON and JUnit of a run. What preflight refuses is in [preflight.md](preflight.md). This page is made"
+            " from the table of causes in the code."
         ),
         "",
         "| Found | Name |",
