@@ -110,9 +110,11 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen3-vl": ("Qwen3VLConfig", {}),
     "qwen3-vl-moe": ("Qwen3VLMoeConfig", {**EXPERTS, "mlp_only_layers": [], "norm_topk_prob": True}),
+    "qwen3-asr": ("Qwen3ASRConfig", {}),
 }
 KEPT: list[Any] = []  # goes with its library otherwise
 IMAGE = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+SOUND = {"audio_bos_token": "<|audio_start|>", "audio_token": "<|audio_pad|>", "audio_eos_token": "<|audio_end|>"}
 PROMPT = "the quick brown fox"
 RERANKER = {
     "architectures": ["Qwen3ForSequenceClassification"],
@@ -142,8 +144,13 @@ def make(tokenizer: str, directory: str, name: str) -> None:
 
     kind, sizes = CONFIGURATIONS[name]
     torch.manual_seed(0)
-    words = transformers.AutoTokenizer.from_pretrained(tokenizer)
-    if name.startswith("qwen3-vl"):
+    words = transformers.AutoTokenizer.from_pretrained(
+        tokenizer, **({"extra_special_tokens": SOUND} if name == "qwen3-asr" else {})
+    )
+    if name == "qwen3-asr":
+        config = hearing(transformers, kind, words, directory)
+        model = transformers.Qwen3ASRForConditionalGeneration(config)
+    elif name.startswith("qwen3-vl"):
         config = vision(transformers, kind, sizes, words, directory)
         model = transformers.AutoModelForImageTextToText.from_config(config)
     else:
@@ -191,6 +198,18 @@ def vision(transformers: Any, kind: str, sizes: dict[str, Any], words: Any, dire
     )
 
 
+def hearing(transformers: Any, kind: str, words: Any, directory: str) -> Any:
+    """Its configuration; beside it what makes features of sound."""
+    transformers.Qwen3ASRProcessor(transformers.Qwen3ASRFeatureExtractor(), words).save_pretrained(directory)
+    heard = {"encoder_layers": 2, "encoder_attention_heads": 2, "d_model": 64, "encoder_ffn_dim": 128}
+    return getattr(transformers, kind)(
+        text_config={"model_type": "qwen3", **SIZES, "tie_word_embeddings": True},
+        audio_config={**heard, "downsample_hidden_size": 16, "output_dim": SIZES["hidden_size"]},
+        audio_token_id=words.convert_tokens_to_ids(SOUND["audio_token"]),
+        dtype="bfloat16",
+    )
+
+
 def engine(directory: str, **options: Any) -> Any:
     from vllm import LLM
 
@@ -224,6 +243,18 @@ def picture(directory: str) -> str:
     prompt = {"prompt": start + image + end + PROMPT, "multi_modal_data": {"image": pixels}}
     (answer,) = llm.generate([prompt], SamplingParams(max_tokens=4, temperature=0, ignore_eos=True), use_tqdm=False)
     return f"{len(answer.outputs[0].token_ids)} tokens"
+
+
+def sound(directory: str) -> str:
+    """A second of it; and words alone, as the probe asks."""
+    from vllm import SamplingParams
+
+    llm = engine(directory, limit_mm_per_prompt={"audio": 1})
+    second = importlib.import_module("numpy").zeros(16000, dtype="float32")
+    heard = {"prompt": "".join(SOUND.values()) + PROMPT, "multi_modal_data": {"audio": (second, 16000)}}
+    asked = SamplingParams(max_tokens=4, temperature=0, ignore_eos=True)
+    answers = llm.generate([heard, PROMPT], asked, use_tqdm=False)
+    return " and ".join(f"{len(answer.outputs[0].token_ids)} tokens" for answer in answers)
 
 
 def vector(directory: str) -> str:
@@ -273,6 +304,7 @@ FAMILIES = {
     "gemma-4-moe": Family("gemma-4-moe", tokens, ("gemma-4-26b",)),
     "qwen3-vl": Family("qwen3-vl", picture, ("qwen3-vl-32b",)),
     "qwen3-vl-moe": Family("qwen3-vl-moe", picture, ("qwen3-vl-30b", "qwen3-vl-235b")),
+    "qwen3-asr": Family("qwen3-asr", sound, ("qwen3-asr",)),
     "qwen3-vl-embedding": Family("qwen3-vl", vector, ("qwen3-vl-embedding",)),
     "qwen3-embedding": Family("qwen3", vector, ("qwen3-embedding",)),
     "qwen3-reranker": Family("qwen3", score, ("qwen3-reranker",)),

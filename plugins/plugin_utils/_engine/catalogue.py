@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 USES = {"generate": "chat", "embed": "vectors", "rank": "ranking"}
+SPECIAL = {"coding": "for coding", "speech": "speech to text"}
 HEADINGS = ("Name", "For", "Sparks", "Tokens/s", "Context", "Download", "Memory", "Licence")
 LEGEND = (
     "Tokens/s: one stream, as reported by others; <: the most by an estimate from memory bandwidth. Context: requests",
@@ -42,8 +43,9 @@ class Entry:
     def use(self) -> str:
         """By what the description says: it is written for people who search."""
         words = self.recipe.description
-        if self.recipe.task == "generate" and "for coding" in words:
-            return "coding"
+        found = [use for use, says in SPECIAL.items() if says in words]
+        if self.recipe.task == "generate" and found:
+            return found[0]
         return USES[self.recipe.task] + (", images" if "images" in words else "")
 
     @property

@@ -59,6 +59,7 @@ def test_what_fits_two_sparks(tmp_path):
     [
         ("MiniMax awq", ["minimax-m2.7-awq"]),
         ("ranking", ["qwen3-reranker-0.6b"]),
+        ("speech", ["qwen3-asr-1.7b"]),
         ("tensorrt-llm", ["qwen3-235b-a22b-nvfp4-trtllm", "llama-3.1-70b-trtllm"]),
     ],
 )

@@ -108,6 +108,7 @@ def test_every_recipe_on_every_number_of_nodes(name, count, engine):
         ("nemotron-3-ultra-nvfp4", 4, "vllm"),
         ("nemotron-3.5-lightning-nvfp4", 1, "vllm"),
         ("qwen3-32b-nvfp4", 1, "vllm"),
+        ("qwen3-asr-1.7b", 1, "vllm"),
         ("qwen3-coder-next-fp8", 1, "vllm"),
         ("qwen3-coder-next-int4", 1, "vllm"),
         ("qwen3-reranker-0.6b", 1, "vllm"),
@@ -133,6 +134,7 @@ def test_the_catalogue_has_what_people_ask_for():
     assert {recipe.task for recipe in RECIPES.values()} == {"generate", "embed", "rank"}
     assert {recipe.draft.method for recipe in RECIPES.values() if recipe.draft} == set(engine_recipe.METHODS)
     assert any("cod" in recipe.description for recipe in RECIPES.values())
+    assert any("speech" in recipe.description for recipe in RECIPES.values())
     assert any("limit-mm-per-prompt" in recipe.options for recipe in RECIPES.values())
 
 

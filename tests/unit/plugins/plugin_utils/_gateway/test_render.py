@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import PATHS, Engine, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import render as g
 
 UNIT = f"{paths.UNITS}/{names.UNIT}"
@@ -183,6 +184,15 @@ def test_a_path_that_is_not_for_the_model_says_so(task, closed, says):
         error = json.loads(found[1])["error"]
         assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", "model", "wrong_task")
         assert says in error["message"]
+
+
+def test_sound_may_be_sent_where_its_path_is_opened():
+    path = "/v1/audio/transcriptions"
+    assert f"location = {path} " not in g.nginx_conf(PLAIN)
+    opened = g.nginx_conf(wanted(paths=(*PATHS, path)))
+    block = re.search(rf"location = {path} \{{(.*?)\n        \}}", opened, re.S)
+    assert block and "proxy_pass" in block[1]
+    assert list(checks.check_paths(wanted(paths=(path,)))) == []
 
 
 def test_only_open_paths_are_named():
