@@ -39,6 +39,7 @@ def translated() -> list[bool]:
 def table() -> list[str]:
     recipes = [recipe for recipe, _findings in catalogue.recipes([]) if recipe and recipe.device == "gpu"]
     fitting = ", ".join(f"{len(catalogue.fitting([], nodes)[0])} on {nodes}" for nodes in NODES)
+    pinned = sum(not recipe.not_pinned() for recipe in recipes)
     whole, peers = translated(), len(yaml.safe_load(PEERS.read_text(encoding="utf-8")))
     return [
         "| Figure | Value |",
@@ -46,6 +47,7 @@ def table() -> list[str]:
         f"| verdicts of the planner that are right, cases known while it was made | {planner_verdicts.right(False)} |",
         f"| the same, cases that were looked for afterwards | {planner_verdicts.right(True)} |",
         f"| shipped recipes, and how many fit by the planner | {len(recipes)}: {fitting} Spark(s) |",
+        f"| shipped recipes whose models are pinned to a commit | {pinned} of {len(recipes)} |",
         f"| recipes of others that are translated without an error | {len(whole)} of {peers} |",
         f"| of these, shape of the model known here; the others need `recipes_model_files` | {sum(whole)} |",
     ]
