@@ -392,12 +392,17 @@ def _attributed(halves: Sequence[Verdict], samples: Sequence[Sample]) -> list[Ve
         other = far.get((one.hosts[0], one.hosts[1], one.device))
         if other:
             ends.setdefault((one.hosts[1], other), []).append(one)
+    unexplained = {id(one) for one in halves if one.cause in ("nic_degraded", "rdma_slow")}
+    always = {end for end, own in ends.items() if len(own) > 1 and unexplained.issuperset(map(id, own))}
     found: list[Verdict] = []
     told: set[int] = set()
     for (host, device), own in ends.items():
-        slow = [one for one in own if one.cause in ("nic_degraded", "rdma_slow") and id(one) not in told]
-        if len(slow) < 2 or len(slow) != len(own):
+        others_too = [
+            end for end in always if end[0] != host and not {id(one) for one in ends[end]}.isdisjoint(map(id, own))
+        ]
+        if (host, device) not in always or others_too:
             continue
+        slow = own
         others = [name for one in slow for name in one.hosts if name != host]
         values = [one.value for one in slow]
         worst = min(slow, key=lambda one: one.value)

@@ -174,6 +174,12 @@ def test_a_card_that_is_slow_with_everybody_is_named_once() -> None:
     assert pair.hosts == ("spark2", "spark1") and "Reboot both machines" in pair.remedy
 
 
+def test_nobody_is_blamed_where_everybody_is_slow() -> None:
+    found = judged(Figures(alone={A: 13.0}), fabric(3))
+    slow = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
+    assert len(slow) == 3 and all(len(verdict.hosts) == 2 for verdict in slow)
+
+
 def test_an_index_that_is_exported_and_moved() -> None:
     facts = fabric(2)
     facts["spark1"] = replace(facts["spark1"], environment={"NCCL_IB_GID_INDEX": "3"})
