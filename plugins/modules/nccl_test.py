@@ -34,6 +34,10 @@ options:
     description: Whom a Python environment runs as; a container has its own root.
     type: str
     default: sparkmatrix
+  memlock:
+    description: Memory that it may lock, as in a unit of systemd.
+    type: str
+    default: infinity
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -84,6 +88,7 @@ def main() -> None:
             "plan": {"type": "dict", "required": True},
             "part": {"type": "dict", "default": {}},
             "user": {"type": "str", "default": "sparkmatrix"},
+            "memlock": {"type": "str", "default": "infinity"},
         },
         supports_check_mode=True,
     )
@@ -95,7 +100,7 @@ def main() -> None:
         if module.check_mode:
             module.exit_json(changed=False)
         part = document.load(run.Part, params["part"])
-        answer = run.measure(part, plan, params["user"], machine)
+        answer = run.measure(part, plan, run.Account(params["user"], params["memlock"]), machine)
     except (SparkError, TypeError, ValueError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=False, answer=document.plain(answer))

@@ -106,7 +106,8 @@ def _one(text: str) -> Results:
     return Results(
         test=test[1] if test else _guess(text),
         rows=rows,
-        ranks=len(ranks),
+        # Programs that were built without MPI and started by mpirun are rank 0 of one each.
+        ranks=len({number for number, _host, _device in ranks}),
         hosts=tuple(host for _number, host, _device in ranks),
         device=ranks[0][2][:MOST_WORDS] if ranks else "",
         average_gbs=_number(average[1]) if average else 0,

@@ -81,6 +81,14 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Account:
+    """Whom a Python environment runs as; a container has its own root. ``memlock``: systemd's word for a limit."""
+
+    user: str
+    memlock: str = "infinity"
+
+
+@dataclass(frozen=True)
 class Answer:
     """How it went on this node. ``results`` are rank 0's. ``moved``: bytes by RDMA device, -1 where not counted."""
 
@@ -127,7 +135,7 @@ def look(plan: NodePlan, machine: Machine) -> dict[str, Any]:
 # --- the test --------------------------------------------------------------------------------------------------------
 
 
-def argv(part: Part, program: Program, user: str) -> list[str]:
+def argv(part: Part, program: Program, account: Account) -> list[str]:
     """The unit, and in it the program. Nothing in the environment is secret: what is stands in files."""
     environment = {name: value for name, value in {**program.environment, **_OURS}.items() if value is not None}
     asked = {
@@ -137,12 +145,12 @@ def argv(part: Part, program: Program, user: str) -> list[str]:
     told = json.dumps({**asked, "tests": list(part.tests), "timeout": min(part.timeout_s, MEET_S)})
     words = ["-c", inspect.getsource(collectives), told]
     unit = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--unit={UNIT}", f"--slice={SLICE}"]
-    unit += [f"--property=RuntimeMaxSec={part.timeout_s:g}", "--property=LimitMEMLOCK=infinity"]
+    unit += [f"--property=RuntimeMaxSec={part.timeout_s:g}", f"--property=LimitMEMLOCK={account.memlock}"]
     if not program.image:
         names = [f"--setenv={name}={value}" for name, value in sorted(environment.items())]
         return [
             *unit,
-            f"--uid={user}",
+            f"--uid={account.user}",
             f"--property=WorkingDirectory={program.home}",
             *names,
             "--",
@@ -153,7 +161,12 @@ def argv(part: Part, program: Program, user: str) -> list[str]:
     unit += [f"--property=ExecStopPost=-docker rm --force {CONTAINER}"]
     run = ["docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--user", "0:0", "--network", "host"]
     run += ["--ipc", "host", "--init", "--cgroup-parent", SLICE, "--cap-add", "IPC_LOCK"]
-    run += ["--ulimit", "memlock=-1", "--ulimit", f"stack={STACK}"]
+    run += [
+        "--ulimit",
+        f"memlock={-1 if account.memlock == 'infinity' else account.memlock}",
+        "--ulimit",
+        f"stack={STACK}",
+    ]
     run += [*image.GPUS[program.gpus], *(word for device in program.devices for word in ("--device", device))]
     for mount in program.mounts:
         run += ["--mount", f"type=bind,source={mount.source},target={mount.target},readonly"]
@@ -168,12 +181,12 @@ def _run(words: Sequence[str], timeout_s: float) -> Completed:
     return command.run_limited(words, timeout_s, MOST_OUTPUT)
 
 
-def measure(part: Part, plan: NodePlan, user: str, machine: Machine, runner: TimedRunner = _run) -> Answer:
+def measure(part: Part, plan: NodePlan, account: Account, machine: Machine, runner: TimedRunner = _run) -> Answer:
     """Raises :class:`SparkError` where it cannot even be started. All ranks have to be started at the same time."""
     fact = fabric_fact.load(fabric_fact.on_disk(machine), "this node")
     rails = traffic.planned(machine)
     before = traffic.read(machine, rails)
-    done = runner(argv(part, program_of(plan, fact.environment), user), part.timeout_s + GRACE_S)
+    done = runner(argv(part, program_of(plan, fact.environment), account), part.timeout_s + GRACE_S)
     if done.rc == TIMED_OUT:
         machine.runner(["systemctl", "stop", UNIT])
     after = traffic.read(machine, rails)

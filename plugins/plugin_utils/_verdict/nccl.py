@@ -139,7 +139,7 @@ def _failed(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> Jud
         or (opposite and any(log.rings and not log.trees for log in logs)),
         "memlock": "ibv_reg_mr" in everything and "Cannot allocate memory" in everything,
         "gid_mismatch": "ibv_modify_qp failed" in everything,
-        "no_infiniband": planned and any(log.no_device for log in logs),
+        "no_infiniband": planned and any(log.no_device and not log.via for log in logs),
     }
     cause = next((name for name, true in causes.items() if true), "")
     if not cause:

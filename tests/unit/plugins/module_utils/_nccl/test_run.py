@@ -16,13 +16,21 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Part, Program, argv, look, measure
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import (
+    Account,
+    Part,
+    Program,
+    argv,
+    look,
+    measure,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from engine_plans import node_plans
 from fabric_inputs import wired
 
 ENVIRONMENT = {"NCCL_NET": "IB", "NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/tmp/x", "NCCL_SOCKET_IFNAME": "=enP7s7"}
 VENV = Program("/opt/sparkmatrix/engine/bin/python", environment=ENVIRONMENT, home="/var/lib/sparkmatrix/home")
+ACCOUNT = Account("sparkmatrix")
 PLAN = node_plans(2)["spark1"]
 PART = Part(0, 2, "192.168.100.10:29562", 2**20, 2**32, 600)
 
@@ -38,7 +46,7 @@ def machine(tmp_path: Path, active: Sequence[str] = ()) -> tuple[Machine, list[l
 
 
 def test_a_unit_of_the_engines_slice_in_its_environment() -> None:
-    words = argv(PART, VENV, "sparkmatrix")
+    words = argv(PART, VENV, ACCOUNT)
     assert words[:5] == ["systemd-run", "--quiet", "--pipe", "--wait", "--collect"]
     options, program = words[: words.index("--")], words[words.index("--") + 1 :]
     assert {"--slice=sparkmatrix-engine.slice", "--uid=sparkmatrix", "--property=RuntimeMaxSec=600"} < set(options)
@@ -64,7 +72,7 @@ def test_a_unit_of_the_engines_slice_in_its_environment() -> None:
 )
 def test_a_container_that_goes_with_its_unit(image: str, start: Sequence[str]) -> None:
     program = Program("python3", image, "all", ("/dev/infiniband",), (), ENVIRONMENT)
-    words = argv(PART, program, "sparkmatrix")
+    words = argv(PART, program, ACCOUNT)
     assert "--property=ExecStopPost=-docker rm --force sparkmatrix-nccl" in words
     assert not [word for word in words if word.startswith("--uid")]
     docker = words[words.index("docker") :]
@@ -132,11 +140,11 @@ def test_figures_of_rank_0_and_what_each_half_has_moved(tmp_path: Path, fixtures
         return Completed(0, text)
 
     node, called = machine(tmp_path)
-    answer = measure(PART, PLAN, "sparkmatrix", node, runner)
+    answer = measure(PART, PLAN, ACCOUNT, node, runner)
     assert [one.test for one in answer.results] == ["all_gather", "all_reduce"]
     assert sorted(answer.moved.values()) == [0, 4000]
     assert (answer.rc, answer.trouble, answer.log.transport, called) == (0, "", "NET/Socket", [])
-    other = measure(replace(PART, rank=1), PLAN, "sparkmatrix", node, lambda *_: Completed(0, ""))
+    other = measure(replace(PART, rank=1), PLAN, ACCOUNT, node, lambda *_: Completed(0, ""))
     assert (other.rc, other.results, other.trouble) == (0, (), "")
     assert document.load(run.Answer, json.loads(json.dumps(document.plain(answer)))) == answer
 
@@ -145,6 +153,7 @@ def test_figures_of_rank_0_and_what_each_half_has_moved(tmp_path: Path, fixtures
     ("name", "trouble"),
     [
         ("no-device", "Failed to initialize any NET plugin"),
+        ("rank-killed", "socketProgress: Connection closed by remote peer"),
         ("no-interface", "Bootstrap : no socket interface found"),
         ("rank-missing", "Timed out after 16 seconds waiting for clients. 1/2 clients joined"),
     ],
@@ -153,7 +162,7 @@ def test_a_run_that_failed_says_why(tmp_path: Path, fixtures: Path, name: str, t
     text = (fixtures / f"nccl/collectives-{name}.txt").read_text()
     fabric(tmp_path)
     node, _called = machine(tmp_path)
-    answer = measure(PART, PLAN, "sparkmatrix", node, lambda *_: Completed(1, text))
+    answer = measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(1, text))
     assert (answer.rc, answer.results, set(answer.moved.values())) == (1, (), {0})
     assert trouble in answer.trouble
 
@@ -161,6 +170,6 @@ def test_a_run_that_failed_says_why(tmp_path: Path, fixtures: Path, name: str, t
 def test_what_does_not_end_is_stopped(tmp_path: Path) -> None:
     fabric(tmp_path)
     node, called = machine(tmp_path)
-    answer = measure(PART, PLAN, "sparkmatrix", node, lambda *_: Completed(TIMED_OUT, "", "no answer"))
+    answer = measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(TIMED_OUT, "", "no answer"))
     assert called == [["systemctl", "stop", "sparkmatrix-nccl.service"]]
     assert "not done after 600 s" in answer.trouble

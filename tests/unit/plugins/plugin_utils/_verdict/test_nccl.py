@@ -155,6 +155,7 @@ def test_runs_without_a_figure(said: Log, trouble: str, known: dict[str, FabricF
         ("all_reduce-one-rank.json", ["single_rank_trap"]),
         ("all_reduce-one-rank-excerpt.txt", ["single_rank_trap"]),
         ("all_reduce-four-ranks.txt", ["single_rank_trap"]),
+        ("all_gather-without-mpi.txt", ["single_rank_trap"]),
         ("collectives-one-rank.txt", ["single_rank_trap"]),
         ("collectives-sockets.txt", ["tcp_fallback"]),
         ("collectives-plugin-missing.txt", ["plugin_fallback"]),
@@ -167,7 +168,8 @@ def test_captures_that_somebody_has(fixtures: Path, name: str, causes: list[str]
 
 
 @pytest.mark.parametrize(
-    ("name", "cause"), [("no-device", "no_infiniband"), ("no-interface", "nccl_no_interface"), ("rank-missing", "")]
+    ("name", "cause"),
+    [("no-device", "no_infiniband"), ("no-interface", "nccl_no_interface"), ("rank-missing", ""), ("rank-killed", "")],
 )
 def test_captures_of_runs_that_failed(fixtures: Path, name: str, cause: str) -> None:
     text = (fixtures / f"nccl/collectives-{name}.txt").read_text()
