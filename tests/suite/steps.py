@@ -252,7 +252,7 @@ def checks() -> list[Step]:
         Step(
             "report",
             (program("pytest -n 0 tests/scenarios/test_report_page.py"),),
-            200,
+            300,
             FULL,
             TESTED,
             CODE,

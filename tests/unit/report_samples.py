@@ -24,12 +24,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Verdict,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import CAUSES, verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
 
 EXAMPLE = "Example: made-up figures, not measured on any machine"
 HOSTS = ("spark1", "spark2", "spark3", "spark4")
 HALVES = ("rocep1s0f0", "roceP2p1s0f0")
-LEAST = Limit(92, "Gb/s", "least", "DGX Spark user guide, 2026-09", "NVIDIA", "fabric_bandwidth_good_gbps")
-BOTH = replace(LEAST, value=184)
+LEAST = limits()["half_good_gbps"]
 BAND = Limit(13, "tokens/s", "least", "the plan, from memory bandwidth", "this collection")
 EVIDENCE = (
     " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]",
@@ -81,13 +81,13 @@ def rdma(slow: tuple[str, ...] = ()) -> tuple[Rdma, ...]:
     return tuple(found)
 
 
-def nccl(peak: float = 22.4) -> tuple[Nccl, ...]:
+def nccl(peak: float = 23.4) -> tuple[Nccl, ...]:
     sizes = [1024**2 * 2**power for power in range(13)]
     lines = tuple(Size(size, 50 + size / peak / 700, peak * 0.7, peak * size / (size + 4e6)) for size in sizes)
     whole = lines[-1].bus_gbs
     return (
-        Nccl("all_reduce", HOSTS, 4, "2.30.1", "NET/IB", 2, round(whole * 0.8, 2), round(whole, 2), lines),
-        Nccl("all_gather", HOSTS, 4, "2.30.1", "NET/IB", 2, round(whole * 0.75, 2), round(whole * 0.94, 2)),
+        Nccl("all_reduce", HOSTS, 4, "2.30.1", "NET/IB", 2, round(whole * 0.97, 2), round(whole, 2), lines),
+        Nccl("all_gather", HOSTS, 4, "2.30.1", "NET/IB", 2, round(whole * 0.96, 2), round(whole * 0.99, 2)),
     )
 
 
@@ -152,7 +152,7 @@ def healthy() -> list[Run]:
             **whole,
             verdicts=passes(),
             rdma=rdma(),
-            nccl=nccl(22.4 - (23 - day) / 10),
+            nccl=nccl(23.4 - (23 - day) / 10),
             serving=(*serving(31.5 - (day % 3) / 3), *serving(30.1 - (day % 3) / 3, 8192)),
         )
         for day in range(18, 23)

@@ -81,7 +81,7 @@ def test_a_cause_is_one_problem_wherever_it_is_and_its_evidence_is_bounded():
     (problem,) = view(samples.degraded()).problems
     assert problem.title == "A ConnectX-7 has not initialised properly"
     assert [one.where for one in problem.places] == ["spark3 rocep1s0f0", "spark3 roceP2p1s0f0"]
-    assert problem.places[0].measured == "13 Gb/s, at least 92"
+    assert problem.places[0].measured == "13 Gb/s, at least 90"
     assert problem.limits == (samples.LEAST,) and problem.evidence == samples.EVIDENCE
     long = view([at(1, verdicts=(said("fail", cause="of_another_release", evidence=tuple(map(str, range(50)))),))])
     assert (long.problems[0].title, len(long.problems[0].evidence), long.problems[0].more_evidence) == (
