@@ -123,10 +123,10 @@ def _smoke(head: Head, result: Result | None) -> Iterator[Verdict]:
 
 
 def _rdma(head: Head, service: ServicePlan, asked: Asked, limits: Mapping[str, Limit]) -> Iterator[Verdict]:
-    """Of every node with ranks that talk to those of other nodes."""
+    """Of every node with ranks that talk to those of other nodes. Nothing where no node was asked: in site.yml."""
     parallel = service.parallel
     hosts = [member.host for member in service.members if member.ranks]
-    if len(hosts) < 2 or not (parallel.tensor * parallel.pipeline > 1 or parallel.expert):
+    if not asked.before or len(hosts) < 2 or not (parallel.tensor * parallel.pipeline > 1 or parallel.expert):
         return
     for host in hosts:
         before, after = asked.before.get(host), asked.after.get(host)

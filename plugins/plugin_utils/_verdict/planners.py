@@ -170,7 +170,7 @@ PLANNERS = {
             "gateway": answers.ANSWERED,
         },
         alive=True,
-        partly=("answers", "smoke", "ray", "filters", "gateway"),
+        partly=("answers", "smoke", "before", "after", "ray", "filters", "gateway"),
     ),
     "verdicts": Planner(
         judge,
