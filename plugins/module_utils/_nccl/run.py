@@ -38,7 +38,6 @@ MOST_OUTPUT = 4 * 2**20  # bytes
 GRACE_S = 30.0  # for systemd to end it
 MEET_S = 180.0  # until all ranks are there, and that one operation may take
 STACK = 67108864  # bytes; what NVIDIA's images ask for
-NCCL_CONF = "/etc/nccl.conf"
 _ENTRYPOINT_KEPT = "nvcr.io/"  # what these images do before the program has to be done
 # What would send NCCL's words elsewhere, or leave the ones out that are read.
 _OURS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": None, "NCCL_DEBUG_SUBSYS": None, "PYTHONUNBUFFERED": "1"}
@@ -107,10 +106,8 @@ def program_of(plan: NodePlan, environment: Mapping[str, str] | None = None) -> 
     known = {**(environment or {}), **service.engine.env}
     if not service.contained:
         return Program(python=f"{service.venv.path}/bin/python", environment=known, home=service.home)
-    mounts = tuple(mount for mount in service.mounts if mount.target == NCCL_CONF)
-    return Program(
-        "python3", service.image, service.container.gpus, service.container.devices, mounts, known, service.home
-    )
+    given = service.container
+    return Program("python3", service.image, given.gpus, given.devices, service.mounts, known, service.home)
 
 
 # --- whether this node can -------------------------------------------------------------------------------------------
@@ -158,7 +155,7 @@ def argv(part: Part, program: Program, account: Account) -> list[str]:
             *words,
         ]
     # The container is Docker's child, not the unit's: whatever ends the unit ends it too.
-    unit += [f"--property=ExecStopPost=-docker rm --force {CONTAINER}"]
+    unit += [f"--property=ExecStopPost=-/usr/bin/docker rm --force {CONTAINER}"]
     run = ["docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--user", "0:0", "--network", "host"]
     run += ["--ipc", "host", "--init", "--cgroup-parent", SLICE, "--cap-add", "IPC_LOCK"]
     run += [
@@ -169,7 +166,8 @@ def argv(part: Part, program: Program, account: Account) -> list[str]:
     ]
     run += [*image.GPUS[program.gpus], *(word for device in program.devices for word in ("--device", device))]
     for mount in program.mounts:
-        run += ["--mount", f"type=bind,source={mount.source},target={mount.target},readonly"]
+        only = ",readonly" if mount.read_only else ""
+        run += ["--mount", f"type=bind,source={mount.source},target={mount.target}{only}"]
     run += [word for name, value in sorted(environment.items()) for word in ("--env", f"{name}={value}")]
     name = image.local_name(program.image)
     if program.image.startswith(_ENTRYPOINT_KEPT):

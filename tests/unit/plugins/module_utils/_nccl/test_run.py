@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Mount, NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import (
@@ -31,6 +31,7 @@ from fabric_inputs import wired
 ENVIRONMENT = {"NCCL_NET": "IB", "NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/tmp/x", "NCCL_SOCKET_IFNAME": "=enP7s7"}
 VENV = Program("/opt/sparkmatrix/engine/bin/python", environment=ENVIRONMENT, home="/var/lib/sparkmatrix/home")
 ACCOUNT = Account("sparkmatrix")
+MOUNTS = (Mount("/a", "/b", True, ""), Mount("/c", "/d", False, ""))
 PLAN = node_plans(2)["spark1"]
 PART = Part(0, 2, "192.168.100.10:29562", 2**20, 2**32, 600)
 
@@ -71,13 +72,14 @@ def test_a_unit_of_the_engines_slice_in_its_environment() -> None:
     ],
 )
 def test_a_container_that_goes_with_its_unit(image: str, start: Sequence[str]) -> None:
-    program = Program("python3", image, "all", ("/dev/infiniband",), (), ENVIRONMENT)
+    program = Program("python3", image, "all", ("/dev/infiniband",), MOUNTS, ENVIRONMENT)
     words = argv(PART, program, ACCOUNT)
-    assert "--property=ExecStopPost=-docker rm --force sparkmatrix-nccl" in words
+    assert "--property=ExecStopPost=-/usr/bin/docker rm --force sparkmatrix-nccl" in words
     assert not [word for word in words if word.startswith("--uid")]
     docker = words[words.index("docker") :]
     assert docker[:2] == ["docker", "run"]
     text = " ".join(docker)
+    assert "--mount type=bind,source=/a,target=/b,readonly --mount type=bind,source=/c,target=/d " in text
     for option in ("--gpus all", "--device /dev/infiniband", "--ulimit memlock=-1", "--network host", "--pull never"):
         assert option in text
     assert "--env NCCL_DEBUG=INFO" in text
@@ -93,7 +95,8 @@ def test_the_program_is_that_of_the_service(tmp_path: Path) -> None:
     contained = node_plans(2, runtime="container", image="vllm/vllm-openai:v0.33.0")["spark1"]
     found = run.program_of(contained)
     assert (found.image, found.python, found.gpus) == ("vllm/vllm-openai:v0.33.0", "python3", "all")
-    assert [mount.target for mount in found.mounts] == ["/etc/nccl.conf"]
+    assert found.mounts == contained.here[0].mounts
+    assert "/etc/nccl.conf" in [mount.target for mount in found.mounts], "images bring one with settings"
     assert not run.program_of(NodePlan("spark3")).wanted
 
 
