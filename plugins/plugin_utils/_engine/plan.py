@@ -378,7 +378,7 @@ def _base_environment(job: Job) -> dict[str, str]:
         # torch and vLLM compile with programs of the environment (ninja) and of the system (g++).
         made["PATH"] = f"{settings.venv_path}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     else:
-        made |= {name: f"{paths.KERNELS}/{directory}" for name, directory in _CACHES.items()}
+        made |= {name: f"{paths.KERNELS}/{directory}" for name, directory in CACHES.items()}
     if job.recipe.device == "gpu":
         made["MAX_JOBS"] = str(_compilers(job))
     made |= job.engine.defaults(job.runtime, job.backend)
@@ -386,7 +386,7 @@ def _base_environment(job: Job) -> dict[str, str]:
 
 
 # Where torch, Triton, FlashInfer and the driver keep what they compile at a start: a container forgets it when it ends.
-_CACHES = {
+CACHES = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TORCH_EXTENSIONS_DIR": "extensions",
     "TRITON_CACHE_DIR": "triton",
