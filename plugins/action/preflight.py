@@ -49,6 +49,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "ignored_variables": {"type": "list", "elements": "str", "default": []},
     "severity": {"type": "dict", "default": {}},
     "settled": {"type": "dict", "default": {}},
+    "report": {"type": "bool", "default": False},
     "inventory_sources": {"type": "list", "elements": "str", "default": []},
     "config_file": {"type": "str", "default": ""},
     "playbook_dir": {"type": "str", "default": ""},
@@ -94,6 +95,9 @@ class ActionModule(ActionBase):
             return {"changed": False, "peers": preflight_checks.peers(context), "listen": listen}
         checks = preflight_checks.INVENTORY_CHECKS if args["phase"] == "inventory" else preflight_checks.HOST_CHECKS
         made = preflight_checks.run(checks, context)
+        if args["report"]:
+            shown = [{**finding.as_dict(), "check": check.name} for check, finding in made]
+            return {"changed": False, "findings": shown, "checks": len(preflight_checks.selected(checks, context))}
         findings += [finding for _check, finding in made]
         result: dict[str, Any] = {"changed": False}
         if warnings(findings):

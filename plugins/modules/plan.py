@@ -31,6 +31,7 @@ options:
       - V(cluster_status) puts together what the machines say of their status.
       - V(verify_verdicts) judges what verify has asked; V(verdicts) puts together what a run of verify, doctor or
         benchmark has measured and found; V(report) makes a page of the last ones.
+      - V(doctor) judges what preflight and the nodes themselves have found, and whether the cluster serves.
       - V(awx) says what is to be made, mended and removed in AWX, V(awx_unreached) why it could not be asked.
       - V(artifacts_wanted) finds the models that are not whole on all nodes, V(artifacts_room) compares one with the
         disks, V(artifacts_fan_out) says who fetches it from whom, V(artifacts_done) whether all have the same;
@@ -81,6 +82,7 @@ options:
       - report
       - verify_verdicts
       - verdicts
+      - doctor
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.

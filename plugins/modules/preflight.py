@@ -110,6 +110,10 @@ options:
     description: The same of checks that the playbook settles itself; it comes before O(severity).
     type: dict
     default: {}
+  report:
+    description: Return all findings, each with the name of its check, and never fail for one.
+    type: bool
+    default: false
   inventory_sources:
     description: The value of C(ansible_inventory_sources), named where an inventory has no machine.
     type: list

@@ -31,6 +31,7 @@ ROLE_LAYERS: Mapping[str, frozenset[str]] = {
     "gateway": frozenset({"gateway", "verify"}),
     "verify": frozenset({"verify"}),
     "benchmark": frozenset({"verify"}),
+    "doctor": frozenset({"verify"}),
 }
 # Read by every run.
 ALWAYS = ("preflight", "spark")
@@ -64,6 +65,13 @@ SHARED: tuple[Variable, ...] = (
         "list",
         "str",
         description="Layers that a playbook leaves alone where no earlier run has set them up, set by the playbook",
+    ),
+    Variable(
+        "spark_only_report",
+        "spark",
+        "bool",
+        default=False,
+        description="Findings about the machines are collected and refuse nothing, set by playbooks/doctor.yml",
     ),
     Variable(
         "spark_severity", "spark", "dict", description="Checks that a playbook settles itself, set by the playbook"

@@ -51,6 +51,25 @@ DEFAULTS: Mapping[str, Limit] = {
     # NCCL, average bus rate of all_gather
     "nccl_pair_gbs": Limit(21.9, "GB/s", LEAST, f"{PLAYBOOKS}: 21.875 for a pair and a switch", "NVIDIA"),
     "nccl_ring_gbs": Limit(10, "GB/s", LEAST, f"{PLAYBOOKS}: a ring of three", "NVIDIA"),
+    # doctor
+    "no_memory_per_hour": Limit(
+        100,
+        "lines per hour",
+        MOST,
+        "healthy starts log up to 23 of them, and machines that then stood still about 200:"
+        " github.com/vllm-project/vllm/issues/56824, github.com/NVIDIA/open-gpu-kernel-modules/issues/1358, 2026-09",
+        US,
+    ),
+    "links_down_per_day": Limit(4, "times a day", MOST, "a run of the fabric layer takes a link down twice", US),
+    "memlock_mib": Limit(64, "MiB", LEAST, "systemd allows 8, and registering memory for RDMA then fails", US),
+    "gpu_gbs": Limit(
+        150,
+        "GB/s",
+        LEAST,
+        "healthy GB10 read 206 to 235, in the slow state a third:"
+        " github.com/tonyd2wild/DeepSeek-V4.1-Flash-vLLM-DGX-Spark/issues/1, 2026-09",
+        US,
+    ),
 }
 NAMES = {"fabric_bandwidth_good_gbps": "half_good_gbps", "fabric_bandwidth_least_gbps": "half_least_gbps"}
 

@@ -7,6 +7,7 @@ judges have found."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -29,14 +30,30 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     load,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Maybe, Only
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document, Maybe, Only
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine, gather, junit, limits, words
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import (
+    doctor,
+    engine,
+    gather,
+    junit,
+    limits,
+    words,
+)
 
 LISTS = ("verdicts", "machines", "links", "services", "rdma", "nccl", "serving", "smoke")
 ROOT = Path(__file__).resolve().parents[3]  # of the collection
 LONGEST_S = 86400.0  # of a run
-INFO = Only({"node": answers.NODE, "fact": Maybe(answers.FACT)})
+
+
+def _fact(document: Any, name: str) -> Any:
+    """None for one that cannot be used: preflight says so, and what else the run knows is shown."""
+    with contextlib.suppress(SparkError):
+        return answers.FACT.read(document, name)
+    return None
+
+
+INFO = Only({"node": answers.NODE, "fact": Document(_fact)})
 
 
 def part(**found: Sequence[Any]) -> dict[str, Any]:
@@ -172,6 +189,7 @@ PLANNERS = {
         alive=True,
         partly=("answers", "smoke", "before", "after", "ray", "filters", "gateway"),
     ),
+    **doctor.PLANNERS,
     "verdicts": Planner(
         judge,
         {

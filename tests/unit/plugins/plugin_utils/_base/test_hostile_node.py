@@ -14,7 +14,7 @@ import copy
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -32,6 +32,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import l
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import results as nccl_results
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run as nccl_run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import update as os_update
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+    Boot,
+    Difference,
+    Lines,
+    Observation,
+    Rank,
+    Service,
+    Weights,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border, planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
 from engine_plans import REQUIREMENTS, node_plans
@@ -393,6 +402,31 @@ def judge_manifest(seen: dict[str, Any]) -> Result:
 
 SAID = {"model": "x", "measured": "1 token", "tokens_per_s": 1.5}
 TRIED = {"kind": "chat", "outcome": "ok", "seconds": 0.5, "found": "an answer"}
+
+
+def observation(_rank: int) -> dict[str, Any]:
+    halves = ("rocep1s0f0", "roceP2p1s0f0")
+    lines = Lines("link_down", "enp1s0f0np0", 9, 9, 9, 1.7e9, "mlx5_core 0000:01:00.0 enp1s0f0np0: Link down")
+    rank = Rank("", "sparkmatrix-engine.service", "VLLM::Worker", 2**16, -1, halves, halves[:1], over_rdma=True)
+    service = Service("", "sparkmatrix-engine.service", "m", image="i", image_planned="a", image_named="b", head=True)
+    seen = Observation(
+        HOSTS[0],
+        True,
+        (lines,),
+        (Boot(1.7e9, False, 1, ("x",)),),
+        services=(
+            replace(service, options={"a": "b"}, ignored=(Difference("--a", "c", "b"),), moved={halves[0]: 0.0}),
+        ),
+        ranks=(replace(rank, environment=(Difference("NCCL_NET", "IB", ""),)),),
+        weights=(Weights(MODEL, COMMIT, "broken", "x"),),
+        halves=halves,
+        filters=("gone",),
+        problems=("none",),
+        facts={"bios_version": "1"},
+    )
+    return seen.as_dict()
+
+
 CASES = {
     "artifacts_wanted": Case(
         lambda rank: {"plan": PLANS[HOSTS[rank]], "seen": inputs(rank)},
@@ -467,6 +501,16 @@ CASES = {
         lambda seen: {k: v for k, v in planned("report", "kept")(seen).items() if k not in ("html", "json", "xml")},
         nothing,
         dear=True,
+    ),
+    "doctor": Case(
+        lambda rank: {"observation": observation(rank), "status": json.loads(said()["stdout"])},
+        planned("doctor", "observed", head=HOSTS[0], findings=[], checks=40),
+        # What a node says of itself makes no verdict about another one, other than that they differ.
+        lambda result: [
+            one
+            for one in result["part"]["verdicts"]
+            if one["scope"] != "cluster" and one["hosts"] == [HOSTS[0]] and one["outcome"] != "pass"
+        ],
     ),
     "peers": Case(
         lambda rank: {

@@ -1,0 +1,81 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which settings a running engine says that it has, and which of them are not those of its plan.
+
+An option that an engine reads and does not obey, or lowers by itself, stands in no error message. vLLM names what it
+has in ``/v1/models`` and in the labels of ``vllm:cache_config_info`` (vllm/v1/metrics/loggers.py, the fields of
+CacheConfig); other engines do not tell, and nothing is compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Difference
+
+_INFO = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# Options whose field is called otherwise.
+_FIELDS = {"kv-cache-dtype": "cache_dtype", "max-model-len": "max_model_len"}
+_FREE = frozenset({"auto", "", "none"})  # the engine may choose
+_EQUAL = {"1": "true", "0": "false", "fp8_e4m3": "fp8"}
+_NUMBER = re.compile(r"^(-?\d+(?:\.\d+)?(?:e-?\d+)?)([kKmMgGtT]?)$")
+_TIMES = {"": 1, **{sign: 1000**power for power, sign in enumerate("kmgt", 1)}}  # as vllm/utils/argparse_utils.py
+_TIMES |= {sign: 1024**power for power, sign in enumerate("KMGT", 1)}
+
+
+def parse(metrics: str, models: Mapping[str, Any], model: str) -> dict[str, str]:
+    """By name of the field, as the engine writes it."""
+    found = {}
+    info = _INFO.search(metrics)
+    if info:
+        found = dict(_LABEL.findall(info.group(1)))
+    listed = models.get("data")
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, Mapping) and one.get("id") == model and isinstance(one.get("max_model_len"), int):
+            found["max_model_len"] = str(one["max_model_len"])
+    return {name: value for name, value in found.items() if name != "engine" and value not in ("None", "")}
+
+
+def options(words: Sequence[str]) -> dict[str, str]:
+    """``--name value``, ``--name=value``, and ``--name`` or ``--no-name`` for a switch."""
+    found: dict[str, str] = {}
+    last = ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            last = "" if equals else name
+            found[name] = value if equals else "true"
+        elif last:
+            found[last], last = word, ""
+    return {
+        (name[3:] if name.startswith("no-") and value == "true" else name): (
+            "false" if name.startswith("no-") and value == "true" else value
+        )
+        for name, value in found.items()
+    }
+
+
+def compare(words: Sequence[str], in_force: Mapping[str, str]) -> list[Difference]:
+    """Options of the plan that the engine has otherwise; those that it does not tell of are left out."""
+    found = []
+    for name, planned in options(words).items():
+        has = in_force.get(_FIELDS.get(name, name.replace("-", "_")))
+        if has is not None and planned.lower() not in _FREE and not _same(planned, has):
+            found.append(Difference(f"--{name}", planned, has))
+    return found
+
+
+def _same(planned: str, has: str) -> bool:
+    one, other = _EQUAL.get(planned.lower(), planned.lower()), _EQUAL.get(has.lower(), has.lower())
+    numbers = _number(planned), _number(has)
+    return one == other or (None not in numbers and numbers[0] == numbers[1])
+
+
+def _number(text: str) -> float | None:
+    match = _NUMBER.match(text)
+    return float(match.group(1)) * _TIMES[match.group(2)] if match else None

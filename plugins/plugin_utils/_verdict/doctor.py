@@ -1,0 +1,215 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The parts of doctor put together: what preflight found, what the nodes observed, and what the head says of the
+cluster, as verdicts. Pure; the planner ``doctor`` hands them to the one that makes the document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status_node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    FAIL,
+    PASS,
+    UNKNOWN,
+    WARN,
+    Machine,
+    Verdict,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import limits, node, settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+
+GIB = 2**30
+# Checks of preflight that have a cause of their own; the rest is "preflight".
+CAUSES: Mapping[str, str] = {
+    "reached": "not_answering",
+    "mtu_drift": "wrong_mtu",
+    "half_address": "one_half_only",
+    "half_off": "one_half_only",
+    "foreign_address": "foreign_address",
+    "gid_missing": "gid_missing",
+    "gid_drift": "gid_mismatch",
+    "pcie": "pcie_downtrained",
+    "link_speed": "link_100g",
+    "versions": "firmware_differs",
+    "gpu_slow": "gpu_slow",
+    "aer": "pcie_error",
+}
+HALVES = frozenset(
+    {"mtu_drift", "half_address", "half_off", "foreign_address", "gid_missing", "gid_drift", "pcie", "link_speed"}
+)
+OUTCOMES = {"error": FAIL, "warning": WARN}
+NOT_CHECKED = "not checked"
+NOT_SET_UP = "no engine is set up"  # of _status.node
+
+
+def checked(findings: Sequence[Mapping[str, Any]], hosts: Sequence[str], count: int) -> list[Verdict]:
+    """Findings of preflight, each with the ``check`` that made it; ``count``: of the checks that were made."""
+    found = [one for finding in findings for one in _finding(finding, hosts)]
+    wrong = {one.check for one in found}
+    passed = max(count - len(wrong), 0)
+    if passed:
+        words = f"{passed} of {count} checks before a run find nothing"
+        found.append(verdict("preflight", "cluster", words, outcome=PASS, hosts=hosts))
+    return found
+
+
+def _finding(finding: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[Verdict]:
+    check, said, where = str(finding["check"]), str(finding["found"]), str(finding["host"])
+    outcome = OUTCOMES.get(str(finding["severity"]))
+    if outcome is None and not said.startswith(NOT_CHECKED):
+        return  # a remark
+    named = [host for host in hosts if host in where.split(", ")]
+    if not named and where.startswith("all "):
+        named = list(hosts)
+    device = str(finding.get("device") or "")
+    yield verdict(
+        check,
+        "half" if check in HALVES else "node" if named else "cluster",
+        said if named else f"{where}: {said}",
+        outcome=outcome or UNKNOWN,
+        cause=CAUSES.get(check, "preflight") if outcome else "",
+        hosts=named,
+        device=device,
+        remedy=str(finding["remedy"]),
+    )
+
+
+# --- what the head says of the cluster
+
+
+def serving(answers: Mapping[str, cluster.Answer], head: str) -> Iterator[Verdict]:
+    answer = answers[head]
+    if answer.problem:
+        if NOT_SET_UP not in answer.problem:
+            yield verdict(
+                "status", "cluster", f"the head does not tell: {answer.problem}", outcome=UNKNOWN, hosts=[head]
+            )
+        else:
+            yield verdict("status", "cluster", "no engine is set up", outcome=UNKNOWN, hosts=[head])
+        return
+    for host, one in answers.items():
+        for name, service in (one.document.get("services") or {}).items():
+            if service.get("unit"):
+                yield from _service(host, name, service, one.document)
+    for told in answer.document["nodes"]:
+        problem = str(told.get("problem") or "")
+        if not told.get("answers") and problem not in ("", status_node.ROOT, status_node.NOT_ASKED):
+            yield verdict(
+                "peers",
+                "node",
+                f"the head does not reach it over the nodes' own ssh: {problem}",
+                cause="peers_unreachable",
+                hosts=[str(told["host"])],
+            )
+    ray = answer.document["ray"]
+    if ray and ray["running"] < ray["nodes"]:
+        words = f"Ray runs on {ray['running']} of {ray['nodes']} nodes"
+        yield verdict("ray", "cluster", words, cause="not_serving", hosts=[head], device="sparkmatrix-ray.service")
+    gateway = answer.document["gateway"]
+    if gateway and not gateway["answers"]:
+        yield verdict(
+            "gateway",
+            "service",
+            status_node.Gateway(**gateway).line,
+            cause="not_serving",
+            hosts=[head],
+            device="sparkmatrix-gateway.service",
+        )
+
+
+def _service(host: str, name: str, service: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Verdict]:
+    lines = [strict.words(line) for line in status_node.service_lines(name or "engine", service, document)]
+    first = lines[0][10:] if lines else ""
+    if service["serving"]:
+        yield verdict(
+            "serving", "service", f"it serves: {first}", outcome=PASS, hosts=[host], device=str(service["unit"])
+        )
+        return
+    yield verdict(
+        "serving",
+        "service",
+        first or "it does not serve",
+        cause="not_serving",
+        hosts=[host],
+        device=str(service["unit"]),
+        evidence=lines,
+    )
+
+
+# --- the planner
+
+
+Read = tuple[Observation, cluster.Answer]
+
+
+def _read(result: Any, host: str) -> Read | str:
+    """What the module returned; a text says why there is nothing."""
+    if not isinstance(result, Mapping) or not result.get("observation"):
+        said = result.get("msg") if isinstance(result, Mapping) else ""
+        return strict.words(str(said or "it was not asked")[: strict.MOST_WORDS])
+    findings: list[Finding] = []
+    plain = border.read(border.anything, result["observation"], host, findings)
+    if findings:
+        return strict.words(findings[0].found[: strict.MOST_WORDS])
+    try:
+        seen = load(plain, host)
+    except SparkError as exc:
+        return strict.words(str(exc)[: strict.MOST_WORDS])
+    return seen, cluster.read({"stdout": json.dumps(result.get("status"))}, host)
+
+
+def make(options: Options) -> dict[str, Any]:
+    read: Mapping[str, Read | str] = options["observed"]
+    observed = {host: one[0] for host, one in read.items() if not isinstance(one, str)}
+    answers = {host: cluster.Answer({}, one) if isinstance(one, str) else one[1] for host, one in read.items()}
+    unreached = {host for one in options["findings"] if one["check"] == "reached" for host in one["host"].split(", ")}
+    verdicts = [
+        *checked(options["findings"], list(read), options["checks"]),
+        *(
+            verdict("observed", "node", f"not looked at: {why}", outcome=UNKNOWN, hosts=[host])
+            for host, why in read.items()
+            if isinstance(why, str) and host not in unreached
+        ),
+        *node.judge(observed, limits.limits(options["limits"])),
+        *settings.judge(observed),
+        *serving(answers, options["head"]),
+    ]
+    machines = [
+        Machine(
+            host,
+            0,
+            dict(one.facts),
+            used_gib=round(one.used_bytes / GIB, 1),
+            total_gib=round(one.total_bytes / GIB, 1),
+        )
+        for host, one in observed.items()
+    ]
+    found = {"verdicts": verdicts, "machines": machines, "services": settings.services(observed)}
+    return {"part": {name: documents.plain(values) for name, values in found.items()}}
+
+
+PLANNERS = {
+    "doctor": Planner(
+        make,
+        {
+            "head": {"type": "str", "required": True},
+            "findings": {"type": "list", "elements": "dict", "required": True},
+            "checks": {"type": "int", "required": True},
+            "limits": {"type": "dict", "default": {}},
+        },
+        gathered={"observed": Document(_read)},
+    ),
+}

@@ -1,0 +1,312 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every fault that doctor can see, with its cause, and a healthy cluster, which passes everything."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+    UNLIMITED,
+    Boot,
+    Difference,
+    Gpu,
+    Lines,
+    Observation,
+    Rank,
+    Service,
+    Weights,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, doctor
+from status_documents import ELSEWHERE, SERVICE, said
+
+HOSTS = ("spark1", "spark2")
+HALVES = ("rocep1s0f0", "roceP2p1s0f0")
+UNIT = "sparkmatrix-engine.service"
+RANK = Rank("", UNIT, "VLLM::Worker_TP0", UNLIMITED, UNLIMITED, HALVES, HALVES, over_rdma=True)
+HEAD = Service(
+    "",
+    UNIT,
+    "m",
+    engine="vllm",
+    version="0.33.0",
+    runs=True,
+    image="vllm:1",
+    image_planned="sha256:aa",
+    image_named="sha256:aa",
+    image_running="sha256:aa",
+    head=True,
+    options={"max_model_len": "65536"},
+    answered=True,
+    answer="1 token in 0.20 s",
+    moved=dict.fromkeys(HALVES, 1e6),
+)
+WEIGHTS = Weights("org/m", "a" * 40, "whole")
+WORKER = replace(HEAD, head=False, answered=False, answer="", options={}, moved={})
+LINES = Lines("no_memory", "", 23, 23, 23, 1.79e9, "NVRM: … NV_ERR_NO_MEMORY …")
+
+
+def machine(service=WORKER, **changed):
+    usual = {
+        "host": "spark",
+        "journal_read": True,
+        "lines": (LINES, replace(LINES, kind="link_down", device="enp1s0f0np0", most_per_day=2)),
+        "boots": (Boot(1.79e9, True), Boot(1.78e9, True)),
+        "uptime_s": 1e5,
+        "days": 7.0,
+        "services": (service,),
+        "ranks": (RANK,),
+        "weights": (WEIGHTS,),
+        "gpu": Gpu(reason="an engine runs"),
+        "halves": HALVES,
+        "facts": {"bios_version": "5.36"},
+    }
+    return Observation(**{**usual, **changed})
+
+
+HEALTHY = {"spark1": machine(HEAD), "spark2": machine()}
+SERVES = json.loads(said()["stdout"])
+WORKER_SAYS = json.loads(said(ELSEWHERE, serving=False, ray=None)["stdout"])
+
+
+def run(observed=HEALTHY, status=SERVES, findings=()):
+    """The verdicts, as the planner returns them and the document reads them."""
+    made = doctor.make(
+        {
+            "head": "spark1",
+            "findings": list(findings),
+            "checks": 40,
+            "limits": {},
+            "observed": {
+                host: doctor._read(
+                    {"observation": one.as_dict(), "status": status if host == "spark1" else WORKER_SAYS}, host
+                )
+                if isinstance(one, Observation)
+                else one
+                for host, one in observed.items()
+            },
+        }
+    )
+    run = {"cluster": "c", "playbook": "doctor", "at": "t", "seconds": 1, "release": "0", "schema": 1, **made["part"]}
+    return document.load(json.loads(json.dumps(run)), "test")
+
+
+def worse(found):
+    return [(one.cause, one.outcome, one.hosts, one.device) for one in found.verdicts if one.outcome != "pass"]
+
+
+def test_a_healthy_cluster_passes_everything():
+    found = run()
+    assert worse(found) == []
+    assert {one.check for one in found.verdicts} == {
+        *("preflight", "journal", "boot", "port_filter", "rank_process", "answer", "options", "environment", "image"),
+        *("weights", "serving"),
+    }
+    assert found.outcome == "pass"
+    assert found.services[0].options == {"max_model_len": "65536"}
+    assert found.services[0].hosts == HOSTS
+
+
+def changed(**values):
+    return {**HEALTHY, "spark2": machine(**values)}
+
+
+def ranked(**values):
+    return changed(ranks=(replace(RANK, **values), replace(RANK, title="another", **values)))
+
+
+def served(**values):
+    return {**HEALTHY, "spark1": machine(replace(HEAD, **values))}
+
+
+def lines(kind, most, device=""):
+    return changed(lines=(replace(LINES, kind=kind, device=device, count=most, most_per_hour=most, most_per_day=most),))
+
+
+FAULTS = {
+    "memory that the driver did not get": (lines("no_memory", 198), "no_memory_journal", "warn", ("spark2",), ""),
+    "a machine that stood still": (
+        changed(boots=(Boot(1.79e9, False, 12, ("NVRM",)), Boot(1.78e9, True))),
+        *("no_memory_journal", "warn", ("spark2",), ""),
+    ),
+    "a boot that breaks off": (
+        changed(boots=(Boot(1.79e9, False, 0, ("x",)),)),
+        *("power_off", "warn", ("spark2",), ""),
+    ),
+    "a link that flaps": (lines("link_down", 5, "enp1s0f0np0"), "link_flaps", "warn", ("spark2",), "enp1s0f0np0"),
+    "a process that was killed": (lines("out_of_memory", 1, "python3"), "out_of_memory", "warn", ("spark2",), ""),
+    "an error of the GPU": (
+        lines("gpu_error", 1, "PCI:000f:01:00"),
+        "gpu_error",
+        "warn",
+        ("spark2",),
+        "PCI:000f:01:00",
+    ),
+    "memory that may not be locked": (ranked(memlock=8 * 2**20), "memlock", "fail", ("spark2",), UNIT),
+    "a limit below the planned one": (
+        ranked(memlock=2**16, memlock_planned=2**23, over_rdma=False),
+        *("memlock", "fail", ("spark2",), UNIT),
+    ),
+    "no device in a container": (ranked(may_open=(), opened=()), "no_infiniband", "fail", ("spark2",), UNIT),
+    "ranks over TCP": (ranked(opened=()), "tcp_fallback", "fail", ("spark2",), UNIT),
+    "ranks on one half": (ranked(opened=HALVES[:1]), "one_half_only", "fail", ("spark2",), UNIT),
+    "an answer over TCP": (served(moved=dict.fromkeys(HALVES, 0.0)), "tcp_fallback", "fail", ("spark1",), UNIT),
+    "a slow GPU": (changed(gpu=Gpu(gbs=70.0)), "gpu_slow", "warn", ("spark2",), ""),
+    "a port filter that was flushed": (
+        changed(filters=("its table is gone",)),
+        "port_filter_off",
+        "fail",
+        ("spark2",),
+        "",
+    ),
+    "an environment of its own": (
+        ranked(environment=(Difference("NCCL_NET", "IB", "Socket"),)),
+        *("environment_differs", "fail", ("spark2",), UNIT),
+    ),
+    "settings of before": (
+        changed(service=replace(WORKER, other_settings=True)),
+        *("environment_differs", "fail", ("spark2",), UNIT),
+    ),
+    "an option that is ignored": (
+        served(ignored=(Difference("--max-model-len", "65536", "32768"),)),
+        *("option_ignored", "warn", ("spark1",), UNIT),
+    ),
+    "another image": (served(image_running="sha256:bb"), "image_differs", "fail", ("spark1",), UNIT),
+    "an image that was tagged again": (served(image_named="sha256:bb"), "image_differs", "warn", ("spark1",), UNIT),
+    "an image that was removed": (served(image_named=""), "image_differs", "warn", ("spark1",), UNIT),
+    "a link of the weights that leads nowhere": (
+        changed(weights=(replace(WEIGHTS, state="broken", found="x leads nowhere"),)),
+        *("dangling_weights", "fail", ("spark2",), ""),
+    ),
+    "weights that are gone": (
+        changed(weights=(Weights("org/m", "", "missing", "gone"),)),
+        *("dangling_weights", "fail", ("spark2",), ""),
+    ),
+    "another revision": (
+        changed(weights=(replace(WEIGHTS, revision="b" * 40),)),
+        *("dangling_weights", "fail", HOSTS, ""),
+    ),
+    "another firmware": (changed(facts={"bios_version": "5.30"}), "firmware_differs", "warn", HOSTS, ""),
+    "an engine that does not answer": (
+        served(answered=False, answer="the key file holds no VLLM_API_KEY", moved={}, options={}),
+        *("not_serving", "fail", ("spark1",), UNIT),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_has_its_cause(name):
+    observed, *expected = FAULTS[name]
+    assert worse(run(observed)) == [tuple(expected)]
+
+
+NOT_MEASURED = {
+    "a journal that nobody can read": changed(journal_read=False),
+    "a GPU without torch": changed(gpu=Gpu(reason="no module torch")),
+    "weights elsewhere": changed(weights=(Weights("org/m", "", "unseen", "a cache of its own"),)),
+    "a journal that keeps one boot": changed(boots=()),
+    "a part that failed": changed(problems=("engine plan: damaged",)),
+    "a machine that was not asked": {**HEALTHY, "spark2": "the module failed"},
+}
+
+
+@pytest.mark.parametrize("name", NOT_MEASURED)
+def test_what_was_not_measured_is_not_passed(name):
+    found = run(NOT_MEASURED[name])
+    assert [(cause, outcome, hosts) for cause, outcome, hosts, _device in worse(found)] == [
+        ("", "unknown", ("spark2",))
+    ]
+    assert found.outcome == "unknown"
+
+
+# --- what the head says
+
+
+def test_a_machine_that_has_run_for_longer_than_anybody_looks_back():
+    assert worse(run(changed(boots=(), uptime_s=8 * 86400.0))) == []
+
+
+def test_a_cluster_without_an_engine_and_one_that_nobody_can_ask():
+    quiet = {host: machine(services=(), ranks=(), weights=()) for host in HOSTS}
+    none = {"schema": 1, "problem": "/etc/sparkmatrix: no engine is set up on this node. Ask on the head"}
+    assert [one.found for one in run(quiet, none).verdicts if one.outcome == "unknown"] == ["no engine is set up"]
+    assert worse(run(status={"schema": 1, "problem": "systemctl show failed"})) == [("", "unknown", ("spark1",), "")]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            {"services": {"": {**SERVICE, "serving": False, "phase": "waiting", "problem": "x"}}},
+            ("not_serving", "fail", ("spark1",), SERVICE["unit"]),
+        ),
+        ({"ray": {"nodes": 2, "running": 1}}, ("not_serving", "fail", ("spark1",), "sparkmatrix-ray.service")),
+        (
+            {"gateway": {"unit": "failed", "answers": False, "problem": "x", "certificate_until": "", "endpoints": []}},
+            ("not_serving", "fail", ("spark1",), "sparkmatrix-gateway.service"),
+        ),
+    ],
+)
+def test_what_the_head_says(change, expected):
+    assert worse(run(status={**SERVES, **change})) == [expected]
+
+
+def test_a_machine_that_the_head_does_not_reach():
+    nodes = [dict(one) for one in SERVES["nodes"]]
+    nodes[1] |= {"answers": False, "problem": "sparkmatrix-peer@spark2: Permission denied (publickey)"}
+    assert worse(run(status={**SERVES, "nodes": nodes})) == [("peers_unreachable", "fail", ("spark2",), "")]
+
+
+# --- what preflight found
+
+
+def finding(check, host="spark2", severity="error", found="x", device=""):
+    return {"check": check, "host": host, "severity": severity, "found": found, "remedy": "do", "device": device}
+
+
+@pytest.mark.parametrize("check", [one.name for one in preflight_checks.HOST_CHECKS])
+def test_each_check_of_preflight_has_a_cause(check):
+    (found,) = worse(run(findings=[finding(check, device="d")]))
+    assert found == (doctor.CAUSES.get(check, "preflight"), "fail", ("spark2",), "d")
+
+
+def test_checks_that_have_a_cause_exist():
+    assert set(doctor.CAUSES) | doctor.HALVES <= {one.name for one in preflight_checks.HOST_CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (finding("versions", "all 2 sparks", "warning"), [("firmware_differs", "warn", HOSTS, "")]),
+        (finding("clones", "spark1, spark2"), [("preflight", "fail", HOSTS, "")]),
+        (finding("severity", "preflight_severity"), [("preflight", "fail", (), "")]),
+        (finding("gpu", severity="info", found="not checked: no CUDA"), [("", "unknown", ("spark2",), "")]),
+        (finding("low_power", severity="info", found="came back"), []),
+    ],
+)
+def test_a_finding_becomes_a_verdict(made, expected):
+    assert worse(run(findings=[made])) == expected
+
+
+def test_a_machine_that_does_not_answer_is_told_once():
+    observed = {**HEALTHY, "spark2": "it was not asked"}
+    assert worse(run(observed, findings=[finding("reached")])) == [("not_answering", "fail", ("spark2",), "")]
+
+
+# --- the causes
+
+
+def test_causes_have_one_entry_each_and_say_everything():
+    names = [one.name for one in causes.CAUSES]
+    assert len(names) == len(set(names))
+    for one in causes.CAUSES:
+        assert re.fullmatch("[a-z][a-z0-9_]*", one.name)
+        assert all((one.title, one.why, one.remedy, one.otherwise, one.source))
+        assert not one.title.endswith(".") and not one.remedy.endswith(".")
