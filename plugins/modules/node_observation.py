@@ -11,8 +11,8 @@ short_description: Look at a node that serves, without disturbing it
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Reads the journal, the processes of the ranks, the settings in force, image and weights, and asks the services whose
-    head the node is for one token. Writes nothing.
+  - Reads the journal, the processes of the ranks, the settings that are active, image and weights, and asks the
+    services whose head the node is for one token. Writes nothing.
   - What cannot be looked at is named; the module does not fail for it.
 options:
   days:

@@ -81,8 +81,8 @@ options:
       - awx_unreached
       - report
       - verify_verdicts
-      - verdicts
       - doctor
+      - verdicts
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.

@@ -87,7 +87,7 @@ class Service:
     image_named: str = ""  # id that its name leads to now
     image_running: str = ""  # id of the container that runs
     head: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)  # in force, as the engine says itself
+    options: Mapping[str, str] = field(default_factory=dict)  # active, as the engine says itself
     ignored: tuple[Difference, ...] = ()  # options that are not as planned
     answered: bool = False
     seconds: float = 0

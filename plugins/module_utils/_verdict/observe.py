@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Look at a node without disturbing it: journal, processes of the ranks, settings in force, image, weights, GPU.
+"""Look at a node without disturbing it: journal, processes of the ranks, settings that are active, image, weights, GPU.
 
 What preflight reads (``node_info``: links, PCIe, addresses, GIDs, clocks) is not read again. Nothing is written. Raises
 nothing for a part that cannot be looked at: it is named in ``problems``.
@@ -40,7 +40,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import hardware, running_engines
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import in_force, journal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import journal, options
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
     BUSY,
     NO_GPU,
@@ -91,7 +91,7 @@ def told(target: probe.Target) -> Mapping[str, str]:
         models = probe.model_list(target)
     except SparkError:
         models = {}
-    return in_force.parse(probe.metrics(target.host, target.port, target.key), models, target.model)
+    return options.parse(probe.metrics(target.host, target.port, target.key), models, target.model)
 
 
 @dataclass(frozen=True)
@@ -244,15 +244,15 @@ class _Look:
             for device, last in after.items()
             if last is not None and (first := before.get(device)) is not None and last >= first
         }
-        options = self.asked.told(target)
-        ignored = in_force.compare(planned.engine.command.options, options) if planned else []
+        active = self.asked.told(target)
+        ignored = options.compare(planned.engine.command.options, active) if planned else []
         return {
             "answered": True,
             "seconds": said.seconds,
             "answer": said.measured,
             "tokens_per_s": said.tokens_per_s,
             "moved": moved,
-            "options": {name: printable(value)[:200] for name, value in options.items()},
+            "options": {name: printable(value)[:200] for name, value in active.items()},
             "ignored": tuple(ignored),
         }
 

@@ -105,6 +105,7 @@ SHARED: tuple[Variable, ...] = (
         "str",
         description="Layers that the tags of the run select, found by the role preflight",
     ),
+    Variable("spark_preflight", "spark", "dict", description="Findings about the machines, set by the role preflight"),
     Variable("spark_node_info", "spark", "dict", description="What the node is, read by the role preflight"),
     Variable(
         "spark_update", "spark", "dict", description="One set of packages for all nodes, set by the role os_update"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What runs, compared with what was planned: environment of the ranks, options in force, image, weights, versions; and
+"""What runs, compared with what was planned: environment of the ranks, active options, image, weights, versions; and
 whether it serves. Pure."""
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _services(observed: Observed) -> Iterator[Verdict]:
                 outcome=WARN,
                 hosts=[host],
                 device=one.unit,
-                evidence=[f"{it.name} {it.planned} planned, {it.found} in force" for it in one.ignored],
+                evidence=[f"{it.name} {it.planned} planned, {it.found} active" for it in one.ignored],
             )
         elif one.answered and one.options:
             yield verdict(

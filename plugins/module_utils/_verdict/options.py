@@ -41,7 +41,7 @@ def parse(metrics: str, models: Mapping[str, Any], model: str) -> dict[str, str]
     return {name: value for name, value in found.items() if name != "engine" and value not in ("None", "")}
 
 
-def options(words: Sequence[str]) -> dict[str, str]:
+def planned(words: Sequence[str]) -> dict[str, str]:
     """``--name value``, ``--name=value``, and ``--name`` or ``--no-name`` for a switch."""
     found: dict[str, str] = {}
     last = ""
@@ -60,19 +60,19 @@ def options(words: Sequence[str]) -> dict[str, str]:
     }
 
 
-def compare(words: Sequence[str], in_force: Mapping[str, str]) -> list[Difference]:
+def compare(words: Sequence[str], active: Mapping[str, str]) -> list[Difference]:
     """Options of the plan that the engine has otherwise; those that it does not tell of are left out."""
     found = []
-    for name, planned in options(words).items():
-        has = in_force.get(_FIELDS.get(name, name.replace("-", "_")))
-        if has is not None and planned.lower() not in _FREE and not _same(planned, has):
-            found.append(Difference(f"--{name}", planned, has))
+    for name, value in planned(words).items():
+        has = active.get(_FIELDS.get(name, name.replace("-", "_")))
+        if has is not None and value.lower() not in _FREE and not _same(value, has):
+            found.append(Difference(f"--{name}", value, has))
     return found
 
 
-def _same(planned: str, has: str) -> bool:
-    one, other = _EQUAL.get(planned.lower(), planned.lower()), _EQUAL.get(has.lower(), has.lower())
-    numbers = _number(planned), _number(has)
+def _same(value: str, has: str) -> bool:
+    one, other = _EQUAL.get(value.lower(), value.lower()), _EQUAL.get(has.lower(), has.lower())
+    numbers = _number(value), _number(has)
     return one == other or (None not in numbers and numbers[0] == numbers[1])
 
 

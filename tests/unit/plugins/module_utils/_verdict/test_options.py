@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import in_force
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import options
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Difference
 
 # As vLLM 0.32 prints it (CPU build), shortened.
@@ -15,7 +15,7 @@ METRICS = (
     'gpu_memory_utilization="0.8",kv_cache_memory_bytes="67108864",num_gpu_blocks="1000",sliding_window="None"} 1.0\n'
 )
 MODELS = {"object": "list", "data": [{"id": "m", "max_model_len": 65536}, {"id": "other", "max_model_len": 1}]}
-HAS = in_force.parse(METRICS, MODELS, "m")
+HAS = options.parse(METRICS, MODELS, "m")
 
 
 def test_what_an_engine_tells_of_itself():
@@ -34,7 +34,7 @@ def test_what_an_engine_tells_of_itself():
     ],
 )
 def test_an_engine_that_has_what_was_planned(words):
-    assert in_force.compare(words, HAS) == []
+    assert options.compare(words, HAS) == []
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_an_engine_that_has_what_was_planned(words):
     ],
 )
 def test_an_option_that_the_engine_has_otherwise(words, found):
-    assert in_force.compare(words, HAS) == [found]
+    assert options.compare(words, HAS) == [found]
 
 
 @pytest.mark.parametrize("models", [{}, {"data": None}, {"data": ["x", {"id": "m", "max_model_len": "y"}]}])
 def test_an_engine_that_tells_nothing_is_compared_with_nothing(models):
-    assert in_force.parse("", models, "m") == {}
-    assert in_force.compare(["--max-model-len", "1"], {}) == []
+    assert options.parse("", models, "m") == {}
+    assert options.compare(["--max-model-len", "1"], {}) == []
