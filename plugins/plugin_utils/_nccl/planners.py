@@ -50,17 +50,21 @@ def verdicts(options: Options) -> dict[str, Any]:
     else:
         made = judge_nccl.judge(judge_nccl.from_ranks(measured, facts), facts, known)
     for path in options["outputs"]:
-        text = _output(path)
-        made += judge_nccl.judge(judge_nccl.from_text(results.read(text), log.parse(text)), facts, known)
+        made += judge_nccl.judge(_given(path), facts, known)
     return {"part": part(verdicts=made.verdicts, nccl=made.figures), "lines": judge_nccl.lines(made.figures)}
 
 
-def _output(path: str) -> str:
+def _given(path: str) -> judge_nccl.Found:
+    """Output of nccl-tests that the user has."""
+    remedy = "Correct benchmark_nccl_outputs"
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read(MOST_OUTPUT)
+            text = stream.read(MOST_OUTPUT)
+        return judge_nccl.from_text(results.read(text), log.parse(text))
     except OSError as exc:
-        raise SparkError(f"cannot be read ({exc.strerror})", path, "Correct benchmark_nccl_outputs") from exc
+        raise SparkError(f"cannot be read ({exc.strerror})", path, remedy) from exc
+    except SparkError as exc:
+        raise SparkError(exc.found, path, remedy) from exc
 
 
 PLANNERS = {

@@ -89,7 +89,10 @@ def _not_possible(
             [host for host in facts if not ready[host].get("program")],
             "the engine's Python or image is missing (run the layer engine)",
         ),
-        ([host for host in facts if ready[host].get("busy")], "the engine is running and would be disturbed"),
+        (
+            [host for host in facts if ready[host].get("busy")],
+            "the engine is running and would be disturbed (stop it with playbooks/stop.yml)",
+        ),
         (
             [host for host in facts if ready[host].get("available", 0) < needed],
             f"less than the {needed / GIB:.1f} GiB that it needs are free (lower benchmark_nccl_largest_mib)",

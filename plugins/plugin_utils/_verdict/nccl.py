@@ -34,6 +34,7 @@ SHARE_OF_SMALL = 0.6
 NEAR = 0.87  # of the limit: what a pair with MTU 1500 or a busy neighbour still reaches (19 of 21.9)
 # A half of a badly initialised adapter carries 8 to 25 Gb/s of 90: a pair of such halves measured 1.6 to 2.8 GB/s.
 DEGRADED = 0.28
+LINK_GBPS = 200
 RATE, TRANSPORT, HALVES, VALUES = "nccl_rate", "nccl_transport", "nccl_halves", "nccl_values"
 
 
@@ -46,7 +47,6 @@ class Found:
     logs: Mapping[str, Log] = field(default_factory=dict)  # by host
     moved: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     trouble: Mapping[str, str] = field(default_factory=dict)  # by host
-    given: bool = False  # the output of a program that others started
 
     @property
     def log(self) -> Log:
@@ -80,7 +80,7 @@ def from_text(results: Sequence[Results], log: Log) -> Found:
     """Output of nccl-tests that the user has; hosts are named there as they name themselves."""
     hosts = tuple(dict.fromkeys(host for one in results for host in one.hosts))
     told = {hosts[0] if hosts else "": log} if log != Log() else {}
-    return Found(tuple(results), hosts, told, given=True)
+    return Found(tuple(results), hosts, told)
 
 
 def not_measured(reason: str, hosts: Sequence[str]) -> Judged:
@@ -114,7 +114,7 @@ def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Li
     explained = any(one.outcome == FAIL for one in verdicts[1:])
     limit = limits["nccl_ring_gbs" if ring else "nccl_pair_gbs"]
     for one in measured:
-        made = _rate(found, one, limit if planned else None, halves)
+        made = _rate(found, one, limit if planned else None, halves, facts)
         if not explained or made.outcome == PASS:
             verdicts.append(made)
     return Judged(tuple(verdicts), _figures(found, measured))
@@ -233,7 +233,9 @@ def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, 
     return verdict(HALVES, "half", f"NCCL used {', '.join(used)}", outcome=PASS, hosts=found.hosts)
 
 
-def _rate(found: Found, one: Results, limit: Limit | None, halves: Verdict | None) -> Verdict:
+def _rate(
+    found: Found, one: Results, limit: Limit | None, halves: Verdict | None, facts: Mapping[str, FabricFact]
+) -> Verdict:
     largest = one.largest or Row(0, 0, 0, 0)
     value = round(largest.bus_gbs, 2)
     text = f"{_name(one)} between {one.ranks} ranks: {_shown(one)}"
@@ -255,13 +257,20 @@ def _rate(found: Found, one: Results, limit: Limit | None, halves: Verdict | Non
         )
     log = found.log
     cause = "nccl_slow"
-    evidence = _evidence(found)
+    rails = [rail for fact in facts.values() for rail in fact.rails]
+    slow = [rail for rail in rails if 0 < rail.link_gbps < LINK_GBPS]
     if log.development:
         cause = "nccl_development_build"
         text = f"{text}, with NCCL {' '.join(word for word in (log.version, log.branch) if word)}"
     elif value < DEGRADED * limit.value and log.over_rdma and halves and halves.outcome == PASS:
         cause = "nic_degraded"
         text = f"{text}, over {log.transport} and all halves"
+    elif slow:
+        cause = "link_100g"
+        text = f"{text}, over links of {slow[0].link_gbps:g} Gb/s"
+    elif len(rails) == len(facts):
+        cause = "one_half_only"
+        text = f"{text}; the fabric has one half per machine"
     return verdict(
         RATE,
         "cluster",
@@ -271,7 +280,7 @@ def _rate(found: Found, one: Results, limit: Limit | None, halves: Verdict | Non
         hosts=found.hosts,
         value=value,
         limit=limit,
-        evidence=evidence,
+        evidence=_evidence(found),
     )
 
 

@@ -37,7 +37,7 @@ def test_one_rank_on_each_machine_that_meet_at_the_head() -> None:
     ("changes", "reason"),
     [
         ({"count": 1}, "there is one machine"),
-        ({"ready": BUSY}, "the engine is running and would be disturbed on spark2"),
+        ({"ready": BUSY}, "the engine is running and would be disturbed (stop it with playbooks/stop.yml) on spark2"),
         ({"ready": {"spark1": {"program": False}}}, "run the layer engine) on spark1"),
         ({"ready": {"spark1": {"available": 11 * GIB}}}, "less than the 12.0 GiB that it needs are free"),
         ({"ready": {host: {"program": False} for host in HOSTS}}, "on all machines"),

@@ -110,6 +110,19 @@ def test_a_ring_has_a_limit_of_its_own() -> None:
     assert (one.cause, one.limit[0].value) == ("nccl_slow", 10)
 
 
+def test_what_the_fabric_itself_explains() -> None:
+    def over(**changes: object) -> str:
+        rails = {host: [replace(rail, **changes) for rail in fact.rails] for host, fact in PAIR.items()}  # type: ignore[arg-type]
+        (one,) = bad(judged(measured(11.5), {h: replace(PAIR[h], rails=tuple(rails[h])) for h in PAIR}))
+        return one.cause
+
+    assert over() == "nccl_slow"
+    assert over(link_gbps=100) == "link_100g"
+    single = {host: replace(fact, rails=fact.rails[:1]) for host, fact in PAIR.items()}
+    (one,) = bad(judged(measured(11.5, halves={"a": 10**9}), single))
+    assert one.cause == "one_half_only"
+
+
 def test_the_share_of_four_halves() -> None:
     halves, ring = {"a": 30, "b": 30, "c": 21, "d": 19}, RINGS[3]
     assert outcomes(judged(measured(10.3, halves=halves), ring))["nccl_halves"] == ("fail", "one_half_only")
