@@ -49,8 +49,8 @@ def machine(rank: int, used: float = 0, **facts: str) -> Machine:
         "driver": "580.126.09",
         "firmware": "28.45.4028",
         "nccl": "2.30.1",
-        "clocks": "2411 MHz",
-        "temperature": "58 °C",
+        "clock": "2411 MHz",
+        "temperature": f"{58 + rank} C",
     }
     return Machine(HOSTS[rank], rank, {**versions, **facts}, 97.3, used, 121.6, parts)
 

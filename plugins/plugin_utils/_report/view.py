@@ -35,6 +35,7 @@ MOST_EVIDENCE = 40  # lines of one problem
 PAIR = 2
 MEASURED = ("rdma", "nccl", "serving")  # what a run may have been asked for alone
 NOTHING = "-"  # in a table
+OWN = {"clock", "temperature"}  # each machine has its own
 SHORT = {"cuda", "gid", "gpu", "kv", "mtu", "nccl", "pcie", "rdma"}
 SAME = {"site": "verify"}  # playbooks that end with what another one measures
 
@@ -178,7 +179,7 @@ def view(runs: Sequence[Run], left_out: Sequence[str] = ()) -> View:
         cables=_of(counting, lambda run: run.links, lambda run: _cables(run, [one.verdict for one in said])),
         pairs=_of(counting, lambda run: run.rdma, _pairs),
         nccl=_of(counting, lambda run: run.nccl, _nccl),
-        memory=_of(counting, lambda run: [one for one in run.machines if one.total_gib], _memory),
+        memory=_of(counting, lambda run: list(filter(_knows_memory, run.machines)), _memory),
         speed=_of(counting, lambda run: run.serving, lambda run: (_speeds(run),)),
         smoke=_of(counting, lambda run: run.smoke, lambda run: (_smoke(run),)),
         numbers=names,
@@ -442,7 +443,7 @@ def amount(size: int) -> str:
 
 
 def _memory(run: Run) -> tuple[tuple[Bar, ...], Table]:
-    machines = sorted((one for one in run.machines if one.total_gib), key=lambda one: one.rank)
+    machines = sorted(filter(_knows_memory, run.machines), key=lambda one: one.rank)
     parts = list(dict.fromkeys(name for one in machines for name in one.memory))
     rows = [
         (
@@ -456,6 +457,10 @@ def _memory(run: Run) -> tuple[tuple[Bar, ...], Table]:
     ]
     head = ("Machine", *(heading(name) for name in parts), "Planned", "Measured", "Machine has")
     return tuple(_bar(one) for one in machines), Table(head, tuple(rows), len(head) - 1)
+
+
+def _knows_memory(machine: Machine) -> bool:
+    return bool(machine.total_gib and (machine.memory or machine.planned_gib or machine.used_gib))
 
 
 def _bar(machine: Machine) -> Bar:
@@ -609,6 +614,7 @@ def _machines(run: Run) -> tuple[Table, tuple[str, ...]]:
     """A row for each fact, and the facts that differ between machines."""
     machines = sorted(run.machines, key=lambda one: one.rank)
     names = list(dict.fromkeys(name for one in machines for name in one.facts))
-    rows = [(heading(name), *(one.facts.get(name) or "not seen" for one in machines)) for name in names]
-    differ = tuple(row[0] for row in rows if len(set(row[1:])) > 1)
+    by_name = {name: [one.facts.get(name) or "not seen" for one in machines] for name in names}
+    rows = [(heading(name), *values) for name, values in by_name.items()]
+    differ = tuple(heading(name) for name, values in by_name.items() if len(set(values)) > 1 and name not in OWN)
     return Table(("What", *(f"{one.host} (rank {one.rank})" for one in machines)), tuple(rows)), differ

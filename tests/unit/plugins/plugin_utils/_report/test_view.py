@@ -93,7 +93,7 @@ def test_parts_come_from_the_newest_run_that_has_them():
     seen = view(samples.healthy())
     assert seen.newest.playbook == "doctor" and seen.memory[2] == seen.newest
     assert seen.pairs[2] == seen.nccl[2] == seen.speed[1] == samples.healthy()[-2]
-    empty = view([at(1)])
+    empty = view([at(1, machines=(Machine("a", 0, {}, 0, 0, 120),))])
     assert (empty.cables, empty.pairs, empty.nccl, empty.memory, empty.speed, empty.trends) == (None,) * 5 + ((),)
 
 
