@@ -397,7 +397,7 @@ ANSWERED = Only(
                     "ready": flag,
                     "answer": Maybe(_ANSWER),
                     "access": Maybe(whole(100, 599)),
-                    "failed_at": Maybe(word),
+                    "failed_at": Maybe(or_empty(word)),
                 }
             )
         )

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import preflight_inputs
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Limit, Machine, Rdma, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, planners
 from engine_plans import cluster_plans
 
@@ -89,3 +90,32 @@ def test_junit_has_a_case_per_verdict():
     assert "65536 5000" in failed.find("failure").text
     assert skipped.find("skipped").get("message") == "nccl-tests is not installed"
     assert fine.find("system-out") is not None
+
+
+def test_what_failed_on_a_node_passes_the_border():
+    """As Ansible registers the tasks of the role: of a service that does not answer, and of a table that is gone."""
+    plans = {host: plan.as_dict() for host, plan in cluster_plans(2).items()}
+    item = {"instance": "", "model": "qwen3-8b", "unit": "sparkmatrix-engine.service"}
+    failed = {"item": item, "ansible_loop_var": "item", "failed": False, "msg": "no token\ncame", "failed_at": ""}
+    skipped = {"skipped": True, "skip_reason": "Conditional result was False", "changed": False}
+    seen = {
+        "spark1": {
+            "answers": {"results": [failed], "changed": False},
+            "smoke": {"results": [{**skipped, "item": item}]},
+            "filters": {"failed": False, "msg": "the table is gone", "changed": False},
+            "gateway": skipped,
+        },
+        "spark2": {"answers": {"results": [], **skipped}, "smoke": skipped, "filters": {"changed": False}},
+    }
+    hostvars = {
+        host: {"spark_plan": plans[host], "__traffic": {"moved": {}}, **{f"__{n}": v for n, v in told.items()}}
+        for host, told in seen.items()
+    }
+    names = {name: f"__{name}" for name in ("answers", "smoke", "filters", "gateway", "ray")}
+    options = {"plans": "spark_plan", "before": "__traffic", "after": "__traffic", **names}
+    variables = {"ansible_play_hosts_all": HOSTS, "ansible_play_hosts": HOSTS, "hostvars": hostvars}
+    found = planner.run("verify_verdicts", planners.PLANNERS["verify_verdicts"], options, variables)
+    assert [(one["check"], one["cause"]) for one in found["part"]["verdicts"]] == [
+        ("answer", "not_serving"),
+        ("port_filter", "port_filter_off"),
+    ]
