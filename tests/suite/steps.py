@@ -296,7 +296,7 @@ def on_nodes() -> list[Step]:
         *(
             scenario(f"staying-up-{launch}", f"staying_up.py --launch {launch} --only {faults}", 600)
             for launch, faults in (
-                *((launch, "rank,head") for launch in ("pipeline", "native", "native4", "replicas")),
+                *((launch, "rank,head") for launch in ("pipeline", "pipeline-native", "native", "native4", "replicas")),
                 ("containers", "rank,unnoticed,head"),
                 ("sglang", "rank,head,image"),
                 ("mpi", "rank,head,hang"),  # its counters are of another kind
