@@ -14,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import planners as artifacts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import planners as awx
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, run
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import planners as bench
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import planners as engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl import planners as nccl
@@ -31,6 +32,7 @@ PLANNERS: Mapping[str, Planner] = {
     **os_.PLANNERS,
     **engine.PLANNERS,
     **nccl.PLANNERS,
+    **bench.PLANNERS,
     **status.PLANNERS,
     **awx.PLANNERS,
     **report.PLANNERS,

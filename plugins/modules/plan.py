@@ -26,6 +26,7 @@ options:
       - V(fabric_discovery) says which machines can hear each other over the cables.
       - V(bandwidth) schedules the measurement of every half; V(bandwidth_verdict) judges its figures.
       - V(nccl) says which rank each machine is in a test of NCCL; V(nccl_verdicts) judges its figures.
+      - V(serving_sweep) says what a benchmark asks of the services, V(serving_verdicts) judges their speed.
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
       - V(cluster_status) puts together what the machines say of their status.
@@ -76,6 +77,8 @@ options:
       - ray_files
       - nccl
       - nccl_verdicts
+      - serving_sweep
+      - serving_verdicts
       - cluster_status
       - awx
       - awx_unreached

@@ -151,7 +151,8 @@ class Serving:
     acceptance: float = 0  # of drafted tokens, 0 to 1, where the service drafts
     expected_low: float = 0  # tokens/s of one request by the plan; 0: the plan expects nothing
     expected_high: float = 0
-    published: float = 0  # tokens/s of one request by the recipe's source
+    published: float = 0  # tokens/s of as many requests together, by the recipe's source
+    text: bool = False  # prompts were plain English, not random tokens
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import (
     address,
     destination,
@@ -38,6 +38,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document as verdicts
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import (
     By,
     Document,
@@ -73,6 +75,15 @@ def _manifest(text: Any, name: str) -> Any:
         return manifest.parse(json.loads(text) if isinstance(text, str) else text)
     except (TypeError, ValueError) as exc:
         raise SparkError(f"its manifest of the model (files and segments) cannot be used: {exc}", name) from exc
+
+
+def _run(value: Any, name: str) -> dict[str, Any]:
+    """Kept by a node, from an earlier run: its texts are shown again."""
+    findings: list[Finding] = []
+    known = border.read(border.anything, value, name, findings)
+    if findings:
+        raise SparkError(f"its verdicts of an earlier run cannot be used: {findings[0]}", name, verdicts.REMEDY)
+    return verdicts.load(known, f"verdicts of {name}").as_dict()
 
 
 FACT = Document(_fact)
@@ -449,6 +460,51 @@ NCCL = Only(
                     "moved": By(rdma_device, whole(-1)),
                     "trouble": words,
                 }
+            )
+        )
+    }
+)
+
+# --- verdicts
+RUNS = Only({"runs": Each(Document(_run)), "refused": Each(words)})
+
+# --- serving_bench
+_POINT = ("concurrency", "prompt_tokens", "output_tokens", "seed")
+_TIMES = {"median": number, "p90": number, "p99": number}
+SERVED = Only(
+    {
+        "results": Each(
+            Only(
+                {
+                    "item": Only(
+                        {
+                            "service": or_empty(word),
+                            "point": Full({**dict.fromkeys(_POINT, COUNT), "text": flag}),
+                        },
+                        ("service", "point"),
+                    ),
+                    "measured": Full(
+                        {
+                            "repetitions": Each(
+                                Full(
+                                    {
+                                        **dict.fromkeys(("requests", "failed"), COUNT),
+                                        **dict.fromkeys(("output_rate", "goodput"), number),
+                                        "ttft_ms": Full(_TIMES),
+                                        "tpot_ms": Full(_TIMES),
+                                        "acceptance": Maybe(number),
+                                    }
+                                )
+                            ),
+                            "missing": words,
+                            "broken": words,
+                            "lines": Each(words),
+                        }
+                    ),
+                    "others": Maybe(COUNT),
+                    "gpu": Maybe({"mhz": Maybe(COUNT), "celsius": Maybe(COUNT), "slowed": Each(words)}),
+                },
+                ("item",),
             )
         )
     }

@@ -447,6 +447,35 @@ CAUSES: tuple[Cause, ...] = (
         "Use another release of NCCL; if one machine stays at fault, ask NVIDIA to replace it",
         "nccl-tests, column #wrong",
     ),
+    # -- the serving benchmark
+    Cause(
+        "requests_failed",
+        "Requests got no answer under load",
+        "The engine refused, broke off or died while several were asked at a time: its queue or its memory was too"
+        " small, or a rank was lost",
+        "Look at what it said: journalctl -u sparkmatrix-engine; lower engine_concurrency or engine_context",
+        "sudo sparkmatrix status on the head says why it was restarted; with a single request at a time everything"
+        " fails that is not about load: --tags serving -e '{\"benchmark_concurrency\": [1]}'",
+        "roles/benchmark/README.md",
+    ),
+    Cause(
+        "regression",
+        "The service is slower than it was",
+        "Slower than the slowest repetition of the last runs, so by more than runs differ. Updates of driver, firmware"
+        " or image, another option, heat or a lost half do that",
+        "Take back what has changed since, which the evidence lists, one by one: playbooks/rollback.yml for the engine",
+        "If nothing has changed: playbooks/doctor.yml, and a reboot of all machines",
+        "roles/benchmark/README.md",
+    ),
+    Cause(
+        "speculation_rejected",
+        "Most drafted tokens are thrown away",
+        "A draft costs time, and pays only where the model agrees with it. A draft model of another model or version,"
+        " or of another kind of text, is wrong most of the time",
+        "Take the draft that belongs to this model and revision (recipe, draft), or fewer tokens per draft",
+        "Serve without a draft, and compare the two runs",
+        "docs.vllm.ai, Speculative Decoding, 2026-11",
+    ),
 )
 BY_NAME = {cause.name: cause for cause in CAUSES}
 

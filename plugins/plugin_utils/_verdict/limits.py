@@ -70,6 +70,12 @@ DEFAULTS: Mapping[str, Limit] = {
         " github.com/tonyd2wild/DeepSeek-V4.1-Flash-vLLM-DGX-Spark/issues/1, 2026-09",
         US,
     ),
+    # serving
+    "regression_percent": Limit(5, "%", MOST, "slower than earlier runs, and than all of their repetitions", US),
+    "published_share": Limit(
+        0.6, "", LEAST, "of a published speed; those of one model differ by a factor of three", US
+    ),
+    "draft_acceptance": Limit(0.2, "", LEAST, "of drafted tokens; below it a draft costs more than it saves", US),
 }
 NAMES = {"fabric_bandwidth_good_gbps": "half_good_gbps", "fabric_bandwidth_least_gbps": "half_least_gbps"}
 

@@ -43,7 +43,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border, planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
-from engine_plans import REQUIREMENTS, node_plans
+from engine_plans import REQUIREMENTS, cluster_plans, node_plans
 from exploring import EXPLORE
 from fabric_inputs import half, spark_cages
 from preflight_inputs import inventory, nodes
@@ -294,6 +294,7 @@ PLANS = dict(zip(HOSTS, PLANS.values()))
 for made in PLANS.values():
     made["models"] = [{**one, "revision": ""} for one in made["here"][0]["models"]]
     made["model_cache"] = made["here"][0]["model_cache"]
+SERVING = {host: made.as_dict() for host, made in cluster_plans(len(HOSTS)).items()}
 IMAGE = "nvcr.io/nvidia/vllm:26.10-py3"
 
 
@@ -369,6 +370,28 @@ def models(rank: int) -> dict[str, Any]:
         "referred": [{"name": MODEL, "ref": "", "why": "serves now"}],
         "images": [{**image, "size": 2, "used_at": 2, "why": ""}],
         "docker": "",
+    }
+
+
+def benched(rank: int) -> dict[str, Any]:
+    """Of serving_bench and verdicts; only the head of a service is asked."""
+    times = {"median": 45.0, "p90": 46.0, "p99": 47.0}
+    one = {"requests": 2, "failed": 0, "output_rate": 20.0, "goodput": 0.0, "acceptance": None}
+    point = {"concurrency": 1, "prompt_tokens": 512, "output_tokens": 128, "seed": 1, "text": False}
+    measured = {
+        "repetitions": [{**one, "ttft_ms": times, "tpot_ms": times}],
+        "missing": "",
+        "broken": "",
+        "lines": ["a line"],
+    }
+    gpu = {"mhz": 2405, "celsius": 71, "slowed": []}
+    result = {"item": {"service": "", "point": point}, "measured": measured, "others": 0, "gpu": gpu}
+    run = {"cluster": HOSTS[0], "playbook": "benchmark", "at": "2026-11-22T08:00:00Z", "seconds": 9, "schema": 1}
+    return {
+        "plan": SERVING[HOSTS[rank]],
+        "info": {"node": nodes(len(HOSTS))[HOSTS[rank]], "fact": VERIFIED["facts"][HOSTS[rank]]},
+        "served": {"results": [result]},
+        "kept": {"runs": [{**run, "release": "0.1.0"}], "refused": ["a file"]},
     }
 
 
@@ -511,6 +534,25 @@ CASES = {
             for one in result["part"]["verdicts"]
             if one["scope"] != "cluster" and one["hosts"] == [HOSTS[0]] and one["outcome"] != "pass"
         ],
+    ),
+    "serving_verdicts": Case(
+        benched,
+        lambda seen: plan(
+            "serving_verdicts",
+            {
+                option: {host: told[name] for host, told in seen.items()}
+                for option, name in {"plans": "plan", "info": "info", "measured": "served", "earlier": "kept"}.items()
+            },
+        ),
+        # What it says of itself is shown, and whose runs are compared is said with them.
+        lambda result: result["part"]["serving"],
+        trusted=("plan",),  # tried with images
+    ),
+    "serving_sweep": Case(
+        lambda rank: SERVING[HOSTS[rank]],
+        planned("serving_sweep", "plans", settings={"seed": 1}),
+        lambda result: [result["runs"][HOSTS[0]], result["lines"]],
+        dear=True,
     ),
     "peers": Case(
         lambda rank: {

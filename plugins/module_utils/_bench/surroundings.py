@@ -1,0 +1,88 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What else decides a measurement: whether others ask the engine, and how fast the GPU runs under the load."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
+
+# vLLM's name, and SGLang's. TensorRT-LLM tells nothing of the kind.
+RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
+EVERY_S = 10.0  # a look at the GPU takes 50 ms of a processor
+AGAIN_S = 3.0
+BUSY = 50  # percent; an idle GPU clocks down
+
+
+def running(metrics: str) -> int | None:
+    """Requests that the engine works on now, by its ``/metrics``; None where it does not tell."""
+    found = [line for line in metrics.splitlines() if line.startswith(RUNNING)]
+    try:
+        values = [float(line.rsplit(maxsplit=1)[-1]) for line in found]
+    except ValueError:
+        return None
+    return int(sum(values)) if values and all(map(math.isfinite, values)) else None
+
+
+def tokenizer(name: str, revision: str, cache: str) -> str:
+    """The directory of a pinned model in the cache: the generator would look for the branch ``main`` of the name."""
+    if name.startswith("/") or not cache or not re.fullmatch("[0-9a-f]{40}", revision):
+        return name
+    place = Cache(cache).snapshot(name, revision)
+    return str(place) if place.is_dir() else name
+
+
+def others(look: Callable[[], str], sleep: Callable[[float], None] = time.sleep) -> int | None:
+    """Requests of others, who are there for longer than the keeper's own question of one token."""
+    found = running(look())
+    if found:
+        sleep(AGAIN_S)
+        found = running(look())
+    return found
+
+
+class Gpu:
+    """Looks at the GPU as long as the block runs."""
+
+    def __init__(self, look: Callable[[], dict[str, Any] | None] = node_health.gpu_clocks, every_s: float = EVERY_S):
+        self._look, self._every_s = look, every_s
+        self._seen: list[dict[str, Any]] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Gpu:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._end.set()
+        self._thread.join(self._every_s)
+
+    def _run(self) -> None:
+        while not self._end.wait(self._every_s):
+            found = self._look()
+            if found is None:
+                return
+            self._seen.append(found)
+
+    def seen(self) -> dict[str, Any]:
+        """Empty where nothing was seen."""
+        busy = [one for one in self._seen if (one["busy"] or 0) >= BUSY] or self._seen
+        if not busy:
+            return {}
+        clocks = [one["mhz"] for one in busy if one["mhz"]]
+        warm = [one["celsius"] for one in busy if one["celsius"]]
+        return {
+            "mhz": min(clocks, default=None),
+            "celsius": max(warm, default=None),
+            "slowed": sorted({why for one in busy for why in one["slowed"]}),
+        }

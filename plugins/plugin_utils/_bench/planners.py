@@ -1,0 +1,205 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planners of the serving benchmark: ``serving_sweep`` before it, ``serving_verdicts`` after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Machine, Run, Serving, load
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import sweep
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import gather, serving
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import INFO, part
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.serving import Measured
+
+SEEDS = 1_000_000  # so many runs have prompts of their own
+NOTHING = "No service that generates text is planned"
+
+
+def plan_sweep(options: Options) -> dict[str, Any]:
+    settings = sweep.read_settings(options["settings"])
+    seed = settings.seed or int(time.time()) % SEEDS * sweep.SEEDS
+    runs: dict[str, list[dict[str, Any]]] = {host: [] for host in options["plans"]}
+    lines = []
+    for host, plan in _plans(options).items():
+        for service in _generating(plan):
+            runs[host] += sweep.runs(service, settings, seed, options["user"])
+            lines.append(sweep.announced(service, sweep.points(service, settings, seed)))
+    if not lines:
+        raise SparkError(NOTHING, "engine_recipe, engine_services", "An embedding service has no tokens to count")
+    return {"runs": runs, "lines": lines}
+
+
+def judge(options: Options) -> dict[str, Any]:
+    plans = _plans(options)
+    info = {host: told["node"] for host, told in options["info"].items() if told and told.get("node")}
+    facts = {
+        host: fabric_fact.load(told["fact"], host)
+        for host, told in options["info"].items()
+        if told and told.get("fact")
+    }
+    services = {one.name: one for one in gather.services(plans)}
+    measured: list[Measured] = []
+    machines: dict[str, Machine] = {}
+    for host, results in options["measured"].items():
+        names = {head.instance: head.name for head in plans[host].heads}
+        for result in results.get("results") or ():
+            instance = result["item"]["service"]
+            if instance in names:  # nobody speaks for the head of another service
+                own = _service(plans[host], instance)
+                measured.append(_measured(services[names[instance]], own, result))
+                machines.update(_machine(host, plans[host], result))
+    known = gather.merged(gather.machines(info, facts, plans), machines.values())
+    now = Run("", "benchmark", "", 0, "", machines=tuple(known))
+    earlier = [load(run, host) for host, kept in options["earlier"].items() for run in kept.get("runs") or ()]
+    found = serving.judge(measured, earlier, now, limits(options["limits"]))
+    points = [one.serving for one in measured if one.serving]
+    return {
+        "lines": table(points),
+        "part": part(verdicts=found, serving=points, machines=list(machines.values())),
+    }
+
+
+def table(points: Sequence[Serving]) -> list[str]:
+    """For people; repetitions vary between the two rates in brackets."""
+    if not points:
+        return ["No speed was measured."]
+    titles = ("model", "at a time", "prompt", "tokens/s", "(low to high)", "first token", "a token", "failed")
+    rows = [
+        (
+            one.model,
+            str(one.concurrency),
+            str(one.prompt_tokens),
+            f"{one.output_rate:.1f}",
+            f"({one.output_rate_low:.1f} to {one.output_rate_high:.1f})",
+            f"{one.ttft_ms.get('median', 0):.0f} ms",
+            f"{one.tpot_ms.get('median', 0):.1f} ms",
+            str(one.failed),
+        )
+        for one in points
+    ]
+    widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in (titles, *rows)]
+
+
+def _plans(options: Options) -> dict[str, NodePlan]:
+    return {host: plan_document.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
+
+
+def _generating(plan: NodePlan) -> list[ServicePlan]:
+    return [_service(plan, head.instance) for head in plan.heads if head.task == "generate"]
+
+
+def _service(plan: NodePlan, instance: str) -> ServicePlan:
+    return next(one for one in plan.here if one.instance == instance)
+
+
+def _measured(service: Any, plan: ServicePlan, result: Mapping[str, Any]) -> Measured:
+    found, point = result.get("measured") or {}, result["item"]["point"]
+    label = f"{service.model}, {point['concurrency']} at a time, prompts of {point['prompt_tokens']} tokens"
+    if not found:
+        return Measured(service, None, label, broken="nothing was asked in check mode")
+    runs = found["repetitions"]
+    return Measured(
+        service,
+        _serving(service.name, plan, point, runs) if runs else None,
+        label,
+        found["missing"],
+        found["broken"],
+        tuple(found["lines"]),
+        result.get("others") or 0,
+    )
+
+
+def _serving(name: str, plan: ServicePlan, point: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Serving:
+    """The generator's own numbers; of several repetitions the median. One without an answer has no times."""
+    whole = [one for one in runs if one["requests"] > one["failed"]]
+    rates = [one["output_rate"] for one in runs]
+    accepted = [one["acceptance"] for one in runs if one["acceptance"] is not None]
+    published = [
+        one.tokens_per_second
+        for one in plan.expectation.published
+        if (one.streams, one.engine) == (point["concurrency"], plan.engine.name)
+    ]
+    return Serving(
+        service=name,
+        model=plan.engine.served_model_name,
+        concurrency=point["concurrency"],
+        prompt_tokens=point["prompt_tokens"],
+        output_tokens=point["output_tokens"],
+        text=point["text"],
+        repetitions=len(runs),
+        requests=sum(one["requests"] for one in runs),
+        failed=sum(one["failed"] for one in runs),
+        seed=point["seed"],
+        output_rate=round(median(rates), 3),
+        output_rate_low=round(min(rates), 3),
+        output_rate_high=round(max(rates), 3),
+        ttft_ms=_medians([one["ttft_ms"] for one in whole]),
+        tpot_ms=_medians([one["tpot_ms"] for one in whole]),
+        goodput=round(median(one["goodput"] for one in runs), 4),
+        acceptance=round(median(accepted), 4) if accepted else 0,
+        expected_low=plan.expectation.low,
+        expected_high=plan.expectation.high,
+        published=max(published, default=0),
+    )
+
+
+def _medians(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: round(median(one[name] for one in found), 3) for name in (found[0] if found else ())}
+
+
+def _machine(host: str, plan: NodePlan, result: Mapping[str, Any]) -> dict[str, Machine]:
+    """How its GPU ran under the heaviest load, which is measured last."""
+    gpu = result.get("gpu") or {}
+    seen = {
+        "clock under load": f"{gpu['mhz']} MHz" if gpu.get("mhz") else "",
+        "temperature under load": f"{gpu['celsius']} C" if gpu.get("celsius") else "",
+        "slowed under load": ", ".join(gpu.get("slowed") or ()),
+    }
+    facts = {name: value for name, value in seen.items() if value}
+    rank = next((one.rank for one in plan.here), 0)
+    return {host: Machine(host, rank, facts)} if facts else {}
+
+
+SETTINGS: dict[str, Any] = {
+    "concurrency": {"type": "list", "elements": "int", "default": []},
+    "prompt_tokens": {"type": "list", "elements": "int", "default": [], "no_log": False},
+    "output_tokens": {"type": "int", "default": 0, "no_log": False},
+    "repetitions": {"type": "int", "default": 3},
+    "requests": {"type": "int", "default": 2},
+    "seed": {"type": "int", "default": 0},
+    "goodput": {"type": "list", "elements": "str", "default": []},
+    "program": {"type": "str", "default": ""},
+    "timeout_s": {"type": "float", "default": 900},
+}
+PLANNERS = {
+    "serving_sweep": Planner(
+        plan_sweep,
+        {
+            "settings": {"type": "dict", "options": SETTINGS, "default": {}, "apply_defaults": True},
+            "user": {"type": "str", "default": "sparkmatrix"},
+        },
+        gathered={"plans": answers.PLAN},
+    ),
+    "serving_verdicts": Planner(
+        judge,
+        {
+            "limits": {"type": "dict", "default": {}},
+        },
+        gathered={"plans": answers.PLAN, "info": INFO, "measured": answers.SERVED, "earlier": answers.RUNS},
+        alive=True,
+    ),
+}

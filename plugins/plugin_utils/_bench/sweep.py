@@ -1,0 +1,180 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is measured of a service, in which order, about how long it takes, and what the module is told. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Point
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import ServicePlan
+
+PROMPT, LONG_PROMPT, OUTPUT = 512, 4096, 128  # tokens
+STEP = 4  # from one concurrency to the next
+LEAST_REQUESTS = 2  # of a repetition
+MOST_TEXT = 768  # tokens of a prompt in plain English: the generator leaves out longer ones than 1024
+SEEDS = 100  # from one point to the next
+STARTING_S = 15.0  # until the generator has read its libraries
+PREFILL = 1000.0  # prompt tokens/s, about
+UNKNOWN = 10.0  # tokens/s of one request, where the plan has no figure
+DRAFTS = ("--speculative", "--spec-")  # how options begin that let an engine draft
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Empty lists and 0: by the plan of the service. ``seed`` 0: another one for every run."""
+
+    concurrency: tuple[int, ...] = ()
+    prompt_tokens: tuple[int, ...] = ()
+    output_tokens: int = 0
+    repetitions: int = 3
+    requests: int = 2  # per request at a time
+    seed: int = 0
+    goodput: tuple[str, ...] = ()
+    program: str = ""
+    timeout_s: float = 900
+
+
+def drafts(plan: ServicePlan) -> bool:
+    """Whether the engine drafts tokens (speculative decoding)."""
+    said = [*plan.engine.command.options, *plan.engine.files.values()]
+    return any(word.startswith(DRAFTS) or "speculative_config" in word for word in said)
+
+
+def points(plan: ServicePlan, settings: Settings, seed: int) -> list[Point]:
+    """First more and more requests at a time with short prompts, then one at a time with longer prompts."""
+    context = plan.memory.context
+    output = settings.output_tokens or min(OUTPUT, max(context // 4, 1))
+    short = min(PROMPT, max(context // 2, 1))
+    long = min(LONG_PROMPT, context - output - 64)  # room for what a tokenizer adds
+    prompts = list(settings.prompt_tokens) or [short, *([long] if long >= 2 * short else [])]
+    tight = [prompt for prompt in prompts if prompt + output > context > 0]
+    if tight:
+        raise SparkError(
+            f"a prompt of {tight[0]} and an answer of {output} tokens do not fit into {context} tokens of context",
+            "benchmark_prompt_tokens",
+            "Choose shorter ones, or a longer engine_context",
+        )
+    wanted = list(settings.concurrency) or _steps(plan.memory.concurrency)
+    pairs = [(one, prompts[0]) for one in wanted] + [(wanted[0], prompt) for prompt in prompts[1:]]
+    return [
+        Point(
+            concurrency=concurrency,
+            prompt_tokens=prompt,
+            output_tokens=output,
+            requests=max(settings.requests * concurrency, LEAST_REQUESTS),
+            repetitions=settings.repetitions,
+            seed=seed + number * SEEDS,
+            text=drafts(plan) and prompt <= MOST_TEXT,
+        )
+        for number, (concurrency, prompt) in enumerate(pairs)
+    ]
+
+
+def _steps(most: int) -> list[int]:
+    """1, 4, 16, … and the most that the plan has room for."""
+    most = max(most, 1)
+    return sorted({STEP**power for power in range(math.ceil(math.log(most, STEP)) + 1) if STEP**power < most} | {most})
+
+
+def seconds(plan: ServicePlan, point: Point) -> float:
+    """About, from the speed that the plan expects; the first run, which warms up, is one more."""
+    expected = plan.expectation
+    rate = (expected.low + expected.high) / 2 or UNKNOWN
+    rounds = math.ceil(point.requests / point.concurrency) * point.repetitions + 1
+    prefill = point.prompt_tokens * point.concurrency / PREFILL
+    return STARTING_S + rounds * (point.output_tokens / rate + prefill)
+
+
+def announced(plan: ServicePlan, planned: Sequence[Point]) -> str:
+    """What a user reads before it begins."""
+    minutes = max(round(sum(seconds(plan, point) for point in planned) / 60), 1)
+    steps = ", ".join(
+        f"{point.concurrency} x {point.prompt_tokens}{' (text)' if point.text else ''}" for point in planned
+    )
+    basis = "" if plan.expectation.high else f", at {UNKNOWN:g} tokens/s, since the plan has no figure"
+    return (
+        f"{plan.engine.served_model_name}: {len(planned)} points, requests at a time x tokens of a prompt: {steps};"
+        f" {planned[0].output_tokens} tokens per answer, {planned[0].repetitions} times each;"
+        f" about {minutes} {'minute' if minutes == 1 else 'minutes'}{basis}"
+    )
+
+
+def arguments(plan: ServicePlan, settings: Settings, user: str) -> dict[str, Any]:
+    """What the module ``serving_bench`` is told of the service; only the point is missing."""
+    engine = plan.engine
+    options = options_of(plan)
+    model = next((one for one in plan.models if one.name == engine.model), None)
+    inside = plan.contained and not settings.program
+    return {
+        "description": plan.names.description,
+        "service": plan.instance,
+        "generator": {
+            "python": "python3" if plan.contained or settings.program else f"{plan.venv.path}/bin/python",
+            "container": plan.names.project if inside else "",
+            "user": "" if inside else user,
+            "environment": {} if plan.contained else dict(engine.env),
+            "program": settings.program,
+            "tokenizer": options.get("tokenizer") or options.get("tokenizer-path") or engine.model,
+            "revision": model.revision if model else "",
+            "cache": plan.model_cache,
+            "tokenizer_mode": options.get("tokenizer-mode", "") if engine.name == "vllm" else "",
+            "remote_code": "trust-remote-code" in options,
+        },
+        "goodput": list(settings.goodput),
+        "timeout": settings.timeout_s,
+    }
+
+
+def options_of(plan: ServicePlan) -> dict[str, str]:
+    """Options of the engine by name, without dashes; one that is given alone has an empty value."""
+    found: dict[str, str] = {}
+    name = ""
+    for word in plan.engine.command.options:
+        if word.startswith("--"):
+            name, _equals, value = word[2:].partition("=")
+            found[name] = value
+        elif name:
+            found[name] = f"{found[name]} {word}".strip()
+    return found
+
+
+def runs(plan: ServicePlan, settings: Settings, seed: int, user: str) -> list[dict[str, Any]]:
+    """What the role loops over, with a label for the screen. Only the first is refused where nothing answers: an
+    engine that dies under the load is a finding."""
+    planned = points(plan, settings, seed)
+    told = arguments(plan, settings, user)
+    return [
+        {
+            **told,
+            "point": asdict(point),
+            "must_serve": number == 1,
+            "label": f"{plan.engine.served_model_name} {number} of {len(planned)}: {point.concurrency} at a time,"
+            f" prompts of {point.prompt_tokens} tokens, about {seconds(plan, point):.0f} s",
+        }
+        for number, point in enumerate(planned, 1)
+    ]
+
+
+def read_settings(options: Mapping[str, Any]) -> Settings:
+    """Of the role's variables; :class:`SparkError` says which is none."""
+    found: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+    }
+    settings = Settings(**found)
+    numbers = {
+        "benchmark_concurrency": settings.concurrency,
+        "benchmark_prompt_tokens": settings.prompt_tokens,
+        "benchmark_repetitions": (settings.repetitions,),
+        "benchmark_requests": (settings.requests,),
+    }
+    for name, values in numbers.items():
+        if any(value < 1 for value in values):
+            raise SparkError(f"{min(values)} is too small", name, "Choose 1 or more")
+    return settings

@@ -1,0 +1,263 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The judgement of a serving benchmark: against the plan, against what others published, and against earlier runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    PASS,
+    UNKNOWN,
+    WARN,
+    Limit,
+    Run,
+    Service,
+    Serving,
+    Verdict,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import LEAST, US
+
+COMPARED = 5  # earlier runs
+PASSING = ("clock", "temperature", "temperature under load")  # facts of a moment
+PLAN = "the plan: memory bandwidth and weights, docs/performance.md"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One point, or why there is none. ``others``: requests of others that the engine worked on meanwhile."""
+
+    service: Service
+    serving: Serving | None
+    label: str
+    missing: str = ""  # why there is no generator
+    broken: str = ""  # why it ended early
+    lines: tuple[str, ...] = ()
+    others: int = 0
+
+
+def judge(
+    measured: Sequence[Measured], earlier: Sequence[Run], now: Run | None, limits: Mapping[str, Limit]
+) -> list[Verdict]:
+    """``earlier``: the newest first. ``now``: what this run knows of machines and services, for what has changed."""
+    found: list[Verdict] = []
+    for service in {one.service.name: one.service for one in measured}.values():
+        points = [one for one in measured if one.service.name == service.name]
+        found += _service(service, points, earlier, now, limits)
+    return found
+
+
+def _service(
+    service: Service, points: Sequence[Measured], earlier: Sequence[Run], now: Run | None, limits: Mapping[str, Limit]
+) -> list[Verdict]:
+    found = [item for one in points for item in _answered(one)]
+    good = [one.serving for one in points if one.serving and one.serving.requests > one.serving.failed]
+    busy = max((one.others for one in points), default=0)
+    if not good:
+        return found
+    if busy:
+        said = f"{busy} request(s) of others ran meanwhile: the speed of {service.model} says nothing"
+        return [*found, _of(service, "serving_speed", said, outcome=UNKNOWN)]
+    speed = [
+        *_expected(service, good),
+        *_published(service, good, limits),
+        *_regressions(service, good, earlier, now, limits),
+    ]
+    if not speed:
+        said = (
+            f"{service.model} generates {decode(good[0]):.1f} tokens/s at {good[0].concurrency} request(s) at a time;"
+            " plan and recipe have no figure, and no earlier run is kept: the next one is compared with this"
+        )
+        speed = [_of(service, "serving_speed", said, outcome=UNKNOWN)]
+    return [*found, *speed, *_accepted(service, good, limits)]
+
+
+def decode(serving: Serving) -> float:
+    """Tokens/s of all requests together while they generate: without the time until the first token."""
+    each = serving.tpot_ms.get("median", 0)
+    return serving.concurrency * 1000 / each if each else 0.0
+
+
+def _of(service: Service, check: str, found: str, **more: object) -> Verdict:
+    return verdict(check, "service", found, hosts=service.hosts, device=service.name, **more)  # type: ignore[arg-type]
+
+
+def _answered(one: Measured) -> Iterator[Verdict]:
+    """Whether every request was answered."""
+    check, serving = "serving_requests", one.serving
+    if one.missing:
+        said = f"{one.service.engine} brings no vllm bench ({one.missing})"
+        remedy = (
+            "Download vllm-bench of github.com/vllm-project/vllm-bench to the head, and name its path:"
+            " benchmark_program"
+        )
+        yield _of(one.service, check, said, outcome=UNKNOWN, evidence=one.lines, remedy=remedy)
+    elif serving is None or not serving.requests:
+        said = f"{one.label}: not measured, {one.broken}"
+        yield _of(one.service, check, said, outcome=UNKNOWN, evidence=one.lines)
+    elif serving.failed:
+        said = f"{one.label}: {serving.failed} of {serving.requests} requests got no answer"
+        yield _of(
+            one.service, check, said, cause="requests_failed", value=serving.failed, evidence=(*one.lines, *_cut(one))
+        )
+    elif one.broken:
+        yield _of(one.service, check, f"{one.label}: cut short, {one.broken}", outcome=UNKNOWN, evidence=one.lines)
+    else:
+        said = f"{one.label}: all {serving.requests} requests were answered"
+        yield _of(one.service, check, said, outcome=PASS)
+
+
+def _cut(one: Measured) -> tuple[str, ...]:
+    return (one.broken,) if one.broken else ()
+
+
+def _expected(service: Service, good: Sequence[Serving]) -> Iterator[Verdict]:
+    """One request at a time, by the plan's band: wide, so that what lies below it is no accident."""
+    single = [one for one in good if one.concurrency == 1 and one.expected_high]
+    if not single:
+        return
+    best = single[0]
+    rate = decode(best)
+    limit = Limit(best.expected_low, "tokens/s", LEAST, PLAN, US)
+    said = (
+        f"{service.model} generates {rate:.1f} tokens/s for one request; the plan expects {best.expected_low:g} to"
+        f" {best.expected_high:g}"
+    )
+    slow = rate < best.expected_low
+    yield _of(
+        service,
+        "serving_expected",
+        said,
+        outcome=WARN if slow else PASS,
+        cause="below_expectation" if slow else "",
+        value=round(rate, 1),
+        limit=limit,
+    )
+
+
+def _published(service: Service, good: Sequence[Serving], limits: Mapping[str, Limit]) -> Iterator[Verdict]:
+    """Runs of others differ by a factor of three for one model: much less than theirs is worth a look, no more."""
+    for one in good:
+        if not one.published:
+            continue
+        rate, share = decode(one), limits["published_share"]
+        slow = rate < one.published * share.value
+        said = (
+            f"{service.model} generates {rate:.1f} tokens/s at {one.concurrency} request(s) at a time; its recipe names"
+            f" {one.published:g} of somebody's run"
+        )
+        yield _of(
+            service,
+            "serving_published",
+            said,
+            outcome=WARN if slow else PASS,
+            cause="below_expectation" if slow else "",
+            value=round(rate / one.published, 2),
+            limit=share,
+        )
+
+
+def _regressions(
+    service: Service, good: Sequence[Serving], earlier: Sequence[Run], now: Run | None, limits: Mapping[str, Limit]
+) -> list[Verdict]:
+    """Slower than the slowest repetition of the last runs, and by more than the limit. One verdict when none is."""
+    compared, slow = 0, []
+    for one in good:
+        before = [(run, old) for run in earlier for old in run.serving if _same(one, old) and _as_many(run, service)]
+        if not before:
+            continue
+        before = before[:COMPARED]
+        compared += 1
+        usual = median(old.output_rate for _run, old in before)
+        share = limits["regression_percent"]
+        least = usual * (1 - share.value / 100)
+        if one.output_rate_high >= min(old.output_rate_low for _run, old in before) or one.output_rate >= least:
+            continue
+        times = f"{len(before)} earlier run(s), the last {before[0][0].at}"
+        said = (
+            f"{service.model}, {one.concurrency} at a time, prompts of {one.prompt_tokens} tokens:"
+            f" {one.output_rate:.1f} tokens/s ({_spread(one)}), before {usual:.1f} ({_spread(before[0][1])})"
+        )
+        slow.append(
+            _of(
+                service,
+                "serving_regression",
+                said,
+                cause="regression",
+                value=round(one.output_rate, 2),
+                limit=Limit(round(least, 2), "tokens/s", LEAST, times, "this cluster", share.variable),
+                evidence=changes(before[0][0], now, service) if now else (),
+            )
+        )
+    if slow or not compared:
+        return slow
+    said = f"{service.model}: as fast as before, at {compared} point(s)"
+    return [_of(service, "serving_regression", said, outcome=PASS)]
+
+
+def _spread(one: Serving) -> str:
+    return f"{one.output_rate_low:.1f} to {one.output_rate_high:.1f}"
+
+
+def _same(one: Serving, old: Serving) -> bool:
+    names = ("service", "model", "concurrency", "prompt_tokens", "output_tokens", "text")
+    return all(getattr(one, name) == getattr(old, name) for name in names) and not old.failed and old.output_rate > 0
+
+
+def _as_many(run: Run, service: Service) -> bool:
+    """Then and now on as many machines."""
+    return any(one.name == service.name and len(one.hosts) == len(service.hosts) for one in run.services)
+
+
+def changes(then: Run, now: Run, service: Service) -> tuple[str, ...]:
+    """What has changed of all that decides the speed."""
+    found = []
+    old = next((one for one in then.services if one.name == service.name), None)
+    if old:
+        pairs = [
+            (name, getattr(old, name), getattr(service, name)) for name in ("recipe", "engine", "version", "image")
+        ]
+        pairs += [
+            (f"option {name}", old.options.get(name, "not set"), service.options.get(name, "not set"))
+            for name in sorted({*old.options, *service.options})
+        ]
+        found += [
+            f"{name}: {before or 'unknown'} -> {after or 'unknown'}" for name, before, after in pairs if before != after
+        ]
+    machines = {one.host: one for one in then.machines}
+    for machine in now.machines:
+        before = machines[machine.host].facts if machine.host in machines else {}
+        found += [
+            f"{machine.host} {name}: {before[name]} -> {value}"
+            for name, value in machine.facts.items()
+            if name not in PASSING and name in before and before[name] != value
+        ]
+    return tuple(found) or ("nothing that is recorded has changed since",)
+
+
+def _accepted(service: Service, good: Sequence[Serving], limits: Mapping[str, Limit]) -> Iterator[Verdict]:
+    """Of plain English: drafts of random tokens tell nothing."""
+    drafted = [one for one in good if one.text]
+    if not drafted:
+        return
+    told = [one.acceptance for one in drafted if one.acceptance]
+    if not told:
+        said = f"{service.model} drafts tokens, and does not tell how many are accepted"
+        yield _of(service, "serving_drafts", said, outcome=UNKNOWN)
+        return
+    share, limit = median(told), limits["draft_acceptance"]
+    rejected = share < limit.value
+    yield _of(
+        service,
+        "serving_drafts",
+        f"{service.model} accepts {share:.0%} of the drafted tokens",
+        outcome=WARN if rejected else PASS,
+        cause="speculation_rejected" if rejected else "",
+        value=round(share, 3),
+        limit=limit,
+    )

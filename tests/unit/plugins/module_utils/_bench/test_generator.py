@@ -1,0 +1,190 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import generator
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Load, Place, Point, Tokenizer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Target
+
+KEY = "sk-benchmark-secret"
+LOAD = Load(Target("127.0.0.1", 8000, "qwen3-8b", KEY), Tokenizer("/models/qwen3-8b"), timeout_s=20)
+POINT = Point(concurrency=4, prompt_tokens=512, output_tokens=128, requests=8, repetitions=2, seed=700)
+# Stands in for `vllm bench serve`: writes down how it was called, and a result.
+STANDIN = r"""
+import json, os, sys, time
+def main(argv=None):
+    words = argv or sys.argv[1:]
+    option = lambda name: words[words.index(name) + 1]
+    print("Namespace(…)")
+    with open(os.environ["SEEN"], "a") as seen:
+        path = option("--dataset-path") if "--dataset-path" in words else ""
+        prompts = [one["conversations"][0]["value"] for one in json.load(open(path))] if path else []
+        seen.write(json.dumps([words, os.environ.get("OPENAI_API_KEY"), prompts]) + "\n")
+    BEHAVIOUR
+    number = int(option("--num-prompts"))
+    found = {"num_prompts": number, "completed": number, "duration": 2.0, "output_throughput": 64.0,
+             "total_input_tokens": 512 * number, "total_output_tokens": 128 * number, "model_id": "not asked for"}
+    with open(option("--result-dir") + "/" + option("--result-filename"), "w") as file:
+        json.dump(found, file)
+"""
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """A Python environment whose vLLM behaves as told. Returns (place, what it was called with)."""
+
+    def made(behaviour="pass", program=False):
+        text = STANDIN.replace("BEHAVIOUR", behaviour)
+        seen = tmp_path / "seen"
+        if program:
+            path = tmp_path / "vllm-bench"
+            path.write_text(f"#!{sys.executable}\n{text}\nmain()\n")
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        else:
+            path = tmp_path / "vllm/entrypoints/cli/main.py"
+            path.parent.mkdir(parents=True)
+            path.write_text(text)
+        environment = {"PYTHONPATH": str(tmp_path), "SEEN": str(seen), "TMPDIR": str(tmp_path)}
+        place = Place(sys.executable, environment=environment, program=str(path) if program else "")
+        return place, lambda: [json.loads(line) for line in seen.read_text().splitlines()]
+
+    return made
+
+
+def left(place):
+    return list(Path(place.environment["TMPDIR"]).glob("sparkmatrix-benchmark-*"))
+
+
+@pytest.mark.parametrize("program", [False, True])
+def test_one_process_warms_up_and_then_measures(fake, program):
+    place, seen = fake(program=program)
+    outcome = generator.measure(place, LOAD, POINT)
+    assert (outcome.missing, outcome.broken, outcome.lines) == ("", "", ())
+    assert [one.requests for one in outcome.repetitions] == [8, 8], "the first run only warms up"
+    assert outcome.repetitions[0].prompt_tokens == 512
+    calls = seen()
+    words = [call[0] for call in calls]
+    if not program:
+        assert {tuple(one[:2]) for one in words} == {("bench", "serve")}
+    assert [one[one.index("--seed") + 1] for one in words] == ["700", "701", "702"]
+    assert [one[one.index("--num-prompts") + 1] for one in words] == ["4", "8", "8"]
+    assert {call[1] for call in calls} == {KEY}, "the key is in the environment"
+    assert KEY not in json.dumps(words), "and not in the command"
+    assert left(place) == []
+
+
+def test_plain_english_is_another_one_for_every_request_and_about_as_long_as_asked_for(fake):
+    place, seen = fake()
+    generator.measure(place, LOAD, replace(POINT, text=True, repetitions=1))
+    prompts = [prompt for call in seen() for prompt in call[2]]
+    assert len(prompts) == len({prompt[:30] for prompt in prompts}) == 4 + 8
+    assert all(2000 < len(prompt) < 2600 for prompt in prompts)
+    assert "--ignore-eos" not in seen()[0][0]
+
+
+def test_what_the_generator_says_of_failed_requests_is_kept_without_the_key(fake):
+    place, _seen = fake(f"print('Error 0: Unauthorized {KEY}')")
+    outcome = generator.measure(place, LOAD, POINT)
+    assert outcome.lines == ("Error 0: Unauthorized ***",) * 3
+
+
+def test_an_environment_without_vllm_has_no_generator(tmp_path):
+    place = Place(sys.executable, environment={"PYTHONPATH": "", "TMPDIR": str(tmp_path)})
+    outcome = generator.measure(place, LOAD, POINT)
+    assert "No module named 'vllm'" in outcome.missing
+    assert outcome.repetitions == ()
+    with pytest.raises(SparkError, match="cannot be started"):
+        generator.measure(Place("/nowhere/python"), LOAD, POINT)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "broken"),
+    [
+        ("sys.exit(2)", "SystemExit: 2"),
+        ("raise ValueError('no chat template')", "ValueError: no chat template"),
+        ("os._exit(1)", "it ended without a word"),
+    ],
+)
+def test_a_generator_that_ends_early(fake, behaviour, broken):
+    outcome = generator.measure(fake(behaviour)[0], LOAD, POINT)
+    assert (outcome.broken, outcome.repetitions) == (broken, ())
+
+
+def test_nothing_runs_on_when_the_time_is_over(fake):
+    place, _seen = fake("time.sleep(60)", program=True)
+    began = time.monotonic()
+    outcome = generator.measure(place, replace(LOAD, timeout_s=0.7), POINT)
+    assert outcome.broken == "it was not done after 1 s"
+    assert time.monotonic() - began < 10
+    assert left(place) == []
+    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [one for one in running if place.program.encode() in one]
+
+
+def test_figures_of_vllm(fixtures):
+    found = generator.repetition(json.loads((fixtures / "bench/vllm-0.32.json").read_text()))
+    assert (found.requests, found.failed, found.prompt_tokens, found.output_tokens) == (4, 0, 64, 32)
+    assert round(found.output_rate, 2) == 13.44
+    assert {name: round(value) for name, value in found.tpot_ms.items()} == {"median": 136, "p90": 158, "p99": 158}
+    assert found.acceptance is None
+    failed = generator.repetition(json.loads((fixtures / "bench/vllm-0.32-failed.json").read_text()))
+    assert (failed.requests, failed.failed, failed.output_rate, failed.prompt_tokens) == (4, 4, 0, 0)
+
+
+def test_drafts_are_counted():
+    found = generator.repetition({"spec_decode_acceptance_rate": 61.5, "spec_decode_acceptance_length": 2.2})
+    assert (found.acceptance, found.acceptance_length) == (0.615, 2.2)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"num_prompts": "many"}', "null"])
+def test_figures_that_are_none(line):
+    assert "not understood" in generator.read(line).broken
+
+
+def test_a_server_of_another_address_family():
+    words = generator.words(replace(LOAD, target=replace(LOAD.target, host="fd00::1")), POINT, 1, 8)
+    assert words[:2] == ["--base-url", "http://[fd00::1]:8000"]
+
+
+def test_options_that_only_some_models_need():
+    load = replace(LOAD, tokenizer=Tokenizer("m", "mistral", True), goodput=("ttft:2000", "tpot:100"))
+    words = generator.words(load, POINT, 1, 8)
+    assert words[words.index("--tokenizer-mode") :][:3] == ["--tokenizer-mode", "mistral", "--trust-remote-code"]
+    assert words[-3:] == ["--goodput", "ttft:2000", "tpot:100"]
+
+
+def test_in_a_container_the_key_is_named_and_not_told(monkeypatch):
+    asked = {}
+
+    class Process:
+        stdin = None
+
+        def __init__(self, argv, **options):
+            asked.update(argv=argv, **options)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_exc):
+            pass
+
+        def wait(self, _timeout):
+            return 0
+
+    monkeypatch.setattr(generator.subprocess, "Popen", Process)
+    generator.measure(Place(container="sparkmatrix-engine", user="sparkmatrix"), LOAD, POINT)
+    assert asked["argv"][:7] == ["docker", "exec", "-i", "-e", "OPENAI_API_KEY", "-e", "HF_HUB_OFFLINE"]
+    assert asked["argv"][7:9] == ["sparkmatrix-engine", "python3"]
+    assert "user" not in asked
+    assert (asked["env"]["OPENAI_API_KEY"], KEY in " ".join(asked["argv"])) == (KEY, False)
