@@ -149,6 +149,45 @@ def test_every_fault_has_its_cause(name: str) -> None:
     assert BY_NAME[cause].remedy
 
 
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        (112.0, {}),
+        (90.0, {}),
+        (89.9, {"rdma_slow": "warn"}),
+        (25.0, {"rdma_slow": "warn"}),
+        (24.9, {"nic_degraded": "fail"}),
+    ],
+)
+def test_thresholds_of_one_half(rate: float, expected: dict[str, str]) -> None:
+    assert told(judged(Figures(alone={A: rate}))) == expected
+
+
+def test_what_is_no_reason_for_an_alarm() -> None:
+    few = {A: {"bytes": 10**8, "out_of_sequence": 9}}
+    assert told(judged(Figures(counted=few))) == {}
+    assert told(judged(Figures(counted=PAUSED))) == {}, "a pause is no fault where the rate is good"
+    assert told(judged(Figures(idle={A: 9e9}))) == {}, "nor is other traffic"
+    # 0.1 GB/s are 0.8 Gb/s, and that is little; 0.2 GB/s are not.
+    assert told(judged(Figures(alone={A: 60.0}, idle={A: 1e8}))) == {"rdma_slow": "warn"}
+    assert told(judged(Figures(alone={A: 60.0}, idle={A: 2e8}))) == {"contention": "warn"}
+
+
+def test_a_storm_explains_a_slow_half() -> None:
+    storm = {A: {"bytes": 10**11, "tx_pause_storm_error_events": 1}}
+    found = judged(Figures(alone={A: 60.0}, counted=storm))
+    (one,) = [verdict for verdict in found.verdicts if verdict.cause]
+    assert (one.check, one.cause) == ("rdma_rate", "pause_storm")
+
+
+@pytest.mark.parametrize(("mtu", "packets"), [(9000, 4096), (4192, 4096), (4191, 2048), (1500, 1024), (576, 256)])
+def test_packets_that_an_mtu_takes(mtu: int, packets: int) -> None:
+    facts = {h: replace(f, rails=tuple(replace(r, mtu=mtu) for r in f.rails)) for h, f in fabric(2).items()}
+    assert told(judged(Figures(rdma_mtu=packets), facts)) == {}
+    if packets > 256:
+        assert told(judged(Figures(rdma_mtu=packets // 2), facts)) == {"wrong_mtu": "warn"}
+
+
 def test_both_halves_on_one_pcie_path() -> None:
     facts = {
         host: replace(fact, rails=tuple(replace(rail, pcie_path="0000") for rail in fact.rails))
