@@ -46,6 +46,19 @@ options:
     description: Container image; empty means as the recipe says.
     type: str
     default: ''
+  image_build:
+    description:
+      - From what one node builds the image. O(image) is its name then, with a tag; what is built gets a digest of
+        Dockerfile and arguments behind it.
+    type: dict
+    default: {}
+    suboptions:
+      dockerfile:
+        description: Name of one that comes with the collection, or path of a file on the controller.
+        type: str
+      arguments:
+        description: Build arguments. They can be read in the image, so no secrets.
+        type: dict
   profile:
     description: C(chatbot), C(agentic), C(batch) or C(long_context), laid over the recipe.
     type: str

@@ -11,7 +11,7 @@ short_description: Fetch container images to this node, and offer them to the ot
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Fetches images with Docker, from their registries or from an archive of this node.
+  - Fetches images with Docker, from their registries or from an archive of this node, or builds them.
   - Offers images to other nodes as a registry that can only be read, from Docker's store or from the archive, without a
     copy. A transient unit does it, until O(state=absent) or until nobody has asked for a quarter of an hour.
 options:
@@ -39,6 +39,10 @@ options:
     description: A file of this node with images (OCI archive, or what C(docker save) writes). Empty means registries.
     type: str
     default: ''
+  builds:
+    description: Those of O(fetch) that are built, by name, with C(dockerfile) (its text) and C(arguments).
+    type: dict
+    default: {}
   login:
     description: A directory of this node with a C(config.json) of Docker, for registries that ask for a password.
     type: str
@@ -97,6 +101,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **dict.fromkeys(("fetch", "images", "addresses", "allowed"), names),
+            "builds": {"type": "dict", "default": {}},
             "archive": {"type": "str", "default": ""},
             "login": {"type": "str", "default": ""},
             "timeout": {"type": "float", "default": 7200},
@@ -114,7 +119,8 @@ def main() -> None:
             image_copy.withdraw(run)
             module.exit_json(changed=False, fetched=[])
         for name in params["fetch"]:
-            offered, changed = image_copy.obtain(name, params["archive"], params["login"], run)
+            build = params["builds"].get(name)
+            offered, changed = image_copy.obtain(name, params["archive"], params["login"], run, build)
             if offered:
                 archived[name] = offered
             if changed:

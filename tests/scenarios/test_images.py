@@ -31,6 +31,7 @@ from test_staying_up import Cluster
 SEED, OTHERS = "spark1", ("spark2", "spark3", "spark4")
 NODES = (SEED, *OTHERS)
 IMAGE = "sparkmatrix.test/vllm-openai:v0.33.0"
+UNUSED = "sparkmatrix.test/sglang:v0.5.23"
 BIG = "sparkmatrix.test/big:1"
 PORT = 29561
 STORE = """sudo sh -c 'echo {\\"features\\":{\\"containerd-snapshotter\\":true}} > /etc/docker/daemon.json
@@ -134,6 +135,27 @@ def back(here: Images) -> dict[str, Any]:
     return {"seconds": round(run.seconds)}
 
 
+def built(here: Images) -> dict[str, Any]:
+    """One node builds an image, and all serve from it; what served before cannot be removed, another one can."""
+    file = here.state / "Dockerfile"
+    file.write_text(f"FROM {IMAGE}\nARG WORD\nENV WORD=${{WORD}}\n")
+    own = {"engine_image": "sparkmatrix.test/own:v0.33.0"}
+    build = {"engine_image_build": {"dockerfile": str(file), "arguments": {"WORD": "built"}}}
+    run = here.site("images-built", "playbooks/engine.yml", "-e", json.dumps({**own, **build}))
+    (name,) = here.node(SEED, "sudo docker image ls --format '{{.Repository}}:{{.Tag}}' sparkmatrix.test/own").split()
+    here.whole(name)
+    for host in NODES:
+        if "WORD=built" not in here.node(host, f"sudo docker image inspect {name}"):
+            raise LabError(f"{name} on {host} was not built with its arguments")
+    remove = ("playbooks/artifacts.yml", "-e", "artifacts_action=remove", "-e")
+    here.site("images-kept", *remove, json.dumps({"artifacts_images": [IMAGE]}), fails="served before")
+    here.site("images-removed", *remove, json.dumps({"artifacts_images": [UNUSED]}))
+    if UNUSED in here.node(SEED, "sudo docker image ls --format '{{.Repository}}:{{.Tag}}'"):
+        raise LabError(f"{UNUSED} is still there")
+    here.whole(name)
+    return {"seconds": round(run.seconds), "name": name}
+
+
 def figures(here: Images) -> dict[str, Any]:
     """`docker save | ssh docker load` one after the other, and ours, until all of them have an image of some 100 MB."""
     machine = here.node(SEED, "sudo docker version --format '{{.Server.Arch}}'").strip()
@@ -185,7 +207,7 @@ def strangers(here: Images) -> dict[str, Any]:
 
 
 STEPS: dict[str, Callable[[Images], dict[str, Any]]] = {
-    step.__name__: step for step in (spread, back, figures, strangers)
+    step.__name__: step for step in (spread, back, built, figures, strangers)
 }
 
 

@@ -13,19 +13,23 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
+import re
 import socket
 import socketserver
 import stat
+import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import SLICE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_source
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_blobs import Offer, Offered
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_server import TAG, without_tls
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, meminfo, paths, sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.ports import IMAGES
@@ -37,6 +41,8 @@ UNIT = "sparkmatrix-images.service"
 OFFER = f"{paths.RUN}/images.json"
 _CONNECT_S = 10.0
 _CHUNK = 1 << 20
+_COMPILER = 6 * 1024**3  # bytes that nvcc takes for a file of kernels; 3 to 8 GiB are reported
+_SAID = 1500  # characters of what a build says last
 _SANDBOX = (
     *sandbox.ANY,
     "ProtectSystem=strict",
@@ -59,14 +65,20 @@ def reference(name: str) -> str:
 # --- the node that has it --------------------------------------------------------------------------------------------
 
 
-def obtain(name: str, archive: str, login: str, runner: Runner) -> tuple[Offered | None, bool]:
+def obtain(
+    name: str, archive: str, login: str, runner: Runner, build: Mapping[str, Any] | None = None
+) -> tuple[Offered | None, bool]:
     """What can be offered of an image that may have to be fetched first, and whether Docker got it by that.
 
-    ``archive``: a file instead of a registry. ``login``: a directory as `docker --config` takes it.
+    ``archive``: a file instead of a registry. ``login``: a directory as `docker --config` takes it. ``build``:
+    Dockerfile and arguments, from which it is made.
     """
     found = engine_image.find(name, runner)
     if found.id:
         return None, False
+    if build:
+        _build(name, build, runner, check_login(login) if login else ())
+        return None, True
     if archive:
         offered = image_source.from_archive(name, archive)
         if offered is None:
@@ -74,6 +86,30 @@ def obtain(name: str, archive: str, login: str, runner: Runner) -> tuple[Offered
         return offered, offered is None
     engine_image.pull(name, runner, check_login(login) if login else ())
     return None, True
+
+
+def _build(name: str, build: Mapping[str, Any], runner: Runner, options: Sequence[str]) -> None:
+    """From the Dockerfile alone: there are no files beside it that could differ between two builds."""
+    arguments = dict(build.get("arguments") or {})
+    if re.search(r"(?m)^\s*ARG\s+MAX_JOBS\b", build["dockerfile"]):
+        arguments.setdefault("MAX_JOBS", str(compilers()))
+    words = [f"--build-arg={key}={value}" for key, value in arguments.items()]
+    with tempfile.TemporaryDirectory(prefix="sparkmatrix-build-") as context:
+        Path(context, "Dockerfile").write_text(build["dockerfile"], encoding="utf-8")
+        done = runner(["docker", *options, "build", "--tag", name, *words, context])
+    if done.rc != 0:
+        raise SparkError(
+            f"it cannot be built (… {done.complaint[-_SAID:]})",
+            f"image {name}",
+            "Mend the Dockerfile or its arguments (engine_image_build) and run it again: what is done stays in Docker's"
+            " cache. Where a compiler was killed, stop what uses the memory meanwhile, or set the argument MAX_JOBS",
+        )
+
+
+def compilers(root: str = "/") -> int:
+    """So many as have room in the memory that is free now, beside one another."""
+    free = meminfo.read(root).get("MemAvailable", 0)
+    return max(1, min(os.cpu_count() or 1, free // _COMPILER))
 
 
 def _load(name: str, archive: str, runner: Runner) -> None:

@@ -19,6 +19,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
 
+_FINE = ("no such image", "has dependent child images")
+
 
 @dataclass(frozen=True)
 class Image:
@@ -98,7 +100,8 @@ def _running(image: str, names: Sequence[str], containers: Sequence[Mapping[str,
 
 
 def remove(image: str, names: Sequence[str], runner: Runner = run) -> None:
-    """These names of it go; where none is left, the image goes with them. Docker refuses where a container needs it."""
+    """These names of it go; where none is left, the image goes with them. Docker refuses where a container needs it,
+    and keeps what another image has been built on."""
     for name in names:
         _removed(name, runner)
     left = runner(["docker", "image", "inspect", "--format", "{{json .RepoTags}}", image])
@@ -108,5 +111,5 @@ def remove(image: str, names: Sequence[str], runner: Runner = run) -> None:
 
 def _removed(name: str, runner: Runner) -> None:
     done = runner(["docker", "image", "rm", name])
-    if done.rc != 0 and "no such image" not in done.complaint.casefold():
+    if done.rc != 0 and not any(words in done.complaint.casefold() for words in _FINE):
         raise SparkError(f"Docker does not remove it ({done.complaint})", f"image {name}", "Look at: docker ps --all")

@@ -10,7 +10,7 @@ in the next round. Who shares no cable with any of them fetches it for itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -23,13 +23,14 @@ FROM_OWN = "127.0.0.1"
 
 @dataclass
 class Offer:
-    """``fetch``: what is not there yet, from a registry or an archive. ``images``: what others get. Addresses of this
-    node, and those of the nodes that may read."""
+    """``fetch``: what is not there yet, from a registry, an archive or a Dockerfile. ``images``: what others get.
+    Addresses of this node, and those of the nodes that may read. ``builds``: Dockerfile and arguments."""
 
     fetch: list[str] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
+    builds: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,26 +54,30 @@ def rounds(
     there: Mapping[str, Sequence[str]],
     facts: Mapping[str, FabricFact | None],
     archives: Sequence[str] = (),
+    *,
     from_peers: bool = True,
+    built: Collection[str] = (),
 ) -> list[Round]:
-    """By host: images that its plan names, and those that it has. ``archives``: hosts that have the archive."""
+    """By host: images that its plan names, and those that it has. ``archives``: hosts that have the archive. ``built``:
+    images that are built, which no archive has, and of which two are never the same."""
     made: list[Round] = [Round()]
     images = dict.fromkeys(image for host in wanted for image in wanted[host])
     for image in images:
         lacking = [host for host in wanted if image in wanted[host] and image not in there[host]]
         holders = [host for host in wanted if image in there[host]]
-        if not from_peers:
+        having = () if image in built else archives
+        if not from_peers and image not in built:
             for host in lacking:
                 _offer(made[0], host).fetch.append(image)
-                if host in archives:
+                if host in having:
                     _own(made[0], host, image)
             continue
         if lacking and not holders:
-            source = next((host for host in lacking if host in archives), lacking[0])
+            source = next((host for host in lacking if host in having), lacking[0])
             _offer(made[0], source).fetch.append(image)
             holders = [source]
             lacking.remove(source)
-            if source in archives:
+            if source in having:
                 _own(made[0], source, image)
         _spread(made, image, holders, lacking, facts)
     return [one for one in made if one.offers]

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports as fixed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import GPUS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     consent,
+    image_build,
     memory_fit,
     option_tables,
     profiles,
@@ -370,6 +371,40 @@ def _moving_image(job: Job) -> Iterator[Finding]:
         )
 
 
+def _image_build(job: Job) -> Iterator[Finding]:
+    build, names = job.build, job.names
+    if not build.dockerfile:
+        if build.arguments:
+            yield Finding(
+                names["image_build"], "it names no dockerfile", "Name one: dockerfile: vllm, or the path of a file"
+            )
+        return
+    if job.runtime != "container":
+        yield Finding(
+            names["image_build"],
+            "the engine runs in a Python environment and not in a container",
+            f"Set {names['runtime']}: container, or take {names['image_build']} out",
+        )
+    image = job.settings.image
+    if "@" in image or not image.rpartition("/")[2].partition(":")[2]:
+        yield Finding(
+            names["image"],
+            f"{image or 'nothing'} is no name for an image that is built here",
+            "Give it a name and the version of the engine in it: sparkmatrix/vllm:v0.33.0",
+        )
+    secret = [one for one in build.arguments if looks_secret(one)]
+    if secret:
+        yield Finding(
+            names["image_build"],
+            f"whoever has the image can read its build arguments, and {', '.join(secret)} looks like a secret",
+            "Build without it; what is private belongs onto the nodes, not into an image",
+        )
+    try:
+        image_build.read(build)
+    except SparkError as exc:
+        yield Finding(names["image_build"], exc.found, exc.remedy)
+
+
 def _requirements_of_an_image(job: Job) -> Iterator[Finding]:
     if job.runtime == "container" and job.recipe_settings.requirements:
         names = job.names
@@ -585,6 +620,7 @@ CHECKS = (
     Check("job", _dangers),
     Check("job", _host_files),
     Check("job", _moving_image),
+    Check("job", _image_build),
     Check("job", _requirements_of_an_image, "warning"),
     Check("job", _patches_without_an_image),
     Check("job", _no_engine),

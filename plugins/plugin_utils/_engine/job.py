@@ -13,7 +13,13 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism, profiles
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    image_build,
+    memory_fit,
+    parallelism,
+    profiles,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.image_build import Build
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -88,7 +94,13 @@ class Job:
     def image(self) -> str:
         if self.runtime != "container":
             return ""
+        if self.build.dockerfile:
+            return image_build.name(self.settings.image, self.build)
         return self.settings.image or self.recipe_settings.image or self.engine.image
+
+    @property
+    def build(self) -> Build:
+        return self.settings.image_build
 
     @property
     def version(self) -> str:

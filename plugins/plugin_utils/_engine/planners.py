@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     catalogue,
+    image_build,
     images,
     inputs,
     translation,
@@ -62,9 +63,23 @@ def judge_images(options: Options) -> dict[str, Any]:
     wanted = {host: [image.name for image in plan.images] for host, plan in plans.items()}
     there = {host: [name for name in names if ids[host].get(name)] for host, names in wanted.items()}
     holders = [host for host, found in archives.items() if found]
-    copies = image_copies.rounds(wanted, there, facts, holders, options["from_peers"])
-    fetching = any(offer.fetch for one in copies for offer in one.offers.values())
-    missing = images.no_archive(options["archive"], archives) if fetching else []
+    given = [options["build"], *(entry.get("image_build") for entry in options["services"])]
+    builds = [image_build.parse(one) for one in given]
+    names = {name for own in wanted.values() for name in own}
+    built = {name: made for name in names if (made := image_build.of(name, builds))}
+    copies = image_copies.rounds(wanted, there, facts, holders, from_peers=options["from_peers"], built=built)
+    fetching = [offer for one in copies for offer in one.offers.values() if offer.fetch]
+    for offer in fetching:
+        offer.builds = {
+            name: {"dockerfile": image_build.read(built[name]), "arguments": dict(built[name].arguments)}
+            for name in offer.fetch
+            if name in built
+        }
+    missing = (
+        images.no_archive(options["archive"], archives)
+        if any(set(offer.fetch) - set(built) for offer in fetching)
+        else []
+    )
     told = judged(REFUSED, [*images.judge(plans, ids, contents, nccl), *images.foreign(platforms, own), *missing])
     return {**told, "rounds": [one.as_dict() for one in copies]}
 
@@ -153,7 +168,12 @@ PLANNERS = {
     ),
     "images": Planner(
         judge_images,
-        {"archive": {"type": "str", "default": ""}, "from_peers": {"type": "bool", "default": True}},
+        {
+            "archive": {"type": "str", "default": ""},
+            "from_peers": {"type": "bool", "default": True},
+            "build": {"type": "dict", "default": {}},
+            "services": {"type": "list", "elements": "dict", "default": []},
+        },
         gathered={"plans": answers.PLAN, "images": answers.IMAGES, "facts": answers.FACT},
         alive=True,
     ),

@@ -138,6 +138,8 @@ def over(common: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
     for name in MERGED:
         if isinstance(entry.values.get(name), Mapping):
             merged[name] = {**(common.get(name) or {}), **entry.values[name]}
+    if "image" in entry.values and "image_build" not in entry.values:
+        merged["image_build"] = {}  # that of another image
     return merged
 
 

@@ -16,6 +16,8 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import image_build as image_builds
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.image_build import Build
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RaySettings
 
@@ -35,6 +37,7 @@ _CONTAINER = {
     "nccl_conf": {"type": "path"},
     "stop_timeout_s": {"type": "int"},
 }
+_BUILD = {"dockerfile": {"type": "str"}, "arguments": {"type": "dict"}}
 
 
 def _option(
@@ -79,6 +82,7 @@ class UserSettings:
     launch: str = _option("str", "auto")
     runtime: str = _option("str", "")
     image: str = _option("str", "")
+    image_build: Build = _option("dict", {}, options=_BUILD, read=image_builds.parse)  # noqa: RUF009
     profile: str = _option("str", "")
     context: int = _option("int", 0)
     concurrency: int = _option("int", 0)

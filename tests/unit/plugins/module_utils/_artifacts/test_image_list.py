@@ -121,6 +121,12 @@ def test_an_image_goes_with_its_last_name(image, names, left):
     assert len(docker.images) == len(IMAGES) - (left is None)
 
 
+def test_what_another_image_was_built_on_stays():
+    docker = Docker({OLD: []})
+    docker.rm = lambda name: Completed(1, "", f"conflict: unable to delete {name} - image has dependent child images")
+    image_list.remove(OLD, [], docker)
+
+
 def test_what_a_container_needs_stays():
     docker = Docker()
     with pytest.raises(SparkError, match="does not remove it"):

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
@@ -453,6 +454,39 @@ def test_an_archive_is_read_where_it_lies_or_loaded(tmp_path):
     assert image_copy.obtain(NAME, other, "", Receiver(fails=(NAME,))) == (None, True)
     with pytest.raises(SparkError, match=r"does not have .*Loaded image: that"):
         image_copy.obtain(NAME, other, "", Receiver())
+
+
+def test_an_image_is_built_from_its_dockerfile_alone(monkeypatch):
+    seen = []
+
+    def docker(argv):
+        if argv[1] == "image":
+            return Completed(1, "", "No such image")
+        seen.append((argv, {one.name: one.read_text() for one in Path(argv[-1]).iterdir()}))
+        return Completed(0)
+
+    monkeypatch.setattr(image_copy, "compilers", lambda: 3)
+    build = {"dockerfile": "FROM x\nARG MAX_JOBS=4\n", "arguments": {"REF": "v1 {{ x }}"}}
+    assert image_copy.obtain(NAME, "/no/archive", "", docker, build) == (None, True)
+    (argv, files), *_more = seen
+    assert argv[:-1] == ["docker", "build", "--tag", NAME, "--build-arg=REF=v1 {{ x }}", "--build-arg=MAX_JOBS=3"]
+    assert files == {"Dockerfile": build["dockerfile"]} and not Path(argv[-1]).exists()
+    image_copy.obtain(NAME, "", "", docker, {"dockerfile": "FROM x", "arguments": {}})
+    image_copy.obtain(NAME, "", "", docker, {**build, "arguments": {"MAX_JOBS": "1"}})
+    assert [argv[4:-1] for argv, _files in seen[1:]] == [[], ["--build-arg=MAX_JOBS=1"]]
+    fails = Completed(1, "", f"{'#' * 5000} nvcc: Killed")
+    broken = {"image": Completed(1, "", "No such image"), "build": fails}
+    with pytest.raises(SparkError, match=r"cannot be built .*nvcc: Killed.*engine_image_build.*MAX_JOBS") as found:
+        image_copy.obtain(NAME, "", "", lambda argv: broken[argv[1]], build)
+    assert len(str(found.value)) < 2200
+
+
+def test_compilers_have_room_in_memory(tmp_path):
+    assert image_copy.compilers(str(tmp_path)) == 1
+    (tmp_path / "proc").mkdir()
+    for free_gib, wanted in ((3, 1), (13, min(2, os.cpu_count())), (10**6, os.cpu_count())):
+        (tmp_path / "proc/meminfo").write_text(f"MemAvailable: {free_gib * 1024**2} kB\n")
+        assert image_copy.compilers(str(tmp_path)) == wanted
 
 
 def test_a_login_is_read_by_nobody_else(tmp_path):

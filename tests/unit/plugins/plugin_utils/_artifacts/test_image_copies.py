@@ -56,6 +56,12 @@ def test_one_fetches_for_all():
     assert only.receipts["s3"][0].addresses == ("10.0.0.1", "10.0.1.1")
 
 
+def test_what_is_built_is_built_once():
+    options = {"archives": ["s2"], "built": [A]}
+    once = [({"s1": ([A], [A])}, {"s2": [(A, "s1")], "s3": [(A, "s1")]})]
+    assert plan(switch(3), {}, **options) == plan(switch(3), {}, from_peers=False, **options) == once
+
+
 def test_nothing_moves_where_all_have_it():
     assert plan(switch(3), dict.fromkeys(switch(3), (A,))) == []
 

@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import image_build, images
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -79,7 +79,7 @@ def made(*entries, count=4, firewall=True, fabric=None, memory=None, **of_recipe
     services = []
     for entry in read:
         given = engine_services.over({"requirements": GPU, "launch": "ray"}, entry)
-        settings = UserSettings(**given)
+        settings = UserSettings(**{**given, "image_build": image_build.parse(given.get("image_build"))})
         services.append(Service(entry, recipe(**of_recipe), settings))
     return engine_services.plan(services, fabric or facts(count), memory or {}, firewall=firewall, given=len(entries))
 

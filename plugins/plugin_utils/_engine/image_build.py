@@ -1,0 +1,68 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An image that one of the nodes builds from a Dockerfile of the controller.
+
+Its name tells its content: the tag that the user gives it, and a digest of Dockerfile and arguments. What is there by
+that name is used as it is, on whichever node, and what has changed is another image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+SHIPPED = Path(__file__).resolve().parents[3] / "roles/engine/files/images"
+_ENDS = ".Dockerfile"
+
+
+@dataclass(frozen=True)
+class Build:
+    """``dockerfile``: of :data:`SHIPPED` by its name, or the path of a file; empty where nothing is built."""
+
+    dockerfile: str = ""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse(given: Mapping[str, Any] | None) -> Build:
+    """``engine_image_build``, or ``image_build`` of a service."""
+    known = given or {}
+    arguments = {str(name): str(value) for name, value in (known.get("arguments") or {}).items()}
+    return Build(str(known.get("dockerfile") or ""), arguments)
+
+
+def read(build: Build) -> str:
+    shipped = "/" not in build.dockerfile
+    path = SHIPPED / f"{build.dockerfile}{_ENDS}" if shipped else Path(build.dockerfile).expanduser()
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        there = ", ".join(sorted(one.name[: -len(_ENDS)] for one in SHIPPED.glob(f"*{_ENDS}")))
+        raise SparkError(
+            f"there is no Dockerfile {build.dockerfile} ({exc})",
+            "engine_image_build",
+            f"Name a file on this computer by its whole path, or one of this collection: {there}",
+        ) from exc
+
+
+def name(image: str, build: Build) -> str:
+    """What the built image is called. ``image``: name and tag by the user. As it is where the file cannot be read,
+    which the checks tell."""
+    try:
+        text = read(build)
+    except SparkError:
+        return image
+    parts = json.dumps([text, dict(build.arguments)], sort_keys=True)
+    return f"{image}-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+
+
+def of(image: str, builds: Sequence[Build]) -> Build | None:
+    """The one that makes this image, with its Dockerfile as it is today."""
+    return next((one for one in builds if one.dockerfile and name(image.rpartition("-")[0], one) == image), None)
