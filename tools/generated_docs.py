@@ -26,12 +26,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import su
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base as preflight_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import CAUSES
 
 BEGIN, END = "<!-- begin: make docs -->\n", "<!-- end -->"
-ORDER = ("access", "os_stabilization", "fabric", "plan", "ray", "engine", "gateway", "verify")
 
 
 def layers(check: preflight_checks.Check) -> str:
@@ -41,7 +41,7 @@ def layers(check: preflight_checks.Check) -> str:
         return "access, fabric and later"
     if check.layers == preflight_base.AFTER_FABRIC:
         return "after fabric"
-    return ", ".join(name for name in ORDER if name in check.layers)
+    return ", ".join(name for name in preflight_layers.LAYERS if name in check.layers)
 
 
 def table(page: str, old: str, lines: list[str]) -> str:

@@ -81,9 +81,9 @@ class Listing:
     files: tuple[Remote, ...]
     indexes: Mapping[str, str] = field(default_factory=dict)
 
-    def choose(self, pickle: bool = False, consolidated: bool = False) -> selection.Choice:
+    def choose(self, pickle: bool = False) -> selection.Choice:
         sizes = {one.path: one.size for one in self.files}
-        return selection.choose(self.name, sizes, self.indexes, pickle, consolidated)
+        return selection.choose(self.name, sizes, self.indexes, pickle)
 
 
 @dataclass(frozen=True)

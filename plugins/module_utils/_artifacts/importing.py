@@ -53,10 +53,10 @@ class Source:
     revision: str = ""
     etags: Mapping[str, str] = field(default_factory=dict)
 
-    def choose(self, pickle: bool = False, consolidated: bool = False) -> selection.Choice:
+    def choose(self, pickle: bool = False) -> selection.Choice:
         """Raises where it is not complete."""
         indexes = {one: self._text(one) for one in selection.INDEXES if one in self.sizes and one not in self.broken}
-        chosen = selection.choose(self.name, self.sizes, indexes, pickle, consolidated)
+        chosen = selection.choose(self.name, self.sizes, indexes, pickle)
         lacking = sorted(set(chosen.paths) & set(self.broken))
         if lacking:
             some = ", ".join(lacking[:_NAMED]) + (", …" if len(lacking) > _NAMED else "")

@@ -58,20 +58,13 @@ class Choice:
     pickle: bool = False
 
 
-def choose(
-    name: str,
-    sizes: Mapping[str, int],
-    indexes: Mapping[str, str],
-    pickle: bool = False,
-    consolidated: bool = False,
-) -> Choice:
+def choose(name: str, sizes: Mapping[str, int], indexes: Mapping[str, str], pickle: bool = False) -> Choice:
     """``sizes``: bytes of every file. ``indexes``: content of those of :data:`INDEXES` that there are.
 
-    ``pickle``: allowed, where there is nothing else. ``consolidated``: Mistral's own layout where there are both, for
-    an engine that is told to read it.
+    ``pickle``: allowed, where there is nothing else.
     """
     reasons = {path: _reason(path, size) for path, size in sizes.items()}
-    wanted = _weights(name, sizes, indexes, pickle, consolidated)
+    wanted = _weights(name, sizes, indexes, pickle)
     chosen = tuple(sorted(path for path in sizes if path in wanted or not reasons[path]))
     wrong = ""
     try:
@@ -110,12 +103,10 @@ def _reason(path: str, size: int) -> str:
     return "large files that are no weights" if size > _LARGEST_SMALL else ""
 
 
-def _weights(
-    name: str, sizes: Mapping[str, int], indexes: Mapping[str, str], pickle: bool, consolidated: bool
-) -> set[str]:
+def _weights(name: str, sizes: Mapping[str, int], indexes: Mapping[str, str], pickle: bool) -> set[str]:
     top = {path for path in sizes if path.endswith(_SAFETENSORS) and not _reason(path, 0).endswith("/")}
     mistral = {path for path in top if path.startswith(_CONSOLIDATED)}
-    own = consolidated or ("params.json" in sizes and "config.json" not in sizes)
+    own = "params.json" in sizes and "config.json" not in sizes
     if mistral and (own or not (INDEX in indexes or any("/" not in path for path in top - mistral))):
         return _indexed(name, sizes, indexes, _CONSOLIDATED_INDEX) or _shards(name, mistral)
     if INDEX in indexes:

@@ -156,6 +156,14 @@ def done(options: Options) -> dict[str, Any]:
     return {**judged(REFUSED_COPY, findings), "lines": lines, "anywhere": bool(changed)}
 
 
+def here(options: Options) -> dict[str, Any]:
+    """``hosts``: on which a model was brought or changed in this run. ``before``: with the models before this one."""
+    found = list(options["before"])
+    for worked in (options["obtained"], options["copied"]):
+        found += [host for host, told in worked.items() if ((told or {}).get("result") or {}).get("changed")]
+    return {"hosts": list(dict.fromkeys(found))}
+
+
 @dataclass(frozen=True)
 class _Item:
     """A model's revision or an image on one node. ``names``: by which a user names it. ``why``: what needs it.
@@ -332,6 +340,12 @@ PLANNERS = {
             "receivers": {"type": "list", "elements": "str", "required": True},
         },
         gathered={"worked": answers.WORKED},
+        alive=True,
+    ),
+    "artifacts_here": Planner(
+        here,
+        {"before": {"type": "list", "elements": "str", "default": []}},
+        gathered={"obtained": answers.WORKED, "copied": answers.WORKED},
         alive=True,
     ),
     "artifacts_listing": Planner(listing, {}, gathered={"looks": answers.MODELS}),

@@ -44,7 +44,7 @@ READ: Mapping[str, Shape] = {
     "spark_fabric_compared": CHANGES,
     "spark_fabric_pings": Only({"probes": answers.PROBES}),
     "spark_artifacts": Only({"lines": Each(words), "bring": Each(Only({"name": words}))}),
-    "spark_artifacts_here": CHANGED,
+    "spark_artifacts_here": Only({"hosts": Each(words)}),
     "spark_ray_service": CHANGED,
     "spark_ray_cluster": Only({"alive": Each(words), "complete": flag}),
     "spark_plan": Maybe(answers.PLAN),
@@ -108,11 +108,14 @@ def _layer(name: str, known: Known, variables: Sequence[str], figure: str = "") 
         (host, values[variable]) for host, values in known.items() for variable in variables if variable in values
     ]
     ran = [(host, result) for host, result in results if result and not result.get("skipped")]
-    return Layer(name, figure, tuple(dict.fromkeys(host for host, result in ran if _did(result)))) if ran else None
+    return (
+        Layer(name, figure, tuple(dict.fromkeys(host for host, result in ran if _did(host, result)))) if ran else None
+    )
 
 
-def _did(result: Mapping[str, Any]) -> bool:
-    return bool(result.get("changed") or result.get("changes") or result.get("actions"))
+def _did(host: str, result: Mapping[str, Any]) -> bool:
+    told = any(result.get(name) for name in ("changed", "changes", "actions"))
+    return told or host in result.get("hosts", ())
 
 
 def reboot(known: Known) -> tuple[str, ...]:

@@ -79,13 +79,12 @@ def test_a_model_of_several_folders(says: str) -> None:
     assert choose(weights)[0] == {"model.safetensors"}
 
 
-def test_mistral_s_own_layout_where_there_is_no_other_or_it_is_asked_for() -> None:
+def test_mistral_s_own_layout_where_there_is_no_other() -> None:
     weights, own = shards(2), shards(2, "consolidated")
     both = {selection.INDEX: index(*weights), "consolidated.safetensors.index.json": index(*own)}
     brought, made = choose([*weights, *own], both)
     assert brought == set(weights)
     assert made.left_out == {"the same weights in Mistral's own layout": 2 * GB}
-    assert choose([*weights, *own], both, consolidated=True)[0] == set(own)
     assert choose([*weights, *own], both, small=["params.json", "tekken.json"])[0] == set(own)
 
 
@@ -171,11 +170,10 @@ _TEXTS = st.one_of(
     st.dictionaries(_NAMES, st.integers(0, 10 * GB)),
     st.dictionaries(st.sampled_from(selection.INDEXES), _TEXTS),
     st.booleans(),
-    st.booleans(),
 )
-def test_whatever_a_repository_has(sizes: dict[str, int], indexes: dict[str, str], pickle: bool, own: bool) -> None:
+def test_whatever_a_repository_has(sizes: dict[str, int], indexes: dict[str, str], pickle: bool) -> None:
     try:
-        made = selection.choose("org/model", sizes, indexes, pickle, own)
+        made = selection.choose("org/model", sizes, indexes, pickle)
     except SparkError as refused:
         assert refused.remedy
         return

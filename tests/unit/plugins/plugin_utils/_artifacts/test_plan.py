@@ -280,10 +280,39 @@ def test_a_token_that_comes_in_a_check_goes_in_a_check():
         task
         for name in ("token", "bring")
         for one in yaml.safe_load((ROOT / f"roles/artifacts/tasks/{name}.yml").read_text(encoding="utf-8"))
-        for task in (one, *one.get("always", ()))
+        for task in (one, *one.get("block", ()), *one.get("always", ()))
         if {"ansible.builtin.file", "ansible.builtin.copy"} & set(task)
     ]
     assert [task["check_mode"] for task in tasks] == [False] * 3
+
+
+def test_what_is_kept_out_of_the_log_tells_why_it_failed():
+    for name in ("token", "copy"):
+        tasks = yaml.safe_load((ROOT / f"roles/artifacts/tasks/{name}.yml").read_text(encoding="utf-8"))
+        (block,) = (task for task in tasks if "rescue" in task)
+        assert [task["no_log"] for task in block["block"]] == [True]
+        (told,) = (task["ansible.builtin.fail"]["msg"] for task in block["rescue"])
+        assert "ansible_failed_result.msg" in told
+
+
+def test_where_something_was_brought_is_remembered_over_all_models():
+    did, did_not = (
+        {
+            "result": {
+                **dict.fromkeys(("revision", "digest"), ""),
+                "changed": one,
+                "bytes": 0,
+                "sources": {},
+                "broken": [],
+                "problems": [],
+            }
+        }
+        for one in (True, False)
+    )
+    gathered = {"obtained": {host: {} for host in HOSTS}, "copied": dict(zip(HOSTS, (did_not, did, {"skipped": True})))}
+    assert run("artifacts_here", gathered)["hosts"] == ["spark2"]
+    gathered["obtained"] = {**gathered["obtained"], "spark1": did}
+    assert run("artifacts_here", gathered, before=["spark3"])["hosts"] == ["spark3", "spark1", "spark2"]
 
 
 def test_all_have_the_same_in_the_end_or_are_named():

@@ -488,6 +488,17 @@ CASES = {
         planned("artifacts_done", "worked", model=MODEL, seed=HOSTS[0], digest=DIGEST, receivers=[LIAR]),
         nothing,
     ),
+    "artifacts_here": Case(
+        lambda rank: {"obtained": worked(rank), "copied": worked(rank)},
+        lambda seen: plan(
+            "artifacts_here",
+            {
+                "obtained": {h: s["obtained"] for h, s in seen.items()},
+                "copied": {h: s["copied"] for h, s in seen.items()},
+            },
+        ),
+        lambda result: [host for host in result["hosts"] if host != LIAR],
+    ),
     "artifacts_listing": Case(models, planned("artifacts_listing", "looks"), nothing),
     "artifacts_export": Case(
         models,
