@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pathlib
@@ -15,8 +16,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 STATE = ROOT / ".lab"
@@ -229,3 +231,43 @@ def ssh(host: str, command: str, timeout_s: float = 120) -> subprocess.Completed
         stdin=subprocess.DEVNULL,
         check=False,
     )
+
+
+class Lab(Protocol):
+    """Simulated machines that steps are run on."""
+
+    def boot(self) -> None: ...
+    def down(self) -> None: ...
+
+
+Here = TypeVar("Here", bound=Lab)
+
+
+def step_options(parser: argparse.ArgumentParser, steps: Iterable[str]) -> None:
+    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join(steps))
+    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
+    parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+
+
+def run_steps(
+    title: str, here: Here, steps: Mapping[str, Callable[[Here], dict[str, Any]]], chosen: argparse.Namespace
+) -> int:
+    """The steps of a scenario in turn, or those of ``--only``, and one JSON line with what they returned."""
+    results: dict[str, Any] = {}
+    problem = ""
+    try:
+        if not chosen.keep:
+            build()
+            here.boot()
+        for name in chosen.only.split(",") if chosen.only else steps:
+            say(f"-- {name}: {steps[name].__doc__}")
+            results[name] = steps[name](here)
+            say(f"   {json.dumps(results[name])}")
+    except LabError as exc:
+        problem = str(exc)
+        say(problem)
+    finally:
+        if not chosen.keep:
+            here.down()
+    print(json.dumps({title: results, "problem": problem}))
+    return 1 if problem else 0

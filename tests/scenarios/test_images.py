@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
-from cluster import ROOT, LabError, say
+from cluster import ROOT, LabError
 from test_staying_up import Cluster
 
 SEED, OTHERS = "spark1", ("spark2", "spark3", "spark4")
@@ -213,27 +213,9 @@ STEPS: dict[str, Callable[[Images], dict[str, Any]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join(STEPS))
-    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
-    parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    cluster.step_options(parser, STEPS)
     chosen = parser.parse_args()
-    here, results, problem = Images(chosen.beside), {}, ""
-    try:
-        if not chosen.keep:
-            cluster.build()
-            here.boot()
-        for name in chosen.only.split(",") if chosen.only else STEPS:
-            say(f"-- {name}: {STEPS[name].__doc__}")
-            results[name] = STEPS[name](here)
-            say(f"   {json.dumps(results[name])}")
-    except LabError as exc:
-        problem = str(exc)
-        say(problem)
-    finally:
-        if not chosen.keep:
-            here.down()
-    print(json.dumps({"images": results, "problem": problem}))
-    return 1 if problem else 0
+    return cluster.run_steps("images", Images(chosen.beside), STEPS, chosen)
 
 
 if __name__ == "__main__":

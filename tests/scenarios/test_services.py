@@ -29,7 +29,7 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
-from cluster import LabError, say
+from cluster import LabError
 from test_staying_up import BACK_S, BROKEN, MODELS, TOOL, Cluster
 
 CHAT: dict[str, Any] = {"name": "chat", "served_model_name": "chat", "nodes": ["spark1"]}
@@ -438,33 +438,14 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--pairs", action="store_true", help="two services over Ray, on two nodes each")
     which.add_argument("--containers", action="store_true", help="three stand-ins in containers on one node")
-    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join((*STEPS, *PAIRS, *CONTAINERS)))
-    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
-    parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    cluster.step_options(parser, (*STEPS, *PAIRS, *CONTAINERS))
     chosen = parser.parse_args()
     here, steps = Cluster(chosen.beside, "native"), STEPS
     if chosen.pairs:
         here, steps = Pairs(chosen.beside), PAIRS
     elif chosen.containers:
         here, steps = One(chosen.beside), CONTAINERS
-    results: dict[str, Any] = {}
-    problem = ""
-    try:
-        if not chosen.keep:
-            cluster.build()
-            here.boot()
-        for name in chosen.only.split(",") if chosen.only else steps:
-            say(f"-- {name}: {steps[name].__doc__}")
-            results[name] = steps[name](here)
-            say(f"   {json.dumps(results[name])}")
-    except LabError as exc:
-        problem = str(exc)
-        say(problem)
-    finally:
-        if not chosen.keep:
-            here.down()
-    print(json.dumps({"services": results, "problem": problem}))
-    return 1 if problem else 0
+    return cluster.run_steps("services", here, steps, chosen)
 
 
 if __name__ == "__main__":
