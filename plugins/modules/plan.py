@@ -35,9 +35,9 @@ options:
       - V(doctor) judges what preflight and the nodes themselves have found, and whether the cluster serves.
       - V(awx) says what is to be made, mended and removed in AWX, V(awx_unreached) why it could not be asked.
       - V(artifacts_wanted) finds the models that are not whole on all nodes, V(artifacts_room) compares one with the
-        disks, V(artifacts_fan_out) says who fetches it from whom, V(artifacts_done) whether all have the same;
-        V(artifacts_listing) shows what is where, V(artifacts_unused) what no plan refers to, V(artifacts_export) what
-        goes into an archive.
+        disks, V(artifacts_fan_out) says who fetches it from whom, V(artifacts_done) whether all have the same,
+        V(artifacts_here) where something was changed; V(artifacts_listing) shows what is where, V(artifacts_unused)
+        what no plan refers to, V(artifacts_export) what goes into an archive.
       - V(engine_inputs) judges whether all nodes can have the models, V(images) whether all ranks of a service have
         the same container image, V(engine_versions)
         what engines without an option table say of their options; V(engine_files) and V(ray_files) turn one machine's
@@ -56,6 +56,7 @@ options:
       - artifacts_room
       - artifacts_fan_out
       - artifacts_done
+      - artifacts_here
       - artifacts_listing
       - artifacts_export
       - artifacts_unused
