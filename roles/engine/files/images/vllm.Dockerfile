@@ -28,4 +28,8 @@ RUN cd /opt/vllm && python3 use_existing_torch.py \
        MAX_JOBS="${MAX_JOBS}" pip install --no-build-isolation . \
     && rm -rf /opt/vllm
 
+# For engine_launch: ray; older ones know no tokens and are refused.
+ARG RAY=2.60.0
+RUN pip install "ray[default]==${RAY}"
+
 ENTRYPOINT ["vllm", "serve"]
