@@ -33,6 +33,7 @@ options:
       - V(verify_verdicts) judges what verify has asked; V(verdicts) puts together what a run of verify, doctor or
         benchmark has measured and found; V(report) makes a page of the last ones.
       - V(doctor) judges what preflight and the nodes themselves have found, and whether the cluster serves.
+      - V(first_contact) says which assumptions about real machines hold.
       - V(awx) says what is to be made, mended and removed in AWX, V(awx_unreached) why it could not be asked.
       - V(artifacts_wanted) finds the models that are not whole on all nodes, V(artifacts_room) compares one with the
         disks, V(artifacts_fan_out) says who fetches it from whom, V(artifacts_done) whether all have the same,
@@ -86,6 +87,7 @@ options:
       - report
       - verify_verdicts
       - doctor
+      - first_contact
       - verdicts
   options:
     description:

@@ -153,6 +153,7 @@ SHARED: tuple[Variable, ...] = (
             ("spark_found_nccl", "benchmark"),
             ("spark_found_serving", "benchmark"),
             ("spark_found_doctor", "doctor"),
+            ("spark_found_first_contact", "doctor"),
             ("spark_verdicts", "verify"),
         )
     ),

@@ -476,6 +476,14 @@ CAUSES: tuple[Cause, ...] = (
         "Serve without a draft, and compare the two runs",
         "docs.vllm.ai, Speculative Decoding, 2026-11",
     ),
+    Cause(
+        "assumption_wrong",
+        "A machine is not as this collection assumes",
+        "Much of it was written without a real Spark: what is built on this may not work here",
+        "Send the file that playbooks/first_contact.yml has written to the project, and go on with care",
+        "Run it again with the release that answers",
+        "docs/tested.md",
+    ),
 )
 BY_NAME = {cause.name: cause for cause in CAUSES}
 

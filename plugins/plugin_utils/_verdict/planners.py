@@ -35,6 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import (
     doctor,
     engine,
+    first_contact,
     gather,
     junit,
     limits,
@@ -190,6 +191,7 @@ PLANNERS = {
         partly=("answers", "smoke", "before", "after", "ray", "filters", "gateway"),
     ),
     **doctor.PLANNERS,
+    **first_contact.PLANNERS,
     "verdicts": Planner(
         judge,
         {

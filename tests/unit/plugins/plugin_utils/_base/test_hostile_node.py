@@ -536,6 +536,11 @@ CASES = {
         nothing,
         dear=True,
     ),
+    "first_contact": Case(
+        lambda _rank: {"outputs": {"nvidia_smi": "GB10", "/sys/class/net/enp1s0f0np0/carrier": "1"}},
+        planned("first_contact", "seen"),
+        nothing,
+    ),
     "doctor": Case(
         lambda rank: {"observation": observation(rank), "status": json.loads(said()["stdout"])},
         planned("doctor", "observed", head=HOSTS[0], findings=[], checks=40),

@@ -1,0 +1,251 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What this collection assumes of real Sparks and could not see: each assumption is held, is not held, or is not seen,
+by what the machines print. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import PASS, UNKNOWN, WARN, Verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import By, Only
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+
+SCHEMA = 1
+MOST = 60000
+Outputs = Mapping[str, str]  # of one machine, by name
+HALVES = ("enp1s0f0np0", "enp1s0f1np1", "enP2p1s0f0np0", "enP2p1s0f1np1")
+_NETDEV = re.compile(r"^/sys/class/net/([^/]+)/carrier$")
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """``judge`` returns whether it holds, None where it was not seen, and what was seen."""
+
+    name: str
+    says: str
+    judge: Callable[[Outputs], tuple[bool | None, str]]
+
+
+def _ports(outputs: Outputs) -> dict[str, dict[str, str]]:
+    """Attributes of the ConnectX ports by interface."""
+    names = [match.group(1) for match in map(_NETDEV.match, outputs) if match]
+    return {
+        name: {
+            key.rpartition("/")[2]: text for key, text in outputs.items() if key.startswith(f"/sys/class/net/{name}/")
+        }
+        for name in names
+    }
+
+
+def _product(outputs: Outputs) -> tuple[bool | None, str]:
+    found = outputs.get("/sys/class/dmi/id/product_name", "")
+    gpu = re.search(r"NVIDIA GB10\b", outputs.get("nvidia_smi", ""))
+    if not outputs.get("nvidia_smi"):
+        return None, f"product {found or 'not told'}, no nvidia-smi"
+    return gpu is not None, f"product {found or 'not told'}, GPU {'NVIDIA GB10' if gpu else 'of another name'}"
+
+
+def _names(outputs: Outputs) -> tuple[bool | None, str]:
+    found = sorted(_ports(outputs))
+    return (set(found) <= set(HALVES), ", ".join(found)) if found else (None, "no ConnectX port")
+
+
+def _cages(outputs: Outputs) -> tuple[bool | None, str]:
+    """One PCI function per half, so that a later multi-PF netdev would show one per cage."""
+    found = _ports(outputs)
+    by = {name: port.get("phys_port_name", "") for name, port in sorted(found.items())}
+    if not by:
+        return None, "no ConnectX port"
+    counts = {port: list(by.values()).count(port) for port in by.values()}
+    return set(counts) <= {"p0", "p1"} and set(counts.values()) == {2}, ", ".join(f"{n} {p}" for n, p in by.items())
+
+
+def _down_speed(outputs: Outputs) -> tuple[bool | None, str]:
+    down = {
+        name: port["speed"] for name, port in _ports(outputs).items() if port.get("carrier") != "1" and "speed" in port
+    }
+    if not down:
+        return None, "every port has a link"
+    good = all(speed in ("-1", "(not readable)", "") for speed in down.values())
+    return good, ", ".join(f"{name} {speed}" for name, speed in sorted(down.items()))
+
+
+def _networkd(outputs: Outputs) -> tuple[bool | None, str]:
+    """After the fabric layer: NetworkManager leaves the ports alone, and networkd has configured them."""
+    nm = dict(re.findall(r"^([^:\n]+):ethernet:(\w+)", outputs.get("nmcli", ""), re.MULTILINE))
+    own = {
+        words[1]: words[4]
+        for line in outputs.get("networkctl", "").splitlines()
+        if len(words := line.split()) >= 5 and words[1] in _ports(outputs)
+    }
+    configured = sorted(name for name, state in own.items() if state == "configured")
+    if not configured:
+        return None, "networkd has configured no ConnectX port: the fabric layer has not run"
+    wrong = [name for name in configured if nm.get(name, "unmanaged") != "unmanaged"]
+    return not wrong, f"by networkd: {', '.join(configured)}" + (
+        f"; also by NetworkManager: {', '.join(wrong)}" if wrong else ""
+    )
+
+
+def _sync(outputs: Outputs) -> tuple[bool | None, str]:
+    files = outputs.get("/etc/netplan", "").split()
+    found = [name for name in files if re.search(r"dgx-interconnect|cx7", name)]
+    return (True, ", ".join(found)) if found else (None, f"files of netplan: {', '.join(files) or 'none'}")
+
+
+def _avahi(outputs: Outputs) -> tuple[bool | None, str]:
+    text = outputs.get("/etc/avahi/avahi-daemon.conf")
+    if text is None:
+        return None, "avahi is not installed"
+    lines = re.findall(r"^\s*((?:allow|deny)-interfaces=.*)$", text, re.MULTILINE)
+    if any("enp1s0" in line for line in lines):
+        return None, "the fabric layer has set it already"
+    return not lines, "; ".join(lines) or "it publishes on every interface"
+
+
+def _journal(outputs: Outputs) -> tuple[bool | None, str]:
+    text = outputs.get("kernel_journal")
+    linked = [name for name, port in _ports(outputs).items() if port.get("carrier") == "1"]
+    if not text or not linked:
+        return None, "no journal of the kernel, or no port with a link"
+    bad = re.findall(r"^.*(?:severity=Uncorrect\w+ \(Fatal\)|device inaccessible).*$", text, re.MULTILINE)
+    return not bad, bad[0].strip() if bad else f"no fatal line, with a link on {', '.join(sorted(linked))}"
+
+
+def _persistent(outputs: Outputs) -> tuple[bool | None, str]:
+    boots = re.findall(r"^\s*-?\d+\s+\w", outputs.get("boots", ""), re.MULTILINE)
+    return (True, f"{len(boots)} boots") if len(boots) > 1 else (None, f"{len(boots)} boots")
+
+
+def _grub(outputs: Outputs) -> tuple[bool | None, str]:
+    names = outputs.get("/boot/grub", "").split()
+    if not names:
+        return None, "no /boot/grub"
+    return (
+        "grub" in outputs and "grubenv" in names,
+        f"{'grubenv' if 'grubenv' in names else 'no grubenv'} in /boot/grub",
+    )
+
+
+def _clock(outputs: Outputs) -> tuple[bool | None, str]:
+    text = outputs.get("nvidia_smi_clock", "")
+    match = re.search(r"SM\s+: (\d+ MHz)", text)
+    return (
+        (match is not None, f"SM {match.group(1)}" if match else "no clock of the SMs")
+        if text
+        else (None, "no nvidia-smi")
+    )
+
+
+def _memory(outputs: Outputs) -> tuple[bool | None, str]:
+    match = re.search(r"MemTotal:\s+(\d+) kB", outputs.get("/proc/meminfo", ""))
+    if not match:
+        return None, "no /proc/meminfo"
+    size = int(match.group(1)) / 2**20
+    return 52 <= size <= 64 or 110 <= size <= 128, f"{size:.1f} GiB"
+
+
+def _unseen(why: str) -> Callable[[Outputs], tuple[bool | None, str]]:
+    return lambda _outputs: (None, why)
+
+
+_MEASURE = "needs a measurement: playbooks/benchmark.yml --tags fabric, and its output"
+_HANDS = "needs somebody at the machine"
+ASSUMPTIONS: tuple[Assumption, ...] = (
+    Assumption("product", "nvidia-smi names the GPU NVIDIA GB10", _product),
+    Assumption("memory", "Linux shows 110 to 128 GiB of a Spark of 128 GB, 52 to 64 of one of 64 GB", _memory),
+    Assumption("names", f"the ConnectX ports are called {', '.join(HALVES)}", _names),
+    Assumption("cages", "each cage is two network devices with the same phys_port_name, p0 or p1", _cages),
+    Assumption("down_speed", "a port without a link tells no speed", _down_speed),
+    Assumption("networkd", "NetworkManager leaves the ports to networkd, also after a reboot", _networkd),
+    Assumption("sync", "NVIDIA Sync and NVIDIA's playbooks write 60-dgx-interconnect.yaml or 40-cx7.yaml", _sync),
+    Assumption("avahi", "avahi publishes on the ConnectX ports as it is shipped", _avahi),
+    Assumption("journal", "the kernel's journal of a healthy boot has no fatal PCIe line", _journal),
+    Assumption("persistent", "the journal keeps earlier boots", _persistent),
+    Assumption("grub", "GRUB can boot a kernel once (grubenv in /boot/grub)", _grub),
+    Assumption("clock", "nvidia-smi tells the clock of the SMs", _clock),
+    Assumption(
+        "broadcast", "a broadcast of one half reaches both halves at the far end", _unseen("the layer fabric listens")
+    ),
+    Assumption("lldp", "the card's own LLDP agent leaves LLDP to lldpd", _unseen("needs lldpd and a switch")),
+    Assumption("two_cables", "with two cables in a pair each of them reaches its full rate", _unseen(_MEASURE)),
+    Assumption("degraded", "a degraded card is slow with one half at a time, too", _unseen(_MEASURE)),
+    Assumption(
+        "mtu_blip", "a change of the MTU takes the link of one half down for a moment", _unseen("seen in a change")
+    ),
+    Assumption(
+        "pfc_bounce", "a change of PFC takes both halves of a cage down for a moment", _unseen("seen in a change")
+    ),
+    Assumption("hotplug", "a card that was removed for want of a cable comes back with its names", _unseen(_HANDS)),
+    Assumption("wifi", "NCCL can start over a management network that is Wi-Fi", _unseen("needs an engine over Wi-Fi")),
+)
+
+
+def judge(outputs: Mapping[str, Outputs]) -> list[Verdict]:
+    """Of all machines: one that contradicts is enough."""
+    made = []
+    for one in ASSUMPTIONS:
+        seen = {host: one.judge(text) for host, text in outputs.items()}
+        against = [host for host, (holds, _found) in seen.items() if holds is False]
+        held = [host for host, (holds, _found) in seen.items() if holds]
+        hosts = against or held or list(seen)
+        shown = "; ".join(dict.fromkeys(seen[host][1] for host in hosts))
+        words = "does not hold" if against else "held" if held else "not seen"
+        made.append(
+            verdict(
+                one.name,
+                "node",
+                f"{one.says}: {words} ({shown})",
+                outcome=WARN if against else PASS if held else UNKNOWN,
+                cause="assumption_wrong" if against else "",
+                hosts=hosts,
+                evidence=[seen[host][1] for host in hosts],
+            )
+        )
+    return made
+
+
+def archive(outputs: Mapping[str, Outputs], release: str) -> str:
+    """One file to send; hosts are numbered. Tests replay it (tests/unit/fixtures/first_contact)."""
+    numbered = {f"spark{number}": dict(text) for number, text in enumerate(outputs.values(), 1)}
+    return json.dumps({"schema": SCHEMA, "release": release, "nodes": numbered}, indent=1, sort_keys=True) + "\n"
+
+
+def _output(value: Any) -> str:
+    """Several lines of a tool, without control characters."""
+    if not isinstance(value, str) or len(value) > MOST:
+        raise ValueError("is no text, or too long")
+    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in value)
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[\w/.@:-]{1,200}", value, re.ASCII):
+        raise ValueError("is no name of an output")
+    return value
+
+
+def make(options: Options) -> dict[str, Any]:
+    outputs = {host: told["outputs"] for host, told in options["seen"].items() if told and told.get("outputs")}
+    return {
+        "part": {"verdicts": documents.plain(judge(outputs))},
+        "archive": archive(outputs, options["release"]),
+    }
+
+
+PLANNERS = {
+    "first_contact": Planner(
+        make,
+        {"release": {"type": "str", "default": ""}},
+        gathered={"seen": Only({"outputs": By(_name, _output)})},
+        alive=True,
+    ),
+}

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Doctor beside a cluster that serves: it finds nothing where nothing is wrong and disturbs nobody, and each fault that
+is injected gets its cause, on the right machine, and no other.
+
+Usage: test_doctor.py [--nodes 2|4] [--beside ID] [--keep]
+
+Not injected, since all nodes share one kernel: boots that end without a shutdown, and everything of real RDMA and GPUs.
+Prints one JSON line with the seconds of each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import shutil
+import sys
+import time
+from typing import Any
+from xml.etree import ElementTree
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
+import cluster
+from cluster import LabError, say
+from test_staying_up import HEAD, WORKER, Cluster
+
+MOST_S = 60.0  # of a run with four nodes
+HALF, OTHER = "enp1s0f0np0", "enP2p1s0f0np0"
+KEY = "/etc/sparkmatrix/engine-key.env"
+PEERS = "/var/lib/sparkmatrix-peer/.ssh/authorized_keys"
+FACT = "/etc/ansible/facts.d/sparkmatrix.fact"
+# Everything that was written since, other than by the keeper, by services that log, and by Ansible for its own module.
+WRITTEN = (
+    "sudo find /etc /opt/sparkmatrix /usr/local /var/lib/sparkmatrix -xdev -newer /run/doctor-began -type f"
+    " -not -path '/var/lib/sparkmatrix/keeper/*' -not -path '/var/lib/sparkmatrix/home/*'"
+    " -not -path '/var/lib/sparkmatrix/verdicts/*' -not -path '/etc/*.cache' 2>/dev/null; true"
+)
+LINK_DOWN = f"for n in 1 2 3 4 5 6; do sudo logger -t kernel 'mlx5_core 0000:01:00.0 {HALF}: Link down'; done"
+KILLED = "sudo logger -t kernel 'Out of memory: Killed process 4711 (python3) total-vm:1kB, anon-rss:1kB'"
+XID = "sudo logger -t kernel \"NVRM: Xid (PCI:000f:01:00): 79, pid='<unknown>', GPU has fallen off the bus.\""
+MEMLOCK = "sudo prlimit --pid $(pgrep -o -f '{rank}') --memlock=65536:65536"
+
+# What is done, and the cause that it has to get: all at once, since each of them stands for itself.
+BESIDE = (
+    (WORKER, f"sudo ip link set {OTHER} mtu 1500", "wrong_mtu"),
+    (WORKER, f"sudo ip addr add 192.168.77.5/24 dev {HALF}", "foreign_address"),
+    (WORKER, MEMLOCK, "memlock"),
+    (WORKER, LINK_DOWN, "link_flaps"),
+    (HEAD, KILLED, "out_of_memory"),
+    (HEAD, XID, "gpu_error"),
+    (HEAD, "sudo nft flush ruleset", "port_filter_off"),
+)
+REPAIR = (
+    (WORKER, f"sudo ip link set {OTHER} mtu 9000; sudo ip addr del 192.168.77.5/24 dev {HALF}"),
+    (WORKER, "sudo prlimit --pid $(pgrep -o -f '{rank}') --memlock=8388608:8388608"),
+)
+DAMAGED = (
+    (HEAD, f"sudo cp -p {KEY} /root/key; sudo truncate -s 0 {KEY}", "not_serving"),
+    (WORKER, f"sudo mv {PEERS} /root/peers", "peers_unreachable"),
+    (WORKER, f"sudo cp -p {FACT} /root/fact; sudo truncate -s 40 {FACT}", "preflight"),
+)
+PUT_BACK = (
+    (HEAD, f"sudo cp -p /root/key {KEY}"),
+    (WORKER, f"sudo mv /root/peers {PEERS}"),
+    (WORKER, f"sudo cp -p /root/fact {FACT}"),
+)
+
+
+class Doctor:
+    def __init__(self, here: Cluster) -> None:
+        self.here = here
+        self.out = cluster.STATE / "doctor"
+        self.seconds: dict[str, float] = {}
+
+    def run(self, name: str) -> list[dict[str, Any]]:
+        """The verdicts that are worse than passed; JUnit and the exit code have to agree with them."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        done = self.here.play(f"doctor-{name}", "playbooks/doctor.yml", "-e", f"verify_verdicts_dir={self.out}")
+        self.seconds[name] = round(done.seconds, 1)
+        try:
+            run = json.loads((self.out / "sparkmatrix-doctor.json").read_text())
+            suite = ElementTree.parse(self.out / "sparkmatrix-doctor.xml").getroot()
+        except (OSError, ValueError, ElementTree.ParseError) as exc:
+            raise LabError(f"{name}: {exc}\n{cluster.log_tail(f'doctor-{name}')}") from exc
+        failed = [one for one in run["verdicts"] if one["outcome"] == "fail"]
+        if bool(done.code) != bool(failed) or suite.get("failures") != str(len(failed)):
+            raise LabError(f"{name}: exit code {done.code}, {suite.get('failures')} failures, {len(failed)} verdicts")
+        found = [one for one in run["verdicts"] if one["outcome"] != "pass"]
+        say(f"   {name}: {done.seconds:.0f} s, {len(run['verdicts'])} verdicts")
+        for one in found:
+            say(f"     {one['outcome']} {one['cause'] or one['check']} {' '.join(one['hosts'])}: {one['found'][:150]}")
+        return found
+
+    def expect(self, name: str, causes: set[tuple[str, str]]) -> None:
+        """``causes``: (cause, host), all of them and no other."""
+        found = {(one["cause"], host) for one in self.run(name) if one["cause"] for host in one["hosts"]}
+        if found != causes:
+            raise LabError(f"{name}: missed {sorted(causes - found)}, false {sorted(found - causes)}")
+
+    def act(self, steps: tuple[tuple[str, ...], ...]) -> set[tuple[str, str]]:
+        for host, command, *_cause in steps:
+            self.here.node(host, command.replace("{rank}", self.here.rank))
+        return {(step[2], step[0]) for step in steps if len(step) > 2}
+
+    def invocations(self) -> list[str]:
+        units = "sparkmatrix-engine sparkmatrix-keeper"
+        return [self.here.node(host, f"systemctl show -P InvocationID {units}") for host in self.here.launch.hosts]
+
+
+def healthy(doctor: Doctor) -> None:
+    """Nothing is found, nothing is written, and nobody notices."""
+    here = doctor.here
+    here.serving()
+    before = doctor.invocations()
+    for host in here.launch.hosts:
+        here.node(host, "sudo touch /run/doctor-began")
+    doctor.expect("healthy", set())
+    written = {host: here.node(host, WRITTEN).split() for host in here.launch.hosts}
+    if any(written.values()):
+        raise LabError(f"doctor wrote {written}")
+    if doctor.invocations() != before or not here.status()["serving"]:
+        raise LabError("something was started anew beside doctor")
+    kept = here.node(HEAD, "sudo ls /var/lib/sparkmatrix/verdicts; sudo stat -c %a /var/lib/sparkmatrix/verdicts/*")
+    if "-doctor.json" not in kept or set(kept.split()[1:]) != {"600"}:
+        raise LabError(f"on the head is {kept}")
+
+
+def faults(doctor: Doctor) -> None:
+    """Faults of the fabric, of a rank, in the journal, and a port filter that somebody has flushed."""
+    wanted = doctor.act(BESIDE)
+    doctor.expect("faults", wanted)
+    doctor.act(REPAIR)
+
+
+def damaged(doctor: Doctor) -> None:
+    """Files that somebody has emptied or moved away."""
+    stays = {(cause, host) for host, _command, cause in BESIDE if cause in ("link_flaps", "out_of_memory", "gpu_error")}
+    wanted = doctor.act(DAMAGED) | stays | {("port_filter_off", HEAD)}
+    doctor.expect("damaged", wanted)
+    doctor.act(PUT_BACK)
+
+
+def off(doctor: Doctor) -> None:
+    """A machine without power: it is named, and the others are looked at all the same."""
+    doctor.here.lab("stop", WORKER)
+    time.sleep(5)
+    found = doctor.run("off")
+    causes = {(one["cause"], host) for one in found if one["cause"] for host in one["hosts"]}
+    if ("not_answering", WORKER) not in causes or ("not_serving", HEAD) not in causes:
+        raise LabError(f"a machine without power: {sorted(causes)}")
+    if not any(one["check"] == "journal" and HEAD in one["hosts"] for one in found):
+        raise LabError("the head was not looked at")
+
+
+STEPS = {"healthy": healthy, "faults": faults, "damaged": damaged, "off": off}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, choices=(2, 4), default=2)
+    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join(STEPS))
+    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
+    parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    chosen = parser.parse_args()
+    here = Cluster(chosen.beside, "native" if chosen.nodes == 2 else "native4")
+    doctor = Doctor(here)
+    problem = ""
+    try:
+        if not chosen.keep:
+            cluster.build()
+            here.boot()
+            here.site("doctor-site")
+        for name in chosen.only.split(",") if chosen.only else STEPS:
+            say(f"-- {name}: {STEPS[name].__doc__}")
+            STEPS[name](doctor)
+        slow = {name: took for name, took in doctor.seconds.items() if took > MOST_S and name != "off"}
+        if slow:
+            raise LabError(f"doctor took {slow}, expected {MOST_S:.0f} s at most")
+    except LabError as exc:
+        problem = str(exc)
+        say(problem)
+    finally:
+        if not chosen.keep:
+            here.down()
+    print(json.dumps({"nodes": chosen.nodes, "seconds": doctor.seconds, "problem": problem}))
+    return 1 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
