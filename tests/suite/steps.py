@@ -325,6 +325,7 @@ def on_nodes() -> list[Step]:
         ),
         scenario("services-containers", "services.py --containers", 400),
         scenario("images", "images.py", 600),
+        scenario("doctor", "doctor.py", 500),
         scenario("artifacts", "artifacts.py", 600),
         scenario("head-controller", "head_controller.py", 400),
         scenario("management", "management.py", 200),
