@@ -136,19 +136,19 @@ def back(here: Images) -> dict[str, Any]:
 
 
 def built(here: Images) -> dict[str, Any]:
-    """One node builds an image, and all serve from it; what served before cannot be removed, another one can."""
+    """One node builds an image, and all serve from it; what serves cannot be removed, another one can."""
     file = here.state / "Dockerfile"
     file.write_text(f"FROM {IMAGE}\nARG WORD\nENV WORD=${{WORD}}\n")
     own = {"engine_image": "sparkmatrix.test/own:v0.33.0"}
     build = {"engine_image_build": {"dockerfile": str(file), "arguments": {"WORD": "built"}}}
-    run = here.site("images-built", "playbooks/engine.yml", "-e", json.dumps({**own, **build}))
+    run = here.site("images-built", "site.yml", "-e", json.dumps({**own, **build}))
     (name,) = here.node(SEED, "sudo docker image ls --format '{{.Repository}}:{{.Tag}}' sparkmatrix.test/own").split()
     here.whole(name)
     for host in NODES:
         if "WORD=built" not in here.node(host, f"sudo docker image inspect {name}"):
             raise LabError(f"{name} on {host} was not built with its arguments")
     remove = ("playbooks/artifacts.yml", "-e", "artifacts_action=remove", "-e")
-    here.site("images-kept", *remove, json.dumps({"artifacts_images": [IMAGE]}), fails="served before")
+    here.site("images-kept", *remove, json.dumps({"artifacts_images": [name]}), fails="serves now")
     here.site("images-removed", *remove, json.dumps({"artifacts_images": [UNUSED]}))
     if UNUSED in here.node(SEED, "sudo docker image ls --format '{{.Repository}}:{{.Tag}}'"):
         raise LabError(f"{UNUSED} is still there")
