@@ -3,7 +3,8 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs of docs/examples against vLLM on this machine's processors, with tiny random models. No nodes.
+"""The programs of docs/examples, and the requests of verify.yml, against vLLM on this machine's processors, with tiny
+random models. No nodes.
 
 Usage: test_examples.py [MODEL ...], of chat, vision, embedding, reranker
 """
@@ -24,11 +25,13 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[2] / name) for name in ("tests/lab", "collections")]
 
 import cluster
 import engine_env
 import families
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import smoke
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Target
 from cluster import ROOT
 from test_families import vision
 
@@ -36,6 +39,7 @@ EXAMPLES = ROOT / "docs/examples"
 PORT = 18321
 KEY = "sk-examples"
 START_S = 300
+CONTEXT = 1024
 # A grey picture of 32 x 32.
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAF0lEQVR42mNoIAAYRhWMKhhVMKpgpCoAAHRaAP95AdHHAAAAAElFTkSuQmCC"
@@ -46,11 +50,14 @@ POOLING = ("--runner", "pooling")
 @dataclass(frozen=True)
 class Case:
     """``model``: of families.py, or the one that the lab has; ``options`` of vLLM; ``calls``: an example with its words
-    and what its output has to hold."""
+    and what its output has to hold; ``requests``: what verify finds of each kind. A random model
+    may write for ever, which is not judged."""
 
     model: str
     options: Sequence[str]
     calls: Sequence[tuple[Sequence[str], str, str]]
+    requests: Sequence[str]
+    task: str = "generate"
 
 
 CASES = {
@@ -64,11 +71,27 @@ CASES = {
             (("tools.py",), "", "\n"),
             (("batch.py",), "one\n\ntwo\nthree\n", '"prompt": "three", "answer"'),
         ),
+        ("chat ok", "stream ok", "tool ok", "json ok", "vision not offered"),
     ),
-    "vision": Case("qwen3-vl", ('--limit-mm-per-prompt={"image": 1, "video": 0}',), ((("vision.py",), "", "\n"),)),
-    "embedding": Case("qwen3", (*POOLING, "--convert", "embed"), ((("embeddings.py",), "", "a cat sleeps"),)),
+    "vision": Case(
+        "qwen3-vl",
+        ('--limit-mm-per-prompt={"image": 1, "video": 0}',),
+        ((("vision.py",), "", "\n"),),
+        ("chat ok", "stream ok", "tool not offered", "json ok", "vision ok"),
+    ),
+    "embedding": Case(
+        "qwen3",
+        (*POOLING, "--convert", "embed"),
+        ((("embeddings.py",), "", "a cat sleeps"),),
+        ("embedding ok",),
+        "embed",
+    ),
     "reranker": Case(
-        "qwen3", (*POOLING, "--hf-overrides", json.dumps(families.RERANKER)), ((("rerank.py",), "", "a cat sleeps"),)
+        "qwen3",
+        (*POOLING, "--hf-overrides", json.dumps(families.RERANKER)),
+        ((("rerank.py",), "", "a cat sleeps"),),
+        ("rerank ok",),
+        "rank",
     ),
 }
 
@@ -90,7 +113,7 @@ def served(python: str, model: pathlib.Path, options: Sequence[str], directory: 
     own = environment(directory)
     own["PYTHONPATH"] = f"{site}:{own['PYTHONPATH']}"
     serve = [python, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--served-model-name", model.name]
-    sizes = ["--enforce-eager", "--dtype=bfloat16", "--max-model-len=1024", "--kv-cache-memory-bytes=67108864"]
+    sizes = ["--enforce-eager", "--dtype=bfloat16", f"--max-model-len={CONTEXT}", "--kv-cache-memory-bytes=67108864"]
     at = ["--host", "127.0.0.1", "--port", str(PORT), *options]
     log = pathlib.Path(directory) / f"{model.name}.log"
     with log.open("w") as stream:
@@ -136,6 +159,15 @@ def ask(python: str, words: Sequence[str], said: str, expected: str, directory: 
     print(f"   {name}: {' '.join(done.stdout.split())[:100]}", flush=True)
 
 
+def verify(model: str, case: Case) -> None:
+    tried = smoke.run(Target("127.0.0.1", PORT, model, KEY, case.task), CONTEXT, START_S)
+    for one in tried:
+        print(f"   {one.kind} {one.outcome}: {one.found[:80]}", flush=True)
+    found = [f"{one.kind} {one.outcome}" for one in tried]
+    if [a for a, b in zip(found, case.requests, strict=True) if a not in (b, b.replace(" ok", f" {smoke.NOT_JUDGED}"))]:
+        raise cluster.LabError(f"verify found {found}, expected {list(case.requests)}")
+
+
 def main(wanted: Sequence[str]) -> int:
     cache = cluster.cache()
     subprocess.run([sys.executable, str(ROOT / "tests/lab/engine_env.py"), "--cache", str(cache)], check=True)
@@ -157,6 +189,7 @@ def main(wanted: Sequence[str]) -> int:
                 with served(python, model, case.options, directory):
                     for words, said, expected in case.calls:
                         ask(python, words, said, expected, directory)
+                    verify(model.name, case)
     except (cluster.LabError, subprocess.SubprocessError) as exc:
         print(f"FAILED: {exc}")
         return 1
