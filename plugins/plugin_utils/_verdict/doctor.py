@@ -117,14 +117,14 @@ def serving(answers: Mapping[str, cluster.Answer], head: str) -> Iterator[Verdic
     ray = answer.document["ray"]
     if ray and ray["running"] < ray["nodes"]:
         words = f"Ray runs on {ray['running']} of {ray['nodes']} nodes"
-        yield verdict("ray", "cluster", words, cause="not_serving", hosts=[head], device="sparkmatrix-ray.service")
+        yield verdict("ray", "cluster", words, cause="ray_incomplete", hosts=[head], device="sparkmatrix-ray.service")
     gateway = answer.document["gateway"]
     if gateway and not gateway["answers"]:
         yield verdict(
             "gateway",
             "service",
             status_node.Gateway(**gateway).line,
-            cause="not_serving",
+            cause="gateway_silent",
             hosts=[head],
             device="sparkmatrix-gateway.service",
         )
@@ -155,7 +155,7 @@ def _service(host: str, name: str, service: Mapping[str, Any], document: Mapping
 Read = tuple[Observation, cluster.Answer]
 
 
-def _read(result: Any, host: str) -> Read | str:
+def read_observation(result: Any, host: str) -> Read | str:
     """What the module returned; a text says why there is nothing."""
     if not isinstance(result, Mapping) or not result.get("observation"):
         said = result.get("msg") if isinstance(result, Mapping) else ""
@@ -169,6 +169,19 @@ def _read(result: Any, host: str) -> Read | str:
     except SparkError as exc:
         return strict.words(str(exc)[: strict.MOST_WORDS])
     return seen, cluster.read({"stdout": json.dumps(result.get("status"))}, host)
+
+
+def machines(observed: Mapping[str, Observation]) -> list[Machine]:
+    return [
+        Machine(
+            host,
+            0,
+            dict(one.facts),
+            used_gib=round(one.used_bytes / GIB, 1),
+            total_gib=round(one.total_bytes / GIB, 1),
+        )
+        for host, one in observed.items()
+    ]
 
 
 def make(options: Options) -> dict[str, Any]:
@@ -187,17 +200,7 @@ def make(options: Options) -> dict[str, Any]:
         *settings.judge(observed),
         *serving(answers, options["head"]),
     ]
-    machines = [
-        Machine(
-            host,
-            0,
-            dict(one.facts),
-            used_gib=round(one.used_bytes / GIB, 1),
-            total_gib=round(one.total_bytes / GIB, 1),
-        )
-        for host, one in observed.items()
-    ]
-    found = {"verdicts": verdicts, "machines": machines, "services": settings.services(observed)}
+    found = {"verdicts": verdicts, "machines": machines(observed), "services": settings.services(observed)}
     return {"part": {name: documents.plain(values) for name, values in found.items()}}
 
 
@@ -210,6 +213,6 @@ PLANNERS = {
             "checks": {"type": "int", "required": True},
             "limits": {"type": "dict", "default": {}},
         },
-        gathered={"observed": Document(_read)},
+        gathered={"observed": Document(read_observation)},
     ),
 }

@@ -39,6 +39,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict impor
     gather,
     junit,
     limits,
+    settings,
     words,
 )
 
@@ -169,8 +170,9 @@ def verify(options: Options) -> dict[str, Any]:
         filters=options["filters"],
         gateway={host: told.get("results") or () for host, told in options["gateway"].items()},
     )
-    found = engine.judge(plans, asked, limits.limits(options["limits"]))
-    return {"part": part(verdicts=found, smoke=engine.smoked(plans, asked))}
+    observed = {host: one[0] for host, one in options["observed"].items() if not isinstance(one, str)}
+    found = [*engine.judge(plans, asked, limits.limits(options["limits"])), *settings.environment(observed)]
+    return {"part": part(verdicts=found, smoke=engine.smoked(plans, asked), machines=doctor.machines(observed))}
 
 
 PLANNERS = {
@@ -186,9 +188,10 @@ PLANNERS = {
             "ray": answers.COUNTED,
             "filters": answers.CHECKED,
             "gateway": answers.ANSWERED,
+            "observed": Document(doctor.read_observation),
         },
         alive=True,
-        partly=("answers", "smoke", "before", "after", "ray", "filters", "gateway"),
+        partly=("answers", "smoke", "before", "after", "ray", "filters", "gateway", "observed"),
     ),
     **doctor.PLANNERS,
     **first_contact.PLANNERS,

@@ -27,7 +27,7 @@ WHOLE, BROKEN, MISSING = "whole", "broken", "missing"
 def judge(observed: Observed) -> list[Verdict]:
     return [
         *_services(observed),
-        *_environment(observed),
+        *environment(observed),
         *_images(observed),
         *_weights(observed),
         *_versions(observed),
@@ -110,7 +110,7 @@ def _shown(differences: tuple[Difference, ...]) -> str:
     return ", ".join(f"{one.name} {one.found or 'unset'} and not {one.planned or 'unset'}" for one in differences[:5])
 
 
-def _environment(observed: Observed) -> Iterator[Verdict]:
+def environment(observed: Observed) -> Iterator[Verdict]:
     good = []
     for host, seen in observed.items():
         found: dict[str, tuple[Difference, ...]] = {}

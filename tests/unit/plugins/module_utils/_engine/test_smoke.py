@@ -100,6 +100,7 @@ def test_the_prompt_is_long_and_fits_and_never_the_same(monkeypatch):
         ("chat", ProbeError("status", "HTTP 400: no chat template", "x", 400), "failed", "no chat template"),
         ("chat", said(""), "failed", "the answer is empty"),
         ("chat", said("", reasoning_content="hm"), "ok", "an answer"),
+        ("chat", {**said(""), "usage": {"prompt_tokens": 9, "completion_tokens": 1}}, "ok", "prompt of 9 tokens"),
         ("chat", {"choices": []}, "failed", "no chat completion"),
         ("chat", {"choices": [{"message": "text"}]}, "failed", "no chat completion"),
         ("ask", ProbeError("timeout", "no complete answer within the time limit", "x"), "failed", "time limit"),
@@ -118,8 +119,11 @@ def test_what_can_go_wrong(monkeypatch, name, answer, outcome, found):
 
 
 def test_a_model_that_thinks_too_long_for_a_call_is_not_judged(monkeypatch):
-    cut = said(None, "length", tool_calls=[{"function": {"name": "get_weather", "arguments": '{"ci'}}])
+    call = [{"function": {"name": "get_weather", "arguments": '{"ci'}}]
+    cut = said(None, "length", tool_calls=call)
     assert tried(monkeypatch, tool=said("Well"), chosen=cut)[0]["tool"].outcome == smoke.NOT_JUDGED
+    as_vllm_says = {**said(None, "tool_calls", tool_calls=call), "usage": {"completion_tokens": smoke.TOKENS}}
+    assert tried(monkeypatch, tool=as_vllm_says)[0]["tool"].outcome == smoke.NOT_JUDGED
 
 
 def test_the_picture_is_a_picture():

@@ -518,6 +518,7 @@ CASES = {
             "ray": {"complete": True, "alive": ["10.0.0.1"]},
             "filters": {"changes": []},
             "gateway": {"results": [{"item": {"model": "x"}, "ready": True, "answer": SAID}]},
+            "observed": {"observation": {}},
         },
         lambda seen: plan(
             "verify_verdicts", {name: {h: s[name] for h, s in seen.items()} for name in next(iter(seen.values()))}

@@ -85,7 +85,7 @@ def run(observed=HEALTHY, status=SERVES, findings=()):
             "checks": 40,
             "limits": {},
             "observed": {
-                host: doctor._read(
+                host: doctor.read_observation(
                     {"observation": one.as_dict(), "status": status if host == "spark1" else WORKER_SAYS}, host
                 )
                 if isinstance(one, Observation)
@@ -247,10 +247,10 @@ def test_a_cluster_without_an_engine_and_one_that_nobody_can_ask():
             {"services": {"": {**SERVICE, "serving": False, "phase": "waiting", "problem": "x"}}},
             ("not_serving", "fail", ("spark1",), SERVICE["unit"]),
         ),
-        ({"ray": {"nodes": 2, "running": 1}}, ("not_serving", "fail", ("spark1",), "sparkmatrix-ray.service")),
+        ({"ray": {"nodes": 2, "running": 1}}, ("ray_incomplete", "fail", ("spark1",), "sparkmatrix-ray.service")),
         (
             {"gateway": {"unit": "failed", "answers": False, "problem": "x", "certificate_until": "", "endpoints": []}},
-            ("not_serving", "fail", ("spark1",), "sparkmatrix-gateway.service"),
+            ("gateway_silent", "fail", ("spark1",), "sparkmatrix-gateway.service"),
         ),
     ],
 )
