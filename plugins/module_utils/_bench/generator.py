@@ -106,7 +106,7 @@ SENTENCES = (
     "Bread needs flour, water, salt and time, and the last of these is what most bakers lack.",
     "The museum keeps the old maps in a dark room, where they are shown for ten minutes at a time.",
     "Nobody knew why the bridge hummed in a west wind until a student hung a microphone under it.",
-    "The committee agreed on the colour of the door, and put off the question of the roof.",
+    "The committee agreed on the colour of the wall, and put off the question of the roof.",
     "Every autumn the geese come over the house in a long line, a little later than the year before.",
 )
 CHARACTERS = 4.5  # of a token of plain English, about
