@@ -107,4 +107,14 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
     ]
     if head.not_pinned:
         lines.append(f"Not pinned: {', '.join(head.not_pinned)} (docs/recipes.md, Pinned revisions)")
-    return [*lines, *(f"Known problem: {hazard}" for hazard in job.recipe.hazards)]
+    return [*lines, *(f"Known problem: {hazard}" for hazard in [*_compiled(job, engine.env), *job.recipe.hazards])]
+
+
+def _compiled(job: Job, environment: Mapping[str, str]) -> list[str]:
+    """An environment has its kernels fetched when it is made; what an image brings nobody knows before."""
+    if job.runtime != "container" or "NVFP4" not in f"{job.recipe.quantization} {job.recipe.description}":
+        return []
+    return [
+        "kernels for NVFP4 that the image lacks are compiled at its first start, beside the weights,"
+        f" {environment['MAX_JOBS']} at a time; they are kept (docs/engine.md, Compiled kernels)"
+    ]

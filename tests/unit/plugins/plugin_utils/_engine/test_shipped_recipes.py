@@ -143,6 +143,17 @@ def test_a_revision_is_one_or_is_not_there():
         assert re.fullmatch(r"([0-9a-f]{40})?", recipe.revision)
 
 
+def test_a_format_that_may_compile_at_a_start_says_so():
+    contained = {"runtime": "container", "image": "x/y:v0.33.0"}
+
+    def told(name, **settings):
+        return [line for line in made(name, 2, **settings).summary if "compiled at its first start" in line]
+
+    (line,) = told("minimax-m2.7-nvfp4", **contained)
+    assert line.startswith("Known problem: ") and re.search(r" [1-4] at a time", line)
+    assert told("minimax-m2.7-nvfp4") == told("minimax-m2.7-awq", **contained) == []
+
+
 def test_as_many_at_once_as_the_guide_had():
     """Qwen3-VL-235B on two Sparks at 0.75, 4096 tokens, 256 requests: 299 tokens/s (lessons learned, January 2026)."""
     settings = {"gpu_memory_utilization": 0.75, "context": 4096, "options": {"kv-cache-dtype": "fp8"}}
