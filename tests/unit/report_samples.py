@@ -153,7 +153,7 @@ def healthy() -> list[Run]:
             verdicts=passes(),
             rdma=rdma(),
             nccl=nccl(23.4 - (23 - day) / 10),
-            serving=(*serving(31.5 - (day % 3) / 3), *serving(30.1 - (day % 3) / 3, 8192)),
+            serving=(*serving(31.5 - (day % 3) / 3), serving(30.1 - (day % 3) / 3, 8192)[0]),
         )
         for day in range(18, 23)
     ]
@@ -194,7 +194,7 @@ def degraded() -> list[Run]:
         verdicts=tuple(verdicts),
         rdma=rdma((bad,)),
         nccl=nccl(2.1),
-        serving=(*serving(11.2), *serving(10.4, 8192)),
+        serving=(*serving(11.2), serving(10.4, 8192)[0]),
         smoke=SMOKE,
     )
     return [*healthy(), slow]

@@ -484,57 +484,71 @@ PERCENTILES = ("median", "p90", "p99")
 
 
 def _speeds(run: Run) -> tuple[Speed, ...]:
-    groups: dict[tuple[str, str, int], list[Serving]] = {}
+    """By requests at once, and by the length of prompts where only that was changed."""
+    services: dict[tuple[str, str], list[Serving]] = {}
     for one in run.serving:
-        groups.setdefault((one.service, one.model, one.prompt_tokens), []).append(one)
-    return tuple(
-        _speed(f"{model}, prompts of {number(prompt)} tokens", sorted(points, key=lambda one: one.concurrency))
-        for (_service, model, prompt), points in groups.items()
-    )
+        services.setdefault((one.service, one.model), []).append(one)
+    found = []
+    for (_service, model), points in services.items():
+        lengths: dict[int, list[Serving]] = {}
+        for one in points:
+            lengths.setdefault(one.prompt_tokens, []).append(one)
+        for prompt, several in lengths.items():
+            if len(several) > 1:
+                found.append(_by_requests(f"{model}, prompts of {number(prompt)} tokens", several))
+        for at_once in sorted({several[0].concurrency for several in lengths.values() if len(several) == 1}):
+            same = [one for one in points if one.concurrency == at_once]
+            found.append(_by_length(f"{model}, {some(at_once, 'request')} at once", same))
+    return tuple(found)
 
 
-def _speed(title: str, points: Sequence[Serving]) -> Speed:
-    at = list(dict.fromkeys(str(one.concurrency) for one in points))
-    each = {str(one.concurrency): one for one in points}
-    alone = points[0]
+def _by_requests(title: str, points: Sequence[Serving]) -> Speed:
+    each = {str(one.concurrency): one for one in sorted(points, key=lambda one: one.concurrency)}
     together = Series(
         "All requests together",
         {place: one.output_rate for place, one in each.items()},
         {place: (one.output_rate_low, one.output_rate_high) for place, one in each.items() if one.repetitions > 1},
     )
     published = Series(
-        "Published by the recipe's source", {at: one.published for at, one in each.items() if one.published}
+        "Published by the recipe's source", {place: one.published for place, one in each.items() if one.published}
     )
-    per_request = Series("One request", {place: one.output_rate / one.concurrency for place, one in each.items()})
     axis = "requests at once"
-    charts = [
-        shapes.chart("Output of all requests", "tokens/s", axis, at, [together, published]),
-        shapes.chart(
-            "Output of one request", "tokens/s", axis, at, [per_request], band=(alone.expected_low, alone.expected_high)
-        ),
-    ]
+    whole = shapes.chart("Output of all requests", "tokens/s", axis, list(each), [together, published])
+    return _speed(title, axis, each, [whole])
+
+
+def _by_length(title: str, points: Sequence[Serving]) -> Speed:
+    each = {number(one.prompt_tokens): one for one in sorted(points, key=lambda one: one.prompt_tokens)}
+    return _speed(title, "tokens of a prompt", each, [])
+
+
+def _speed(title: str, axis: str, each: Mapping[str, Serving], charts: list[Chart]) -> Speed:
+    points = list(each.values())
+    series = [Series("One request", {place: one.output_rate / one.concurrency for place, one in each.items()})]
+    band = (points[0].expected_low, points[0].expected_high) if points[0].concurrency == 1 else (0.0, 0.0)
+    charts.append(shapes.chart("Output of one request", "tokens/s", axis, list(each), series, band=band))
     for name, about in (("ttft_ms", "Time to the first token"), ("tpot_ms", "Time per further token")):
         series = [
             Series(part, {place: getattr(one, name)[part] for place, one in each.items() if part in getattr(one, name)})
             for part in PERCENTILES
         ]
         if any(one.points for one in series):
-            charts.append(shapes.chart(about, "ms", axis, at, series))
+            charts.append(shapes.chart(about, "ms", axis, list(each), series))
     return Speed(title, tuple(charts), _speed_table(points), tuple(_speed_notes(points)))
 
 
 def _speed_table(points: Sequence[Serving]) -> Table:
     head = (
-        *("At once", "Requests", "Failed", "Output tokens", "Repetitions", "Tokens/s", "lowest to highest"),
+        *("At once", "Prompt tokens", "Output tokens", "Requests", "Failed", "Repetitions"),
+        *("Tokens/s", "lowest to highest"),
         *(f"{name} {part}, ms" for name in ("TTFT", "TPOT") for part in PERCENTILES),
         *("Goodput, requests/s", "Drafts accepted", "Seed"),
     )
     rows = [
         (
-            *(
-                str(number_)
-                for number_ in (one.concurrency, one.requests, one.failed, one.output_tokens, one.repetitions)
-            ),
+            str(one.concurrency),
+            f"{one.prompt_tokens}{' (text)' if one.text else ''}",
+            *(str(count) for count in (one.output_tokens, one.requests, one.failed, one.repetitions)),
             number(one.output_rate),
             f"{number(one.output_rate_low)} to {number(one.output_rate_high)}" if one.repetitions > 1 else NOTHING,
             *(

@@ -135,6 +135,11 @@ def test_the_speed_of_one_request_is_held_to_the_plan():
     assert [one.name for one in together.series] == ["All requests together", "Published by the recipe's source"]
     assert together.series[1].points == {"1": 35.2}
     assert output.expected == "Expected at 1: 13 to 46 tokens/s" and "from 31.2 at 1 to" in output.summary
+    by_length = view(samples.healthy()).speed[0][1]
+    assert by_length.title == "minimax-m2.7-awq, 1 request at once"
+    assert [(chart.axis, chart.places) for chart in by_length.charts] == [
+        ("tokens of a prompt", ("1\u202f024", "8\u202f192"))
+    ] * 3
     failed = [replace(one, failed=2) for one in samples.serving()[:2]]
     assert "4 requests failed" in view([at(1, serving=tuple(failed))]).speed[0][0].notes
 
