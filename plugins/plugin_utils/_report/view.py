@@ -36,7 +36,7 @@ PAIR = 2
 MEASURED = ("rdma", "nccl", "serving")  # what a run may have been asked for alone
 NOTHING = "-"  # in a table
 OWN = {"clock", "temperature"}  # each machine has its own
-SHORT = {"cuda", "gid", "gpu", "kv", "mtu", "nccl", "pcie", "rdma"}
+SHORT = {"cuda", "dgx", "gid", "gpu", "kv", "mtu", "nccl", "os", "pcie", "rdma"}
 SAME = {"site": "verify"}  # playbooks that end with what another one measures
 
 
