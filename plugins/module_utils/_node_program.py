@@ -22,6 +22,7 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 COMMANDS: Mapping[str, str] = {
     "access-restore": "_access.rollback",
     "artifacts": "_artifacts.program",
+    "drift": "_verdict.drifting",
     "drop-caches": "_os.drop_caches",
     "evict": "_os.evict_page_cache",
     "fabric-restore": "_fabric.rollback",

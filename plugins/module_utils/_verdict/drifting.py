@@ -1,0 +1,170 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix drift``: what no longer is as it was set up and verified, without Ansible; for a timer, or cron.
+
+Of this node: addresses, MTU and GIDs of the fabric, port filter, environment of the ranks, options of the engine, image
+and weights. On the head also what the other nodes say of their fabric. Each difference is a line on standard output,
+which systemd writes to the journal; ``--metrics`` writes a file for Prometheus (textfile collector of node_exporter).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run_limited
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import MOST_CHARACTERS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked, observe
+
+HELP = "show what is no longer as it was set up and verified (exit code 1)"
+KINDS = ("fabric", "port_filter", "environment", "options", "image", "weights", "silent")
+ASK_S = 15.0
+DRIFTED = "  "  # fabric-status indents what has drifted below its interface
+
+
+@dataclass(frozen=True)
+class Drift:
+    host: str
+    kind: str  # of KINDS
+    found: str
+
+    def __str__(self) -> str:
+        return f"drift {self.kind} {self.host}: {self.found}"
+
+
+def of_node(seen: Observation) -> Iterator[Drift]:
+    host = seen.host or "this node"
+    for found in seen.filters:
+        yield Drift(host, "port_filter", found)
+    for rank in seen.ranks:
+        for one in rank.environment:
+            words = f"{rank.title} has {one.name}={one.found or '(unset)'}, planned is {one.planned or '(unset)'}"
+            yield Drift(host, "environment", words)
+    for service in seen.services:
+        if service.other_settings:
+            yield Drift(host, "environment", f"{service.unit} runs with other settings than those last written")
+        for one in service.ignored:
+            yield Drift(host, "options", f"{service.unit} has {one.name} {one.found}, planned is {one.planned}")
+        for name, ident in (("runs", service.image_running), ("is called", service.image_named)):
+            if service.image_planned and ident != service.image_planned and (ident or name == "is called"):
+                words = f"{service.image}: {ident or 'nothing'} {name} so, planned is {service.image_planned}"
+                yield Drift(host, "image", words)
+    for model in seen.weights:
+        if model.state in ("broken", "missing"):
+            yield Drift(host, "weights", f"{model.name}: {model.found}")
+
+
+def of_fabric(host: str, lines: Sequence[str], wrong: bool) -> list[Drift]:
+    """What ``fabric-status`` prints."""
+    found = [Drift(host, "fabric", line.strip()) for line in lines if line.startswith(DRIFTED)]
+    return found or ([Drift(host, "fabric", "; ".join(lines)[:500])] if wrong else [])
+
+
+def of_others(machine: Machine, ask: Callable[[str], Any]) -> list[Drift]:
+    """On the head, of the nodes of the services whose keeper is here."""
+    hosts: dict[str, None] = {}
+    for instance in names.instances(machine.root):
+        with contextlib.suppress(SparkError):
+            told = engine_json.read(machine.real(names.Names(instance).description))
+            if systemd.unit(machine.runner, names.Names(instance).keeper).exists:
+                hosts.update({one.host: None for one in told.members if one.ranks and one.rank != told.rank})
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        answers = dict(zip(hosts, pool.map(ask, hosts)))
+    found: list[Drift] = []
+    for host, done in answers.items():
+        if done.rc in (0, 1) and done.out.startswith("fabric:"):
+            lines = [
+                (DRIFTED if line.startswith(DRIFTED) else "") + peers.words(line) for line in done.out.splitlines()
+            ]
+            found += of_fabric(host, lines, done.rc == 1)
+        else:
+            found.append(Drift(host, "silent", f"it does not tell of its fabric: {peers.words(done.complaint)}"))
+    return found
+
+
+def metrics(found: Sequence[Drift], host: str, now: float) -> str:
+    """Prometheus' text format; a host without a drift has a line with 0, so that an alert can end."""
+    counts: dict[tuple[str, str], int] = {(host, kind): 0 for kind in KINDS}
+    for one in found:
+        counts[one.host, one.kind] = counts.get((one.host, one.kind), 0) + 1
+    lines = [
+        "# HELP sparkmatrix_drift What no longer is as it was set up and verified.",
+        "# TYPE sparkmatrix_drift gauge",
+        *(
+            f'sparkmatrix_drift{{host="{_label(name)}",kind="{kind}"}} {count}'
+            for (name, kind), count in sorted(counts.items())
+        ),
+        "# HELP sparkmatrix_drift_checked_seconds When it was looked at, seconds since 1970.",
+        "# TYPE sparkmatrix_drift_checked_seconds gauge",
+        f"sparkmatrix_drift_checked_seconds {now:.0f}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+
+
+def write(path: str, text: str) -> None:
+    """In one step: the collector reads at any time."""
+    place = Path(path)
+    new = place.with_name(f".{place.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.chmod(0o644)
+    new.replace(place)
+
+
+def collect(machine: Machine, ask: Callable[[str], Any], asked: Asked | None = None) -> tuple[list[Drift], str]:
+    seen = observe(machine, asked or Asked(days=0, gpu=False))
+    host = seen.host or "this node"
+    found = list(of_node(seen))
+    try:
+        lines, wrong = fabric_status.lines(machine)
+        own = [drift for drift in of_fabric(host, lines, wrong) if drift.found not in {one.found for one in found}]
+    except (SparkError, OSError) as exc:
+        own = [Drift(host, "fabric", str(exc))]
+    return [*own, *found, *of_others(machine, ask)], host
+
+
+# -- sparkmatrix drift ------------------------------------------------------------------------------------------------
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    words = "also write a file for node_exporter's textfile collector"
+    parser.add_argument("--metrics", default="", metavar="FILE", help=words)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if os.geteuid() != 0:
+        sys.stderr.write("this needs root: sudo sparkmatrix drift\n")
+        return 1
+    found, host = collect(Machine(), _ask)
+    sys.stdout.write("".join(f"{one}\n" for one in found) or "nothing has drifted\n")
+    if arguments.metrics:
+        try:
+            write(arguments.metrics, metrics(found, host, time.time()))
+        except OSError as exc:
+            sys.stderr.write(f"{arguments.metrics}: {exc.strerror}\n")
+            return 1
+    return int(bool(found))
+
+
+def _ask(host: str) -> Any:
+    return run_limited(peers.ssh(host, "fabric-status"), ASK_S, MOST_CHARACTERS)

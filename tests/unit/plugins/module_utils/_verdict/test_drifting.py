@@ -1,0 +1,97 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.drifting import Drift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+    Difference,
+    Observation,
+    Rank,
+    Service,
+    Weights,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked
+from fake_spark import Spark
+
+RANK = Rank("", "u", "VLLM::Worker")
+SERVICE = Service("", "u", "m", image="i:1", image_planned="aa", image_named="aa", image_running="aa")
+SEEN = Observation("spark1", ranks=(RANK,), services=(SERVICE,), weights=(Weights("m", "", "whole"),))
+GOOD = Completed(0, "fabric: direct, applied, plan 1\nnet0: up, MTU 9000\npending: nothing\n")
+BAD = Completed(
+    1, "fabric: direct, applied, plan 1\nnet0: up, MTU 1500   <- drifted\n  spark2 net0: the MTU is 1500.\n"
+)
+
+
+def test_what_is_as_it_was_set_up_has_not_drifted():
+    assert list(drifting.of_node(SEEN)) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind"),
+    [
+        (replace(SEEN, filters=("gone",)), "port_filter"),
+        (replace(SEEN, ranks=(replace(RANK, environment=(Difference("NCCL_NET", "IB", ""),)),)), "environment"),
+        (replace(SEEN, services=(replace(SERVICE, other_settings=True),)), "environment"),
+        (replace(SEEN, services=(replace(SERVICE, ignored=(Difference("--a", "1", "2"),)),)), "options"),
+        (replace(SEEN, services=(replace(SERVICE, image_running="bb"),)), "image"),
+        (replace(SEEN, services=(replace(SERVICE, image_named=""),)), "image"),
+        (replace(SEEN, weights=(Weights("m", "", "broken", "x"),)), "weights"),
+    ],
+)
+def test_each_drift_of_a_node(seen, kind):
+    assert [(one.host, one.kind) for one in drifting.of_node(seen)] == [("spark1", kind)]
+
+
+def head(tmp_path, monkeypatch, other, wrong=False):
+    spark = Spark(tmp_path)
+    lines = ["fabric: x", "  spark1 net0: the MTU is 1500."] if wrong else ["fabric: x"]
+    monkeypatch.setattr(fabric_status, "lines", lambda _machine: (lines, wrong))
+    asked = Asked(answer=spark.ask, told=lambda _target: {}, gpu=False)
+    return drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: other, asked)
+
+
+def test_the_head_asks_the_others(tmp_path, monkeypatch):
+    assert head(tmp_path, monkeypatch, GOOD) == ([], "spark1")
+    assert head(tmp_path, monkeypatch, BAD)[0] == [Drift("spark2", "fabric", "spark2 net0: the MTU is 1500.")]
+    (silent,) = head(tmp_path, monkeypatch, Completed(255, "", "No route to host"))[0]
+    assert (silent.host, silent.kind) == ("spark2", "silent")
+    assert head(tmp_path, monkeypatch, GOOD, wrong=True)[0] == [
+        Drift("spark1", "fabric", "spark1 net0: the MTU is 1500.")
+    ]
+
+
+def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
+    def broken(_machine):
+        raise SparkError("ip is not there")
+
+    spark = Spark(tmp_path)
+    monkeypatch.setattr(fabric_status, "lines", broken)
+    asked = Asked(answer=spark.ask, told=lambda _target: {}, gpu=False)
+    found, _host = drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: GOOD, asked)
+    assert [(one.kind, one.found) for one in found] == [("fabric", "ip is not there.")]
+
+
+def test_the_file_for_prometheus(tmp_path):
+    drifted = [Drift("spark2", "fabric", "x"), Drift("spark2", "fabric", "y"), Drift("spark1", "image", "z")]
+    path = tmp_path / "sparkmatrix.prom"
+    drifting.write(str(path), drifting.metrics(drifted, "spark1", 1.79e9))
+    text = path.read_text()
+    for line in (
+        'sparkmatrix_drift{host="spark2",kind="fabric"} 2',
+        'sparkmatrix_drift{host="spark1",kind="image"} 1',
+        'sparkmatrix_drift{host="spark1",kind="fabric"} 0',
+        "sparkmatrix_drift_checked_seconds 1790000000",
+    ):
+        assert line in text.splitlines()
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]
