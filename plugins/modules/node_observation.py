@@ -62,6 +62,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import gpu
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked, observe
 
 
@@ -83,7 +84,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    seen = observe(Machine(), Asked(days=params["days"], gpu=params["gpu"], ask=params["ask"]))
+    seen = observe(Machine(), Asked(days=params["days"], gpu=gpu.measure if params["gpu"] else None, ask=params["ask"]))
     module.exit_json(changed=False, observation=seen.as_dict(), status=status(params["here"]))
 
 

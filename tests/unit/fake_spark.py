@@ -110,8 +110,6 @@ class Spark:
             **{
                 "answer": self.ask,
                 "told": lambda _target: {},
-                "gpu_runner": lambda _argv: self.gpu,
-                "gpu": False,
                 **asked,
             }
         )

@@ -132,7 +132,7 @@ def write(path: str, text: str) -> None:
 
 
 def collect(machine: Machine, ask: Callable[[str], Any], asked: Asked | None = None) -> tuple[list[Drift], str]:
-    seen = observe(machine, asked or Asked(days=0, gpu=False))
+    seen = observe(machine, asked or Asked(days=0))
     host = seen.host or "this node"
     found = list(of_node(seen))
     try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, image, kept_plan, probe
@@ -39,11 +37,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import hardware, running_engines
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import journal, options
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
-    BUSY,
-    NO_GPU,
     NOT_ASKED,
     NOT_KNOWN,
     UNLIMITED,
@@ -59,26 +54,6 @@ DAYS = 7.0  # of the journal
 ASK_S = 20.0  # for an answer
 MOST_RANKS = 64
 MOST_FILES = 10000  # of a directory with a model
-GPU_S = 45.0  # torch takes most of it
-# Half a gibibyte of bfloat16, which no cache holds, as often as fits into a second after a warm-up.
-PROBE = """
-import time, torch
-torch.manual_seed(0)
-size = 16384
-matrix = torch.ones(size, size, dtype=torch.bfloat16, device="cuda")
-vector = torch.ones(size, dtype=torch.bfloat16, device="cuda")
-for _ in range(20):
-    torch.mv(matrix, vector)
-torch.cuda.synchronize()
-began = time.monotonic()
-count = 0
-while time.monotonic() - began < 1.0:
-    for _ in range(20):
-        torch.mv(matrix, vector)
-    torch.cuda.synchronize()
-    count += 20
-print("GBS", 2 * size * size * count / (time.monotonic() - began) / 1e9)
-"""
 _MEMLOCK = re.compile(r"^Max locked memory\s+(\S+)", re.MULTILINE)
 _VERBS = re.compile(r"uverbs\d+")
 # What decides the fabric of a process, and is not in the fact: a value that somebody else has set.
@@ -99,11 +74,10 @@ class Asked:
     """What is looked at, and how; tests replace the functions."""
 
     days: float = DAYS
-    gpu: bool = True
+    gpu: Callable[[Machine, NodePlan | None], Gpu] | None = None  # where it is wanted: _verdict.gpu
     ask: bool = True  # the engine, for a token
     answer: Callable[[probe.Target], probe.Answer] = lambda target: probe.ask(target, probe.Question(timeout_s=ASK_S))
     told: Callable[[probe.Target], Mapping[str, str]] = told
-    gpu_runner: Callable[[list[str]], Completed] = lambda argv: run_or_leave(argv, GPU_S)
 
 
 def observe(machine: Machine, asked: Asked | None = None) -> Observation:
@@ -140,7 +114,7 @@ class _Look:
         gpu = Gpu(reason=NOT_ASKED)
         if self.asked.gpu:
             with self.part("GPU"):
-                gpu = self.gpu(plan)
+                gpu = self.asked.gpu(machine, plan)
         return Observation(
             host=self.fact.host if self.fact else "",
             journal_read=read,
@@ -354,26 +328,6 @@ class _Look:
             if broken:
                 return Weights(one.name, held.revision, "broken", _first("leads nowhere", broken))
         return Weights(one.name, held.revision, held.state, held.found[:300])
-
-    # -- the GPU
-
-    def gpu(self, plan: NodePlan | None) -> Gpu:
-        if not hardware.gpu_name(self.machine):
-            return Gpu(reason=NO_GPU)
-        if running_engines.running(self.machine):
-            return Gpu(reason=BUSY)
-        for one in plan.here if plan else ():
-            python = f"{one.venv.path}/bin/python"
-            if one.contained or not self.machine.exists(python):
-                continue
-            # As its owner: root does not run what somebody else can change.
-            owner = pwd.getpwuid(os.stat(self.machine.real(one.venv.path)).st_uid).pw_name
-            done = self.asked.gpu_runner(["runuser", f"--user={owner}", "--", python, "-I", "-c", PROBE])
-            words = done.out.split()
-            if done.rc == 0 and len(words) >= 2 and words[-2] == "GBS":
-                return Gpu(gbs=round(float(words[-1]), 1))
-            return Gpu(reason=printable(done.complaint[-200:]))
-        return Gpu(reason="no Python environment of an engine is here that has torch")
 
 
 def _first(what: str, paths: list[str]) -> str:

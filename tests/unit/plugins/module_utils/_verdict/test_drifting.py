@@ -56,7 +56,7 @@ def head(tmp_path, monkeypatch, other, wrong=False):
     spark = Spark(tmp_path)
     lines = ["fabric: x", "  spark1 net0: the MTU is 1500."] if wrong else ["fabric: x"]
     monkeypatch.setattr(fabric_status, "lines", lambda _machine: (lines, wrong))
-    asked = Asked(answer=spark.ask, told=lambda _target: {}, gpu=False)
+    asked = Asked(answer=spark.ask, told=lambda _target: {})
     return drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: other, asked)
 
 
@@ -76,7 +76,7 @@ def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
 
     spark = Spark(tmp_path)
     monkeypatch.setattr(fabric_status, "lines", broken)
-    asked = Asked(answer=spark.ask, told=lambda _target: {}, gpu=False)
+    asked = Asked(answer=spark.ask, told=lambda _target: {})
     found, _host = drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: GOOD, asked)
     assert [(one.kind, one.found) for one in found] == [("fabric", "ip is not there.")]
 

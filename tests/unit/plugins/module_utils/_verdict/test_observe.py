@@ -14,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import gpu
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
     BUSY,
     NO_GPU,
@@ -142,15 +143,18 @@ def model_folder(spark):
 
 
 def test_the_gpu_is_measured_where_nothing_runs(spark):
-    assert spark.seen(gpu=True).gpu.reason == NO_GPU
+    def measured():
+        return spark.seen(gpu=lambda machine, plan: gpu.measure(machine, plan, lambda _argv: spark.gpu)).gpu
+
+    assert measured().reason == NO_GPU
     spark.write("proc/driver/nvidia/gpus/000f:01:00.0/information", "Model: 		 NVIDIA GB10\n")
-    assert spark.seen(gpu=True).gpu.reason == BUSY  # the unit is active, and VLLM:: a process
+    assert measured().reason == BUSY  # the unit is active, and VLLM:: a process
     spark.answers = {
         "systemctl show": Completed(0, f"Id={UNIT}\nActiveState=inactive\n\nId=r\nActiveState=inactive\n"),
     }
     spark.write("proc/4242/cmdline", "bash\0")
-    assert spark.seen(gpu=True).gpu.reason.startswith("no Python environment")
+    assert measured().reason.startswith("no Python environment")
     spark.write(f"{spark.service.venv.path}/bin/python", "")
-    assert spark.seen(gpu=True).gpu.gbs == 231.5
+    assert measured().gbs == 231.5
     spark.gpu = Completed(1, "", "ModuleNotFoundError: No module named 'torch'")
-    assert "No module named" in spark.seen(gpu=True).gpu.reason
+    assert "No module named" in measured().reason
