@@ -112,7 +112,7 @@ def _tool(target: Target, timeout_s: float) -> tuple[str, str]:
     """As clients ask for one, the model chooses; where it chooses none it is told to, which needs no parser."""
     text = "What is the weather in Paris? Use the tool."
     answer = _completion(target, text, timeout_s, tools=[WEATHER], tool_choice="auto")
-    message, how = _message(answer, target), "a call"
+    message, told = _message(answer, target), False
     said = str(message.get("content") or "")
     if not message.get("tool_calls"):
         if any(mark in said for mark in MARKS):
@@ -121,13 +121,14 @@ def _tool(target: Target, timeout_s: float) -> tuple[str, str]:
             )
         chosen = {"type": "function", "function": {"name": "get_weather"}}
         answer = _completion(target, text, timeout_s, tools=[WEATHER], tool_choice=chosen)
-        message, how = _message(answer, target), "a call when told to"
+        message, told = _message(answer, target), True
     try:
-        return OK, f"{how}: {_called(message, target)}"
-    except ProbeError:
-        if not _cut(answer):
+        return OK, f"a call{' when told to' if told else ''}: {_called(message, target)}"
+    except ProbeError as exc:
+        # A model that makes none by itself says little about its parser.
+        if not told and not _cut(answer):
             raise
-        return NOT_JUDGED, f"no complete call within {TOKENS} tokens"
+        return NOT_JUDGED, f"it made no complete call within {TOKENS} tokens; {exc.found}"
 
 
 def _json(target: Target, timeout_s: float) -> tuple[str, str]:
@@ -199,7 +200,9 @@ def _called(message: Mapping[str, Any], target: Target) -> str:
         if function["name"] != "get_weather":
             raise ValueError(function["name"])
     except (KeyError, IndexError, TypeError, ValueError) as exc:
-        found = f"the call of a tool is not as its schema: {message.get('tool_calls')!r:.120}"
+        calls = message.get("tool_calls")
+        function = calls[0].get("function") if isinstance(calls, list) and isinstance(calls[0], dict) else calls
+        found = f"the call of a tool is not as its schema: {function!r:.300}"
         raise ProbeError("garbage", found, target.where) from exc
     return f"get_weather({str(city)[:40]!r})"
 

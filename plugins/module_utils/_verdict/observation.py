@@ -67,6 +67,7 @@ class Rank:
     may_open: tuple[str, ...] = ()
     opened: tuple[str, ...] = ()
     environment: tuple[Difference, ...] = ()
+    environment_known: bool = True
     over_rdma: bool = False  # it talks to ranks of other nodes, from a GPU, and the fabric has RDMA
 
 

@@ -54,6 +54,8 @@ DAYS = 7.0  # of the journal
 ASK_S = 20.0  # for an answer
 MOST_RANKS = 64
 MOST_FILES = 10000  # of a directory with a model
+_PARENT = re.compile(r"^PPid:\s*(\d+)", re.MULTILINE)
+MOST_DEEP = 8  # processes above a rank
 _MEMLOCK = re.compile(r"^Max locked memory\s+(\S+)", re.MULTILINE)
 _VERBS = re.compile(r"uverbs\d+")
 # What decides the fabric of a process, and is not in the fact: a value that somebody else has set.
@@ -267,6 +269,7 @@ class _Look:
             may_open=tuple(self.device(name) for name in verbs),
             opened=tuple(sorted({self.device(name) for name in self.open_verbs(pid)})),
             environment=tuple(self.environment(pid, environment)),
+            environment_known=bool(self.environ(pid)),
         )
 
     def unit_memlock(self, unit: str) -> int:
@@ -286,7 +289,7 @@ class _Look:
 
     def environment(self, pid: str, planned: Mapping[str, str]) -> Iterator[Difference]:
         """Only what the fabric decides: engines set much of the rest themselves, and some of that is secret."""
-        content = self.machine.content(f"/proc/{pid}/environ")
+        content = self.environ(pid)
         if not content or self.fact is None:
             return
         pairs = (part.decode("utf-8", "replace").partition("=")[::2] for part in content.split(b"\0") if part)
@@ -297,6 +300,22 @@ class _Look:
         for name in sorted(has):
             if name.startswith(_DECIDES) and name not in planned:
                 yield Difference(printable(name)[:100], "", printable(has[name])[:200])
+
+    def environ(self, pid: str) -> bytes:
+        """Of the process, or of the next one above it whose environment can be read; empty where there is none.
+
+        A process that gives itself a title (``VLLM::EngineCore``) writes it over its environment, which then
+        begins with zero bytes (setproctitle). What it was started with is that of its parent.
+        """
+        for _ in range(MOST_DEEP):
+            content = self.machine.content(f"/proc/{pid}/environ") or b""
+            if content and not content.startswith(b"\0"):
+                return content
+            parent = _PARENT.search(self.machine.text(f"/proc/{pid}/status") or "")
+            if not parent or parent.group(1) in ("0", "1"):
+                break
+            pid = parent.group(1)
+        return b""
 
     # -- models
 

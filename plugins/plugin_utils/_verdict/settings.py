@@ -137,7 +137,11 @@ def environment(observed: Observed) -> Iterator[Verdict]:
                 hosts=[host],
                 device=unit,
             )
-        if seen.ranks and not found and not other:
+        unknown = [rank.unit for rank in seen.ranks if not rank.environment_known]
+        if unknown:
+            words = "the environment of a running rank cannot be read"
+            yield verdict("environment", "service", words, outcome=UNKNOWN, hosts=[host], device=unknown[0])
+        elif seen.ranks and not found and not other:
             good.append(host)
     if good:
         yield verdict(

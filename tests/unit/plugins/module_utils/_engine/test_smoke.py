@@ -121,7 +121,10 @@ def test_what_can_go_wrong(monkeypatch, name, answer, outcome, found):
 def test_a_model_that_thinks_too_long_for_a_call_is_not_judged(monkeypatch):
     call = [{"function": {"name": "get_weather", "arguments": '{"ci'}}]
     cut = said(None, "length", tool_calls=call)
-    assert tried(monkeypatch, tool=said("Well"), chosen=cut)[0]["tool"].outcome == smoke.NOT_JUDGED
+    none = said(None, tool_calls=[{"function": {"name": "get_weather", "arguments": "null"}}])
+    for chosen in (cut, none):
+        assert tried(monkeypatch, tool=said("Well"), chosen=chosen)[0]["tool"].outcome == smoke.NOT_JUDGED
+    assert tried(monkeypatch, tool=none)[0]["tool"].outcome == smoke.FAILED
     as_vllm_says = {**said(None, "tool_calls", tool_calls=call), "usage": {"completion_tokens": smoke.TOKENS}}
     assert tried(monkeypatch, tool=as_vllm_says)[0]["tool"].outcome == smoke.NOT_JUDGED
 

@@ -61,6 +61,18 @@ def test_an_environment_that_is_not_the_planned_one(spark):
     assert "hf_secret" not in json.dumps(found.as_dict())
 
 
+@pytest.mark.parametrize(("parent", "found"), [("4000", ("NCCL_NET",)), ("1", ())])
+def test_a_title_over_the_environment_is_not_taken_for_it(spark, parent, found):
+    """As VLLM::EngineCore leaves it: zero bytes. It was started with the environment of its parent."""
+    values = {**spark.service.engine.env, "NCCL_NET": "Socket"}
+    spark.write("proc/4000/environ", "\0".join(f"{name}={value}" for name, value in values.items()))
+    spark.process(4242)
+    spark.write("proc/4242/environ", "\0" * 700)
+    spark.write("proc/4242/status", f"Name:\tVLLM\nPPid:\t{parent}\n")
+    (rank,) = spark.seen().ranks
+    assert (tuple(one.name for one in rank.environment), rank.environment_known) == (found, bool(found))
+
+
 def test_options_that_the_engine_has_otherwise(spark):
     found = spark.seen(told=lambda _target: {"max_model_len": "17"})
     assert [one.name for one in found.services[0].ignored] == ["--max-model-len"]

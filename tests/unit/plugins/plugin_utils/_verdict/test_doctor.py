@@ -212,6 +212,7 @@ NOT_MEASURED = {
     "a GPU without torch": changed(gpu=Gpu(reason="no module torch")),
     "weights elsewhere": changed(weights=(Weights("org/m", "", "unseen", "a cache of its own"),)),
     "a journal that keeps one boot": changed(boots=()),
+    "an environment under a title": ranked(environment_known=False),
     "a part that failed": changed(problems=("engine plan: damaged",)),
     "a machine that was not asked": {**HEALTHY, "spark2": "the module failed"},
 }
