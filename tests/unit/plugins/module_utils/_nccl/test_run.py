@@ -61,6 +61,7 @@ def test_a_unit_of_the_engines_slice_in_its_environment() -> None:
     told = json.loads(program[3])
     assert (told["rank"], told["ranks"], told["store"], told["timeout"]) == (0, 2, "192.168.100.10:29562", 180)
     compile(program[2], "collectives", "exec")
+    assert not {"$", "%"} & set(program[2]), "systemd would put variables and specifiers there"
     assert len(program[2]) < 16384, "a word of a command line has 128 KiB, and people read it in journals"
 
 
