@@ -99,11 +99,15 @@ def announced(plan: ServicePlan, planned: Sequence[Point]) -> str:
         f"{point.concurrency} x {point.prompt_tokens}{' (text)' if point.text else ''}" for point in planned
     )
     basis = "" if plan.expectation.high else f", at {UNKNOWN:g} tokens/s, since the plan has no figure"
+    count, time = _several(len(planned), "point"), _several(minutes, "minute")
     return (
-        f"{plan.engine.served_model_name}: {len(planned)} points, requests at a time x tokens of a prompt: {steps};"
-        f" {planned[0].output_tokens} tokens per answer, {planned[0].repetitions} times each;"
-        f" about {minutes} {'minute' if minutes == 1 else 'minutes'}{basis}"
+        f"{plan.engine.served_model_name}: {count}, requests at a time x tokens of a prompt: {steps};"
+        f" {planned[0].output_tokens} tokens per answer, {planned[0].repetitions} times each; about {time}{basis}"
     )
+
+
+def _several(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def arguments(plan: ServicePlan, settings: Settings, user: str) -> dict[str, Any]:

@@ -454,8 +454,8 @@ CAUSES: tuple[Cause, ...] = (
         "The engine refused, broke off or died while several were asked at a time: its queue or its memory was too"
         " small, or a rank was lost",
         "Look at what it said: journalctl -u sparkmatrix-engine; lower engine_concurrency or engine_context",
-        "sudo sparkmatrix status on the head says why it was restarted; with a single request at a time everything"
-        " fails that is not about load: --tags serving -e '{\"benchmark_concurrency\": [1]}'",
+        "sudo sparkmatrix status on the head says why it was restarted. Measure one request at a time, which tells load"
+        " from other faults: --tags serving -e '{\"benchmark_concurrency\": [1]}'",
         "roles/benchmark/README.md",
     ),
     Cause(
@@ -464,7 +464,7 @@ CAUSES: tuple[Cause, ...] = (
         "Slower than the slowest repetition of the last runs, so by more than runs differ. Updates of driver, firmware"
         " or image, another option, heat or a lost half do that",
         "Take back what has changed since, which the evidence lists, one by one: playbooks/rollback.yml for the engine",
-        "If nothing has changed: playbooks/doctor.yml, and a reboot of all machines",
+        "Run playbooks/doctor.yml, and reboot all machines",
         "roles/benchmark/README.md",
     ),
     Cause(

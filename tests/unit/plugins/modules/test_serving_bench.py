@@ -1,0 +1,132 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import surroundings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Outcome, Repetition
+from ansible_collections.sparkmatrix.cluster.plugins.modules import serving_bench
+from fake_engine import KEY, MODEL, fake_engine
+from module_runner import run_module
+
+POINT = {"concurrency": 2, "prompt_tokens": 64, "output_tokens": 16, "requests": 4, "repetitions": 1, "seed": 7}
+TIMES = {"median": 45.0, "p90": 46.0, "p99": 47.0}
+REPETITION = Repetition(4, 0, 2.0, 64.0, 16.0, 32.0, TIMES, TIMES, 0.0)
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    """Runs the module against an engine. Returns its result, and with what the generator was started."""
+    key_file = tmp_path / "key"
+    key_file.write_text(f'VLLM_API_KEY="{KEY}"\n')
+    started = []
+
+    def measure(place, load, point):
+        started.append((place, load, point))
+        return Outcome((REPETITION,))
+
+    monkeypatch.setattr(serving_bench.generator, "measure", measure)
+    monkeypatch.setattr(serving_bench.keeper_status, "check", lambda _service: None)
+
+    def run(port, check=False, **options):
+        described = {"host": "127.0.0.1", "port": port, "model": MODEL, "key_file": str(key_file)}
+        (tmp_path / "engine.json").write_text(json.dumps(described))
+        arguments = {
+            "description": str(tmp_path / "engine.json"),
+            "generator": {"tokenizer": "/models/tiny", "user": "sparkmatrix", "environment": {"OMP_NUM_THREADS": 1}},
+            "point": POINT,
+            **options,
+        }
+        return (*run_module(serving_bench, arguments, check=check), started)
+
+    return run
+
+
+def test_what_was_measured_and_under_which_circumstances(bench):
+    with fake_engine() as engine:
+        result, failed, ((place, load, point),) = bench(engine.port, goodput=["ttft:2000"], timeout=60)
+    assert not failed and not result["changed"]
+    assert result["measured"]["repetitions"][0]["output_rate"] == 32
+    assert (result["gpu"], result["seconds"] >= 0) == ({}, True)
+    assert (place.user, place.environment, place.container) == ("sparkmatrix", {"OMP_NUM_THREADS": "1"}, "")
+    assert (load.target.model, load.target.key, load.tokenizer.name) == (MODEL, KEY, "/models/tiny")
+    assert (load.goodput, load.timeout_s, point.concurrency) == (("ttft:2000",), 60, 2)
+    assert KEY not in json.dumps(result)
+
+
+def test_nothing_is_loaded_where_nobody_answers(bench, monkeypatch):
+    with fake_engine() as engine:
+        port = engine.port
+    result, failed, started = bench(port)
+    assert failed and "nothing listens there" in result["msg"] and not started
+
+    def stopped(_service):
+        raise SparkError("Stopped by stop.yml", "sparkmatrix-keeper.service", "Start it")
+
+    monkeypatch.setattr(serving_bench.keeper_status, "check", stopped)
+    assert "Stopped by stop.yml" in bench(port)[0]["msg"]
+    # It has died under the load of an earlier point.
+    result, failed, started = bench(port, must_serve=False)
+    assert not failed and not started
+    assert (result["measured"]["repetitions"], result["others"]) == ([], None)
+    assert "Stopped by stop.yml" in result["measured"]["broken"]
+
+
+def test_check_mode_asks_nobody(bench):
+    result, failed, started = bench(1, check=True)
+    assert (failed, started, "measured" in result) == (False, [], False)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ('vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_running{engine="1"} 1.0\n', 3),
+        ('sglang:num_running_reqs{model_name="x"} 4\n', 4),
+        ("# HELP vllm:num_requests_running Number\nother 1\n", None),
+        ("vllm:num_requests_running NaN\n", None),
+        ("vllm:num_requests_running many\n", None),
+        ("", None),
+    ],
+)
+def test_requests_of_others(metrics, expected):
+    assert surroundings.running(metrics) == expected
+
+
+def test_a_question_of_the_keeper_is_not_one_of_others():
+    looks = iter(["vllm:num_requests_running 1.0", "vllm:num_requests_running 0.0"])
+    slept = []
+    assert surroundings.others(lambda: next(looks), slept.append) == 0
+    assert slept == [surroundings.AGAIN_S]
+    assert surroundings.others(lambda: "vllm:num_requests_running 2.0", slept.append) == 2
+
+
+def test_the_gpu_under_load():
+    looks = iter(
+        [
+            {"busy": 3, "celsius": 50, "mhz": 208, "slowed": []},
+            {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": []},
+            {"busy": 97, "celsius": 83, "mhz": 1800, "slowed": ["hardware thermal slowdown"]},
+            None,
+        ]
+    )
+    with surroundings.Gpu(lambda: next(looks), every_s=0.001) as gpu:
+        gpu._thread.join(5)
+    assert gpu.seen() == {"mhz": 1800, "celsius": 83, "slowed": ["hardware thermal slowdown"]}
+    with surroundings.Gpu(lambda: None, every_s=0.001) as none:
+        pass
+    assert none.seen() == {}
+
+
+def test_the_tokenizer_of_a_pinned_model_is_its_snapshot(tmp_path):
+    commit = "a" * 40
+    snapshot = tmp_path / "hub/models--Qwen--Qwen3-8B/snapshots" / commit
+    assert surroundings.tokenizer("Qwen/Qwen3-8B", commit, str(tmp_path)) == "Qwen/Qwen3-8B"
+    snapshot.mkdir(parents=True)
+    assert surroundings.tokenizer("Qwen/Qwen3-8B", commit, str(tmp_path)) == str(snapshot)
+    assert surroundings.tokenizer("Qwen/Qwen3-8B", "main", str(tmp_path)) == "Qwen/Qwen3-8B"
+    assert surroundings.tokenizer("/models/qwen", commit, str(tmp_path)) == "/models/qwen"
