@@ -52,6 +52,7 @@ HALVES = frozenset(
 )
 OUTCOMES = {"error": FAIL, "warning": WARN}
 NOT_CHECKED = "not checked"
+LABEL = 10  # characters before each line of a status
 NOT_SET_UP = "no engine is set up"  # of _status.node
 
 
@@ -131,8 +132,9 @@ def serving(answers: Mapping[str, cluster.Answer], head: str) -> Iterator[Verdic
 
 
 def _service(host: str, name: str, service: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Verdict]:
-    lines = [strict.words(line) for line in status_node.service_lines(name or "engine", service, document)]
-    first = lines[0][10:] if lines else ""
+    shown = status_node.service_lines(name or "engine", service, document)
+    lines = [strict.words(line[LABEL:]) for line in shown]
+    first = lines[0] if lines else ""
     if service["serving"]:
         yield verdict(
             "serving", "service", f"it serves: {first}", outcome=PASS, hosts=[host], device=str(service["unit"])

@@ -259,6 +259,26 @@ def test_what_the_head_says(change, expected):
     assert worse(run(status={**SERVES, **change})) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"phase": "stopping", "detail": "sparkmatrix-ray.service does not run on spark3"}, "does not run on spark3"),
+        ({"frozen": True, "silent_s": 75, "problem": "nothing listens there"}, "gives no sign of life"),
+        ({"running": False, "problem": "nothing listens there"}, "The keeper does not run"),
+        ({"running": False, "returns": True, "answers": False}, "a run has stopped it"),
+        ({"damage": "what the keeper remembers is damaged", "problem": "x"}, "is damaged"),
+        ({"phase": "waiting", "detail": "its port is taken by python3 (process 7)"}, "its port is taken by python3"),
+        ({"phase": "backoff", "detail": "waiting 10 s"}, "waiting 10 s"),
+    ],
+)
+def test_a_service_that_the_keeper_does_not_see_serving(state, words):
+    """As a cluster was broken by hand: Ray stopped, keeper frozen, killed or without its file, port taken."""
+    found = run(status={**SERVES, "services": {"": {**SERVICE, **state, "serving": False}}})
+    assert worse(found) == [("not_serving", "fail", ("spark1",), SERVICE["unit"])]
+    (one,) = [one for one in found.verdicts if one.cause]
+    assert words in one.found
+
+
 def test_a_machine_that_the_head_does_not_reach():
     nodes = [dict(one) for one in SERVES["nodes"]]
     nodes[1] |= {"answers": False, "problem": "sparkmatrix-peer@spark2: Permission denied (publickey)"}
