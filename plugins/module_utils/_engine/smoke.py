@@ -62,12 +62,13 @@ def run(
 ) -> list[Tried]:
     """``context``: tokens of the longest request, 0 where nobody knows."""
     words = min(LONGEST, context // 16) if context else LONGEST // 10  # a tokenizer of bytes makes four tokens of one
+    tokens = min(TOKENS, context // 4) if context else TOKENS
     requests: dict[str, Callable[[], tuple[str, str]]] = {
         "chat": lambda: _chat(target, words, timeout_s),
         "stream": lambda: _stream(target, timeout_s),
-        "tool": lambda: _tool(target, timeout_s),
-        "json": lambda: _json(target, timeout_s),
-        "vision": lambda: _vision(target, timeout_s),
+        "tool": lambda: _tool(target, timeout_s, tokens),
+        "json": lambda: _json(target, timeout_s, tokens),
+        "vision": lambda: _vision(target, timeout_s, tokens),
         "embedding": lambda: _asked(target, timeout_s),
         "rerank": lambda: _asked(target, timeout_s),
     }
@@ -108,10 +109,10 @@ def _asked(target: Target, timeout_s: float) -> tuple[str, str]:
     return OK, probe.ask(target, Question(timeout_s=timeout_s)).measured
 
 
-def _tool(target: Target, timeout_s: float) -> tuple[str, str]:
+def _tool(target: Target, timeout_s: float, tokens: int) -> tuple[str, str]:
     """As clients ask for one, the model chooses; where it chooses none it is told to, which needs no parser."""
     text = "What is the weather in Paris? Use the tool."
-    answer = _completion(target, text, timeout_s, tools=[WEATHER], tool_choice="auto")
+    answer = _completion(target, text, timeout_s, max_tokens=tokens, tools=[WEATHER], tool_choice="auto")
     message, told = _message(answer, target), False
     said = str(message.get("content") or "")
     if not message.get("tool_calls"):
@@ -120,35 +121,35 @@ def _tool(target: Target, timeout_s: float) -> tuple[str, str]:
                 "garbage", f"the call came as text, so its parser does not fit the model: {said[:80]!r}", target.where
             )
         chosen = {"type": "function", "function": {"name": "get_weather"}}
-        answer = _completion(target, text, timeout_s, tools=[WEATHER], tool_choice=chosen)
+        answer = _completion(target, text, timeout_s, max_tokens=tokens, tools=[WEATHER], tool_choice=chosen)
         message, told = _message(answer, target), True
     try:
         return OK, f"a call{' when told to' if told else ''}: {_called(message, target)}"
     except ProbeError as exc:
         # A model that makes none by itself says little about its parser.
-        if not told and not _cut(answer):
+        if not told and not _cut(answer, tokens):
             raise
-        return NOT_JUDGED, f"it made no complete call within {TOKENS} tokens; {exc.found}"
+        return NOT_JUDGED, f"it made no complete call within {tokens} tokens; {exc.found}"
 
 
-def _json(target: Target, timeout_s: float) -> tuple[str, str]:
+def _json(target: Target, timeout_s: float, tokens: int) -> tuple[str, str]:
     wanted = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
     text = "Is water wet? Answer yes or no, in JSON."
-    answer = _completion(target, text, timeout_s, response_format=wanted)
+    answer = _completion(target, text, timeout_s, max_tokens=tokens, response_format=wanted)
     content = str(_message(answer, target).get("content") or "")
     try:
         if json.loads(content)["answer"] in ("yes", "no"):
             return OK, "an answer by the schema"
     except (ValueError, KeyError, TypeError):
-        if _cut(answer):
-            return NOT_JUDGED, f"no complete answer within {TOKENS} tokens"
+        if _cut(answer, tokens):
+            return NOT_JUDGED, f"no complete answer within {tokens} tokens"
     raise ProbeError("garbage", f"the answer is not by the schema: {content[:80]!r}", target.where)
 
 
-def _vision(target: Target, timeout_s: float) -> tuple[str, str]:
+def _vision(target: Target, timeout_s: float, tokens: int) -> tuple[str, str]:
     picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(png()).decode()}"}}
     content = [{"type": "text", "text": "Which colour is this? One word."}, picture]
-    message = _message(_completion(target, content, timeout_s), target)
+    message = _message(_completion(target, content, timeout_s, max_tokens=tokens), target)
     return OK, f"an answer to a red picture: {str(message.get('content') or '')[-40:]!r}"
 
 
@@ -159,7 +160,6 @@ def _completion(target: Target, content: Any, timeout_s: float, **more: Any) -> 
     body = {
         "model": target.model,
         "messages": [{"role": "user", "content": content}],
-        "max_tokens": TOKENS,
         "temperature": 0,
         **more,
     }
@@ -188,9 +188,9 @@ def _tokens(document: Mapping[str, Any]) -> int:
     return count if isinstance(count, int) else 0
 
 
-def _cut(document: Mapping[str, Any]) -> bool:
+def _cut(document: Mapping[str, Any], tokens: int) -> bool:
     """The reason that is given for the end of a call does not tell."""
-    return _tokens(document) >= TOKENS or document["choices"][0].get("finish_reason") == "length"
+    return _tokens(document) >= tokens or document["choices"][0].get("finish_reason") == "length"
 
 
 def _called(message: Mapping[str, Any], target: Target) -> str:
