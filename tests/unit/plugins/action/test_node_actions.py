@@ -92,6 +92,17 @@ def test_a_recipe_that_is_not_there_cannot_be_overruled():
     assert "there is no recipe 'qwen'" in text and "in spite of" not in text
 
 
+def test_doctor_gets_every_finding_with_its_check_and_no_refusal():
+    host = {"spark_rank": 0, "__preflight_answer": {"unreachable": True, "msg": "No route to host"}}
+    hosts = {"spark1": host, "spark2": {"spark_rank": 1, "spark_node_info": {"msg": "sudo: a password is required"}}}
+    result = judge(hosts, phase="hosts", layers=["verify"], report=True)
+    assert not result.get("failed") and "warnings" not in result
+    found = [(one["check"], one["host"], one["severity"]) for one in result["findings"]]
+    assert found == [("reached", "spark1", "error"), ("reached", "spark2", "error")]
+    assert result["checks"] > 20
+    assert judge(hosts, phase="hosts", layers=["verify"])["failed"]
+
+
 def test_a_tag_that_no_layer_has():
     assert "no layer 'fabrik'" in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]
     assert "To run in spite" not in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]
