@@ -151,6 +151,12 @@ def example(path: str) -> pathlib.Path:
     )
 
 
+def parts_of(names: list[str]) -> set[str]:
+    """Tags that playbooks have besides the layers."""
+    plays = [play for name in names for play in yaml.safe_load((ROOT / name).read_text())]
+    return {part for play in plays for part in (play.get("vars") or {}).get("spark_parts", {})}
+
+
 def playbook(words: list[str]) -> None:
     cli = PlaybookCLI(["ansible-playbook", *words])
     cli.init_parser()
@@ -171,7 +177,7 @@ def playbook(words: list[str]) -> None:
     for path in options.inventory or []:
         assert path.startswith(".lab/") or example(path).exists(), path  # of the lab, where it is up
     for tag in [tag for text in options.tags or [] for tag in text.split(",")]:
-        assert tag in layers.KNOWN_TAGS, tag
+        assert tag in {*layers.KNOWN_TAGS, *parts_of(options.args)}, tag
     for name in given:
         assert name in KNOWN or re.search(rf"\b{name}\b", PLAYBOOKS), name
     assert asked({name: value for name, value in given.items() if name in KNOWN}) == []
