@@ -73,7 +73,7 @@ service:
   type: str
   sample: ''
 tried:
-  description: What became of each kind. RV(tried[].outcome) is C(ok), C(failed), C(not offered) or C(not judged).
+  description: What became of each kind. C(outcome) is C(ok), C(failed), C(not offered) or C(not judged).
   returned: success
   type: list
   elements: dict
