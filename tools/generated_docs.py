@@ -124,8 +124,22 @@ def troubleshooting(_old: str) -> str:
         *wrapped(
             "Every fault that [verify, doctor and benchmark](verdicts.md) can name, and what to do. The name stands in"
             " JSON and JUnit of a run. What preflight refuses is in [preflight.md](preflight.md). This page is made"
-            " from the table of causes in the code."
+            " from the table of causes in the code. A remedy is short for this:"
         ),
+        "",
+        "| It says | Do |",
+        "|---|---|",
+        "| `ansible-playbook site.yml …`, `playbooks/stop.yml` | in the folder of the clone, with your inventory:"
+        " `.venv/bin/ansible-playbook site.yml -i inventories/mine …` |",
+        "| `engine_…`, `fabric_…`, the recipe | a setting: write it into `inventories/mine/group_vars/sparks.yml`."
+        " An environment variable: a line of `engine_environment` there |",
+        "| `sudo …`, `journalctl`, `ethtool` | on the machine that was named, after `ssh nvidia@spark1.local` (your"
+        " login) |",
+        "| `<unit>` | `sparkmatrix-engine`; with several services `systemctl list-units 'sparkmatrix-*'` shows the"
+        " names |",
+        "| `<interface>` | the one that the message names; `ip -brief link` lists all |",
+        "| reboot | `sudo reboot` on the machine; the engine starts by itself when all machines are back |",
+        "| off power | shut it down, and unplug its power supply for as long as it says |",
         "",
         "| Found | Name |",
         "|---|---|",

@@ -36,7 +36,8 @@ CAUSES: tuple[Cause, ...] = (
         "A ConnectX-7 has not initialised properly",
         "It happens when a cable is plugged in while a machine runs. Every link state looks healthy, and a half carries"
         " 8 to 25 Gb/s",
-        "Reboot both machines of this cable with the cable plugged in. Do not plug the cable anew: that leads here",
+        "Reboot both machines of this cable with the cable plugged in. Do not unplug it: plugging it in again"
+        " while they run is what leads here",
         "Switch both off, take them off power for a minute, and start them with the cable plugged in",
         "forums.developer.nvidia.com, DGX Spark, 2025-11 to 2026-09",
     ),
@@ -62,7 +63,7 @@ CAUSES: tuple[Cause, ...] = (
         "gid_missing",
         "An RDMA device has no GID for its address",
         "The driver missed the address: ping works, RDMA does not",
-        "Cycle the link: ip link set <interface> down; ip link set <interface> up",
+        "On the machine: sudo ip link set <interface> down, then sudo ip link set <interface> up",
         "Reboot the machine",
         "docs/fabric.md",
     ),
@@ -78,7 +79,7 @@ CAUSES: tuple[Cause, ...] = (
         "pcie_downtrained",
         "The PCIe link of a half is slower than Gen5 x4",
         "The half carries 50 to 63 Gb/s or less, and every collective waits for it",
-        "Update the firmware (fwupdmgr update), then take the machine off power for a minute",
+        "Update the firmware (sudo fwupdmgr update), then take the machine off power for a minute",
         "If it stays, it is a case for the maker",
         "docs/fabric.md",
     ),
@@ -94,8 +95,10 @@ CAUSES: tuple[Cause, ...] = (
         "no_infiniband",
         "A process finds no /dev/infiniband",
         "Without it NCCL uses TCP, which is several times slower",
-        "modprobe ib_uverbs on the machine; a container is given it by engine_container_devices",
-        "Install rdma-core, which loads the module at boot, and restart the engine: playbooks/restart.yml",
+        "On the machine: sudo modprobe ib_uverbs, then playbooks/restart.yml; a container is given it by"
+        " engine_container_devices",
+        "Install rdma-core, which loads the module at boot (sudo apt-get install rdma-core), and restart the"
+        " engine again",
         "docs/engine.md",
     ),
     Cause(
@@ -104,7 +107,8 @@ CAUSES: tuple[Cause, ...] = (
         "RDMA pins its buffers. With a small limit registering them fails with ENOMEM, and NCCL does not start or falls"
         " back to TCP",
         "ansible-playbook site.yml, which writes the limits of the units, then playbooks/restart.yml",
-        "systemctl show -P LimitMEMLOCK <unit>, and systemctl cat <unit>: a drop-in may lower it",
+        "On the machine: systemctl show -P LimitMEMLOCK <unit>, and systemctl cat <unit>: a file of somebody else"
+        " (drop-in) may lower it",
         "docs/os.md",
     ),
     Cause(
@@ -113,7 +117,7 @@ CAUSES: tuple[Cause, ...] = (
         "One PCIe path carries about 110 Gb/s, so two cables on it share that. In a ring with a cable between cages of"
         " the same number NCCL's connections time out",
         "Switch the machines off and move the cable: in a ring from cage 1 of each machine to cage 0 of the next;"
-        " otherwise one cable, to cage 0",
+        " otherwise one cable for each machine is enough, in any cage",
         "ansible-playbook site.yml --tags fabric, which prints where it found each cable",
         "github.com/luxingcom/aicad-nccl-optimization/issues/1",
     ),
@@ -131,9 +135,10 @@ CAUSES: tuple[Cause, ...] = (
         "loss_storm",
         "Packets are lost, or have to be sent again",
         "RoCE sends everything again from the first lost packet on: few losses cost much of the rate",
-        "Reseat the cable while both machines are off. Through a switch set fabric_qos: roce, and the same profile on"
-        " the switch (docs/switches.md)",
-        "Try another cable and another port of the switch; ethtool -S <interface> says which counter grows",
+        "Reseat the cable while both machines are off. Through a switch set fabric_qos: roce, run ansible-playbook"
+        " site.yml --tags fabric, and give the switch the same profile (docs/switches.md)",
+        "Try another cable and another port of the switch; on the machine ethtool -S <interface> says which"
+        " counter grows",
         "counters of mlx5: hw_counters in sysfs, ethtool -S",
     ),
     Cause(
@@ -174,9 +179,11 @@ CAUSES: tuple[Cause, ...] = (
         "tcp_fallback",
         "The ranks talk to each other over TCP instead of RDMA",
         "It looks healthy and is several times slower: about 3 GB/s and less",
-        "Set NCCL_DEBUG=INFO in engine_environment, and look which network NCCL names: journalctl -u <unit> | grep NET/"
-        ". Take NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA out of engine_environment and the recipe",
-        "Check /dev/infiniband and the limit for locked memory of the rank: playbooks/doctor.yml",
+        "Take NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA out of engine_environment and the recipe, and run"
+        " playbooks/upgrade.yml",
+        "Run playbooks/doctor.yml: it looks at /dev/infiniband and the limit for locked memory of the ranks. To"
+        " see which network NCCL takes: engine_environment: {NCCL_DEBUG: INFO}, playbooks/upgrade.yml, then on the"
+        " head sudo journalctl -u <unit> | grep NET/",
         "docs/performance.md",
     ),
     # -- what serves
@@ -185,8 +192,8 @@ CAUSES: tuple[Cause, ...] = (
         "The service is slower than its model should be",
         "A token reads all active weights from memory once, so its time is known roughly. Below the band the GPU is"
         " slowed down, ranks talk over TCP, or options keep the engine from its fast kernels (eager mode)",
-        "ansible-playbook playbooks/benchmark.yml --tags fabric,nccl while the engine is stopped, then"
-        " playbooks/doctor.yml: both name what is slow below the engine",
+        "Measure what is below the engine: playbooks/stop.yml, playbooks/benchmark.yml --tags fabric,nccl,"
+        " playbooks/start.yml, then playbooks/doctor.yml. They name what is slow",
         "Compare the engine's options with those of the published run (docs/recipes.md); for a model that nobody has"
         " measured on so many machines, the band is an estimate",
         "docs/performance.md",
@@ -196,31 +203,33 @@ CAUSES: tuple[Cause, ...] = (
         "The service does not answer a kind of request that its model can",
         "Clients that send such requests get errors, though plain questions are answered: a parser or template that"
         " the engine was started without, or one that does not fit the model",
-        "Compare with the recipe: --tool-call-parser, --reasoning-parser, the chat template; then restart the engine",
-        "journalctl -u sparkmatrix-engine has the error of this request",
+        "Compare your engine_options with the recipe: tool-call-parser, reasoning-parser, the chat template; then"
+        " run playbooks/upgrade.yml",
+        "On the head: sudo journalctl -u <unit> has the error of this request",
         "docs/recipes.md",
     ),
     Cause(
         "key_not_checked",
         "The service answers to a wrong key",
         "Whoever reaches the port uses the model; the engine was started before its key was there, or without it",
-        "Start it anew, so that it reads its key: ansible-playbook playbooks/restart.yml",
+        "Restart the service, so that it reads its key: ansible-playbook playbooks/restart.yml",
         "ansible-playbook site.yml --tags engine writes key and unit again",
         "docs/security.md",
     ),
     Cause(
         "ray_incomplete",
-        "Ray has not all nodes",
+        "Ray does not have all nodes",
         "A model that spans them cannot be started again: the next fault of a rank ends it",
         "ansible-playbook site.yml --tags ray",
-        "On the node that is missing: journalctl -u sparkmatrix-ray; does it reach the head over the fabric?",
+        "On the node that is missing: sudo journalctl -u sparkmatrix-ray; can it ping the head's address on the"
+        " fabric?",
         "docs/engine.md",
     ),
     Cause(
         "gateway_silent",
         "The gateway does not give answers",
         "Users outside of the head get errors, though the engine answers there",
-        "ansible-playbook site.yml --tags gateway; the journal of sparkmatrix-gateway names the fault",
+        "ansible-playbook site.yml --tags gateway; on the head sudo journalctl -u sparkmatrix-gateway names the fault",
         "On the head: sudo sparkmatrix status shows address, certificate and whether it answers",
         "docs/gateway.md",
     ),
@@ -246,7 +255,8 @@ CAUSES: tuple[Cause, ...] = (
         "A service does not answer, or nobody looks after it",
         "Requests fail now, or will after the next fault",
         "On the head: sudo sparkmatrix status. It names what is waited for, and what to do",
-        "ansible-playbook site.yml, which heals what it finds; the journal of the unit has the engine's own words",
+        "ansible-playbook site.yml, which repairs what it finds; on the head sudo journalctl -u <unit> has the engine's"
+        " own words",
         "docs/operations.md",
     ),
     Cause(
@@ -272,18 +282,18 @@ CAUSES: tuple[Cause, ...] = (
         "The GPU's driver got no memory (NV_ERR_NO_MEMORY)",
         "CPU and GPU share one memory. A few such lines belong to a healthy start; many of them come before a machine"
         " that stands still without an OOM kill, until it is taken off power",
-        "Give the engine less: engine_gpu_memory_utilization 0.75, a smaller engine_context or engine_concurrency;"
-        " stop what else uses memory (free -g)",
-        "Lower max-num-batched-tokens to 4096, and update driver and firmware (playbooks/os_update.yml)",
+        "Give the engine less: engine_gpu_memory_utilization 0.75, a smaller engine_context or engine_concurrency,"
+        " then playbooks/upgrade.yml; stop what else uses memory (free -g)",
+        "Set engine_options: {max-num-batched-tokens: 4096}, and update driver and firmware (playbooks/os_update.yml)",
         "github.com/NVIDIA/open-gpu-kernel-modules/issues/1358, github.com/vllm-project/vllm/issues/56824, 2026-09",
     ),
     Cause(
         "out_of_memory",
         "The kernel killed a process for want of memory",
         "If it was a rank, the whole model was started again; if it was something else, it is missing now",
-        "Find out what took the memory: journalctl -k -g 'Out of memory'. Lower engine_gpu_memory_utilization, or stop"
-        " what runs beside the engine",
-        "os_stabilization_watchdog stops the engine before the kernel has to choose",
+        "Find out what took the memory, on the machine: sudo journalctl -k -g 'Out of memory'. Lower"
+        " engine_gpu_memory_utilization and run playbooks/upgrade.yml, or stop what runs beside the engine",
+        "See that os_stabilization_watchdog is on: it stops the engine before the kernel has to choose",
         "the kernel's journal",
     ),
     Cause(
@@ -301,16 +311,17 @@ CAUSES: tuple[Cause, ...] = (
         "The GPU is held down, or stuck in a slow state",
         "Every rank waits for the slowest one. In its low-power state the GPU answers and is busy, and nvidia-smi shows"
         " no reason",
-        "Shut the machine down, unplug its power supply for five minutes, and start it; nvidia-smi -rgc takes a cap of"
-        " the clock away",
-        "Use the power supply that came with it, without a hub in between, and update the firmware (fwupdmgr update)",
+        "Shut the machine down, unplug its power supply for five minutes, and start it. If somebody has capped the"
+        " clock, sudo nvidia-smi -rgc removes the cap",
+        "Use the power supply that came with it, without a hub in between, and update the firmware (sudo fwupdmgr"
+        " update)",
         "github.com/Blackwellboy/model-serving-minefield/pull/55, 2026-08",
     ),
     Cause(
         "gpu_error",
         "The driver reports an error of the GPU (Xid)",
         "Of these errors NVIDIA says that no application causes them: hardware, driver or firmware do",
-        "Reboot the machine; look for 'NVRM: Xid' in journalctl -k afterwards",
+        "Reboot the machine; afterwards look for new ones: sudo journalctl -k -g 'NVRM: Xid'",
         "Update driver and firmware. If the same Xid comes back, it is a case for the maker",
         "docs.nvidia.com/deploy/xid-errors",
     ),
@@ -318,7 +329,8 @@ CAUSES: tuple[Cause, ...] = (
         "pcie_error",
         "A fatal PCIe error",
         "The device behind it may be gone, or stall the whole machine",
-        "Reboot; if it comes back, take the machine off power for a minute and update its firmware (fwupdmgr update)",
+        "Reboot; if it comes back, take the machine off power for a minute and update its firmware (sudo fwupdmgr"
+        " update)",
         "Reseat the QSFP cable while the machine is off. Repeated errors are a case for the maker",
         "drivers/pci/pcie/aer.c of the kernel",
     ),
@@ -334,7 +346,7 @@ CAUSES: tuple[Cause, ...] = (
         "foreign_address",
         "An interface of the fabric has an address of somebody else",
         "NCCL may take its GID, and the next change of the fabric is refused because of it",
-        "Remove it (ip addr del), or move it to another interface",
+        "On the machine remove it (sudo ip addr del <address> dev <interface>), or give it to another interface",
         "Find out what places it: netplan get, nmcli connection, NVIDIA Sync",
         "docs/fabric.md",
     ),
@@ -343,8 +355,9 @@ CAUSES: tuple[Cause, ...] = (
         "A running rank has another environment than the plan",
         "It was started before the last change, or by hand, or a drop-in of its unit sets a value: the fabric that was"
         " measured is not the one that it uses",
-        "Start it anew with what is planned: ansible-playbook playbooks/restart.yml",
-        "systemctl cat shows drop-ins of the unit; engine_environment and the recipe may set the variable too",
+        "Restart it with what is planned: ansible-playbook playbooks/restart.yml",
+        "On the machine systemctl cat <unit> shows files of somebody else (drop-ins); engine_environment and the"
+        " recipe may set the variable too",
         "/proc/<process>/environ",
     ),
     Cause(
@@ -352,8 +365,9 @@ CAUSES: tuple[Cause, ...] = (
         "The engine does not have an option as it was planned",
         "It lowered or rounded the value, or this version does not obey the option: the plan's memory and speed do not"
         " hold",
-        "Look for the option in the journal of the unit, which has the engine's reason, and set what it can have",
-        "Update the engine, or leave the option out",
+        "Look for the option in the engine's journal (on the head: sudo journalctl -u <unit>), which has the reason;"
+        " set a value that the engine takes, and run playbooks/upgrade.yml",
+        "Leave the option out, or use a newer version of the engine",
         "vLLM: /v1/models and vllm:cache_config_info of /metrics",
     ),
     Cause(
@@ -368,7 +382,7 @@ CAUSES: tuple[Cause, ...] = (
         "dangling_weights",
         "A model is not whole on a machine, or not the same on all",
         "Links that lead nowhere and missing files end the next start; different revisions give wrong answers",
-        "ansible-playbook playbooks/artifacts.yml -e artifacts_action=repair, which brings what lacks",
+        "ansible-playbook playbooks/artifacts.yml -e artifacts_action=repair, which brings what is missing",
         "ansible-playbook playbooks/artifacts.yml -e artifacts_action=verify reads every byte, and names broken files",
         "docs/artifacts.md",
     ),
@@ -376,8 +390,8 @@ CAUSES: tuple[Cause, ...] = (
         "firmware_differs",
         "Kernel, driver, firmware or NCCL are not the same on all machines",
         "Faults of NCCL between versions are hard to find",
-        "Bring all machines to one set of versions: playbooks/os_update.yml; firmware: fwupdmgr update on each",
-        "Update the machine that is behind by hand, with its cable plugged, and reboot it",
+        "Bring all machines to one set of versions: playbooks/os_update.yml; firmware: sudo fwupdmgr update on each",
+        "Update the machine that is behind by hand, with its cable plugged in, and reboot it",
         "docs/operations.md",
     ),
     # -- what tests of NCCL find
@@ -386,9 +400,9 @@ CAUSES: tuple[Cause, ...] = (
         "A network plug-in of NCCL took the place of its own InfiniBand",
         "Images bring plug-ins that know no GB10 and fall back to sockets without a word; a plug-in that was asked"
         " for and not found does the same",
-        "Set NCCL_NET_PLUGIN: none, which the fabric layer plans: something in engine_environment, the recipe or"
-        " /etc/nccl.conf of the image names another one",
-        "Name an image without the plug-in (libnccl-net*.so)",
+        "Take NCCL_NET_PLUGIN out of engine_environment, fabric_environment and the recipe, and run ansible-playbook"
+        " site.yml --tags fabric,engine, which sets it to none; an image of your own may name one in /etc/nccl.conf",
+        "Use an image without the plug-in (libnccl-net*.so)",
         "NCCL, src/plugin/net.cc; NGC images on DGX Spark",
     ),
     Cause(
@@ -396,8 +410,8 @@ CAUSES: tuple[Cause, ...] = (
         "NCCL finds no network interface of the name that it was given",
         "NCCL_SOCKET_IFNAME names one that is not on this machine or has no address; names differ between machines"
         " whose cable is in another cage",
-        "Take NCCL_SOCKET_IFNAME out of engine_environment and the recipe, and run the layers fabric and engine again:"
-        " each machine gets its own",
+        "Take NCCL_SOCKET_IFNAME out of engine_environment and the recipe, and run ansible-playbook site.yml"
+        " --tags fabric,engine: each machine gets its own",
         "On the machine: ip -brief address, and compare with NCCL_SOCKET_IFNAME in /etc/sparkmatrix/engine.env",
         "NCCL, src/bootstrap.cc",
     ),
@@ -442,8 +456,8 @@ CAUSES: tuple[Cause, ...] = (
         "nccl_wrong_values",
         "NCCL delivered wrong values",
         "What arrived is not what was sent: a model would answer nonsense. Memory, GPU or the library is broken",
-        "Do not serve with these machines. Measure them in pairs, to find which one it is, and look for Xid and AER"
-        " lines in its kernel log",
+        "Do not serve with these machines. Measure them in pairs, to find which one it is, and look for Xid and"
+        " AER lines in its kernel log (sudo journalctl -k -g 'Xid|AER')",
         "Use another release of NCCL; if one machine stays at fault, ask NVIDIA to replace it",
         "nccl-tests, column #wrong",
     ),
@@ -453,9 +467,10 @@ CAUSES: tuple[Cause, ...] = (
         "Requests got no answer under load",
         "The engine refused, broke off or died while several were asked at a time: its queue or its memory was too"
         " small, or a rank was lost",
-        "Look at what it said: journalctl -u sparkmatrix-engine; lower engine_concurrency or engine_context",
-        "sudo sparkmatrix status on the head says why it was restarted. Measure one request at a time, which tells load"
-        " from other faults: --tags serving -e '{\"benchmark_concurrency\": [1]}'",
+        "Look at what it said (on the head: sudo journalctl -u <unit>); lower engine_concurrency or engine_context, and"
+        " run playbooks/upgrade.yml",
+        "sudo sparkmatrix status on the head says why it was restarted. Measure one request at a time, which tells"
+        " load from other faults: playbooks/benchmark.yml --tags serving -e '{\"benchmark_concurrency\": [1]}'",
         "roles/benchmark/README.md",
     ),
     Cause(
@@ -463,7 +478,7 @@ CAUSES: tuple[Cause, ...] = (
         "The service is slower than it was",
         "Slower than the slowest repetition of the last runs, so by more than runs differ. Updates of driver, firmware"
         " or image, another option, heat or a lost half do that",
-        "Take back what has changed since, which the evidence lists, one by one: playbooks/rollback.yml for the engine",
+        "Undo what has changed since, which the evidence lists, one by one: playbooks/rollback.yml for the engine",
         "Run playbooks/doctor.yml, and reboot all machines",
         "roles/benchmark/README.md",
     ),
@@ -480,8 +495,9 @@ CAUSES: tuple[Cause, ...] = (
         "assumption_wrong",
         "A machine is not as this collection assumes",
         "Much of it was written without a real Spark: what is built on this may not work here",
-        "Send the file that playbooks/first_contact.yml has written to the project, and go on with care",
-        "Run it again with the release that answers",
+        "Send the file that playbooks/first_contact.yml has written to the project (docs/verdicts.md), and go on"
+        " with care",
+        "Update this collection, and run it again",
         "docs/tested.md",
     ),
 )
