@@ -7,8 +7,9 @@ is. Changes nothing."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
@@ -51,14 +52,24 @@ PORTS = ("speed", "carrier", "operstate", "mtu", "phys_port_name", "phys_switch_
 _MAC = re.compile(r"\b([0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){2})((?::[0-9a-fA-F]{2}){3})\b")
 _GUID = re.compile(r"(?<![:\w])[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3}(?![:\w])")
 _FROM_MAC = re.compile(r"([0-9a-fA-F]{1,4}:[0-9a-fA-F]{2}ff:fe)([0-9a-fA-F]{2}:[0-9a-fA-F]{4})")
-_HEX = re.compile(r"\b[0-9a-f]{16,64}\b")
+_HEX = re.compile(r"(?<![0-9a-zA-Z])(?:0x)?[0-9a-f]{16,64}\b")
 _UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
-_IPV6 = re.compile(r"\b(?:[0-9a-fA-F]{1,4}:){2,7}(?::?[0-9a-fA-F]{1,4}){0,5}(?=/|%|\s)")
+_IPV6 = re.compile(r"\b(?:[0-9a-fA-F]{1,4}:){2,7}(?::?[0-9a-fA-F]{1,4}){0,5}(?![\w:])")
 _IPV4 = re.compile(
-    r"\b(?!10\.|127\.|0\.|255\.|169\.254\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)\d{1,3}(?:\.\d{1,3}){3}(?=/|\s)"
+    r"\b(?!10\.|127\.|0\.|255\.|169\.254\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)\d{1,3}(?:\.\d{1,3}){3}(?!\w|-|\.\d)"
 )
-_SERIAL = re.compile(r"(?i)(serial[^:=\n]{0,20}[:=]\s*)\S.*|(\[(?:SN|V\d)\][^:\n]{0,20}:\s*)\S.*")
-_OWN = re.compile(r"(?i)\b(root|ip|cryptdevice|luks\S*|resume)=\S+")
+_SERIAL = re.compile(r"(?i)(serial[^:=\n]{0,20}[:=]\s*|device serial number )\S.*|(\[(?:SN|V\d)\][^:\n]{0,20}:\s*)\S.*")
+_NAMES = re.compile(r"(?im)^(\s*(?:host|domain)-name\s*=\s*)\S.*")  # avahi
+# NetworkManager puts the name of a wireless network behind the UUID.
+_NETPLAN = re.compile(r"(90-NM-[0-9a-f-]{36})-.*(?=\.yaml)")
+_MAPPED = re.compile(r"\b((?:0000:){5}ffff:)([0-9a-f]{4}):([0-9a-f]{4})\b")  # IPv4 in a GID
+_COMMAND_LINE = re.compile(r"((?:^BOOT_IMAGE=|command line: ).*)", re.MULTILINE | re.IGNORECASE)
+# Options of the kernel whose values tell of the machine; values of all others are left out.
+_OPTION = re.compile(
+    r"(?<!\S)(?!(?:BOOT_IMAGE|acpi|arm-smmu|cgroup|console|cpu|crashkernel|default_huge|earlycon|efi|huge|init_on|iommu"
+    r"|mem|mitigations|mlx5|module|net\.ifnames|nohz|numa|nvidia|pci|pm|preempt|psi|rcu|thunderbolt|transparent_huge)"
+    r"[^\s=]*=)([^\s=]+)=\S+"
+)
 
 
 def collect(machine: Machine) -> dict[str, str]:
@@ -88,8 +99,10 @@ def redact(text: str, host: str = "") -> str:
 
     text = printable(text)
     text = _SERIAL.sub(lambda match: f"{match.group(1) or match.group(2)}(left out)", text)
+    text = _NAMES.sub(lambda match: f"{match.group(1)}(left out)", text)
+    text = _NETPLAN.sub(lambda match: f"{match.group(1)}-(left out)", text)
+    text = _COMMAND_LINE.sub(lambda match: _OPTION.sub(r"\1=(left out)", match.group(0)), text)
     text = _UUID.sub("00000000-0000-0000-0000-000000000000", text)
-    text = _OWN.sub(lambda match: f"{match.group(1)}=(left out)", text)
     text = _MAC.sub(lambda match: f"{match.group(1)}:00:00:{number(match.group(0)) % 256:02x}", text)
     text = _FROM_MAC.sub(lambda match: f"{match.group(1)}00:{number(match.group(0)):04x}", text)
     text = _GUID.sub(lambda match: f"0000:0000:0000:{number(match.group(0)):04x}", text)
@@ -97,10 +110,20 @@ def redact(text: str, host: str = "") -> str:
         lambda match: f"2001:db8::{number(match.group(0)):x}" if _public(match.group(0)) else match.group(0), text
     )
     text = _IPV4.sub(lambda match: f"203.0.113.{number(match.group(0)) % 256}", text)
+    text = _MAPPED.sub(lambda match: _mapped(match, number), text)
     text = _HEX.sub(lambda match: f"{number(match.group(0)):016x}", text)
-    return re.sub(rf"\b{re.escape(host)}\b", "host", text) if len(host) > 2 else text
+    for name in (host, host.partition(".")[0]):
+        if len(name) > 2:
+            text = re.sub(rf"\b{re.escape(name)}\b(?:\.[a-zA-Z][\w-]*)*", "host", text)
+    return text
+
+
+def _mapped(match: re.Match[str], number: Callable[[str], int]) -> str:
+    if not ipaddress.ip_address(int(match.group(2) + match.group(3), 16)).is_global:
+        return match.group(0)
+    return f"{match.group(1)}cb00:71{number(match.group(0)) % 256:02x}"
 
 
 def _public(address: str) -> bool:
     """Global unicast, and unique local ones, whose prefix is somebody's own (RFC 4193); not times and PCI addresses."""
-    return address.count(":") >= 3 and address[:1].lower() in "23f" and not address.lower().startswith(("fe80", "ff"))
+    return address.count(":") >= 3 and bool(re.match("(?:[23][0-9a-f]|f[cd])[0-9a-f]{2}:", address, re.IGNORECASE))

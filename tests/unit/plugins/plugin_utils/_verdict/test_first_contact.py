@@ -126,6 +126,36 @@ def test_what_tells_whose_machine_it_is_is_left_out():
         assert kept in told, told
 
 
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        (
+            "Capabilities: [180 v1] Device Serial Number 4c-bb-47-03-00-2c-b7-d6",
+            "Capabilities: [180 v1] Device Serial Number (left out)",
+        ),
+        (
+            "90-NM-0a1b2c3d-0000-1111-2222-333344445555-MyHome.yaml",
+            "90-NM-00000000-0000-0000-0000-000000000000-(left out).yaml",
+        ),
+        ("host-name=alice", "host-name=(left out)"),
+        ("domain-name=alice.example", "domain-name=(left out)"),
+        ("desk-7.alice.example kernel: up", "host kernel: up"),
+        ("0x4cbb4703002cb7d6", "0000000000000001"),
+        ("from 84.1.2.3, via 84.1.2.3:53.", "from 203.0.113.1, via 203.0.113.1:53."),
+        ("to 2a02:810::abcd:1.", "to 2001:db8::1."),
+        ("0000:0000:0000:0000:0000:ffff:5401:0203 v2", "0000:0000:0000:0000:0000:ffff:cb00:7101 v2"),
+        (
+            "BOOT_IMAGE=/vmlinuz root=ZFS=rpool/alice iommu.passthrough=0 ds=nocloud;s=http://alice.example/ quiet",
+            "BOOT_IMAGE=/vmlinuz root=(left out) iommu.passthrough=0 ds=(left out) quiet",
+        ),
+        ("3c:6d:66:01:02:03 UP", "3c:6d:66:00:00:01 UP"),
+        ("firmware 28.45.4028, vbios 5.36", "firmware 28.45.4028, vbios 5.36"),
+    ],
+)
+def test_where_else_an_owner_shows(said, left):
+    assert redact(said, "desk-7.lan") == left
+
+
 def test_what_is_not_there_is_left_out(tmp_path):
     port = tmp_path / "sys/class/net/enp1s0f0np0"
     (port / "device").mkdir(parents=True)
