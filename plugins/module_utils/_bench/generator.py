@@ -55,6 +55,7 @@ def other(words):
     started[:] = [subprocess.Popen([job["program"], *words], stdin=subprocess.DEVNULL)]
     if started[0].wait():
         raise RuntimeError("exit code %d" % started[0].returncode)
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"  # a proxy would get the key, and measure itself
 try:
     if not job["program"]:
         os.environ.pop("VLLM_USE_RUST_BENCH", None)  # it would replace this process

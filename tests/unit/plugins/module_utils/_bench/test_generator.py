@@ -30,7 +30,7 @@ def main(argv=None):
     with open(os.environ["SEEN"], "a") as seen:
         path = option("--dataset-path") if "--dataset-path" in words else ""
         prompts = [one["conversations"][0]["value"] for one in json.load(open(path))] if path else []
-        seen.write(json.dumps([words, os.environ.get("OPENAI_API_KEY"), prompts]) + "\n")
+        seen.write(json.dumps([words, os.environ.get("OPENAI_API_KEY"), prompts, os.environ["NO_PROXY"]]) + "\n")
     BEHAVIOUR
     number = int(option("--num-prompts"))
     found = {"num_prompts": number, "completed": number, "duration": 2.0, "output_throughput": 64.0,
