@@ -31,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.cause
 Observed = Mapping[str, Observation]  # by host
 Limits = Mapping[str, Limit]  # of limits.py
 MIB = 2**20
+YEAR_9999 = 253370764800  # seconds since 1970
 
 
 def judge(observed: Observed, limits: Limits) -> list[Verdict]:
@@ -124,6 +125,8 @@ def _lines(host: str, lines: Lines, limits: Limits) -> Iterator[Verdict]:
 
 
 def _time(at: float) -> str:
+    if not 0 <= at < YEAR_9999:
+        return "a time that no calendar has"  # a node has said so; the others are judged all the same
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

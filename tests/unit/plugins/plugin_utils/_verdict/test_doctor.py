@@ -230,6 +230,19 @@ def test_what_was_not_measured_is_not_passed(name):
 # --- what the head says
 
 
+@pytest.mark.parametrize("at", [9e18, -9e18])
+def test_a_time_that_no_calendar_has_hides_no_other_machine(at):
+    told = machine(HEAD, boots=(Boot(at, False),), lines=(replace(LINES, kind="out_of_memory", last_at=at),))
+    assert worse(run({**HEALTHY, "spark1": told, "spark2": machine(weights=(replace(WEIGHTS, state="missing"),))}))[
+        -1
+    ] == (
+        "dangling_weights",
+        "fail",
+        ("spark2",),
+        "",
+    )
+
+
 def test_a_machine_that_has_run_for_longer_than_anybody_looks_back():
     assert worse(run(changed(boots=(), uptime_s=8 * 86400.0))) == []
 
