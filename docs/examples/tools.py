@@ -47,7 +47,7 @@ def calculate(arguments: str) -> str:
 
 def ask(client: OpenAI, model: str, question: str) -> str:
     messages = [{"role": "user", "content": question}]
-    for _ in range(MOST_ROUNDS):
+    for _round in range(MOST_ROUNDS):
         answer = client.chat.completions.create(model=model, messages=messages, tools=[CALCULATE], max_tokens=512)
         message = answer.choices[0].message
         if not message.tool_calls:

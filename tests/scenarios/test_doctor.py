@@ -125,7 +125,7 @@ def healthy(doctor: Doctor) -> None:
         raise LabError(f"doctor wrote {written}")
     if doctor.invocations() != before or not here.status()["serving"]:
         raise LabError("something was started anew beside doctor")
-    kept = here.node(HEAD, "sudo ls /var/lib/sparkmatrix/verdicts; sudo stat -c %a /var/lib/sparkmatrix/verdicts/*")
+    kept = here.node(HEAD, "cd /; sudo sh -c 'cd /var/lib/sparkmatrix/verdicts; ls; stat -c %a *'")
     if "-doctor.json" not in kept or set(kept.split()[1:]) != {"600"}:
         raise LabError(f"on the head is {kept}")
 

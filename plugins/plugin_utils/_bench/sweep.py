@@ -128,7 +128,7 @@ def arguments(plan: ServicePlan, settings: Settings, user: str) -> dict[str, Any
             "tokenizer": options.get("tokenizer") or options.get("tokenizer-path") or engine.model,
             "revision": model.revision if model else "",
             "cache": plan.model_cache,
-            "tokenizer_mode": options.get("tokenizer-mode", "") if engine.name == "vllm" else "",
+            "tokenizer_mode": options.get("tokenizer-mode", ""),
             "remote_code": "trust-remote-code" in options,
         },
         "goodput": list(settings.goodput),

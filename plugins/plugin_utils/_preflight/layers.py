@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
@@ -24,7 +25,7 @@ NOT_NAMED = "/etc/ansible/hosts"  # where Ansible looks for an inventory by itse
 PLANNED = frozenset({"artifacts", "ray", "engine", "gateway", "verify"})
 
 Parts = Mapping[str, Sequence[str]]
-NO_PARTS: Parts = {}
+NO_PARTS: Parts = MappingProxyType({})
 
 
 def select(

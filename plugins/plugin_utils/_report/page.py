@@ -71,7 +71,7 @@ def _value(series: shapes.Series, place: str) -> str:
 
 
 def memory_parts(bars: Sequence[Bar]) -> list[str]:
-    return list(dict.fromkeys(part.name for bar in bars for part in bar.planned))
+    return list(dict.fromkeys(part.name for one in bars for part in one.planned))
 
 
 def options_table(service: Service) -> Table:

@@ -452,7 +452,7 @@ def _together(samples: Sequence[Sample], seen: Seen, troubled: set[tuple[str, ..
     for pair, own in groups.items():
         failed = next((one for one in own if not one.complete), None)
         if failed:
-            bad = next(number for number, one in enumerate(failed.found) if not one.get("value"))
+            bad = [bool(one.get("value")) for one in failed.found].index(False)
             reason = failed.found[bad].get("reason") or "no result came back"
             text = f"{failed.ends[bad][0].device} carries nothing to {failed.peer} while the other halves do: {reason}"
             yield verdict(LINK, "pair", text, cause="one_half_only", hosts=(failed.host, failed.peer))
