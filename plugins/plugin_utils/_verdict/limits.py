@@ -49,7 +49,7 @@ DEFAULTS: Mapping[str, Limit] = {
     "loss_per_million": Limit(10, "packets", MOST, "of a million; healthy cables lose none", US),
     "pause_share": Limit(0.1, "", MOST, "of the time, in which a slow half had to be silent", US),
     # NCCL, average bus rate of all_gather
-    "nccl_pair_gbs": Limit(21.9, "GB/s", LEAST, f"{PLAYBOOKS}: 21.875 for a pair and a switch", "NVIDIA"),
+    "nccl_pair_gbs": Limit(21.875, "GB/s", LEAST, f"{PLAYBOOKS}: 175 Gb/s for a pair and a switch", "NVIDIA"),
     "nccl_ring_gbs": Limit(10, "GB/s", LEAST, f"{PLAYBOOKS}: a ring of three", "NVIDIA"),
     # doctor
     "no_memory_per_hour": Limit(

@@ -31,7 +31,7 @@ GIB = 2**30
 JUDGED = 4 * GIB
 TELLING = GIB // 4
 SHARE_OF_SMALL = 0.6
-NEAR = 0.87  # of the limit: what a pair with MTU 1500 or a busy neighbour still reaches (19 of 21.9)
+NEAR = 0.87  # of the limit: what a pair with MTU 1500 or a busy neighbour still reaches (19 GB/s)
 # A half of a badly initialised adapter carries 8 to 25 Gb/s of 90: a pair of such halves measured 1.6 to 2.8 GB/s.
 DEGRADED = 0.28
 LINK_GBPS = 200

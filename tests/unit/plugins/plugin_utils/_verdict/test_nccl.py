@@ -189,3 +189,9 @@ def test_captures_of_runs_that_failed(fixtures: Path, name: str, cause: str) -> 
     answers = dict.fromkeys(("spark1", "spark2"), Answer(1, (), log.parse(text), {}, "it failed"))
     (one,) = judged(answers).verdicts
     assert one.cause == cause
+
+
+def test_what_passes_with_nvidia_passes_here() -> None:
+    """dgx-spark-playbooks asks for 175 Gb/s, which are 21.875 GB/s."""
+    assert not bad(judged(measured(21.875)))
+    assert outcomes(judged(measured(21.8)))["nccl_rate"] == ("warn", "nccl_slow")
