@@ -34,7 +34,8 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """By host, what its tasks have returned; a host or service that was not asked is missing."""
+    """By host, what its tasks have returned; a host or service that was not asked is missing. ``neighbors``: by RDMA
+    device the node at the other end of its cable, empty behind a switch."""
 
     answers: Mapping[str, Sequence[Result]] = field(default_factory=dict)
     smoke: Mapping[str, Sequence[Result]] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class Asked:
     ray: Mapping[str, Result] = field(default_factory=dict)
     filters: Mapping[str, Result] = field(default_factory=dict)
     gateway: Mapping[str, Sequence[Result]] = field(default_factory=dict)
+    neighbors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def judge(plans: Mapping[str, NodePlan], asked: Asked, limits: Mapping[str, Limit]) -> list[Verdict]:
@@ -130,6 +132,10 @@ def _rdma(head: Head, service: ServicePlan, asked: Asked, limits: Mapping[str, L
         return
     for host in hosts:
         before, after = asked.before.get(host), asked.after.get(host)
+        ends = asked.neighbors.get(host, {})
+        if before:
+            # In a ring other cables lead to nodes without this service.
+            before = {device: size for device, size in before.items() if ends.get(device, "") in ("", *hosts)}
         if before is None or after is None:
             found = "what RDMA moved during the answers was not read"
             yield verdict("rdma_used", "node", found, outcome=UNKNOWN, hosts=[host])

@@ -169,6 +169,11 @@ def verify(options: Options) -> dict[str, Any]:
         ray=options["ray"],
         filters=options["filters"],
         gateway={host: told.get("results") or () for host, told in options["gateway"].items()},
+        neighbors={
+            host: {rail.rdma_device: rail.neighbor for rail in fabric_fact.load(told["fact"], host).rails}
+            for host, told in options["info"].items()
+            if told.get("fact")
+        },
     )
     observed = {host: one[0] for host, one in options["observed"].items() if not isinstance(one, str)}
     found = [*engine.judge(plans, asked, limits.limits(options["limits"])), *settings.environment(observed)]
@@ -189,9 +194,10 @@ PLANNERS = {
             "filters": answers.CHECKED,
             "gateway": answers.ANSWERED,
             "observed": Document(doctor.read_observation),
+            "info": INFO,
         },
         alive=True,
-        partly=("answers", "smoke", "before", "after", "ray", "filters", "gateway", "observed"),
+        partly=("info", "answers", "smoke", "before", "after", "ray", "filters", "gateway", "observed"),
     ),
     **doctor.PLANNERS,
     **first_contact.PLANNERS,

@@ -519,6 +519,7 @@ CASES = {
             "filters": {"changes": []},
             "gateway": {"results": [{"item": {"model": "x"}, "ready": True, "answer": SAID}]},
             "observed": {"observation": {}},
+            "info": {"fact": VERIFIED["facts"][HOSTS[rank]]},
         },
         lambda seen: plan(
             "verify_verdicts", {name: {h: s[name] for h, s in seen.items()} for name in next(iter(seen.values()))}

@@ -132,3 +132,20 @@ def test_the_transport_is_the_users_choice():
         answers={"spark1": [answered()]}, before={host: {} for host in PLANS}, after={host: {} for host in PLANS}
     )
     assert not [one for one in engine.judge(PLANS, asked, limits.limits()) if one.check == "rdma_used"]
+
+
+def test_cables_to_nodes_without_the_service_carry_nothing_of_it():
+    """Two nodes of a ring of three, each with a cable to the third."""
+    third = {"rocep1s0f1": 7, "roceP2p1s0f1": 7}
+    own = {FIRST: 0, SECOND: 0}
+    asked = engine.Asked(
+        answers={"spark1": [answered()]},
+        before={host: {**own, **third} for host in PLANS},
+        after={host: {**dict.fromkeys(own, 500_000_000), **third} for host in PLANS},
+        neighbors={
+            host: {**dict.fromkeys(own, other), **dict.fromkeys(third, "spark3")}
+            for host, other in (("spark1", "spark2"), ("spark2", "spark1"))
+        },
+    )
+    found = [one for one in engine.judge(PLANS, asked, limits.limits()) if one.check in ("rdma_used", "both_halves")]
+    assert [one.outcome for one in found] == ["pass"] * 4

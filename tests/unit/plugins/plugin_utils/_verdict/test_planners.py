@@ -111,7 +111,7 @@ def test_what_failed_on_a_node_passes_the_border():
         host: {"spark_plan": plans[host], "__traffic": {"moved": {}}, **{f"__{n}": v for n, v in told.items()}}
         for host, told in seen.items()
     }
-    names = {name: f"__{name}" for name in ("answers", "smoke", "filters", "gateway", "ray", "observed")}
+    names = {name: f"__{name}" for name in ("answers", "smoke", "filters", "gateway", "ray", "observed", "info")}
     options = {"plans": "spark_plan", "before": "__traffic", "after": "__traffic", **names}
     variables = {"ansible_play_hosts_all": HOSTS, "ansible_play_hosts": HOSTS, "hostvars": hostvars}
     found = planner.run("verify_verdicts", planners.PLANNERS["verify_verdicts"], options, variables)
