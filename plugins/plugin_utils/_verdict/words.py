@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 )
 
 REFUSED = "These checks failed:"
+HELP = "How to follow a remedy, and every cause: docs/troubleshooting.md"
 
 
 def lines(run: Run) -> list[str]:
@@ -33,7 +34,9 @@ def lines(run: Run) -> list[str]:
 def refusal(run: Run) -> str:
     """The failed checks as one text; empty where none failed."""
     failed = [said(one) for one in run.verdicts if one.outcome == FAIL]
-    return "\n".join([REFUSED, *(f"  {number}. {text}" for number, text in enumerate(failed, 1))]) if failed else ""
+    if not failed:
+        return ""
+    return "\n".join([REFUSED, *(f"  {number}. {text}" for number, text in enumerate(failed, 1)), HELP])
 
 
 def said(one: Verdict) -> str:
