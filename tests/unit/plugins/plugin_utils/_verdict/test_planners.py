@@ -65,6 +65,7 @@ def test_what_failed_is_said_with_limit_and_remedy():
     said = "These checks failed:\n  1. spark1 - spark2 rocep1s0f0: 13 Gb/s; expected is 90 Gb/s at least"
     assert found["refusal"].startswith(said)
     assert "Reboot both machines" in found["refusal"] and "If that does not help: Switch both off" in found["refusal"]
+    assert found["refusal"].endswith("docs/troubleshooting.md")
     assert judged(planners.part(verdicts=[FINE]))["refusal"] == ""
 
 
