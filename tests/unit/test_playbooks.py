@@ -15,6 +15,7 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
+import preflight_inputs
 import pytest
 import report_samples
 import yaml
@@ -413,3 +414,41 @@ def test_an_upgrade_stops_nothing_where_one_node_cannot_have_it(failed, here, go
     assert all(templar.evaluate_conditional(trust_as_template(text)) for text in gateway["when"]) is goes_on
     found = plays["Go back if the upgrade failed"]["vars"]["upgrade_failures"]
     assert templar.template(trust_as_template(found)) == failures
+
+
+def test_verdicts_are_shown_though_the_head_is_gone_by_now(tmp_path):
+    found = {
+        "part": {
+            "verdicts": [
+                {"check": "mtu", "outcome": "fail", "scope": "node", "found": "MTU is 1500", "cause": "wrong_mtu"},
+                {"check": "boot", "outcome": "warn", "scope": "node", "found": "a boot ended", "cause": "power_off"},
+            ]
+        }
+    }
+    book = [
+        {
+            "hosts": "sparks",
+            "gather_facts": False,
+            "any_errors_fatal": True,
+            "vars": {"spark_found_doctor": found},
+            "tasks": [
+                {
+                    "ansible.builtin.include_role": {"name": "sparkmatrix.cluster.verify", "tasks_from": "verdicts"},
+                    "vars": {"verify_playbook": "doctor", "verify_verdicts_dir": str(tmp_path)},
+                }
+            ],
+        }
+    ]
+    (tmp_path / "book.yml").write_text(yaml.safe_dump(book))
+    tmp_path.chmod(0o700)
+    gone = {"ansible_host": "127.0.0.1", "ansible_port": 1, "spark_rank": 0}
+    here = {"ansible_connection": "local", "spark_rank": 1}
+    seen = {host: {"spark_node_info": {"node": node}} for host, node in preflight_inputs.nodes(2).items()}
+    hosts = {"sparks": {"hosts": {"spark1": {**gone, **seen["spark1"]}, "spark2": {**here, **seen["spark2"]}}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(hosts))
+    done = play("-i", str(tmp_path / "hosts.yml"), str(tmp_path / "book.yml"))
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    for words in ("a boot ended", "1. node: MTU is 1500", "The head keeps no verdicts: "):
+        assert words in said, said
+    assert tmp_path.stat().st_mode & 0o777 == 0o700 and (tmp_path / "sparkmatrix-doctor.xml").exists()
