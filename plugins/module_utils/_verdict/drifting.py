@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -123,12 +124,17 @@ def _label(text: str) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """In one step: the collector reads at any time."""
+    """In one step: the collector reads at any time. Its user may own the folder, so no name is known before."""
     place = Path(path)
-    new = place.with_name(f".{place.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.chmod(0o644)
-    new.replace(place)
+    handle, new = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o644)
+        os.replace(new, place)
+    except OSError:
+        os.unlink(new)
+        raise
 
 
 def collect(machine: Machine, ask: Callable[[str], Any], asked: Asked | None = None) -> tuple[list[Drift], str]:

@@ -81,6 +81,20 @@ def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
     assert [(one.kind, one.found) for one in found] == [("fabric", "ip is not there.")]
 
 
+def test_the_file_for_prometheus_follows_no_link_of_the_collectors_user(tmp_path):
+    victim = tmp_path / "shadow"
+    victim.write_text("secret")
+    victim.chmod(0o600)
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    (folder / ".sparkmatrix.prom.new").symlink_to(victim)
+    (folder / "sparkmatrix.prom").symlink_to(victim)
+    drifting.write(str(folder / "sparkmatrix.prom"), "x 1\n")
+    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("secret", 0o600)
+    written = folder / "sparkmatrix.prom"
+    assert (written.read_text(), written.stat().st_mode & 0o777, written.is_symlink()) == ("x 1\n", 0o644, False)
+
+
 def test_the_file_for_prometheus(tmp_path):
     drifted = [Drift("spark2", "fabric", "x"), Drift("spark2", "fabric", "y"), Drift("spark1", "image", "z")]
     path = tmp_path / "sparkmatrix.prom"
