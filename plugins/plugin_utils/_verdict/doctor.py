@@ -161,6 +161,8 @@ def read_observation(result: Any, host: str) -> Read | str:
     """What the module returned; a text says why there is nothing."""
     if not isinstance(result, Mapping) or not result.get("observation"):
         said = result.get("msg") if isinstance(result, Mapping) else ""
+        if isinstance(result, Mapping) and result.get("timedout"):
+            said = "it took too long, so something on the machine hangs"
         return strict.words(str(said or "it was not asked")[: strict.MOST_WORDS])
     findings: list[Finding] = []
     plain = border.read(border.anything, result["observation"], host, findings)

@@ -233,14 +233,17 @@ def test_what_was_not_measured_is_not_passed(name):
 @pytest.mark.parametrize("at", [9e18, -9e18])
 def test_a_time_that_no_calendar_has_hides_no_other_machine(at):
     told = machine(HEAD, boots=(Boot(at, False),), lines=(replace(LINES, kind="out_of_memory", last_at=at),))
-    assert worse(run({**HEALTHY, "spark1": told, "spark2": machine(weights=(replace(WEIGHTS, state="missing"),))}))[
-        -1
-    ] == (
-        "dangling_weights",
-        "fail",
-        ("spark2",),
-        "",
-    )
+    lacking = machine(weights=(replace(WEIGHTS, state="missing"),))
+    assert ("dangling_weights", "fail", ("spark2",), "") in worse(run({"spark1": told, "spark2": lacking}))
+
+
+def test_a_machine_that_hangs_is_told_as_such():
+    """As Ansible ends a task whose time is over."""
+    ended = {"failed": True, "msg": "Task failed: Timed out after 240 second(s).", "timedout": {"period": 240}}
+    found = run({"spark1": HEALTHY["spark1"], "spark2": doctor.read_observation(ended, "spark2")})
+    assert [one.found for one in found.verdicts if one.check == "observed"] == [
+        "not looked at: it took too long, so something on the machine hangs"
+    ]
 
 
 def test_a_machine_that_has_run_for_longer_than_anybody_looks_back():
