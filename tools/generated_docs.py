@@ -129,8 +129,8 @@ def troubleshooting(_old: str) -> str:
         "",
         "| It says | Do |",
         "|---|---|",
-        "| `ansible-playbook site.yml …`, `playbooks/stop.yml` | in the folder of the clone, with your inventory:"
-        " `.venv/bin/ansible-playbook site.yml -i inventories/mine …` |",
+        "| `ansible-playbook site.yml …`, run `playbooks/stop.yml` | in the folder of the clone, with your inventory:"
+        " `.venv/bin/ansible-playbook site.yml -i inventories/mine …` (a run prints it so that it can be copied) |",
         "| `engine_…`, `fabric_…`, the recipe | a setting: write it into `inventories/mine/group_vars/sparks.yml`."
         " An environment variable: a line of `engine_environment` there |",
         "| `sudo …`, `journalctl`, `ethtool` | on the machine that was named, after `ssh nvidia@spark1.local` (your"

@@ -201,8 +201,7 @@ def _check_half(node: NodeInput, half: Half, label: str, *, transport: str, far_
             found(
                 where,
                 f"{path} has no link, while its twin has one",
-                "Reseat the cable at both ends; if that does not help, power the node off and start it with the cable "
-                "attached",
+                "Switch off the nodes at both ends, reseat the cable there, and start them with the cable attached",
             )
             return False
         if transport != "socket" and half.get("rdma_state") not in (None, "ACTIVE"):

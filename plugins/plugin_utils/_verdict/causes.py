@@ -95,7 +95,7 @@ CAUSES: tuple[Cause, ...] = (
         "no_infiniband",
         "A process finds no /dev/infiniband",
         "Without it NCCL uses TCP, which is several times slower",
-        "On the machine: sudo modprobe ib_uverbs, then playbooks/restart.yml; a container is given it by"
+        "On the machine: sudo modprobe ib_uverbs, then run playbooks/restart.yml; a container is given it by"
         " engine_container_devices",
         "Install rdma-core, which loads the module at boot (sudo apt-get install rdma-core), and restart the"
         " engine again",
@@ -106,7 +106,7 @@ CAUSES: tuple[Cause, ...] = (
         "A process may lock too little memory",
         "RDMA pins its buffers. With a small limit registering them fails with ENOMEM, and NCCL does not start or falls"
         " back to TCP",
-        "ansible-playbook site.yml, which writes the limits of the units, then playbooks/restart.yml",
+        "ansible-playbook site.yml, which writes the limits of the units, then run playbooks/restart.yml",
         "On the machine: systemctl show -P LimitMEMLOCK <unit>, and systemctl cat <unit>: a file of somebody else"
         " (drop-in) may lower it",
         "docs/os.md",
@@ -154,7 +154,7 @@ CAUSES: tuple[Cause, ...] = (
         "contention",
         "Something else uses the fabric meanwhile",
         "What is measured shares the half with it, so the figure says nothing",
-        "Stop what runs (playbooks/stop.yml stops the engine), and measure again",
+        "Stop what runs (for the engine run playbooks/stop.yml), and measure again",
         "sudo ss -tnp and sudo rdma resource show qp name the programs that use it",
         "counters of bytes before the measurement",
     ),
@@ -162,7 +162,7 @@ CAUSES: tuple[Cause, ...] = (
         "rdma_slow",
         "A half is slower than it should be, and nothing tells why",
         "Links, PCIe, packets, losses and pauses look right",
-        "Reboot both machines of this cable with the cable plugged in, and measure again:"
+        "Reboot both machines of this cable with the cable plugged in, and measure again: ansible-playbook"
         " playbooks/benchmark.yml --tags fabric",
         "Measure with another cable or port: the fault stays with a cable, a port or a machine",
         "docs/fabric.md",
@@ -182,8 +182,8 @@ CAUSES: tuple[Cause, ...] = (
         "Take NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA out of engine_environment and the recipe, and run"
         " playbooks/upgrade.yml",
         "Run playbooks/doctor.yml: it looks at /dev/infiniband and the limit for locked memory of the ranks. To"
-        " see which network NCCL takes: engine_environment: {NCCL_DEBUG: INFO}, playbooks/upgrade.yml, then on the"
-        " head sudo journalctl -u <unit> | grep NET/",
+        " see which network NCCL takes, set engine_environment: {NCCL_DEBUG: INFO}, run playbooks/upgrade.yml, and"
+        " on the head sudo journalctl -u <unit> | grep NET/",
         "docs/performance.md",
     ),
     # -- what serves
@@ -192,8 +192,8 @@ CAUSES: tuple[Cause, ...] = (
         "The service is slower than its model should be",
         "A token reads all active weights from memory once, so its time is known roughly. Below the band the GPU is"
         " slowed down, ranks talk over TCP, or options keep the engine from its fast kernels (eager mode)",
-        "Measure what is below the engine: playbooks/stop.yml, playbooks/benchmark.yml --tags fabric,nccl,"
-        " playbooks/start.yml, then playbooks/doctor.yml. They name what is slow",
+        "Measure what is below the engine, and see what is slow: run playbooks/stop.yml, run"
+        " playbooks/benchmark.yml --tags fabric,nccl, run playbooks/start.yml, then run playbooks/doctor.yml",
         "Compare the engine's options with those of the published run (docs/recipes.md); for a model that nobody has"
         " measured on so many machines, the band is an estimate",
         "docs/performance.md",
@@ -239,7 +239,7 @@ CAUSES: tuple[Cause, ...] = (
         "A machine does not answer",
         "It is off, hangs, or refuses the login; a model that spans it does not answer either",
         "Look at the machine: does it show a login, does it answer a ping? Hold its power button if it does neither",
-        "Take it off power for a minute; playbooks/node_replace.yml puts another machine in its place",
+        "Take it off power for a minute; to put another machine in its place, run playbooks/node_replace.yml",
         "playbooks/preflight.yml",
     ),
     Cause(
@@ -283,8 +283,9 @@ CAUSES: tuple[Cause, ...] = (
         "CPU and GPU share one memory. A few such lines belong to a healthy start; many of them come before a machine"
         " that stands still without an OOM kill, until it is taken off power",
         "Give the engine less: engine_gpu_memory_utilization 0.75, a smaller engine_context or engine_concurrency,"
-        " then playbooks/upgrade.yml; stop what else uses memory (free -g)",
-        "Set engine_options: {max-num-batched-tokens: 4096}, and update driver and firmware (playbooks/os_update.yml)",
+        " then run playbooks/upgrade.yml; stop what else uses memory (free -g)",
+        "Set engine_options: {max-num-batched-tokens: 4096}; to update driver and firmware, run"
+        " playbooks/os_update.yml",
         "github.com/NVIDIA/open-gpu-kernel-modules/issues/1358, github.com/vllm-project/vllm/issues/56824, 2026-09",
     ),
     Cause(
@@ -390,7 +391,8 @@ CAUSES: tuple[Cause, ...] = (
         "firmware_differs",
         "Kernel, driver, firmware or NCCL are not the same on all machines",
         "Faults of NCCL between versions are hard to find",
-        "Bring all machines to one set of versions: playbooks/os_update.yml; firmware: sudo fwupdmgr update on each",
+        "To bring all machines to one set of versions, run playbooks/os_update.yml; firmware: sudo fwupdmgr update"
+        " on each",
         "Update the machine that is behind by hand, with its cable plugged in, and reboot it",
         "docs/operations.md",
     ),
@@ -470,7 +472,8 @@ CAUSES: tuple[Cause, ...] = (
         "Look at what it said (on the head: sudo journalctl -u <unit>); lower engine_concurrency or engine_context, and"
         " run playbooks/upgrade.yml",
         "sudo sparkmatrix status on the head says why it was restarted. Measure one request at a time, which tells"
-        " load from other faults: playbooks/benchmark.yml --tags serving -e '{\"benchmark_concurrency\": [1]}'",
+        " load from other faults: ansible-playbook playbooks/benchmark.yml --tags serving -e"
+        " '{\"benchmark_concurrency\": [1]}'",
         "roles/benchmark/README.md",
     ),
     Cause(
@@ -478,7 +481,7 @@ CAUSES: tuple[Cause, ...] = (
         "The service is slower than it was",
         "Slower than the slowest repetition of the last runs, so by more than runs differ. Updates of driver, firmware"
         " or image, another option, heat or a lost half do that",
-        "Undo what has changed since, which the evidence lists, one by one: playbooks/rollback.yml for the engine",
+        "Undo what has changed since, which the evidence lists, one by one: for the engine run playbooks/rollback.yml",
         "Run playbooks/doctor.yml, and reboot all machines",
         "roles/benchmark/README.md",
     ),
