@@ -8,7 +8,8 @@ is injected gets its cause, on the right machine, and no other.
 
 Usage: test_doctor.py [--nodes 2|4] [--beside ID] [--keep]
 
-Not injected, since all nodes share one kernel: boots that end without a shutdown, and everything of real RDMA and GPUs.
+Not injected, since all nodes share one kernel: boots that end without a shutdown, limits of running ranks, and everything
+of real RDMA and GPUs.
 Prints one JSON line with the seconds of each run.
 """
 
@@ -43,22 +44,17 @@ WRITTEN = (
 LINK_DOWN = f"for n in 1 2 3 4 5 6; do sudo logger -t kernel 'mlx5_core 0000:01:00.0 {HALF}: Link down'; done"
 KILLED = "sudo logger -t kernel 'Out of memory: Killed process 4711 (python3) total-vm:1kB, anon-rss:1kB'"
 XID = "sudo logger -t kernel \"NVRM: Xid (PCI:000f:01:00): 79, pid='<unknown>', GPU has fallen off the bus.\""
-MEMLOCK = "sudo prlimit --pid $(pgrep -o -f '{rank}') --memlock=65536:65536"
 
 # What is done, and the cause that it has to get: all at once, since each of them stands for itself.
 BESIDE = (
     (WORKER, f"sudo ip link set {OTHER} mtu 1500", "wrong_mtu"),
     (WORKER, f"sudo ip addr add 192.168.77.5/24 dev {HALF}", "foreign_address"),
-    (WORKER, MEMLOCK, "memlock"),
     (WORKER, LINK_DOWN, "link_flaps"),
     (HEAD, KILLED, "out_of_memory"),
     (HEAD, XID, "gpu_error"),
     (HEAD, "sudo nft flush ruleset", "port_filter_off"),
 )
-REPAIR = (
-    (WORKER, f"sudo ip link set {OTHER} mtu 9000; sudo ip addr del 192.168.77.5/24 dev {HALF}"),
-    (WORKER, "sudo prlimit --pid $(pgrep -o -f '{rank}') --memlock=8388608:8388608"),
-)
+REPAIR = ((WORKER, f"sudo ip link set {OTHER} mtu 9000; sudo ip addr del 192.168.77.5/24 dev {HALF}"),)
 DAMAGED = (
     (HEAD, f"sudo cp -p {KEY} /root/key; sudo truncate -s 0 {KEY}", "not_serving"),
     (WORKER, f"sudo mv {PEERS} /root/peers", "peers_unreachable"),
@@ -104,7 +100,7 @@ class Doctor:
 
     def act(self, steps: tuple[tuple[str, ...], ...]) -> set[tuple[str, str]]:
         for host, command, *_cause in steps:
-            self.here.node(host, command.replace("{rank}", self.here.rank))
+            self.here.node(host, command)
         return {(step[2], step[0]) for step in steps if len(step) > 2}
 
     def invocations(self) -> list[str]:
@@ -131,7 +127,7 @@ def healthy(doctor: Doctor) -> None:
 
 
 def faults(doctor: Doctor) -> None:
-    """Faults of the fabric, of a rank, in the journal, and a port filter that somebody has flushed."""
+    """Faults of the fabric, in the journal, and a port filter that somebody has flushed."""
     wanted = doctor.act(BESIDE)
     doctor.expect("faults", wanted)
     doctor.act(REPAIR)
