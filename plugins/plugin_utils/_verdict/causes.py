@@ -192,8 +192,8 @@ CAUSES: tuple[Cause, ...] = (
         "The service is slower than its model should be",
         "A token reads all active weights from memory once, so its time is known roughly. Below the band the GPU is"
         " slowed down, ranks talk over TCP, or options keep the engine from its fast kernels (eager mode)",
-        "Measure what is below the engine, and see what is slow: run playbooks/stop.yml, run"
-        " playbooks/benchmark.yml --tags fabric,nccl, run playbooks/start.yml, then run playbooks/doctor.yml",
+        "Measure what is below the engine: run playbooks/stop.yml, then run playbooks/benchmark.yml --tags fabric,nccl"
+        " and run playbooks/start.yml. What the machines themselves tell: run playbooks/doctor.yml",
         "Compare the engine's options with those of the published run (docs/recipes.md); for a model that nobody has"
         " measured on so many machines, the band is an estimate",
         "docs/performance.md",
