@@ -239,6 +239,9 @@ def test_what_was_not_measured_is_no_pass() -> None:
         assert "pass" not in {verdict.outcome for verdict in found.verdicts if verdict.check == "rdma_together"}
     # Beside an engine the latency is measured, which disturbs nobody.
     assert {one.test for one in judged(Figures(), ready=both(busy=["x"])).rdma} == {"latency"}
+    # It may well be slow there, which is no fault.
+    found = judged(Figures(latency=40.0, idle={("spark1", A): 6e9}), ready=both(busy=["x"]))
+    assert {one.outcome for one in found.verdicts} == {"unknown"}
 
 
 def test_a_node_that_says_nothing_at_all() -> None:
