@@ -59,10 +59,6 @@ options:
     description: Limit for all repetitions, in seconds.
     type: float
     default: 900
-  must_serve:
-    description: Fail where the service does not answer, instead of returning that as what was found.
-    type: bool
-    default: true
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -104,6 +100,11 @@ measured:
     missing: ''
     broken: ''
     lines: []
+silent:
+  description: Why nothing was measured, where the service does not answer. Mostly empty.
+  returned: success
+  type: str
+  sample: ''
 others:
   description: Requests of others that the engine worked on when the measurement began, null where it does not tell.
   returned: success
@@ -161,7 +162,6 @@ ARGUMENTS: dict[str, Any] = {
     "point": {"type": "dict", "required": True, "options": POINT},
     "goodput": {"type": "list", "elements": "str", "default": []},
     "timeout": {"type": "float", "default": 900},
-    "must_serve": {"type": "bool", "default": True},
 }
 PROBE_TIMEOUT_S = 60.0
 
@@ -172,23 +172,30 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=False)
     began = time.monotonic()
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"silent": "", "measured": Outcome().as_dict(), "others": None, "gpu": {}}
     try:
-        found = _measured(params)
+        target, found["others"] = _asked(params)
     except SparkError as exc:
-        if params["must_serve"]:
-            module.fail_json(msg=str(exc))
-        found = {"measured": Outcome(broken=str(exc)).as_dict(), "others": None, "gpu": {}}
+        # Verdicts judge that: what else a run has measured is shown, too.
+        module.exit_json(changed=False, **{**found, "silent": str(exc)}, seconds=round(time.monotonic() - began, 1))
+    try:
+        found |= _measured(params, target)
+    except SparkError as exc:
+        module.fail_json(msg=str(exc))
     module.exit_json(changed=False, **found, seconds=round(time.monotonic() - began, 1))
 
 
-def _measured(params: Mapping[str, Any]) -> dict[str, Any]:
-    start = params["generator"]
+def _asked(params: Mapping[str, Any]) -> tuple[probe.Target, int | None]:
     keeper_status.check(params["service"])
     target = probe.target_of(probe.read_config(params["description"]))
     others = surroundings.others(lambda: probe.metrics(target.host, target.port, target.key))
     # Also who listens there is looked at: a stranger gets no key.
     probe.ask(target, probe.Question(timeout_s=PROBE_TIMEOUT_S))
+    return target, others
+
+
+def _measured(params: Mapping[str, Any], target: probe.Target) -> dict[str, Any]:
+    start = params["generator"]
     environment = {str(name): str(value) for name, value in start["environment"].items()}
     place = Place(start["python"], start["container"], start["user"], environment, start["program"])
     name = surroundings.tokenizer(start["tokenizer"], start["revision"], start["cache"])
@@ -196,7 +203,7 @@ def _measured(params: Mapping[str, Any]) -> dict[str, Any]:
     load = Load(target, tokenizer, tuple(params["goodput"]), params["timeout"])
     with surroundings.Gpu() as gpu:
         measured = generator.measure(place, load, Point(**params["point"]))
-    return {"measured": measured.as_dict(), "others": others, "gpu": gpu.seen()}
+    return {"measured": measured.as_dict(), "gpu": gpu.seen()}
 
 
 if __name__ == "__main__":

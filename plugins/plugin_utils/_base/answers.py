@@ -501,6 +501,7 @@ SERVED = Only(
                             "lines": Each(words),
                         }
                     ),
+                    "silent": words,
                     "others": Maybe(COUNT),
                     "gpu": Maybe({"mhz": Maybe(COUNT), "celsius": Maybe(COUNT), "slowed": Each(words)}),
                 },

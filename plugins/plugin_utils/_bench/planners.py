@@ -120,6 +120,7 @@ def _measured(service: Any, plan: ServicePlan, result: Mapping[str, Any]) -> Mea
         found["broken"],
         tuple(found["lines"]),
         result.get("others") or 0,
+        result.get("silent") or "",
     )
 
 

@@ -150,15 +150,13 @@ def options_of(plan: ServicePlan) -> dict[str, str]:
 
 
 def runs(plan: ServicePlan, settings: Settings, seed: int, user: str) -> list[dict[str, Any]]:
-    """What the role loops over, with a label for the screen. Only the first is refused where nothing answers: an
-    engine that dies under the load is a finding."""
+    """What the role loops over, with a label for the screen."""
     planned = points(plan, settings, seed)
     told = arguments(plan, settings, user)
     return [
         {
             **told,
             "point": asdict(point),
-            "must_serve": number == 1,
             "label": f"{plan.engine.served_model_name} {number} of {len(planned)}: {point.concurrency} at a time,"
             f" prompts of {point.prompt_tokens} tokens, about {seconds(plan, point):.0f} s",
         }

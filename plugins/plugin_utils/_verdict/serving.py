@@ -39,6 +39,7 @@ class Measured:
     broken: str = ""  # why it ended early
     lines: tuple[str, ...] = ()
     others: int = 0
+    silent: str = ""  # why nothing was asked: the service does not answer
 
 
 def judge(
@@ -90,7 +91,9 @@ def _of(service: Service, check: str, found: str, **more: object) -> Verdict:
 def _answered(one: Measured) -> Iterator[Verdict]:
     """Whether every request was answered."""
     check, serving = "serving_requests", one.serving
-    if one.missing:
+    if one.silent:
+        yield _of(one.service, check, f"{one.service.model}: {one.silent}", cause="not_serving")
+    elif one.missing:
         said = f"{one.service.engine} brings no vllm bench ({one.missing})"
         remedy = (
             "Download vllm-bench of github.com/vllm-project/vllm-bench to the head, and name its path:"

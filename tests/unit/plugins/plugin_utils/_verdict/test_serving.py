@@ -180,3 +180,11 @@ def test_a_run_like_the_last_one_is_never_a_regression(rates, low, spread):
     slowest = min(one.serving[0].output_rate_low for one in earlier[: serving.COMPARED])
     wrong, _passed = judged(again, earlier=earlier)
     assert ("serving_regression" in wrong) <= (rates[0] + spread < slowest)
+
+
+def test_a_service_that_does_not_answer_is_a_finding_and_ends_nothing_else():
+    measured = [Measured(SERVICE, None, f"at {count}", silent="nothing listens there") for count in (1, 4)]
+    found = serving.judge(measured, [], None, LIMITS)
+    assert {(one.outcome, one.cause, one.found) for one in found} == {
+        ("fail", "not_serving", "qwen3-8b: nothing listens there")
+    }
