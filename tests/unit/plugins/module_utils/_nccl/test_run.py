@@ -177,3 +177,5 @@ def test_what_does_not_end_is_stopped(tmp_path: Path) -> None:
     answer = measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(TIMED_OUT, "", "no answer"))
     assert called == [["systemctl", "stop", "sparkmatrix-nccl.service"]]
     assert "not done after 600 s" in answer.trouble
+    measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(1, "", "it printed more than 4194304 bytes"))
+    assert called == [["systemctl", "stop", "sparkmatrix-nccl.service"]] * 2
