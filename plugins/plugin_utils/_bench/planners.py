@@ -66,9 +66,12 @@ def judge(options: Options) -> dict[str, Any]:
     earlier = [load(run, host) for host, kept in options["earlier"].items() for run in kept.get("runs") or ()]
     found = serving.judge(measured, earlier, now, limits(options["limits"]))
     points = [one.serving for one in measured if one.serving]
+    # Later runs are compared with what is kept.
+    disturbed = {one.service.name for one in measured if one.others}
+    kept = [one for one in points if one.service not in disturbed]
     return {
         "lines": table(points),
-        "part": part(verdicts=found, serving=points, machines=list(machines.values())),
+        "part": part(verdicts=found, serving=kept, machines=list(machines.values())),
     }
 
 

@@ -127,3 +127,8 @@ def test_without_figures_there_is_a_verdict_and_no_row():
 
 def test_seeds_stay_numbers_that_every_generator_takes():
     assert (planners.SEEDS * planners.sweep.SEEDS).bit_length() <= 31 and time.time() > 0
+
+
+def test_what_others_have_slowed_down_is_shown_and_not_kept_for_comparison():
+    made = judged(measured(20.0), measured(10.0), others=3)
+    assert made["part"]["serving"] == [] and "20.0" in made["lines"][1]
