@@ -25,7 +25,7 @@ MOST_WORDS = 200  # characters
 _TEST = re.compile(r"(?:^|/)([a-z_]{3,40})_perf$")
 _STARTING = re.compile(r"^# Collective test starting: ([a-z_]{3,40})_perf", re.MULTILINE)
 _RANK = re.compile(
-    r"^#\s+Rank\s+(\d{1,5}) (?:Group\s+\d+ )?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[\S+\] (.*?)\s*$", re.MULTILINE
+    r"^#\s+Rank\s+(\d{1,5}) (?:Group\s+\d+ )?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[\S+\] (.*)$", re.MULTILINE
 )
 _AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*([0-9.eE+-]+|nan|-nan|inf)\b", re.MULTILINE)
 _BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(\d{1,18})", re.MULTILINE)
@@ -99,7 +99,7 @@ def parse_text(text: str) -> list[Results]:
 
 def _one(text: str) -> Results:
     rows = tuple(row for row in map(_row, text.split("\n")) if row)[:MOST_ROWS]
-    ranks = [(int(number), host, device) for number, host, device in _RANK.findall(text)][:MOST_RANKS]
+    ranks = [(int(number), host, device.strip()) for number, host, device in _RANK.findall(text)][:MOST_RANKS]
     ranks.sort()
     test, average, bounds, tool = (pattern.search(text) for pattern in (_STARTING, _AVERAGE, _BOUNDS, _TOOL))
     failed = _FAILED.findall(text)

@@ -4,11 +4,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import Results, Row, read, version
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import (
+    Results,
+    Row,
+    parse_text,
+    read,
+    version,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,3 +110,10 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert all(row.bytes >= 0 and row.microseconds > 0 for one in read(text) for row in one.rows)
     except SparkError as exc:
         assert "nccl-tests" in str(exc)
+
+
+def test_a_long_line_takes_no_long_time() -> None:
+    """A program of the service user prints it, and root reads it."""
+    began = time.monotonic()
+    (found,) = parse_text("# Rank 0 Pid 1 on h device 0 [0x0] " + " " * 200_000 + "x")
+    assert found.device == "x" and time.monotonic() - began < 10
