@@ -29,6 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
 
 ENOUGH = 16_000_000  # bytes on a node, from which on a half without any share is no accident of a short answer
+PAIR = 2  # halves of one cable
 Result = Mapping[str, Any]
 
 
@@ -164,17 +165,19 @@ def _moved(
         yield verdict("rdma_used", "node", found, cause="tcp_fallback", hosts=[host], evidence=[shown])
         return
     yield verdict("rdma_used", "node", f"moved over RDMA during the answers: {shown}", outcome=PASS, hosts=[host])
-    if len(counted) < 2 or share is None:
+    if len(counted) < PAIR or share is None:
         return
     device, least = min(counted.items(), key=lambda item: item[1])
     about: dict[str, Any] = {"hosts": [host], "device": device, "value": round(least / total, 3), "evidence": [shown]}
-    wanted = share.value * 2 / len(counted)  # the limit is for two halves
+    wanted = share.value * PAIR / len(counted)  # the limit is for two halves
     if total < ENOUGH:
         found = f"{total / 1e6:.1f} MB are too few to tell whether all halves are used; benchmark.yml --tags nccl tells"
         yield verdict("both_halves", "half", found, outcome=UNKNOWN, **about)
     elif least == 0:
         found = f"{head.model} answered, and this half carried nothing"
-        yield verdict("both_halves", "half", found, cause="one_half_only", limit=share, **about)
+        # In a ring NCCL's trees may leave a cable out.
+        outcome = FAIL if len(counted) == PAIR else WARN
+        yield verdict("both_halves", "half", found, cause="one_half_only", outcome=outcome, limit=share, **about)
     elif least < wanted * total:
         found = f"this half carried {least / total:.0%} of what RDMA moved"
         yield verdict("both_halves", "half", found, cause="one_half_only", outcome=WARN, limit=share, **about)

@@ -22,11 +22,15 @@ def answered(rate=LOW + 1, **more):
 
 def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway=()):
     """{(check, host): verdict}; ``moved``: MB of both halves, by host."""
-    before = {host: {FIRST: 1000, SECOND: 2000} for host in PLANS}
     added = dict.fromkeys(PLANS, (500, 500)) if moved is None else moved
+    devices = (FIRST, SECOND, "rocep1s0f1", "roceP2p1s0f1")  # the last two: of a ring
+    before = {host: dict(zip(devices, [1000] * len(sizes), strict=False)) for host, sizes in added.items()}
     after = {
-        host: {FIRST: None if one is None else 1000 + int(one * 1e6), SECOND: 2000 + int(other * 1e6)}
-        for host, (one, other) in added.items()
+        host: {
+            device: None if size is None else 1000 + int(size * 1e6)
+            for device, size in zip(devices, sizes, strict=False)
+        }
+        for host, sizes in added.items()
     }
     asked = engine.Asked(
         answers={"spark1": [answered() if answer is None else answer]},
@@ -80,6 +84,7 @@ def test_a_healthy_cluster_has_passed_everything():
         ({"moved": {"spark1": (500, 0), "spark2": (500, 500)}}, ("both_halves", "spark1"), "fail", "one_half_only"),
         ({"moved": {"spark1": (500, 100), "spark2": (500, 500)}}, ("both_halves", "spark1"), "warn", "one_half_only"),
         ({"moved": {"spark1": (4, 0), "spark2": (4, 0)}}, ("both_halves", "spark1"), "unknown", ""),
+        ({"moved": {"spark1": (500, 500, 500, 0)}}, ("both_halves", "spark1"), "warn", "one_half_only"),
         ({"moved": {"spark1": (None, 5), "spark2": (5, 5)}}, ("rdma_used", "spark1"), "unknown", ""),
         ({"moved": {"spark1": (500, 500)}}, ("rdma_used", "spark2"), "unknown", ""),
         ({"moved": {"spark1": (-0.0005, 5), "spark2": (5, 5)}}, ("rdma_used", "spark1"), "unknown", ""),
