@@ -8,8 +8,8 @@ is injected gets its cause, on the right machine, and no other.
 
 Usage: test_doctor.py [--nodes 2|4] [--beside ID] [--keep]
 
-Not injected, since all nodes share one kernel: boots that end without a shutdown, limits of running ranks, and everything
-of real RDMA and GPUs.
+Not injected, since all nodes share one kernel: boots that end without a shutdown, limits of running ranks, and
+everything of real RDMA and GPUs.
 Prints one JSON line with the seconds of each run.
 """
 

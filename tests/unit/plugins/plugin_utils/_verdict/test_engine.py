@@ -24,7 +24,7 @@ def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway
     """{(check, host): verdict}; ``moved``: MB of both halves, by host."""
     added = dict.fromkeys(PLANS, (500, 500)) if moved is None else moved
     devices = (FIRST, SECOND, "rocep1s0f1", "roceP2p1s0f1")  # the last two: of a ring
-    before = {host: dict(zip(devices, [1000] * len(sizes), strict=False)) for host, sizes in added.items()}
+    before = {host: dict.fromkeys(devices[: len(added.get(host, "12"))], 1000) for host in PLANS}
     after = {
         host: {
             device: None if size is None else 1000 + int(size * 1e6)
