@@ -307,7 +307,7 @@ class _Look:
         A process that gives itself a title (``VLLM::EngineCore``) writes it over its environment, which then
         begins with zero bytes (setproctitle). What it was started with is that of its parent.
         """
-        for _ in range(MOST_DEEP):
+        for _deep in range(MOST_DEEP):
             content = self.machine.content(f"/proc/{pid}/environ") or b""
             if content and not content.startswith(b"\0"):
                 return content
