@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     PASS,
@@ -84,8 +85,8 @@ def decode(serving: Serving) -> float:
     return serving.concurrency * 1000 / each if each else 0.0
 
 
-def _of(service: Service, check: str, found: str, **more: object) -> Verdict:
-    return verdict(check, "service", found, hosts=service.hosts, device=service.name, **more)  # type: ignore[arg-type]
+def _of(service: Service, check: str, found: str, **more: Any) -> Verdict:
+    return verdict(check, "service", found, hosts=service.hosts, device=service.name, **more)
 
 
 def _answered(one: Measured) -> Iterator[Verdict]:
