@@ -85,7 +85,7 @@ def test_a_chain_sends_each_segment_about_once_from_each_node(cluster: Make) -> 
 
 
 def test_both_halves_carry(cluster: Make) -> None:
-    one = cluster(2)
+    one = cluster(2, files=contents(BIG), rate=SLOW)
     one.start(0), one.start(1)
     one.wait()
     assert all(one.copies[0].server.served_to[address(1, half)] for half in (0, 1))
