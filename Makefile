@@ -40,7 +40,7 @@ format: env ## format the Python code
 	@.venv/bin/ruff check --fix plugins tests tools molecule docs
 
 docs: env ## write what docs/ has from the code: the checks, the schemas
-	@.venv/bin/python tools/generated_docs.py
+	@.venv/bin/python tools/make_docs.py
 
 locks: ## resolve requirements/*.in into the locks, and make the option tables of newer engines
 	@tools/make_locks

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import jinja2
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Service
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import shapes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import drawings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import view as views
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.shapes import Chart, number
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawings import Chart, number
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import NOTHING, Bar, Table, View
 from markupsafe import Markup
 
@@ -30,7 +30,7 @@ def render(view: View, example: str = "") -> str:
         example=example,
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
         ids=lambda: f"i{next(counter)}",  # no id is made from a word of a node
-        shapes=shapes,
+        drawings=drawings,
         number=number,
         moment=views.moment,
         counted=views.counted,
@@ -62,7 +62,7 @@ def chart_table(chart: Chart) -> Table:
     return Table(head, rows, len(chart.series))
 
 
-def _value(series: shapes.Series, place: str) -> str:
+def _value(series: drawings.Series, place: str) -> str:
     if place not in series.points:
         return NOTHING
     low, high = series.spread.get(place, (0, 0))

@@ -27,8 +27,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Serving,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import shapes
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.shapes import CableMap, Chart, Series, number
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import drawings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawings import (
+    CableMap,
+    Chart,
+    Series,
+    number,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, words
 
 MOST_EVIDENCE = 40  # lines of one problem
@@ -336,7 +341,7 @@ def _cables(run: Run, verdicts: Sequence[Verdict]) -> tuple[CableMap, Table]:
     ]
     head = ("Machine", "RDMA device", "Interface", "Cage", "Rail", "To", "Gb/s", "MTU")
     ranks = {machine.host: machine.rank for machine in run.machines}
-    return shapes.cable_map(ranks, run.links, verdicts), Table(head, tuple(rows), 2)
+    return drawings.cable_map(ranks, run.links, verdicts), Table(head, tuple(rows), 2)
 
 
 # Title, unit, and whether less is better.
@@ -424,7 +429,7 @@ def _nccl(run: Run) -> tuple[Chart | None, Table]:
     ]
     drawn = None
     if len(sizes) > 1:
-        drawn = shapes.chart("Bus bandwidth of NCCL", "GB/s", "size", [amount(size) for size in sizes], series)
+        drawn = drawings.chart("Bus bandwidth of NCCL", "GB/s", "size", [amount(size) for size in sizes], series)
     return drawn, Table(head, tuple(rows), 4)
 
 
@@ -513,7 +518,7 @@ def _by_requests(title: str, points: Sequence[Serving]) -> Speed:
         "Published by the recipe's source", {place: one.published for place, one in each.items() if one.published}
     )
     axis = "requests at once"
-    whole = shapes.chart("Output of all requests", "tokens/s", axis, list(each), [together, published])
+    whole = drawings.chart("Output of all requests", "tokens/s", axis, list(each), [together, published])
     return _speed(title, axis, each, [whole])
 
 
@@ -526,14 +531,14 @@ def _speed(title: str, axis: str, each: Mapping[str, Serving], charts: list[Char
     points = list(each.values())
     series = [Series("One request", {place: one.output_rate / one.concurrency for place, one in each.items()})]
     band = (points[0].expected_low, points[0].expected_high) if points[0].concurrency == 1 else (0.0, 0.0)
-    charts.append(shapes.chart("Output of one request", "tokens/s", axis, list(each), series, band=band))
+    charts.append(drawings.chart("Output of one request", "tokens/s", axis, list(each), series, band=band))
     for name, about in (("ttft_ms", "Time to the first token"), ("tpot_ms", "Time per further token")):
         series = [
             Series(part, {place: getattr(one, name)[part] for place, one in each.items() if part in getattr(one, name)})
             for part in PERCENTILES
         ]
         if any(one.points for one in series):
-            charts.append(shapes.chart(about, "ms", axis, list(each), series))
+            charts.append(drawings.chart(about, "ms", axis, list(each), series))
     return Speed(title, tuple(charts), _speed_table(points), tuple(_speed_notes(points)))
 
 
@@ -620,7 +625,7 @@ def _trends(past: Sequence[Run]) -> tuple[Chart, ...]:
         if len(found) > 1:
             places = [moment(at)[5:].removesuffix(" UTC") for at in found]
             points = dict(zip(places, found.values(), strict=True))
-            charts.append(shapes.chart(title, unit, "run", list(points), [Series(title, points)]))
+            charts.append(drawings.chart(title, unit, "run", list(points), [Series(title, points)]))
     return tuple(charts)
 
 

@@ -10,8 +10,13 @@ import itertools
 
 import pytest
 import report_samples as samples
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import shapes
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.shapes import Series, cable_map, chart, number
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import drawings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawings import (
+    Series,
+    cable_map,
+    chart,
+    number,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,15 +41,15 @@ def test_numbers(value, text):
 def test_every_point_is_in_its_chart(points, top):
     drawn = chart("t", "u", "axis", list(points), [Series("s", points)], band=(0, top))
     for dot in drawn.curves[0].dots:
-        assert shapes.LEFT <= dot.x <= shapes.WIDTH - shapes.RIGHT
-        assert shapes.TOP <= dot.y <= shapes.HEIGHT - shapes.BOTTOM
+        assert drawings.LEFT <= dot.x <= drawings.WIDTH - drawings.RIGHT
+        assert drawings.TOP <= dot.y <= drawings.HEIGHT - drawings.BOTTOM
     assert 2 <= len(drawn.ys) <= 7 and len({tick.text for tick in drawn.ys}) == len(drawn.ys)
 
 
 def test_words_on_an_axis_do_not_overlap():
     places = [f"11-{day:02} 07:30" for day in range(1, 31)]
     drawn = chart("t", "u", "run", places, [Series("s", dict.fromkeys(places, 1.0))])
-    assert all(b.at - a.at > shapes.LETTER * len(a.text) for a, b in itertools.pairwise(drawn.xs))
+    assert all(b.at - a.at > drawings.LETTER * len(a.text) for a, b in itertools.pairwise(drawn.xs))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 12])
@@ -59,10 +64,10 @@ def test_machines_are_beside_each_other_and_in_the_drawing(count, shape):
     drawn = cable_map(hosts if shape == "switch" else {}, links, ())
     assert len(drawn.boxes) == count
     for box in drawn.boxes:
-        assert shapes.BOX_WIDTH / 2 <= box.x <= shapes.MAP_WIDTH - shapes.BOX_WIDTH / 2
-        assert shapes.BOX_HEIGHT / 2 <= box.y <= drawn.height - shapes.BOX_HEIGHT / 2
+        assert drawings.BOX_WIDTH / 2 <= box.x <= drawings.MAP_WIDTH - drawings.BOX_WIDTH / 2
+        assert drawings.BOX_HEIGHT / 2 <= box.y <= drawn.height - drawings.BOX_HEIGHT / 2
     for a, b in itertools.combinations(drawn.boxes, 2):
-        assert abs(a.x - b.x) >= shapes.BOX_WIDTH or abs(a.y - b.y) >= shapes.BOX_HEIGHT, (a, b)
+        assert abs(a.x - b.x) >= drawings.BOX_WIDTH or abs(a.y - b.y) >= drawings.BOX_HEIGHT, (a, b)
 
 
 def test_a_cable_is_drawn_once_with_its_lower_rate():

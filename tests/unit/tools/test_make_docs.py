@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
-import generated_docs
+import make_docs
 import pytest
 
 
-@pytest.mark.parametrize("name", generated_docs.PAGES)
+@pytest.mark.parametrize("name", make_docs.PAGES)
 def test_a_page_is_that_of_the_code(name):
-    text = (generated_docs.ROOT / name).read_text()
-    assert text == generated_docs.PAGES[name](text), "run make docs"
+    text = (make_docs.ROOT / name).read_text()
+    assert text == make_docs.PAGES[name](text), "run make docs"
 
 
 def test_a_page_without_its_marks_is_refused():
     with pytest.raises(SystemExit, match=r"preflight\.md"):
-        generated_docs.preflight_page("no marks")
+        make_docs.preflight_page("no marks")
