@@ -168,7 +168,7 @@ def wrapped(text: str) -> list[str]:
 PAGES: Mapping[str, Callable[[str], str]] = {
     "docs/preflight.md": preflight_page,
     "docs/awx.md": awx_page,
-    "roles/awx/vars/main/surveys.yml": awx_surveys,
+    "roles/awx/vars/main/surveys_generated.yml": awx_surveys,
     "docs/troubleshooting.md": troubleshooting,
     "docs/verdicts.md": limits_page,
     "docs/verdicts.schema.json": lambda _old: json.dumps(verdicts.schema(), indent=2) + "\n",

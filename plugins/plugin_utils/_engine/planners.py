@@ -29,7 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files as render_ray_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import ranges
 
 REFUSED_INPUTS = "The models were refused, and nothing was stopped or started:"
 REFUSED = "The container images were refused, and nothing was started:"
@@ -119,7 +119,7 @@ def translate_recipe(options: Options) -> dict[str, Any]:
 
 
 def engine_files(options: Options) -> dict[str, Any]:
-    wrong = list(limits.problems({**options["keeper"], "stop_timeout_s": options["stop_timeout_s"]}))
+    wrong = list(ranges.problems({**options["keeper"], "stop_timeout_s": options["stop_timeout_s"]}))
     if wrong:
         raise RefusedError("\n".join(["These settings are not allowed:", *wrong]))
     settings = render_files.Settings(

@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.planners import PLANNERS as FABRIC_PLANNERS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings as FabricSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks as gateway_checks
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import ranges
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     ANY,
@@ -188,10 +188,10 @@ def check_fabric_plan(context: Context) -> Iterator[Finding]:
 
 
 def check_keeper(context: Context) -> Iterator[Finding]:
-    for allowed in limits.RANGES:
+    for allowed in ranges.RANGES:
         where: dict[str, list[str]] = defaultdict(list)
         for host, values in context.hosts.items():
-            found = limits.outside(values.get(allowed.variable), allowed)
+            found = ranges.outside(values.get(allowed.variable), allowed)
             if found:
                 where[found].append(host)
         for found, hosts in where.items():

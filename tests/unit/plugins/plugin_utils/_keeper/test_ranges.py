@@ -11,7 +11,7 @@ import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import decide
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import limits as r
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import ranges as r
 
 ROLE = Path(r.__file__).resolve().parents[3] / "roles/engine"
 BY_NAME = {allowed.variable: allowed for allowed in r.RANGES}
