@@ -103,6 +103,24 @@ def awx_page(old: str) -> str:
     return table("docs/awx.md", old, lines)
 
 
+def undo_of(playbook: pathlib.Path) -> tuple[str, str]:
+    """What its header says that it changes, and how that is undone."""
+    header = re.match(r"---\n((?:#.*\n)+)", playbook.read_text())
+    words = " ".join(line.lstrip("# ") for line in header[1].splitlines()) if header else ""
+    said = re.search(r" Changes: (.+) Undo: (.+)$", words)
+    if not said:
+        raise SystemExit(f"{playbook}: its first comment has to end with `Changes: …` and `Undo: …`")
+    return said[1], said[2]
+
+
+def reference_page(old: str) -> str:
+    lines = ["| Playbook | Changes | Undo |", "|---|---|---|"]
+    for path in sorted(ROOT.glob("playbooks/*.yml")):
+        changes, undo = undo_of(path)
+        lines.append(f"| `{path.stem}` | {changes.rstrip('.')} | {undo.rstrip('.')} |")
+    return table("docs/reference.md", old, lines)
+
+
 def limits_page(old: str) -> str:
     lines = ["| Limit | At | Whose | Where it comes from | Setting |", "|---|---|---|---|---|"]
     for name, limit in limits.limits().items():
@@ -171,6 +189,7 @@ PAGES: Mapping[str, Callable[[str], str]] = {
     "roles/awx/vars/main/surveys_generated.yml": awx_surveys,
     "docs/troubleshooting.md": troubleshooting,
     "docs/verdicts.md": limits_page,
+    "docs/reference.md": reference_page,
     "docs/verdicts.schema.json": lambda _old: json.dumps(verdicts.schema(), indent=2) + "\n",
     "docs/engine-plan.schema.json": lambda _old: json.dumps(engine_plan.schema(), indent=2) + "\n",
     "docs/recipe.schema.json": lambda _old: json.dumps(recipe.schema(), indent=2) + "\n",

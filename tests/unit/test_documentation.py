@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
+import make_docs
 import pytest
 import yaml
 from ansible.plugins.action import ActionBase
@@ -167,3 +168,18 @@ def test_the_reference_names_every_playbook_layer_inventory_and_role() -> None:
     page = (ROOT / "docs/reference.md").read_text()
     names = [path.name for room in ("playbooks/*.yml", "inventories/*", "roles/*") for path in ROOT.glob(room)]
     assert [name for name in (*names, *LAYERS) if not re.search(rf"[`/]{re.escape(name)}`", page)] == []
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("playbooks/*.yml")), ids=lambda path: path.stem)
+def test_a_playbook_says_what_it_changes_and_how_to_undo_it(path: pathlib.Path) -> None:
+    _changes, undo = make_docs.undo_of(path)
+    for name in re.findall(r"`([\w/]+\.yml)", undo):
+        assert (ROOT / name).is_file(), name
+    assert set(re.findall(r"--tags (\w+)", undo)) <= set(LAYERS)
+
+
+def test_a_playbook_without_a_way_back_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "new.yml"
+    path.write_text("---\n# Changes: everything.\n- hosts: all\n")
+    with pytest.raises(SystemExit, match="Undo"):
+        make_docs.undo_of(path)
