@@ -416,7 +416,11 @@ _ROW = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_ARROW = re.compile(r"==>|<=+>")
+# What is left of a row that was cut or damaged: its arrow, its port, or the beginning of a row of -v.
+_REST = re.compile(r"==>|<=+>|(?<!\S)[A-Za-z_][\w.-]*\s+port\s+[0-9]+(?!\S)|\(MT[0-9]+\s+-\s", re.ASCII)
+_WHERE = "output of ibdev2netdev"
+_REMEDY = "Use source: sysfs, which needs no tool"
+_ONE = "Pass the output of one machine at a time"
 _CARRIER = {"Up": True, "Down": False}
 # The command line, with or without a prompt before it, or a prompt alone.
 _COMMAND_LINE = re.compile(r"(?:.*[$#>%~\]:]\s*)?(?:sudo\s+)?(?:/[\w./-]*/)?ibdev2netdev(?:\s+-v)?|\S*[$#>%]")
@@ -432,35 +436,44 @@ def parse(text: str) -> list[RdmaPort]:
     """
     raw, text = text, _clean(text)
     ports: dict[tuple[str, int], RdmaPort] = {}
+    machines: set[str] = set()
     end = 0
     for match in _ROW.finditer(text):
-        _no_arrow_in(text[end : match.start()])
+        _no_row_in(text[end : match.start()])
+        machines.add(_machine(text, match.start()))
         end = match.end()
         port = _from_row(match)
         key = (port.rdma_device, port.port)
         ports[key] = _merge(ports[key], port) if key in ports else port
-    _no_arrow_in(text[end:])
+    _no_row_in(text[end:])
+    if len(machines) > 1:
+        raise SparkError(f"rows of several machines: {', '.join(sorted(machines))}", _WHERE, _ONE)
     if not ports:
         _check_silence(raw)
     return list(ports.values())
 
 
 def _clean(text: str) -> str:
-    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+    text = re.sub(r"\x1b(?:\[[0-9;]*[A-Za-z]|[()][A-Z0-9])", "", text)
+    text = text.replace("\\n", "\n")  # from JSON
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
     text = text.replace("&gt;", ">").replace("&lt;", "<")
     # Marks of quoting (mail, Markdown, code comments) stand at the start of a line.
     return re.sub(r"(?m)^(?:[ \t]*[>|#*])+[ \t]*", "", text)
 
 
-def _no_arrow_in(rest: str) -> None:
-    arrow = _ARROW.search(rest)
-    if arrow:
-        start = rest.rfind("\n", 0, arrow.start()) + 1
+def _no_row_in(rest: str) -> None:
+    left = _REST.search(rest)
+    if left:
+        start = rest.rfind("\n", 0, left.start()) + 1
         line = rest[start:].splitlines()[0].strip()
-        raise SparkError(
-            f"cannot read the row {line[:160]!r}", "output of ibdev2netdev", "Use source: sysfs, which needs no tool"
-        )
+        raise SparkError(f"cannot read the row {line[:160]!r}", _WHERE, _REMEDY)
+
+
+def _machine(text: str, start: int) -> str:
+    """Who says the row: pdsh and others put the name of the machine before each line."""
+    before = re.fullmatch(r"([\w.-]+):\s*", text[text.rfind("\n", 0, start) + 1 : start], re.ASCII)
+    return before[1] if before else ""
 
 
 def _from_row(match: re.Match[str]) -> RdmaPort:
@@ -492,14 +505,14 @@ def _from_row(match: re.Match[str]) -> RdmaPort:
 
 
 def _merge(one: RdmaPort, other: RdmaPort) -> RdmaPort:
-    """Two rows about the same port: what only one of them tells is kept; of states the later one counts."""
-    for name in ("netdev", "pci"):
+    """Two rows about the same port: what only one of them tells is kept."""
+    for name in ("netdev", "pci", "carrier"):
         values: Sequence[Any] = (getattr(one, name), getattr(other, name))
         if None not in values and values[0] != values[1]:
             raise SparkError(
                 f"port {one.port} of {one.rdma_device} is listed twice with different values of {name}",
-                "output of ibdev2netdev",
-                "Pass the output of one machine at a time",
+                _WHERE,
+                _ONE,
             )
     later = {f.name: getattr(other, f.name) for f in fields(other) if getattr(other, f.name) is not None}
     return replace(one, **later)
@@ -510,6 +523,6 @@ def _check_silence(text: str) -> None:
         if line and not line.startswith("#") and not _COMMAND_LINE.fullmatch(line):
             raise SparkError(
                 f"no row in the text; it says {line[:160]!r}",
-                "output of ibdev2netdev",
-                "Use source: sysfs, which needs no tool",
+                _WHERE,
+                _REMEDY,
             )

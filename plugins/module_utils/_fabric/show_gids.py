@@ -130,13 +130,16 @@ def active_ports(sysfs_root: Path = Path("/sys")) -> set[tuple[str, int]]:
 # Source: mlnx-tools, sbin/show_gids (revisions of 2016 to 2026). A masked GID has x in the place of digits.
 _HEX = r"[0-9a-fA-FxX]"
 _GID = rf"(?:{_HEX}{{4}}(?::{_HEX}{{4}}){{7}}|(?=[0-9a-fA-F:.]*::)[0-9a-fA-F]{{0,4}}(?::[0-9a-fA-F.]{{0,15}}){{2,8}})"
-_IPV4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
+_IPV4 = r"[0-9xX]{1,3}(?:\.[0-9xX]{1,3}){3}"
 _TAIL = rf"(?:\s+(?P<ipv4>{_IPV4})(?!\S))?(?:\s+(?:(?:IB/)?RoCE[ ])?[vV](?P<version>[12])(?!\S))?"
 _ROW = re.compile(
     rf"(?<![\w.:-])(?P<device>[A-Za-z_][\w.-]{{0,63}})\s+(?P<port>[0-9]{{1,3}})\s+(?P<index>[0-9]{{1,5}})\s+"
-    rf"(?P<gid>{_GID})(?![\w:.]){_TAIL}(?:[^\S\n]+(?P<netdev>[^\s<#()]\S*))?",
+    rf"(?P<gid>{_GID})(?![\w:.]){_TAIL}(?:[^\S\n]+(?P<netdev>[\w.@:-]+)(?!\S))?",
     re.ASCII,
 )
+# Behind the last column may be a note that shows that it is one. A bare word is a piece of the row.
+_REST = re.compile(r"[^\S\n]+\w", re.ASCII)
+_WRAPPED = re.compile(r"\s*\n[^\S\n]*[A-Za-z][\w.@:-]*[^\S\n]*(?:\n|$)", re.ASCII)
 _FULL_GID = re.compile(rf"(?<![\w:]){_HEX}{{4}}(?::{_HEX}{{4}}){{7}}(?![\w:])", re.ASCII)
 _COUNT = re.compile(r"n_gids_found=([0-9]{1,6})")
 _HEADER = re.compile(r"DEV\s+PORT\s+INDEX\s+GID")
@@ -153,7 +156,8 @@ def parse(text: str) -> list[Gid]:
     IPv4 column is ignored, since it is wrong for GIDs that begin with 0000 and are not mapped. A closing
     ``n_gids_found=<N>`` must agree with the number of rows, since a cut table would hide candidates; without that line
     (a few pasted rows) nothing is checked. Raises :class:`SparkError` for a wrong count, for a GID outside a row, for
-    two different entries with the same index, and for text that is no output of the script.
+    two different entries with the same index, for a row that is cut or wrapped (every revision prints the version of
+    each GID), and for text that is no output of the script.
     """
     raw, text = text, _clean(text)
     entries: dict[tuple[str, int, int], Gid] = {}
@@ -176,21 +180,22 @@ def parse(text: str) -> list[Gid]:
 
 
 def _clean(text: str) -> str:
-    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+    text = re.sub(r"\x1b(?:\[[0-9;]*[A-Za-z]|[()][A-Z0-9])", "", text)
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
     text = re.sub(r"(?m)^(?:[ \t]*[>|#*])+[ \t]*", "", text)  # marks of quoting
     return text.replace("n_gids_found=", "\nn_gids_found=")  # glued to the last row
 
 
 def _rows(text: str) -> list[Gid]:
-    found = []
-    end = 0
-    for match in _ROW.finditer(text):
-        _no_gid_in(text[end : match.start()])
-        end = match.end()
-        found.append(_from_row(match))
-    _no_gid_in(text[end:])
-    return found
+    matches = list(_ROW.finditer(text))
+    _no_gid_in(text[: matches[0].start()] if matches else text)
+    for match, end in zip(matches, [*(later.start() for later in matches[1:]), len(text)]):
+        rest = text[match.end() : end]
+        _no_gid_in(rest)
+        if not match["version"] or _REST.match(rest) or (not match["netdev"] and _WRAPPED.match(rest)):
+            line = " ".join((match[0] + rest).split())[:160]
+            raise SparkError(f"the row {line!r} is cut, wrapped or damaged behind its GID", _WHERE, _REMEDY)
+    return [_from_row(match) for match in matches]
 
 
 def _no_gid_in(rest: str) -> None:

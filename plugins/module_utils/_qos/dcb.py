@@ -37,7 +37,7 @@ _PAIR = re.compile(r"([0-9]{1,2}):([0-7])")
 def parse_json(text: str, name: str, where: str) -> dict[str, Any]:
     """One JSON object, as ``dcb -j <name> show dev IF`` prints it."""
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as exc:
         line = getattr(exc, "lineno", 1)
         content = [*text.split("\n"), ""][line - 1].strip()[:120]
@@ -45,6 +45,13 @@ def parse_json(text: str, name: str, where: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise SparkError(f"dcb {name}: line 1 is not a JSON object: {text.strip()[:120]!r}", where, REPORT)
     return document
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a key that comes twice nobody knows which one counts."""
+    if len({name for name, _value in pairs}) != len(pairs):
+        raise ValueError("a key comes twice")
+    return dict(pairs)
 
 
 def numbers(document: dict[str, Any], key: str, high: int, name: str, where: str) -> tuple[int, ...]:
@@ -68,7 +75,11 @@ def _whole(value: Any, high: int) -> bool:
 
 def parse_dcbx(text: str, where: str = NAME) -> str:
     """``{"host": true, "ieee": true}`` gives ``os``; without the flag ``host`` the firmware owns the settings."""
-    return "os" if parse_json(text, "dcbx", where).get("host") is True else "firmware"
+    flags = parse_json(text, "dcbx", where)
+    wrong = [name for name, value in flags.items() if not isinstance(value, bool)]
+    if wrong:
+        raise SparkError(f"dcb dcbx: {wrong[0][:40]!r} is {flags[wrong[0]]!r}, expected true or false", where, REPORT)
+    return "os" if flags.get("host") else "firmware"
 
 
 def parse_pfc(text: str, where: str = NAME) -> dict[str, Any]:

@@ -630,6 +630,9 @@ def test_silence(text: str) -> None:
     assert parse(text) == []
 
 
+VERBOSE_ROW = "0000:01:00.0 mlx5_0 (MT4129 - P4129) ConnectX-7 fw 28.45.4028 port 1 (ACTIVE) ==> eth0 (Up)"
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -644,6 +647,13 @@ def test_silence(text: str) -> None:
         ("mlx5_1 port 1 ==> eth1 (Up)\nx\nmlx5_0 ==> eth0\ny", "cannot read the row 'mlx5_0 ==> eth0'"),
         ("0000:01:00.0 mlx5_0 (MT4129) CX7 fw 1.2 port 1 (ACTIVE) ==> eth0 (Up)", "cannot read the row '0000:01"),
         ("mlx5_0 port 1 <===>", "cannot read the row"),
+        # Cut off, or an arrow of another alphabet.
+        ("a port 1 ==> eth0 (Up)\nmlx5_0 port 1", "cannot read the row 'mlx5_0 port 1'"),
+        ("a port 1 ==> eth0 (Up)\nmlx5_0 port 1 \u21d2 eth1 (Up)", "cannot read the row 'mlx5_0 port 1"),
+        (f"{VERBOSE_ROW}\n{VERBOSE_ROW[:60]}", "cannot read the row '0000:01:00.0 mlx5_0"),
+        # Two machines.
+        ("a port 1 ==> eth0 (Up)\na port 1 ==> eth0 (Down)", "different values of carrier"),
+        ("n1: a port 1 ==> eth0 (Up)\nn2: a port 1 ==> eth0 (Up)", "rows of several machines: n1, n2"),
         ("mlx5_0 port 1 ==> eth0 (Up)\nmlx5_0 port 1 ==> eth1 (Up)", "port 1 of mlx5_0 is listed twice"),
         (
             "0000:01:00.0 mlx5_0 (NA - NA)  fw 1 port 1 (DOWN) ==> eth0 (Up)\n"
@@ -660,8 +670,7 @@ def test_text_that_cannot_be_read(text: str, found: str) -> None:
     assert raised.value.remedy
 
 
-def test_the_later_state_counts() -> None:
-    assert parse("a port 1 ==> eth0 (Up)\na port 1 ==> eth0 (Down)") == [row("a", "eth0", False)]
+def test_of_two_rows_a_state_that_is_known_counts() -> None:
     assert parse("a port 1 ==> eth0 (Down)\na port 1 ==> (NA)") == [row("a", "eth0", False)]
 
 
@@ -675,6 +684,9 @@ def test_the_later_state_counts() -> None:
         ("mlx5_0 port 1 ==> eth0 (Up)\rmore", row("mlx5_0", "eth0", True)),
         ("| * > mlx5_0 port 1 ==> eth0 (Up)", row("mlx5_0", "eth0", True)),
         ("mlx5_0 port 128 ==> eth0.100@x (Up)", row("mlx5_0", "eth0.100@x", True, 128)),
+        ("n1: mlx5_0 port 1 ==> eth0 (Up)", row("mlx5_0", "eth0", True)),
+        ('"mlx5_0 port 1 ==> eth0 (Up)\\n"', row("mlx5_0", "eth0", True)),
+        ("\\nmlx5_0 port 1 ==> eth0 (Up)", row("mlx5_0", "eth0", True)),
         ("ibdev2netdev port 1 ==> eth0 (Up)", row("ibdev2netdev", "eth0", True)),
         ("<b>mlx5_0 port 1 ==> eth0 (Up)</b>", row("mlx5_0", "eth0", True)),
     ],

@@ -118,6 +118,12 @@ REFUSED: list[tuple[Callable[..., Any], str, str]] = [
     (dcb.parse_pfc, '{"a": ' + "1" * 5000 + "}", 'dcb pfc: line 1 is not valid JSON: \'{"a": ' + "1" * 114 + "'"),
     (dcb.parse_pfc, '["' + "x" * 300, "dcb pfc: line 1 is not valid JSON: '[\"" + "x" * 118 + "'"),
     (dcb.parse_pfc, '"' + "x" * 300 + '"', "dcb pfc: line 1 is not a JSON object: '\"" + "x" * 119 + "'"),
+    (dcb.parse_dcbx, '{"host": "true"}', "dcb dcbx: 'host' is 'true', expected true or false"),
+    (
+        dcb.parse_dcbx,
+        '{"host": true, "host": true}',
+        'dcb dcbx: line 1 is not valid JSON: \'{"host": true, "host": true}\'',
+    ),
     (dcb.parse_pfc, "{}", "dcb pfc: prio_pfc is None, expected 8 booleans"),
     (dcb.parse_pfc, pfc(prio_pfc=True), "dcb pfc: prio_pfc is True, expected 8 booleans"),
     (dcb.parse_pfc, pfc(prio_pfc=[True] * 7), f"dcb pfc: prio_pfc is {[True] * 7}, expected 8 booleans"),
