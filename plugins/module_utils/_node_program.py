@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "fabric-status": "_fabric.status",
     "hub-download": "_artifacts.hub_client",
     "keep": "_keeper.loop",
+    "metrics": "_metrics.collect",
     "mpi": "_engine.mpi",
     "offer-images": "_artifacts.image_server",
     "peer": "_keeper.forced_command",

@@ -22,6 +22,7 @@ GATEWAY = f"{ETC}/gateway"
 HOME = f"{STATE}/home"  # of the user whom the engine runs as
 KEEPER = f"{STATE}/keeper"  # what the keepers remember
 KERNELS = f"{STATE}/kernels"  # what engines in containers have compiled
+METRICS = f"{STATE}/metrics"  # files of the textfile collector of node_exporter
 MPI_TOKEN = f"{ETC}/mpi.token"
 RAY_TOKEN = f"{ETC}/ray.token"
 RAY_SESSIONS = f"{HOME}/ray"

@@ -23,6 +23,7 @@ STORMS = ("tx_pause_storm_warning_events", "tx_pause_storm_error_events")
 MOVED = ("port_xmit_data", "port_rcv_data")
 _WORD = 4  # bytes: what both count (ib_port_attr, linux/Documentation/ABI/stable/sysfs-class-infiniband)
 _LINE = re.compile(r"^\s*(\w+):\s*([0-9]{1,20})\s*$", re.MULTILINE)
+_COUNTER = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 Counts = Mapping[str, int]
 
@@ -35,6 +36,15 @@ def moved(machine: Machine, device: str, port: int) -> int | None:
     """Bytes that RDMA has moved in both directions; None where they are not counted."""
     words = [sysfs.read_int(_place(machine, device, port) / "counters" / name) for name in MOVED]
     return None if None in words else sum(word or 0 for word in words) * _WORD
+
+
+def hardware(machine: Machine, device: str, port: int) -> dict[str, int]:
+    """All that the adapter counts of RDMA by itself (mlx5, hw_counters): losses, repeats, congestion."""
+    place = _place(machine, device, port) / "hw_counters"
+    names = sorted(path.name for path in place.glob("*")) if place.is_dir() else []
+    found = {name: sysfs.read_int(place / name) for name in names if _COUNTER.fullmatch(name)}
+    # How long the kernel keeps what it has read, in milliseconds, is no counter.
+    return {name: count for name, count in found.items() if count is not None and name != "lifespan"}
 
 
 def read(machine: Machine, device: str, port: int, netdev: str) -> dict[str, int]:

@@ -31,7 +31,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import gateway_probe, missing_ranks, progress
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
+    gateway_probe,
+    missing_ranks,
+    probed,
+    progress,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import (
     LOADING_GONE_S,
@@ -570,7 +575,11 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
         runner=runner,
         note=lambda reason: _gateway_killed(store, reason),
     )
-    prober = Prober(lambda: gateway.probe(lambda: _target(config), question), settings.probe_interval_s)
+    noted_at = probed.path(config.instance)
+    prober = Prober(
+        lambda: probed.noted(lambda: gateway.probe(lambda: _target(config), question), noted_at),
+        settings.probe_interval_s,
+    )
     prober.begin()
     nodes: list[Reach] = [keeper_peers.Here(members[0].host, node), *others]
     return Keeper(

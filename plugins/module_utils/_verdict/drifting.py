@@ -15,12 +15,10 @@ import argparse
 import contextlib
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
@@ -31,10 +29,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import MOST_CHARACTERS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked, observe
 
 HELP = "show what is no longer as it was set up and verified (exit code 1)"
+METRICS = {
+    "sparkmatrix_drift": "What no longer is as it was set up and verified.",
+    "sparkmatrix_drift_checked_seconds": "When it was looked at, seconds since 1970.",
+}
 KINDS = ("fabric", "port_filter", "environment", "options", "image", "weights", "silent")
 ASK_S = 15.0
 DRIFTED = "  "  # fabric-status indents what has drifted below its interface
@@ -105,36 +108,10 @@ def metrics(found: Sequence[Drift], host: str, now: float) -> str:
     counts: dict[tuple[str, str], int] = {(host, kind): 0 for kind in KINDS}
     for one in found:
         counts[one.host, one.kind] = counts.get((one.host, one.kind), 0) + 1
-    lines = [
-        "# HELP sparkmatrix_drift What no longer is as it was set up and verified.",
-        "# TYPE sparkmatrix_drift gauge",
-        *(
-            f'sparkmatrix_drift{{host="{_label(name)}",kind="{kind}"}} {count}'
-            for (name, kind), count in sorted(counts.items())
-        ),
-        "# HELP sparkmatrix_drift_checked_seconds When it was looked at, seconds since 1970.",
-        "# TYPE sparkmatrix_drift_checked_seconds gauge",
-        f"sparkmatrix_drift_checked_seconds {now:.0f}",
+    samples = [
+        Sample("sparkmatrix_drift", count, {"host": name, "kind": kind}) for (name, kind), count in counts.items()
     ]
-    return "\n".join(lines) + "\n"
-
-
-def _label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-
-
-def write(path: str, text: str) -> None:
-    """In one step: the collector reads at any time. Its user may own the folder, so no name is known before."""
-    place = Path(path)
-    handle, new = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), 0o644)
-        os.replace(new, place)
-    except OSError:
-        os.unlink(new)
-        raise
+    return text(METRICS, [*samples, Sample("sparkmatrix_drift_checked_seconds", round(now))])
 
 
 def collect(machine: Machine, ask: Callable[[str], Any], asked: Asked | None = None) -> tuple[list[Drift], str]:

@@ -348,9 +348,22 @@ def test_a_changed_unit_that_does_not_come_up_is_started_as_it_was(fake: Fake) -
     assert fake.tree() == before and fake.log[-1] == f"systemctl restart {names.UNIT}"
 
 
-def test_the_running_configuration_is_asked_over_its_socket(tmp_path: Path) -> None:
+STUB = "Active connections: 3 \nserver accepts handled requests\n 16 16 31 \nReading: 0 Writing: 1 Waiting: 2 \n"
+
+
+@pytest.mark.parametrize(
+    ("said", "ask", "none", "found"),
+    [
+        ("abc123", gateway_status.configuration, "", "abc123"),
+        (STUB, gateway_status.connections, None, {"reading": 0, "writing": 1, "waiting": 2, "requests": 31}),
+        ("<html>404 Not Found", gateway_status.connections, None, {}),  # one of an earlier release
+    ],
+)
+def test_the_running_gateway_is_asked_over_its_socket(
+    tmp_path: Path, said: str, ask: Any, none: Any, found: Any
+) -> None:
     place = str(tmp_path / "s")
-    assert gateway_status.configuration(place) == ""
+    assert ask(place) == none
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(place)
         server.listen(1)
@@ -359,11 +372,11 @@ def test_the_running_configuration_is_asked_over_its_socket(tmp_path: Path) -> N
             connection, _ = server.accept()
             with connection:
                 connection.recv(1000)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc123")
+                connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(said)}\r\n\r\n{said}".encode())
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert gateway_status.configuration(place) == "abc123"
+        assert ask(place) == found
         thread.join()
 
 

@@ -14,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import hardware as machines
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import network as net
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
 from hypothesis import given
 from hypothesis import strategies as st
@@ -431,3 +432,13 @@ GPU_QUERY = "--query-gpu=utilization.gpu,temperature.gpu,clocks.sm,clocks_event_
 def test_how_fast_the_gpu_runs(tmp_path, printed, expected):
     node = Machine(tmp_path, {("nvidia-smi", GPU_QUERY): printed})
     assert ni.read_part(node, ni.Request(), "clocks", node.runner) == expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "watts"),
+    [("84.51, 96, 71, 2405, 0x0\n", 84.51), ("[N/A], 96, 71, 2405, 0x0\n", None), ("nan, 96, 71, 2405, 0x0", None)],
+)
+def test_how_much_power_the_gpu_draws(tmp_path, printed, watts):
+    node = Machine(tmp_path, {("nvidia-smi", GPU_QUERY.replace("=", "=power.draw,", 1)): printed})
+    found = node_health.gpu_clocks(node.runner, power=True)
+    assert found == {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": [], "watts": watts}

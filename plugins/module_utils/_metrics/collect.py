@@ -1,0 +1,310 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix-node metrics``: what no exporter has of a Spark, as a file for node_exporter's textfile collector.
+
+GPU (what nvidia-smi really tells on a GB10), each half of the fabric against what was verified, RDMA's counters,
+keeper, probe, ranks, models, gateway and the last verdicts. Memory, pressure, disks and ports come from node_exporter.
+No part keeps another one from being looked at. One process that stays is cheaper than one every quarter of a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import counters, drift, show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective, effective
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import probed, pulse
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, seconds
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
+
+HELP = "write what this node can tell of itself for Prometheus (textfile collector of node_exporter)"
+FILE = f"{paths.METRICS}/node.prom"
+EVERY_S = 15.0
+SELDOM_S = 300.0  # for what lies on disks
+MOST_RUNS = 1
+PHASES = ("waiting", "starting", "memory", "loading", "serving", "stopping", "backoff", "gave_up")
+DRIFTS = (drift.GONE, drift.DOWN, drift.MTU, drift.ADDRESS, drift.FOREIGN, drift.NO_GID, drift.GID, drift.INDEX)
+
+METRICS = {
+    "sparkmatrix_gpu_utilization_ratio": "Share of time in which the GPU worked.",
+    "sparkmatrix_gpu_temperature_celsius": "Temperature of the GPU.",
+    "sparkmatrix_gpu_power_watts": "Power that the GPU draws.",
+    "sparkmatrix_gpu_sm_clock_hertz": "Clock of the GPU's multiprocessors; idle it is low.",
+    "sparkmatrix_gpu_slowed": "Whether the driver holds the GPU's clock down, by reason.",
+    "sparkmatrix_fabric_applied": "Whether the fabric of this node is applied; 0 while a change is under way.",
+    "sparkmatrix_half_up": "Whether a half of a cable is switched on and has a link.",
+    "sparkmatrix_half_mtu_bytes": "MTU of a half now.",
+    "sparkmatrix_half_mtu_verified_bytes": "MTU of a half as it was verified.",
+    "sparkmatrix_fabric_drift": "What of a half is no longer as it was verified, by kind.",
+    "sparkmatrix_rdma_bytes_total": "Bytes that RDMA has moved over a half, both directions.",
+    "sparkmatrix_rdma_events_total": "Losses, repeats, pauses and congestion that the adapter has counted.",
+    "sparkmatrix_keeper_running": "Whether the keeper of a service runs.",
+    "sparkmatrix_keeper_phase": "Phase of the keeper; the present one is 1.",
+    "sparkmatrix_keeper_silent_seconds": "Time since the keeper's last sign of life.",
+    "sparkmatrix_keeper_failures": "Failures in a row.",
+    "sparkmatrix_keeper_restarts": "Restarts and their kind, of those that the keeper remembers (50).",
+    "sparkmatrix_keeper_last_restart_seconds": "When it was last restarted, seconds since 1970, and why.",
+    "sparkmatrix_probe_answered": "Whether the last question of the keeper got a token.",
+    "sparkmatrix_probe_seconds": "How long the last question of the keeper took.",
+    "sparkmatrix_probe_asked_seconds": "When the keeper asked last, seconds since 1970.",
+    "sparkmatrix_rank_unit_up": "Whether a unit of the ranks of this node runs.",
+    "sparkmatrix_rank_processes": "Processes of ranks in a unit.",
+    "sparkmatrix_watchdog_stopped_seconds": "When the memory watchdog stopped the engine last, seconds since 1970.",
+    "sparkmatrix_model_present": "Whether a model of the plan is here; 0: missing or not whole.",
+    "sparkmatrix_gateway_answers": "Whether the gateway answers for itself.",
+    "sparkmatrix_gateway_connections": "Connections of the gateway, by state.",
+    "sparkmatrix_gateway_requests_total": "Requests that the gateway has taken since it was started.",
+    "sparkmatrix_verdicts": "Checks of the last run of verify, doctor or benchmark, by outcome.",
+    "sparkmatrix_verdicts_seconds": "When that run began, seconds since 1970.",
+    "sparkmatrix_metrics_part_ok": "Whether a part of these metrics could be read.",
+    "sparkmatrix_metrics_took_seconds": "How long it took to read all of this.",
+    "sparkmatrix_metrics_cpu_seconds_total": "Processor time of reading all of this, programs included.",
+}
+Samples = Iterator[Sample]
+
+
+@dataclass
+class Collector:
+    """``gpu`` and ``gateway`` are replaced by tests."""
+
+    machine: Machine = field(default_factory=Machine)
+    gpu: Callable[[], Mapping[str, Any] | None] = lambda: node_health.gpu_clocks(power=True)
+    gateway: Callable[[], Mapping[str, int] | None] = gateway_status.connections
+    said: dict[str, str] = field(default_factory=dict)  # what is wrong with a part
+    nodes: dict[str, tuple[engine_rank.Ranks, engine_rank.Node]] = field(default_factory=dict)
+    seldom: list[Sample] = field(default_factory=list)
+    seldom_at: float | None = None
+
+    def all(self) -> str:
+        began = self.machine.clock()
+        found: list[Sample] = []
+        for name, part in (
+            ("gpu", self.of_gpu),
+            ("fabric", self.of_fabric),
+            ("keeper", self.of_keepers),
+            ("ranks", self.of_ranks),
+            ("gateway", self.of_gateway),
+        ):
+            found += self.part(name, part)
+        if self.seldom_at is None or began - self.seldom_at >= SELDOM_S:
+            self.seldom = [*self.part("models", self.of_models), *self.part("verdicts", self.of_verdicts)]
+            self.seldom_at = began
+        used = os.times()
+        spent = used.user + used.system + used.children_user + used.children_system
+        found += [
+            *self.seldom,
+            Sample("sparkmatrix_metrics_took_seconds", self.machine.clock() - began),
+            Sample("sparkmatrix_metrics_cpu_seconds_total", round(spent, 2)),
+        ]
+        return text(METRICS, found)
+
+    def part(self, name: str, read: Callable[[], Samples]) -> list[Sample]:
+        """What fails is said once, and the rest is looked at."""
+        problem, made = "", []
+        try:
+            made = list(read())
+        except (SparkError, OSError, ValueError, TypeError, LookupError) as exc:
+            problem = f"{name}: {exc}"
+        if problem != self.said.get(name, ""):
+            sys.stderr.write(f"{problem or f'{name}: it can be read again'}\n")
+        self.said[name] = problem
+        return [*made, Sample("sparkmatrix_metrics_part_ok", not problem, {"part": name})]
+
+    # -- the parts
+
+    def of_gpu(self) -> Samples:
+        """Nothing where there is no GPU."""
+        found = self.gpu()
+        if found is None:
+            return
+        for key, name, scale in (
+            ("busy", "utilization_ratio", 0.01),
+            ("celsius", "temperature_celsius", 1),
+            ("watts", "power_watts", 1),
+            ("mhz", "sm_clock_hertz", 1e6),
+        ):
+            if found.get(key) is not None:
+                yield Sample(f"sparkmatrix_gpu_{name}", found[key] * scale)
+        for why in node_health.SLOWDOWNS.values():
+            yield Sample("sparkmatrix_gpu_slowed", why in found["slowed"], {"reason": why})
+
+    def of_fabric(self) -> Samples:
+        """Nothing where the fabric was never set up."""
+        document = fabric_fact.on_disk(self.machine)
+        if document is None:
+            return
+        fact = fabric_fact.load(document, "this node")
+        yield Sample("sparkmatrix_fabric_applied", fact.state == "applied")
+        now = effective(self.machine)
+        gids = show_gids.read(self.machine.sysfs) if fact.transport == "rdma" else None
+        drifted = {(one.rail.netdev, one.kind) for one in drift.drift(fact, now, gids)}
+        for rail in fact.rails:
+            half = {"device": rail.rdma_device, "interface": rail.netdev, "cage": str(rail.cage)}
+            state = now.get(rail.netdev, Effective())
+            yield Sample("sparkmatrix_half_up", state.up and state.carrier, half)
+            yield Sample("sparkmatrix_half_mtu_bytes", state.mtu, half)
+            yield Sample("sparkmatrix_half_mtu_verified_bytes", rail.mtu, half)
+            for kind in DRIFTS:
+                yield Sample("sparkmatrix_fabric_drift", (rail.netdev, kind) in drifted, {**half, "kind": kind})
+            if fact.transport == "rdma":
+                yield from self.of_rdma(rail, half)
+
+    def of_rdma(self, rail: fabric_fact.Rail, half: Mapping[str, str]) -> Samples:
+        found = counters.read(self.machine, rail.rdma_device, rail.rdma_port, rail.netdev)
+        moved = found.pop("bytes", None)
+        if moved is not None:
+            yield Sample("sparkmatrix_rdma_bytes_total", moved, half)
+        found |= counters.hardware(self.machine, rail.rdma_device, rail.rdma_port)
+        for name, count in found.items():
+            yield Sample("sparkmatrix_rdma_events_total", count, {**half, "counter": name})
+
+    def of_keepers(self) -> Samples:
+        """On the head of a service."""
+        root = self.machine.root
+        for instance in keeper_status.kept(root):
+            store = Store(root, instance)
+            unit = self.machine.unit(Names(instance).keeper)
+            if not (store.exists and unit.exists):
+                continue
+            service = {"service": _service(instance)}
+            state, _damage = store.look()
+            yield Sample("sparkmatrix_keeper_running", unit.running, service)
+            for phase in PHASES:
+                current = unit.running and state.get("phase") == phase
+                ended = not unit.running and phase == "gave_up" == state.get("end")
+                yield Sample("sparkmatrix_keeper_phase", current or ended, {**service, "phase": phase})
+            yield Sample("sparkmatrix_keeper_failures", _number(state.get("failures")), service)
+            sign = pulse.last(instance, root, self.machine.clock)
+            if sign is not None and unit.running:
+                yield Sample("sparkmatrix_keeper_silent_seconds", sign.age_s, service)
+            yield from _history(store, service)
+            last = probed.last(instance, root)
+            if last is not None:
+                yield Sample("sparkmatrix_probe_answered", last.answered, service)
+                yield Sample("sparkmatrix_probe_seconds", last.seconds, service)
+                yield Sample("sparkmatrix_probe_asked_seconds", last.at, service)
+
+    def of_ranks(self) -> Samples:
+        root = self.machine.root
+        for instance in engine_names.instances(root):
+            ranks = engine_rank.of(engine_json.read(self.machine.real(Names(instance).description)))
+            if instance not in self.nodes or self.nodes[instance][0] != ranks:
+                node = engine_rank.Node(ranks, runner=self.machine.runner, root=root, clock=self.machine.clock)
+                self.nodes[instance] = (ranks, node)
+            report = self.nodes[instance][1].report()
+            for unit, found in report.units.items():
+                labels = {"service": _service(instance), "unit": unit}
+                yield Sample("sparkmatrix_rank_unit_up", found.active == "active", labels)
+                if found.looked:
+                    yield Sample("sparkmatrix_rank_processes", len(found.ranks), labels)
+            stopped = seconds(report.watchdog.time)
+            if stopped is not None:
+                yield Sample("sparkmatrix_watchdog_stopped_seconds", stopped, {"reason": report.watchdog.reason})
+
+    def of_gateway(self) -> Samples:
+        """Where there is one."""
+        if not self.machine.exists(gateway_names.DESCRIPTION):
+            return
+        found = self.gateway()
+        yield Sample("sparkmatrix_gateway_answers", found is not None)
+        for state, count in (found or {}).items():
+            if state == "requests":
+                yield Sample("sparkmatrix_gateway_requests_total", count)
+            else:
+                yield Sample("sparkmatrix_gateway_connections", count, {"state": state})
+
+    def of_models(self) -> Samples:
+        """Those of the plan that this node serves by. Reads no file of a model."""
+        plan = kept_plan.read(self.machine.root).current
+        for model in plan.models if plan else ():
+            labels = {"model": model.name, "revision": model.revision}
+            if model.name.startswith("/"):
+                yield Sample("sparkmatrix_model_present", self.machine.exists(model.name), labels)
+            elif look.is_cache_of(model.environment, plan.model_cache if plan else ""):
+                cache = Cache(self.machine.real(plan.model_cache if plan else ""))
+                state = look.held(cache, model.name, model.revision).state
+                yield Sample("sparkmatrix_model_present", state in (look.WHOLE, look.FOREIGN), labels)
+
+    def of_verdicts(self) -> Samples:
+        """On the head."""
+        for run in verdict_store.read(MOST_RUNS, self.machine.root)[0]:
+            counts: dict[str, int] = {}
+            for verdict in run.verdicts:
+                counts[verdict.outcome] = counts.get(verdict.outcome, 0) + 1
+            for outcome, count in counts.items():
+                yield Sample("sparkmatrix_verdicts", count, {"playbook": run.playbook, "outcome": outcome})
+            began = seconds(run.at.replace("Z", "+00:00"))
+            if began is not None:
+                yield Sample("sparkmatrix_verdicts_seconds", began, {"playbook": run.playbook})
+
+
+def _service(instance: str) -> str:
+    return instance or "engine"
+
+
+def _number(kept: Any) -> float:
+    return float(kept) if isinstance(kept, (int, float)) else float("nan")
+
+
+def _history(store: Store, service: Mapping[str, str]) -> Samples:
+    history = store.history()
+    counts: dict[str, int] = {}
+    for entry in history:
+        event = str(entry.get("event", ""))
+        counts[event] = counts.get(event, 0) + 1
+    for event, count in counts.items():
+        yield Sample("sparkmatrix_keeper_restarts", count, {**service, "event": event})
+    for entry in history[-1:]:
+        at = seconds(entry.get("time"))
+        if at is not None:
+            why = {name: str(entry.get(name, "")) for name in ("event", "host", "reason")}
+            yield Sample("sparkmatrix_keeper_last_restart_seconds", at, {**service, **why})
+
+
+# -- sparkmatrix-node metrics -----------------------------------------------------------------------------------------
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--file", default=FILE, help=f"what is written ({FILE}); - is standard output")
+    parser.add_argument("--every", type=float, default=0, metavar="SECONDS", help="go on, and write it so often")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    collector = Collector()
+    while True:
+        began = time.monotonic()
+        made = collector.all()
+        if arguments.file == "-":
+            sys.stdout.write(made)
+        else:
+            try:
+                write(arguments.file, made)
+            except OSError as exc:
+                sys.stderr.write(f"{arguments.file}: {exc.strerror}\n")
+                return 1
+        if arguments.every <= 0:
+            return 0
+        time.sleep(max(arguments.every - (time.monotonic() - began), 1.0))
