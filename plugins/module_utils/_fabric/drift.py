@@ -47,10 +47,11 @@ def drift(fact: FabricFact, now: Mapping[str, Effective], gids: Sequence[Gid] | 
     found: list[Drift] = []
     for rail in fact.rails:
         state = now.get(rail.netdev, Effective())
-        found += _interface(fact, rail, state)
-        # Without its address a half has no GID either, and that is one fault.
+        of_interface = list(_interface(fact, rail, state))
+        found += of_interface
+        # Without its address a half has no GID either, and a foreign address brings one more: that is one fault.
         if gids is not None and fact.transport == "rdma" and _planned(rail) in state.addresses:
-            found += _gid(fact, rail, gids)
+            found += _gid(fact, rail, gids, any(one.kind == FOREIGN for one in of_interface))
     return found
 
 
@@ -87,7 +88,7 @@ def _interface(fact: FabricFact, rail: Rail, now: Effective) -> Iterator[Drift]:
             )
 
 
-def _gid(fact: FabricFact, rail: Rail, gids: Sequence[Gid]) -> Iterator[Drift]:
+def _gid(fact: FabricFact, rail: Rail, gids: Sequence[Gid], foreign: bool) -> Iterator[Drift]:
     if (rail.rdma_device, rail.address, 2) not in [(gid.device, gid.ipv4, gid.version) for gid in gids]:
         yield Drift(
             NO_GID,
@@ -100,8 +101,9 @@ def _gid(fact: FabricFact, rail: Rail, gids: Sequence[Gid]) -> Iterator[Drift]:
     try:
         gid = show_gids.of_rail(gids, rail, fact.address_range)
     except SparkError as exc:
-        found = f"NCCL no longer finds the GID of {rail.address}: {exc.found}"
-        yield Drift(GID, fact.host, rail, found, f"Give {rail.netdev} no other IPv4 address. {REMEDY}")
+        if not foreign:
+            found = f"NCCL no longer finds the GID of {rail.address}: {exc.found}"
+            yield Drift(GID, fact.host, rail, found, f"Give {rail.netdev} no other IPv4 address. {REMEDY}")
         return
     if rail.gid_index is not None and gid.index != rail.gid_index:
         fixed = fact.environment.get("NCCL_IB_GID_INDEX")

@@ -71,6 +71,13 @@ def changed(netdev: str = A, **changes: Any) -> dict[str, Effective]:
                 "192.168.100.10/24, which this collection did not place. ip addr del 10.7.7.5/24 dev enp1s0f0np0"
             ],
         ),
+        # NCCL cannot choose between the two GIDs any more, and the address is why.
+        (
+            FACT,
+            changed(addresses=("10.7.7.5/24", OURS)),
+            [*GIDS, entry(0, 5, "10.7.7.5")],
+            ["foreign: spark1 rocep1s0f0 (enp1s0f0np0): the interface has the address 10.7.7.5/24 beside "],
+        ),
         (
             FACT,
             changed(addresses=(OURS.replace("/24", "/16"),)),
