@@ -27,6 +27,7 @@ if sys.version_info < (3, 11):
 sys.dont_write_bytecode = True  # the simulator's directory is mounted into nodes; root's caches do not belong in it
 
 import keeper
+import kernel_log
 import network
 import node_image
 import nodes
@@ -62,7 +63,10 @@ TOOLS = {
 INOTIFY = pathlib.Path("/proc/sys/fs/inotify/max_user_instances")
 INOTIFY_BEFORE = RUN / "inotify.before"
 INOTIFY_PER_NODE = 16  # 10 to 12 seen
-FILES = {"/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring"}
+FILES = {
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
+    kernel_log.PROGRAM: "systemd-journal-remote",
+}
 
 
 # --- the machine -----------------------------------------------------------------------------------------------------

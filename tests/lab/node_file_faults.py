@@ -9,6 +9,9 @@ Both may run twice. ``$1`` is the argument of the fault, where it has one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+import kernel_log
 import nodes
 from labstate import Lab, LabError
 from sim import faults
@@ -53,8 +56,8 @@ def _put_back(path: str) -> str:
     return f"if [ -e {kept} ]; then mv {kept} {path}; else rm -f {path}; fi; rm -f {kept}.none"
 
 
-# Kind to (make, restore).
-SCRIPTS = {
+# Kind to (make, restore); what depends on the moment is made then.
+SCRIPTS: Mapping[str, tuple[str | Callable[[], str], str]] = {
     "stale_nccl_conf": (_drop("/etc/nccl.conf", NCCL), _put_back("/etc/nccl.conf")),
     "lldpad": (
         f"cat > /run/systemd/system/lldpad.service <<'END'\n{LLDPAD}END\n"
@@ -73,10 +76,9 @@ SCRIPTS = {
         "if [ -e /root/.lab-fault-docker0 ]; then ip link delete docker0 || true; rm /root/.lab-fault-docker0\n"
         f'else ip addr delete "${{1:-{DOCKER_SUBNET}}}" dev docker0 || true; fi',
     ),
-    # Not /dev/kmsg: the kernel's log is that of the host. The journal names the kernel's lines by this identifier too.
     "aer_journal": (
-        "".join(f"logger -t kernel -p kern.err '{line}'\n" for line in KERNEL_LOG) + "journalctl --sync",
-        "journalctl --rotate --vacuum-size=1 >/dev/null 2>&1",
+        lambda: kernel_log.script("aer", [kernel_log.Line(line) for line in KERNEL_LOG]),
+        kernel_log.removed("aer"),
     ),
 }
 
@@ -91,7 +93,8 @@ def apply(lab: Lab, before: faults.Lab, after: faults.Lab) -> None:
                 _run(lab, node, kind, SCRIPTS[kind][0], argument)
 
 
-def _run(lab: Lab, node: str, kind: str, script: str, argument: str) -> None:
-    done = nodes.execute(lab, node, ["sh", "-ec", script, kind, argument])
+def _run(lab: Lab, node: str, kind: str, script: str | Callable[[], str], argument: str) -> None:
+    words = script if isinstance(script, str) else script()
+    done = nodes.execute(lab, node, ["sh", "-ec", words, kind, argument])
     if done.returncode:
         raise LabError(f"The fault {kind} of {node} could not be changed: {done.stderr.strip() or done.stdout.strip()}")

@@ -8,9 +8,9 @@ is injected gets its cause, on the right machine, and no other.
 
 Usage: test_doctor.py [--nodes 2|4] [--beside ID] [--keep]
 
-Not injected, since all nodes share one kernel: boots that end without a shutdown, limits of running ranks, and
-everything of real RDMA and GPUs.
-Prints one JSON line with the seconds of each run.
+Not injected, since all nodes share one kernel: limits of running ranks, and everything of real RDMA and GPUs. Lines of
+the kernel, and a boot that broke off, are a journal that is placed beside the node's own.
+Prints one JSON line with the seconds of each run, and the size of the report.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import shlex
 import shutil
 import sys
 import time
@@ -27,7 +28,9 @@ from xml.etree import ElementTree
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
+import kernel_log
 from cluster import LabError, say
+from kernel_log import Line
 from test_staying_up import HEAD, WORKER, Cluster
 
 MOST_S = 60.0  # of a run with four nodes
@@ -41,19 +44,32 @@ WRITTEN = (
     " -not -path '/var/lib/sparkmatrix/keeper/*' -not -path '/var/lib/sparkmatrix/home/*'"
     " -not -path '/var/lib/sparkmatrix/verdicts/*' -not -path '/etc/*.cache' 2>/dev/null; true"
 )
-LINK_DOWN = f"for n in 1 2 3 4 5 6; do sudo logger -t kernel 'mlx5_core 0000:01:00.0 {HALF}: Link down'; done"
-KILLED = "sudo logger -t kernel 'Out of memory: Killed process 4711 (python3) total-vm:1kB, anon-rss:1kB'"
-XID = "sudo logger -t kernel \"NVRM: Xid (PCI:000f:01:00): 79, pid='<unknown>', GPU has fallen off the bus.\""
+
+
+def journal(name: str, lines: list[Line]) -> str:
+    return f"sudo sh -ec {shlex.quote(kernel_log.script(name, lines))}"
+
+
+LINK_DOWN = [Line(f"mlx5_core 0000:01:00.0 {HALF}: Link down", 60.0 * number) for number in range(6)]
+KILLED = [Line("Out of memory: Killed process 4711 (python3) total-vm:1kB, anon-rss:1kB")]
+XID = [Line("NVRM: Xid (PCI:000f:01:00): 79, pid='<unknown>', GPU has fallen off the bus.")]
+LACKING = [Line("NVRM: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)", 9.0 * number) for number in range(200)]
+BROKEN_OFF = [Line("Started something.", 7200.0 - number, "b" * 32, kernel_log.ROOT) for number in range(9)]
+# What a user may write is no fault of the machine.
+FORGED = "; ".join(f"sudo -u nobody logger -t kernel {shlex.quote(one.text)}" for one in (*LINK_DOWN, *KILLED, *XID))
 
 # What is done, and the cause that it has to get: all at once, since each of them stands for itself.
 BESIDE = (
     (WORKER, f"sudo ip link set {OTHER} mtu 1500", "wrong_mtu"),
     (WORKER, f"sudo ip addr add 192.168.77.5/24 dev {HALF}", "foreign_address"),
-    (WORKER, LINK_DOWN, "link_flaps"),
-    (HEAD, KILLED, "out_of_memory"),
-    (HEAD, XID, "gpu_error"),
+    (WORKER, journal("flaps", LINK_DOWN), "link_flaps"),
+    (WORKER, journal("lacking", LACKING), "no_memory_journal"),
+    (HEAD, journal("killed", KILLED + XID), "out_of_memory"),
+    (HEAD, "true", "gpu_error"),
+    (HEAD, journal("boot", BROKEN_OFF), "power_off"),
     (HEAD, "sudo nft flush ruleset", "port_filter_off"),
 )
+OF_JOURNAL = ("link_flaps", "no_memory_journal", "out_of_memory", "gpu_error", "power_off")  # these stay
 REPAIR = ((WORKER, f"sudo ip link set {OTHER} mtu 9000; sudo ip addr del 192.168.77.5/24 dev {HALF}"),)
 DAMAGED = (
     (HEAD, f"sudo cp -p {KEY} /root/key; sudo truncate -s 0 {KEY}", "not_serving"),
@@ -72,6 +88,7 @@ class Doctor:
         self.here = here
         self.out = cluster.STATE / "doctor"
         self.seconds: dict[str, float] = {}
+        self.bytes = 0  # of the report
 
     def run(self, name: str) -> list[dict[str, Any]]:
         """The verdicts that are worse than passed; JUnit and the exit code have to agree with them."""
@@ -114,7 +131,7 @@ def healthy(doctor: Doctor) -> None:
     here.serving()
     before = doctor.invocations()
     for host in here.launch.hosts:
-        here.node(host, "sudo touch /run/doctor-began")
+        here.node(host, f"{FORGED}; sudo touch /run/doctor-began")
     doctor.expect("healthy", set())
     written = {host: here.node(host, WRITTEN).split() for host in here.launch.hosts}
     if any(written.values()):
@@ -135,10 +152,21 @@ def faults(doctor: Doctor) -> None:
 
 def damaged(doctor: Doctor) -> None:
     """Files that somebody has emptied or moved away."""
-    stays = {(cause, host) for host, _command, cause in BESIDE if cause in ("link_flaps", "out_of_memory", "gpu_error")}
+    stays = {(cause, host) for host, _command, cause in BESIDE if cause in OF_JOURNAL}
     wanted = doctor.act(DAMAGED) | stays | {("port_filter_off", HEAD)}
     doctor.expect("damaged", wanted)
     doctor.act(PUT_BACK)
+
+
+def page(doctor: Doctor) -> None:
+    """What was found, as a page that is read from the head: every cause with its remedy, from where the user stands."""
+    path = doctor.out / "report.html"
+    done = doctor.here.play("doctor-report", "playbooks/report.yml", "-e", f"report_path={path}")
+    text = path.read_text() if path.exists() else ""
+    wanted = (f"inventories/{doctor.here.launch.nodes}spark", "A boot ended without a shutdown")
+    if done.code or any(words not in text for words in wanted):
+        raise LabError(f"the report: {done.code}, {len(text)} characters\n{cluster.log_tail('doctor-report')}")
+    doctor.bytes = len(text.encode())
 
 
 def off(doctor: Doctor) -> None:
@@ -153,7 +181,7 @@ def off(doctor: Doctor) -> None:
         raise LabError("the head was not looked at")
 
 
-STEPS = {"healthy": healthy, "faults": faults, "damaged": damaged, "off": off}
+STEPS = {"healthy": healthy, "faults": faults, "damaged": damaged, "page": page, "off": off}
 
 
 def main() -> int:
@@ -183,7 +211,8 @@ def main() -> int:
     finally:
         if not chosen.keep:
             here.down()
-    print(json.dumps({"nodes": chosen.nodes, "seconds": doctor.seconds, "problem": problem}))
+    found = {"nodes": chosen.nodes, "seconds": doctor.seconds, "report_bytes": doctor.bytes, "problem": problem}
+    print(json.dumps(found))
     return 1 if problem else 0
 
 

@@ -95,8 +95,9 @@ def kernel_log(runner: Runner, sysfs_root: Path) -> list[dict[str, Any]] | None:
     ``missing``: the device is not on the bus now, or reads as nothing. A NIC that was taken away for want of a cable
     and came back has lines in the journal, too.
     """
-    argv = ["journalctl", "-b", "-t", "kernel", "-p", "err", "-n", str(KERNEL_LINES), "-o", "cat", "--no-pager", "-q"]
-    done = runner(argv)
+    # By a field that only journald sets: any user may log as "kernel".
+    argv = ["journalctl", "-b", "-p", "err", "-n", str(KERNEL_LINES), "-o", "cat", "--no-pager", "-q"]
+    done = runner([*argv, "_TRANSPORT=kernel"])
     if done.rc != 0:
         return None
     return [{**entry, "missing": _is_missing(sysfs_root, entry["device"])} for entry in parse_kernel_log(done.out)]

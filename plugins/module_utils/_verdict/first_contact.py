@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "grub": ("grub-editenv", "list"),
     "boots": ("journalctl", "--list-boots", "--no-pager", "-q"),
     "kernel_journal": (
-        *("journalctl", "-b", "-t", "kernel", "--no-pager", "-q", "-o", "short-monotonic", "-n", "2000"),
+        *("journalctl", "-b", "_TRANSPORT=kernel", "--no-pager", "-q", "-o", "short-monotonic", "-n", "2000"),
         "--grep=mlx5|[Aa][Ee][Rr]|pcieport|NVRM|D3cold|hotplug|thermal|MTU|Link",
     ),
     "docker": ("docker", "info", "--format", "{{.ServerVersion}} {{.Driver}} {{.CgroupDriver}}"),

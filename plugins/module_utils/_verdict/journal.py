@@ -31,6 +31,8 @@ SHUTDOWN = re.compile(
     r"|System (?:Reboot|Power Off|Halt|Shutdown))",
     re.IGNORECASE,
 )
+# Fields that journald sets itself: whoever may log can call himself "kernel" (logger -t kernel).
+OF_KERNEL, OF_ROOT = "_TRANSPORT=kernel", "_UID=0"
 MOST_LINES = 5000
 LAST_LINES, SHOWN_LINES = 60, 3
 MOST_BOOTS = 8
@@ -51,8 +53,8 @@ def kernel(machine: Machine, since: float) -> tuple[list[Lines], bool]:
     """Of all boots since then, and whether it could be read at all."""
     done = machine.runner(
         [
-            *("journalctl", "-t", "kernel", f"--since=@{since:.0f}", f"--grep={WANTED}", "-n", str(MOST_LINES)),
-            *("-o", "short-unix", "--no-pager", "-q"),
+            *("journalctl", f"--since=@{since:.0f}", f"--grep={WANTED}", "-n", str(MOST_LINES)),
+            *("-o", "short-unix", "--no-pager", "-q", OF_KERNEL),
         ]
     )
     # Nothing found is exit code 1, without a word.
@@ -108,7 +110,10 @@ def boots(machine: Machine, since: float) -> list[Boot]:
 
 def ending(machine: Machine, ident: str) -> Boot | None:
     done = machine.runner(
-        ["journalctl", "-b", ident, "-n", str(LAST_LINES), "-o", "short-unix", "--no-pager", "-q"],
+        [
+            *("journalctl", "-b", ident, "-n", str(LAST_LINES), "-o", "short-unix", "--no-pager", "-q"),
+            *(OF_KERNEL, "+", OF_ROOT),
+        ]
     )
     lines = stamped(done.out) if done.rc == 0 else []
     if not lines:
@@ -119,8 +124,8 @@ def ending(machine: Machine, ident: str) -> Boot | None:
         return Boot(ended, True)
     lacking = machine.runner(
         [
-            *("journalctl", "-b", ident, "-t", "kernel", f"--since=@{ended - HOUR:.0f}", "--grep=NV_ERR_NO_MEMORY"),
-            *("-n", str(MOST_LINES), "-o", "short-unix", "--no-pager", "-q"),
+            *("journalctl", "-b", ident, f"--since=@{ended - HOUR:.0f}", "--grep=NV_ERR_NO_MEMORY"),
+            *("-n", str(MOST_LINES), "-o", "short-unix", "--no-pager", "-q", OF_KERNEL),
         ]
     )
     return Boot(ended, False, len(stamped(lacking.out)), tuple(line for _at, line in lines[-SHOWN_LINES:]))

@@ -101,7 +101,7 @@ def test_a_boot_that_breaks_off_and_what_came_before():
     def answer(argv):
         if "--list-boots" in argv:
             return Completed(0, BOOTS)
-        if "-t" in argv:
+        if "--grep=NV_ERR_NO_MEMORY" in argv:
             return Completed(0, text([NO_MEMORY] * 3))
         lines = ["one", "two", "three", "four"] if "b" * 32 in argv else SHUTDOWN
         return Completed(0, text(lines, 5000.0 if "b" * 32 in argv else 100.0))
@@ -116,3 +116,18 @@ def test_a_boot_that_breaks_off_and_what_came_before():
 
 def test_a_journal_that_keeps_no_boots():
     assert journal.boots(machine(lambda _argv: Completed(1, "", "No journal files were found.")), 0.0) == []
+
+
+def test_what_anybody_may_write_is_not_read():
+    """With `logger -t kernel` every user is the kernel by name; these fields are set by journald."""
+    asked = []
+
+    def answer(argv):
+        asked.append(argv)
+        return Completed(0, BOOTS if "--list-boots" in argv else text(["one"]))
+
+    journal.kernel(machine(answer), 0.0)
+    journal.boots(machine(answer), 0.0)
+    assert all({"-t", "--identifier", "-k"}.isdisjoint(argv) for argv in asked)
+    filters = [argv[argv.index("-q") + 1 :] for argv in asked if "--list-boots" not in argv]
+    assert {" ".join(words) for words in filters} == {"_TRANSPORT=kernel", "_TRANSPORT=kernel + _UID=0"}
