@@ -29,7 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import limits
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import CAUSES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME, SYMPTOMS, Cause
 
 BEGIN, END = "<!-- begin: make docs -->\n", "<!-- end -->"
 
@@ -135,15 +135,19 @@ def anchor(title: str) -> str:
 
 
 def troubleshooting(_old: str) -> str:
-    """Every cause, in the order of the table of causes."""
+    """Every cause, below what an owner sees of it."""
     lines = [
         "# Troubleshooting",
         "",
         *wrapped(
             "Every fault that [verify, doctor and benchmark](verdicts.md) can name, and what to do. The name stands in"
             " JSON and JUnit of a run. What preflight refuses is in [preflight.md](preflight.md). This page is made"
-            " from the table of causes in the code. A remedy is short for this:"
+            " from the table of causes in the code."
         ),
+        "",
+        *(f"- [{symptom}](#{anchor(symptom)})" for symptom in SYMPTOMS),
+        "",
+        "A remedy is short for this:",
         "",
         "| It says | Do |",
         "|---|---|",
@@ -158,23 +162,25 @@ def troubleshooting(_old: str) -> str:
         "| `<interface>` | the one that the message names; `ip -brief link` lists all |",
         "| reboot | `sudo reboot` on the machine; the engine starts by itself when all machines are back |",
         "| off power | shut it down, and unplug its power supply for as long as it says |",
-        "",
-        "| Found | Name |",
-        "|---|---|",
-        *(f"| [{cause.title}](#{anchor(cause.title)}) | `{cause.name}` |" for cause in CAUSES),
     ]
-    for cause in CAUSES:
-        page = re.fullmatch(r"docs/(\S+\.md)", cause.source)
-        source = f"[{page[1]}]({page[1]})" if page else cause.source
-        lines += ["", f"### {cause.title}", "", *wrapped(f"{cause.why}.")]
-        lines += [
-            "",
-            *wrapped(f"**Do**: {cause.remedy}."),
-            "",
-            *wrapped(f"**If that does not help**: {cause.otherwise}."),
-        ]
-        lines += ["", *wrapped(f"More: {source}.")]
+    for symptom, names in SYMPTOMS.items():
+        found = [BY_NAME[name] for name in names]
+        lines += ["", f"## {symptom}", "", "| Found | Name |", "|---|---|"]
+        lines += [f"| [{cause.title}](#{anchor(cause.title)}) | `{cause.name}` |" for cause in found]
+        lines += [line for cause in found for line in about(cause)]
     return "\n".join(lines) + "\n"
+
+
+def about(cause: Cause) -> list[str]:
+    page = re.fullmatch(r"docs/(\S+\.md)", cause.source)
+    source = f"[{page[1]}]({page[1]})" if page else cause.source
+    texts = (
+        f"{cause.why}.",
+        f"**Do**: {cause.remedy}.",
+        f"**If that does not help**: {cause.otherwise}.",
+        f"More: {source}.",
+    )
+    return ["", f"### {cause.title}", *(line for text in texts for line in ("", *wrapped(text)))]
 
 
 def wrapped(text: str) -> list[str]:

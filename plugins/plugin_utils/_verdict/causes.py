@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
@@ -505,6 +505,34 @@ CAUSES: tuple[Cause, ...] = (
     ),
 )
 BY_NAME = {cause.name: cause for cause in CAUSES}
+# What an owner sees, and the causes it may have: the headings of docs/troubleshooting.md.
+SYMPTOMS: Mapping[str, tuple[str, ...]] = {
+    "A cable or a half is slow, or carries nothing": (
+        *("nic_degraded", "one_half_only", "pcie_downtrained", "link_100g", "wrong_cage", "wrong_mtu", "link_flaps"),
+        *("loss_storm", "pause_storm", "contention", "rdma_slow"),
+    ),
+    "RDMA does not work, or the ranks do not use it": (
+        *("tcp_fallback", "gid_missing", "gid_mismatch", "foreign_address", "memlock", "no_infiniband", "firewall"),
+        "rdma_fails",
+    ),
+    "NCCL is slow, or does not start": (
+        *("plugin_fallback", "nccl_no_interface", "nccl_development_build", "tree_on_ring", "single_rank_trap"),
+        *("nccl_slow", "nccl_wrong_values"),
+    ),
+    "A service does not answer as it should": (
+        *("not_serving", "ray_incomplete", "gateway_silent", "smoke_failed", "requests_failed", "key_not_checked"),
+        "port_filter_off",
+    ),
+    "A service is slower than expected": ("below_expectation", "regression", "speculation_rejected"),
+    "A machine is in trouble": (
+        *("not_answering", "peers_unreachable", "power_off", "no_memory_journal", "out_of_memory", "gpu_slow"),
+        *("gpu_error", "pcie_error", "preflight"),
+    ),
+    "What runs is not what was planned": (
+        *("environment_differs", "option_ignored", "image_differs", "dangling_weights", "firmware_differs"),
+        "assumption_wrong",
+    ),
+}
 
 
 def verdict(

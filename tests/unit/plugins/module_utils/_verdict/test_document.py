@@ -62,4 +62,6 @@ def test_a_failure_names_a_cause_and_has_its_remedy():
 
 def test_every_cause_has_all_its_texts_once():
     assert len(causes.BY_NAME) == len(causes.CAUSES)
+    listed = [name for names in causes.SYMPTOMS.values() for name in names]
+    assert sorted(listed) == sorted(causes.BY_NAME), "each is told below one symptom of docs/troubleshooting.md"
     assert all(all(vars(cause).values()) for cause in causes.CAUSES)
