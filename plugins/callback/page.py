@@ -140,8 +140,7 @@ class CallbackModule(CallbackBase):
         # Of each playbook, where several are named.
         name = Path(str(playbook._file_name)).stem
         self._page = page.Page(bool(context.CLIARGS.get("check")), self._display.verbosity > 0, name)
-        # With ansible.cfg's inventory, the next command needs none either.
-        given = [one for one in context.CLIARGS.get("inventory") or () if one not in C.DEFAULT_HOST_LIST]
+        given = context.CLIARGS.get("inventory") or ()
         self._commands = commands.typed(given, ask_sudo=bool(context.CLIARGS.get("become_ask_pass")))
         self._sinks, self._log_name, self._ended, self._quit = [], "", False, threading.Event()
         self._open_log(str(playbook._file_name))

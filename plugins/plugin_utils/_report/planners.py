@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, store
@@ -20,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import page
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import View, view
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import junit
 
 MOST_FILES = 500  # of a folder, the last by name, which begins with the time
@@ -38,7 +40,9 @@ def report(options: Options) -> dict[str, Any]:
     if not found.runs:
         raise SparkError(NONE, one_line("; ".join(found.left_out)), NONE_REMEDY)
     runs, others = of_one_cluster(found.runs)
-    seen = view(runs, (*found.left_out, *others))
+    sudo = bool(context.CLIARGS.get("become_ask_pass"))
+    typed = commands.typed(options["inventories"], ask_sudo=sudo) if options["inventories"] else None
+    seen = view(runs, (*found.left_out, *others), typed)
     return {
         "html": page.render(seen),
         "json": as_json(seen),
@@ -113,7 +117,11 @@ _RUN = Document(lambda value, host: document.load(value, f"the verdicts that {ho
 PLANNERS: Mapping[str, Planner] = {
     "report": Planner(
         report,
-        {"folder": {"type": "str", "default": ""}},
+        {
+            "folder": {"type": "str", "default": ""},
+            # Of this run, for the commands of the page.
+            "inventories": {"type": "list", "elements": "str", "default": []},
+        },
         {"kept": Only({"runs": Maybe(Each(_RUN)), "refused": Maybe(Each(words))})},
     ),
 }

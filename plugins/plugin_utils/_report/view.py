@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
@@ -34,6 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawin
     Series,
     number,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, words
 
 MOST_EVIDENCE = 40  # lines of one problem
@@ -160,11 +161,12 @@ class View:
     left_out: tuple[str, ...]
 
 
-def view(runs: Sequence[Run], left_out: Sequence[str] = ()) -> View:
-    """``runs`` of one cluster, at least one, in any order; ``left_out``: documents that could not be read, and why."""
+def view(runs: Sequence[Run], left_out: Sequence[str] = (), commands: Commands | None = None) -> View:
+    """``runs`` of one cluster, at least one, in any order; ``left_out``: documents that could not be read, and why;
+    ``commands``: as who reads the page can type them."""
     past = sorted(runs, key=lambda run: run.at, reverse=True)
     counting = standing(past)
-    said = judged(counting)
+    said = [_typed(one, commands or Commands()) for one in judged(counting)]
     by = {
         outcome: tuple(one for one in said if one.verdict.outcome == outcome) for outcome in (FAIL, WARN, UNKNOWN, PASS)
     }
@@ -235,6 +237,12 @@ def judged(runs: Sequence[Run]) -> list[Said]:
             if key not in found or _open(found[key]):
                 found[key] = here if key not in found or not _open(here) else found[key]
     return [one for group in found.values() for one in group]
+
+
+def _typed(said: Said, commands: Commands) -> Said:
+    one = said.verdict
+    verdict = replace(one, remedy=commands.whole(one.remedy), otherwise=commands.whole(one.otherwise))
+    return replace(said, verdict=verdict)
 
 
 def _about(verdict: Verdict) -> tuple[Any, ...]:

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ansible import constants
+
 PLAIN = "ansible-playbook"
 # "ansible-playbook site.yml" and "run site.yml" of a message; not what is a command of this run already.
 SAID = re.compile(rf"(?P<before>(?<![\w./-]){PLAIN} |\b[Rr]un )(?:playbooks/)?(?P<name>[a-z_]+)\.yml(?P<more> -i)?")
@@ -51,7 +53,9 @@ class Commands:
 def typed(inventories: Iterable[str], *, ask_sudo: bool = False) -> Commands:
     """As this run was called. Where nobody has typed it (AWX), the plain names."""
     root = Path(__file__).resolve().parents[3]
-    options = [word for one in inventories for word in ("-i", seen_from_here(one))]
+    # With ansible.cfg's inventory, the next command needs none either.
+    given = [one for one in inventories if one not in constants.DEFAULT_HOST_LIST]
+    options = [word for one in given for word in ("-i", seen_from_here(one))]
     if ask_sudo:
         options.append("-K")
     folder = seen_from_here(str(root))

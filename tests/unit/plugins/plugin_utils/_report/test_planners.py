@@ -13,6 +13,7 @@ import report_samples as samples
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.planners import report
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
 
 
 def written(folder, runs):
@@ -22,7 +23,7 @@ def written(folder, runs):
 
 def test_the_documents_of_a_folder(tmp_path):
     written(tmp_path, samples.degraded())
-    made = report({"folder": str(tmp_path), "kept": {}})
+    made = report({"inventories": [], "folder": str(tmp_path), "kept": {}})
     assert made["headline"] == "example: 1 problem"
     assert made["lines"] == [
         "A ConnectX-7 has not initialised properly. Reboot both machines of this cable with the cable plugged in. Do"
@@ -36,11 +37,31 @@ def test_the_documents_of_a_folder(tmp_path):
     again = tmp_path / "again"
     again.mkdir()
     (again / "sparkmatrix-report.json").write_text(made["json"])
-    assert report({"folder": str(again), "kept": {}})["json"] == made["json"]
+    assert report({"inventories": [], "folder": str(again), "kept": {}})["json"] == made["json"]
+
+
+def test_commands_of_the_page_can_be_copied(tmp_path, monkeypatch):
+    """As the screen prints them: with the inventory of this run, from where the user stands."""
+    monkeypatch.setattr("sys.argv", ["ansible-playbook"])
+    monkeypatch.chdir(commands.__file__.rpartition("/plugins/")[0])
+    told = {"check": "mtu", "outcome": "warn", "scope": "node", "found": "MTU 1500", "cause": "wrong_mtu"}
+    told |= {"remedy": "ansible-playbook site.yml --tags fabric", "otherwise": "Run playbooks/doctor.yml"}
+    (tmp_path / "0.json").write_text(json.dumps({**samples.healthy()[0].as_dict(), "verdicts": [told]}))
+    made = report({"inventories": ["inventories/mine"], "folder": str(tmp_path), "kept": {}})
+    assert "ansible-playbook site.yml -i inventories/mine --tags fabric" in made["html"]
+    assert "Run ansible-playbook playbooks/doctor.yml -i inventories/mine" in made["html"]
+    assert "ansible-playbook site.yml -i inventories/mine --tags fabric" in made["lines"][0]
+    assert json.loads(made["json"])["runs"][0]["verdicts"][0]["remedy"] == told["remedy"], "kept as it was found"
 
 
 def test_what_the_head_keeps():
-    made = report({"folder": "", "kept": {"a": {"runs": samples.healthy(), "refused": ["x.json: damaged"]}, "b": {}}})
+    made = report(
+        {
+            "inventories": [],
+            "folder": "",
+            "kept": {"a": {"runs": samples.healthy(), "refused": ["x.json: damaged"]}, "b": {}},
+        }
+    )
     assert made["headline"] == "example: 10 checks passed, no problem" and made["warnings"] == ["x.json: damaged"]
     assert "x.json: damaged" in made["html"]
 
@@ -53,7 +74,7 @@ def test_files_that_are_none_are_named_and_other_clusters_left_out(tmp_path):
     (tmp_path / "old.json").write_text(json.dumps({**runs[0].as_dict(), "schema": 0}))
     (tmp_path / "deep.json").write_text("[" * 100000)
     (tmp_path / "large.json").write_text(" " * (4 * 1024 * 1024 + 1))
-    warned = report({"folder": str(tmp_path), "kept": {}})["warnings"]
+    warned = report({"inventories": [], "folder": str(tmp_path), "kept": {}})["warnings"]
     for words in (
         "broken.json: it is no JSON",
         "deep.json: it is no JSON",
@@ -69,8 +90,8 @@ def test_without_a_run_it_says_which_playbook_makes_one(tmp_path):
     with pytest.raises(
         SparkError, match=r"no run has left its verdicts. Run verify\.yml or playbooks/doctor\.yml first"
     ):
-        report({"folder": "", "kept": {"a": {"runs": []}, "b": {}}})
+        report({"inventories": [], "folder": "", "kept": {"a": {"runs": []}, "b": {}}})
     with pytest.raises(SparkError, match=r"the head, which keeps the verdicts, was not asked. Run it without --limit"):
-        report({"folder": "", "kept": {"b": {}}})
+        report({"inventories": [], "folder": "", "kept": {"b": {}}})
     with pytest.raises(SparkError, match="there is no such folder"):
-        report({"folder": str(tmp_path / "x"), "kept": {}})
+        report({"inventories": [], "folder": str(tmp_path / "x"), "kept": {}})
