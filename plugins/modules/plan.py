@@ -30,7 +30,7 @@ options:
       - V(qos_before) and V(qos_after) judge flow control around a change.
       - V(os_update) finds one set of packages for all machines.
       - V(cluster_status) puts together what the machines say of their status.
-      - V(verify_verdicts) judges what verify has asked; V(verdicts) puts together what a run of verify, doctor or
+      - V(verdicts) judges what verify has asked, and puts together what a run of site, verify, doctor or
         benchmark has measured and found; V(report) makes a page of the last ones.
       - V(doctor) judges what preflight and the nodes themselves have found, and whether the cluster serves.
       - V(first_contact) says which assumptions about real machines hold.
@@ -85,7 +85,6 @@ options:
       - awx
       - awx_unreached
       - report
-      - verify_verdicts
       - doctor
       - first_contact
       - verdicts

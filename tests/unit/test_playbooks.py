@@ -430,7 +430,6 @@ def test_verdicts_are_shown_though_the_head_is_gone_by_now(tmp_path):
             "hosts": "sparks",
             "gather_facts": False,
             "any_errors_fatal": True,
-            "vars": {"spark_found_doctor": found},
             "tasks": [
                 {
                     "ansible.builtin.include_role": {"name": "sparkmatrix.cluster.verify", "tasks_from": "verdicts"},
@@ -443,7 +442,10 @@ def test_verdicts_are_shown_though_the_head_is_gone_by_now(tmp_path):
     tmp_path.chmod(0o700)
     gone = {"ansible_host": "127.0.0.1", "ansible_port": 1, "spark_rank": 0}
     here = {"ansible_connection": "local", "spark_rank": 1}
-    seen = {host: {"spark_node_info": {"node": node}} for host, node in preflight_inputs.nodes(2).items()}
+    seen = {
+        host: {"spark_node_info": {"node": node}, "spark_found_doctor": found}
+        for host, node in preflight_inputs.nodes(2).items()
+    }
     hosts = {"sparks": {"hosts": {"spark1": {**gone, **seen["spark1"]}, "spark2": {**here, **seen["spark2"]}}}}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(hosts))
     done = play("-i", str(tmp_path / "hosts.yml"), str(tmp_path / "book.yml"))
@@ -452,3 +454,25 @@ def test_verdicts_are_shown_though_the_head_is_gone_by_now(tmp_path):
     for words in ("a boot ended", "1. node: MTU is 1500", "The head keeps no verdicts: "):
         assert words in said, said
     assert tmp_path.stat().st_mode & 0o777 == 0o700 and (tmp_path / "sparkmatrix-doctor.xml").exists()
+
+
+@pytest.mark.parametrize("of_inventory", [True, False])
+def test_a_run_that_ends_early_leaves_no_verdicts_of_the_one_before(tmp_path, of_inventory):
+    written = [tmp_path / f"sparkmatrix-{name}" for name in ("verify.json", "verify.xml", "doctor.xml")]
+    for path in written:
+        path.write_text("old")
+    given = {"verify_verdicts_dir": str(tmp_path)}
+    hosts = {"sparks": {"hosts": {"spark1": {}}, "vars": given if of_inventory else {}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(hosts))
+    more = () if of_inventory else ("-e", json.dumps(given))
+    done = play("-i", str(tmp_path / "hosts.yml"), "verify.yml", "--tags", "mistyped", *more)
+    assert done.returncode != 0 and "mistyped" in done.stdout + done.stderr
+    assert [path.exists() for path in written] == [False, False, True]
+
+
+def test_every_playbook_with_verdicts_removes_its_old_ones_first():
+    for path in (ROOT / "playbooks").glob("*.yml"):
+        plays = [one for one in yaml.safe_load(path.read_text()) if "ansible.builtin.import_playbook" in one]
+        shown = [one for one in plays if one["ansible.builtin.import_playbook"] == "layers/verdicts.yml"]
+        for one in shown:
+            assert plays[0]["vars"]["verdicts_of"] == one["vars"]["verdicts_of"], path.name

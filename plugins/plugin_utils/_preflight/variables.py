@@ -148,7 +148,6 @@ SHARED: tuple[Variable, ...] = (
             ("spark_first_token", "engine"),
             ("spark_gateway", "gateway"),
             ("spark_answers", "verify"),
-            ("spark_found_verify", "verify"),
             ("spark_found_fabric", "fabric"),
             ("spark_found_nccl", "benchmark"),
             ("spark_found_serving", "benchmark"),

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The planners that judge what verify has asked, and put a run's document together from what the run knows and what its
-judges have found."""
+"""The planner that puts a run's document together: what the run knows, what its judges have found, and what verify has
+asked, which is judged here."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
@@ -30,7 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     load,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document, Maybe, Only
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document, Maybe, Only, ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import (
     doctor,
@@ -42,7 +43,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict impor
     settings,
     words,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
 
+JUDGES = ("doctor", "fabric", "first_contact", "nccl", "serving")  # each hands its part over in spark_found_<name>
 LISTS = ("verdicts", "machines", "links", "services", "rdma", "nccl", "serving", "smoke")
 ROOT = Path(__file__).resolve().parents[3]  # of the collection
 LONGEST_S = 86400.0  # of a run
@@ -159,6 +162,20 @@ def _developed(text: str) -> Any:
     return yaml.safe_load(text)["version"]
 
 
+def make(options: Options) -> dict[str, Any]:
+    """The run as :func:`judge` puts it together. ``keep``: whether it is shown, and kept on the head."""
+    # A judge is asked once for all hosts, and each of them has its answer.
+    parts = [found["part"] for name in JUDGES for found in list(options[name].values())[:1] if found.get("part")]
+    asked = bool(options["answers"])
+    if asked:
+        parts.append(verify(options))
+    made = judge({**options, "parts": parts})
+    started = any(told.get("changed") for told in options["keeper"].values())
+    measured = any(one["test"] != "ping" for one in made["run"]["rdma"])
+    # site.yml without a change asks an answer of each service, and measures nothing: nothing new to keep.
+    return {**made, "keep": options["playbook"] != "site" or measured or (asked and started)}
+
+
 def verify(options: Options) -> dict[str, Any]:
     plans = {host: plan_document.load(one, f"engine plan of {host}") for host, one in options["plans"].items() if one}
     asked = engine.Asked(
@@ -176,39 +193,41 @@ def verify(options: Options) -> dict[str, Any]:
         },
     )
     observed = {host: one[0] for host, one in options["observed"].items() if not isinstance(one, str)}
-    found = [*engine.judge(plans, asked, limits.limits(options["limits"])), *settings.environment(observed)]
-    return {"part": part(verdicts=found, smoke=engine.smoked(plans, asked), machines=doctor.machines(observed))}
+    unseen = [
+        verdict("environment", "node", f"not looked at: {why}", outcome=UNKNOWN, hosts=[host])
+        for host, why in options["observed"].items()
+        if isinstance(why, str)
+    ]
+    found = [*engine.judge(plans, asked, limits.limits(options["limits"])), *settings.environment(observed), *unseen]
+    return part(verdicts=found, smoke=engine.smoked(plans, asked), machines=doctor.machines(observed))
 
 
+GATHERED: dict[str, Any] = {
+    "info": INFO,
+    "plans": Maybe(answers.PLAN),
+    "answers": answers.ANSWERED,
+    "smoke": answers.SMOKED,
+    "before": answers.TRAFFIC,
+    "after": answers.TRAFFIC,
+    "ray": answers.COUNTED,
+    "filters": answers.CHECKED,
+    "gateway": answers.ANSWERED,
+    "observed": Document(doctor.read_observation),
+    "keeper": Only({"changed": flag}),
+    # Of our own planners; what they have put into it has passed the border there.
+    **dict.fromkeys(JUDGES, ours),
+}
 PLANNERS = {
-    "verify_verdicts": Planner(
-        verify,
-        {"limits": {"type": "dict", "default": {}}},
-        gathered={
-            "plans": Maybe(answers.PLAN),
-            "answers": answers.ANSWERED,
-            "smoke": answers.SMOKED,
-            "before": answers.TRAFFIC,
-            "after": answers.TRAFFIC,
-            "ray": answers.COUNTED,
-            "filters": answers.CHECKED,
-            "gateway": answers.ANSWERED,
-            "observed": Document(doctor.read_observation),
-            "info": INFO,
-        },
-        alive=True,
-        partly=("info", "answers", "smoke", "before", "after", "ray", "filters", "gateway", "observed"),
-    ),
     **doctor.PLANNERS,
     **first_contact.PLANNERS,
     "verdicts": Planner(
-        judge,
+        make,
         {
             "playbook": {"type": "str", "required": True, "choices": list(PLAYBOOKS)},
-            "plans": {"type": "dict", "default": {}},
-            "parts": {"type": "list", "elements": "dict", "default": []},
+            "limits": {"type": "dict", "default": {}},
         },
-        gathered={"info": INFO},
+        gathered=GATHERED,
         alive=True,
+        partly=tuple(name for name in GATHERED if name != "info"),
     ),
 }

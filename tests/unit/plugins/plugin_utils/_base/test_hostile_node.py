@@ -506,7 +506,7 @@ CASES = {
         lambda result: result["models"],
     ),
     "artifacts_unused": Case(models, planned("artifacts_unused", "looks"), lambda result: result["removals"][HOSTS[0]]),
-    "verify_verdicts": Case(
+    "verdicts": Case(
         lambda rank: {
             "plans": PLANS[HOSTS[rank]],
             "answers": {
@@ -519,16 +519,17 @@ CASES = {
             "filters": {"changes": []},
             "gateway": {"results": [{"item": {"model": "x"}, "ready": True, "answer": SAID}]},
             "observed": {"observation": {}},
-            "info": {"fact": VERIFIED["facts"][HOSTS[rank]]},
+            "info": {"node": nodes(len(HOSTS))[HOSTS[rank]], "fact": VERIFIED["facts"][HOSTS[rank]]},
+            "keeper": {"changed": True},
         },
         lambda seen: plan(
-            "verify_verdicts", {name: {h: s[name] for h, s in seen.items()} for name in next(iter(seen.values()))}
+            "verdicts",
+            {
+                **{name: {h: s[name] for h, s in seen.items()} for name in next(iter(seen.values()))},
+                **{name: {} for name in ("doctor", "fabric", "first_contact", "nccl", "serving")},
+            },
+            playbook="verify",
         ),
-        nothing,
-    ),
-    "verdicts": Case(
-        lambda rank: {"node": nodes(len(HOSTS))[HOSTS[rank]], "fact": VERIFIED["facts"][HOSTS[rank]]},
-        planned("verdicts", "info", playbook="verify"),
         lambda result: [[one for one in result["run"][name] if one["host"] != LIAR] for name in ("machines", "links")],
     ),
     "report": Case(

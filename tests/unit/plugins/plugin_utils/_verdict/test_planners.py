@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import preflight_inputs
 import pytest
+import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Limit, Machine, Rdma, load
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, planners
@@ -93,30 +94,81 @@ def test_junit_has_a_case_per_verdict():
     assert fine.find("system-out") is not None
 
 
+def run_verdicts(hostvars, playbook="verify", **names):
+    """As the role calls it; ``hostvars`` by host, ``__name`` is the variable of the option ``name``."""
+    for node, told in zip(preflight_inputs.nodes(2).values(), hostvars.values()):
+        told["__info"] = {"node": node}
+    options = {"playbook": playbook, **{name: f"__{name}" for name in planners.GATHERED}, **names}
+    variables = {"ansible_play_hosts_all": HOSTS, "ansible_play_hosts": HOSTS, "hostvars": hostvars}
+    found = planner.run("verdicts", planners.PLANNERS["verdicts"], options, variables)
+    assert not found.get("failed"), found["msg"]
+    return found
+
+
+SKIPPED = {"skipped": True, "skip_reason": "Conditional result was False", "changed": False}
+ITEM = {"instance": "", "model": "qwen3-8b", "unit": "sparkmatrix-engine.service"}
+
+
 def test_what_failed_on_a_node_passes_the_border():
     """As Ansible registers the tasks of the role: of a service that does not answer, and of a table that is gone."""
     plans = {host: plan.as_dict() for host, plan in cluster_plans(2).items()}
-    item = {"instance": "", "model": "qwen3-8b", "unit": "sparkmatrix-engine.service"}
-    failed = {"item": item, "ansible_loop_var": "item", "failed": False, "msg": "no token\ncame", "failed_at": ""}
-    skipped = {"skipped": True, "skip_reason": "Conditional result was False", "changed": False}
+    failed = {"item": ITEM, "ansible_loop_var": "item", "failed": False, "msg": "no token\ncame", "failed_at": ""}
     seen = {
         "spark1": {
             "answers": {"results": [failed], "changed": False},
-            "smoke": {"results": [{**skipped, "item": item}]},
+            "smoke": {"results": [{**SKIPPED, "item": ITEM}]},
             "filters": {"failed": False, "msg": "the table is gone", "changed": False},
-            "gateway": skipped,
+            "gateway": SKIPPED,
+            "observed": {"failed": False, "timedout": {"period": 120}},
         },
-        "spark2": {"answers": {"results": [], **skipped}, "smoke": skipped, "filters": {"changed": False}},
+        "spark2": {"answers": {"results": [], **SKIPPED}, "smoke": SKIPPED, "filters": {"changed": False}},
     }
     hostvars = {
         host: {"spark_plan": plans[host], "__traffic": {"moved": {}}, **{f"__{n}": v for n, v in told.items()}}
         for host, told in seen.items()
     }
-    names = {name: f"__{name}" for name in ("answers", "smoke", "filters", "gateway", "ray", "observed", "info")}
-    options = {"plans": "spark_plan", "before": "__traffic", "after": "__traffic", **names}
-    variables = {"ansible_play_hosts_all": HOSTS, "ansible_play_hosts": HOSTS, "hostvars": hostvars}
-    found = planner.run("verify_verdicts", planners.PLANNERS["verify_verdicts"], options, variables)
-    assert [(one["check"], one["cause"]) for one in found["part"]["verdicts"]] == [
+    found = run_verdicts(hostvars, plans="spark_plan", before="__traffic", after="__traffic")
+    assert [(one["check"], one["cause"]) for one in found["run"]["verdicts"]] == [
         ("answer", "not_serving"),
         ("port_filter", "port_filter_off"),
+        ("environment", ""),
     ]
+    assert "it took too long, so something on the machine hangs" in found["lines"][-1]
+
+
+ANSWERED = {
+    "results": [{"item": ITEM, "ready": True, "answer": {"model": "m", "measured": "8 tokens", "tokens_per_s": 0}}]
+}
+WRITTEN = planners.part(rdma=[Rdma("spark1", "spark2", ("rocep1s0f0",), "write", 100.0)], verdicts=[SLOW])
+PINGED = planners.part(rdma=[Rdma("spark1", "spark2", ("rocep1s0f0",), "ping", 30.0)])
+
+
+@pytest.mark.parametrize(
+    ("playbook", "told", "kept", "checks"),
+    [
+        ("verify", {}, True, []),
+        ("doctor", {"doctor": {"part": WRITTEN}}, True, ["rdma_rate"]),
+        ("site", {"answers": ANSWERED, "keeper": {"changed": True}}, True, ["answer"]),
+        ("site", {"answers": ANSWERED, "keeper": {"changed": False}}, False, ["answer"]),
+        ("site", {"answers": ANSWERED, "fabric": {"part": WRITTEN}}, True, ["rdma_rate", "answer"]),
+        ("site", {"fabric": {"part": WRITTEN}}, True, ["rdma_rate"]),  # --tags fabric
+        ("site", {"fabric": {"part": PINGED}}, False, []),
+        ("site", {"fabric": SKIPPED, "keeper": {"changed": True}}, False, []),  # nothing was asked of it
+    ],
+)
+def test_a_run_that_has_found_something_new_is_kept(playbook, told, kept, checks):
+    """A first run of site.yml, so that the report has something to show; an unchanged one leaves the last 50 alone."""
+    plan = next(iter(cluster_plans(2).values())).as_dict()
+    hostvars = {host: {"__plans": plan, **{f"__{name}": value for name, value in told.items()}} for host in HOSTS}
+    hostvars["spark2"].pop("__answers", None)
+    hostvars["spark2"].pop("__plans")
+    found = run_verdicts(hostvars, playbook)
+    assert found["keep"] is kept
+    assert [one["check"] for one in found["run"]["verdicts"]] == checks
+
+
+def test_the_role_names_every_variable_that_is_judged():
+    tasks = yaml.safe_load((planners.ROOT / "roles/verify/tasks/verdicts.yml").read_text())
+    (options,) = [one["sparkmatrix.cluster.plan"]["options"] for one in tasks if "sparkmatrix.cluster.plan" in one]
+    assert set(options) == {*planners.GATHERED, "playbook", "limits"}
+    assert all(options[name] == f"spark_found_{name}" for name in planners.JUDGES)
