@@ -12,6 +12,7 @@ Below the home of the cache (HF_HOME, engine_model_cache)::
     sparkmatrix/manifests/models--org--name/<revision>.json        the manifest
     sparkmatrix/manifests/models--org--name/<revision>.state.json  how the files were when they were verified
     sparkmatrix/partial/<revision>/                        what is not whole yet
+    sparkmatrix/partial/<revision>/coming.json             of what the controller sends: manifest, and what is here
 
 The engine and the tools of users find a model there without network.
 """
@@ -27,6 +28,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders, hashing
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.hashing import Stamp
@@ -41,6 +43,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 OWN = "sparkmatrix"
+COMING = "coming.json"
 _REF = re.compile(r"[A-Za-z0-9][\w.-]{0,99}(/[A-Za-z0-9][\w.-]{0,99}){0,3}", re.ASCII)
 _FOLDER = re.compile(r"models--[\w.-]+", re.ASCII)
 
@@ -137,6 +140,18 @@ def revision(cache: Cache, name: str, ref: str = "main") -> str:
     except (OSError, ValueError, SparkError):
         return ""
     return text
+
+
+def coming(cache: Cache, name: str) -> dict[str, Any]:
+    """What is known of a model that is on its way from the controller, by revision: its manifest among it."""
+    found = {}
+    for revision_ in folders.names(cache.home, (OWN, "partial")):
+        known = folders.read_json(cache.home, (OWN, "partial", revision_), COMING)
+        with contextlib.suppress(ValueError, TypeError, LookupError):
+            of = parse(known["manifest"])
+            if (of.name, of.revision) == (name, revision_):
+                found[revision_] = {**known, "manifest": of}
+    return found
 
 
 def state(cache: Cache, manifest: Manifest) -> State:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,7 +66,7 @@ def measure(opened: int, segment_bytes: int = SEGMENT_BYTES, tell: Tell = nothin
     segments = []
     for offset in range(0, seen.st_size, segment_bytes):
         one = hashlib.sha256()
-        for chunk in _chunks(opened, offset, min(segment_bytes, seen.st_size - offset), tell):
+        for chunk in chunks(opened, offset, min(segment_bytes, seen.st_size - offset), tell):
             whole.update(chunk)
             one.update(chunk)
             if small:
@@ -80,12 +81,12 @@ def measure(opened: int, segment_bytes: int = SEGMENT_BYTES, tell: Tell = nothin
 def segment(opened: int, offset: int, size: int, tell: Tell = nothing) -> str:
     """SHA-256 of a piece of a file; of what there is, where it is cut off."""
     one = hashlib.sha256()
-    for chunk in _chunks(opened, offset, size, tell):
+    for chunk in chunks(opened, offset, size, tell):
         one.update(chunk)
     return one.hexdigest()
 
 
-def _chunks(opened: int, offset: int, size: int, tell: Tell) -> Iterable[bytes]:
+def chunks(opened: int, offset: int, size: int, tell: Tell = nothing) -> Iterable[bytes]:
     end = offset + size
     while offset < end:
         chunk = os.pread(opened, min(_CHUNK, end - offset), offset)
@@ -93,7 +94,8 @@ def _chunks(opened: int, offset: int, size: int, tell: Tell) -> Iterable[bytes]:
             return
         yield chunk
         # What has been read is not needed again; the memory belongs to the engine.
-        os.posix_fadvise(opened, offset, len(chunk), os.POSIX_FADV_DONTNEED)
+        if sys.platform == "linux":
+            os.posix_fadvise(opened, offset, len(chunk), os.POSIX_FADV_DONTNEED)
         offset += len(chunk)
         tell(len(chunk))
 

@@ -5,18 +5,21 @@
 """Models that are on this node already: in a cache of Hugging Face, with or without shared blobs, or in a directory.
 
 Nothing is downloaded, and nothing is copied that can be linked. What is here afterwards is the file itself: a link that
-leads nowhere is a file that is missing, and one that leads out of where models are is refused.
+leads nowhere is a file that is missing, and one that leads out of where models are is refused. What finds, reads and
+measures a model also runs on the computer that Ansible runs on, which may be a Mac.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.man
     SEGMENT_BYTES,
     File,
     Manifest,
+    Segment,
     check_name,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -189,15 +193,46 @@ def bring(
             finally:
                 os.close(opened)
 
-        measured = dict(zip(choice.paths, hashing.at_once(one, list(enumerate(choice.paths)))))
-        files = tuple(_file(source, path, measured[path]) for path in choice.paths)
-        told = json.dumps([(one.path, one.size, one.sha256) for one in files])
-        revision = source.revision or hashlib.sha256(told.encode()).hexdigest()
-        caches.drop_partial(cache, revision)
-        with folders.inside(cache.home, (caches.OWN, "partial", revision, "blobs"), make=True) as blobs:
-            for number, one_ in enumerate(files):
+        of = _manifest(source, choice, hashing.at_once(one, list(enumerate(choice.paths))), segment_bytes)
+        caches.drop_partial(cache, of.revision)
+        with folders.inside(cache.home, (caches.OWN, "partial", of.revision, "blobs"), make=True) as blobs:
+            for number, one_ in enumerate(of.files):
                 os.rename(f"{number}", one_.blob, src_dir_fd=directory, dst_dir_fd=blobs)
     folders.remove(cache.home, (caches.OWN, "partial"), aside)
+    return of
+
+
+def measure(
+    source: Source, choice: selection.Choice, *, tell: Tell = nothing, segment_bytes: int = SEGMENT_BYTES
+) -> Manifest:
+    """Every file is read once, and nothing is written."""
+    counter = hashing.Counter(tell)
+
+    def one(path: str) -> hashing.Measured:
+        opened = _open(source, path)
+        try:
+            return hashing.measure(opened, segment_bytes, counter)
+        finally:
+            os.close(opened)
+
+    return _manifest(source, choice, hashing.at_once(one, choice.paths), segment_bytes)
+
+
+def read(source: Source, piece: Segment) -> bytes:
+    """A segment as it is now; shorter where the file has become shorter."""
+    opened = _open(source, piece.file.path)
+    try:
+        return b"".join(hashing.chunks(opened, piece.offset, piece.size))
+    finally:
+        os.close(opened)
+
+
+def _manifest(
+    source: Source, choice: selection.Choice, measured: Sequence[hashing.Measured], segment_bytes: int
+) -> Manifest:
+    files = tuple(_file(source, path, found) for path, found in zip(choice.paths, measured))
+    told = json.dumps([(one.path, one.size, one.sha256) for one in files])
+    revision = source.revision or hashlib.sha256(told.encode()).hexdigest()
     return Manifest(source.name, revision, files, source.place, segment_bytes)
 
 
@@ -216,7 +251,7 @@ def _open(source: Source, path: str) -> int:
     """A file of the model and no other one, whatever links there are on the way."""
     real = os.path.realpath(os.path.join(source.place, path))
     opened = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    leads = os.path.realpath(f"/proc/self/fd/{opened}")
+    leads = _leads(opened)
     wrong = ""
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         wrong = "is no regular file"
@@ -226,6 +261,13 @@ def _open(source: Source, path: str) -> int:
         os.close(opened)
         raise SparkError(f"{path} {wrong}", source.place, "Put the file itself there, or leave it out")
     return opened
+
+
+def _leads(opened: int) -> str:
+    """The path of what is open, whatever has been put in its place meanwhile."""
+    if sys.platform == "darwin":
+        return os.fsdecode(fcntl.fcntl(opened, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return os.path.realpath(f"/proc/self/fd/{opened}")
 
 
 def _put(source: Source, path: str, name: str, directory: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import archive, check, importing
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import archive, check, importing, selection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import check_revision
@@ -51,7 +51,7 @@ def is_cache_of(environment: Mapping[str, str], home: str) -> bool:
 
 def held(cache: Cache, name: str, ref: str) -> Held:
     """Reads no file of the model. ``ref``: a branch, tag or commit; empty for main."""
-    revision = _revision(cache, name, ref)
+    revision = _revision(cache, name, ref) or next(iter(caches.coming(cache, name)), "")
     if not revision:
         return Held(name, ref)
     of = caches.read(cache, name, revision)
@@ -129,9 +129,13 @@ def source(cache: Cache, name: str, ref: str, path: str, pickle: bool) -> dict[s
         return {**told, "revision": of.revision, "files": len(of.files), "size": size, "copied": size}
     found = importing.find(name, path, ref)
     choice = found.choose(pickle)
-    size = sum(found.sizes[one] for one in choice.paths)
     copied = found.copied(choice, os.stat(_existing(cache)).st_dev)
-    return {**told, "revision": found.revision, "files": len(choice.paths), "size": size, "copied": copied}
+    return {**told, **chosen(found, choice), "copied": copied}
+
+
+def chosen(found: importing.Source, choice: selection.Choice) -> dict[str, Any]:
+    size = sum(found.sizes[one] for one in choice.paths)
+    return {"revision": found.revision, "files": len(choice.paths), "size": size}
 
 
 def listed(cache: Cache) -> list[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, receive, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
@@ -21,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("work", help="do what Ansible has left in a file; started by Ansible")
     copy.configure(actions.add_parser("copy", help="serve and fetch what a job says, and nothing around it"))
+    receive.configure(actions.add_parser("receive", help="take a model that Ansible sends; started by Ansible"))
     one = actions.add_parser("status", help="how far the work on a model on this node is")
     one.add_argument("--json", action="store_true", help="for programs")
 
@@ -30,6 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.action == "status":
             return _status(arguments.json)
+        if arguments.action == "receive":
+            return receive.run(arguments)
         return copy.run(arguments) if arguments.action == "copy" else work.run()
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")

@@ -188,7 +188,7 @@ def _prepare(work: Work, cache: Cache, teller: Teller) -> Result:
     of = _manifest(work)
     if _look_through(cache, of, teller):
         return Result(of.revision)
-    return Result(of.revision, of.digest, _place(cache, of, "", work.ref))
+    return Result(of.revision, of.digest, place(cache, of, "", work.ref))
 
 
 def _manifest(work: Work) -> Manifest:
@@ -212,15 +212,21 @@ def _look_through(cache: Cache, of: Manifest, teller: Teller) -> set[str]:
     return {one.blob for one in of.files for found in checked.broken if found.path == one.path}
 
 
-def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
-    """Serve the model to the other nodes and fetch what is missing or broken here, then make it visible as a whole."""
-    of = _manifest(work)
-    partial = _partial(cache, of.revision)
+def good_blobs(cache: Cache, of: Manifest, teller: Teller) -> set[str]:
+    """Those that are here and right; what is broken is taken out of the cache to be repaired."""
     broken = _look_through(cache, of, teller)
     good = {one.blob for one in of.files if one.blob not in broken}
     for blob in good:
         # An interrupted copy has left a part of it, and somebody has brought all of it since.
         caches.drop_partial(cache, of.revision, blob)
+    return good
+
+
+def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
+    """Serve the model to the other nodes and fetch what is missing or broken here, then make it visible as a whole."""
+    of = _manifest(work)
+    partial = partial_of(cache, of.revision)
+    good = good_blobs(cache, of, teller)
     teller.phase("copying")
 
     def tell(status: copy.Status) -> None:
@@ -248,7 +254,7 @@ def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
         status = copy.copy(job, of, tell)
     if status.phase != talk.WHOLE:
         raise SparkError("; ".join(status.problems) or "it is not whole", f"{of.name} on {work.host}", AGAIN)
-    changed = _place(cache, of, partial, work.ref)
+    changed = place(cache, of, partial, work.ref)
     received = sum(status.sources.values())
     return Result(of.revision, of.digest, changed, received, dict(status.sources), problems=status.problems)
 
@@ -265,11 +271,11 @@ def _take_out(cache: Cache, of: Manifest, found: check.Broken) -> None:
             os.close(folders.open_file(one.blob, blobs))
         except OSError:
             return  # it has gone since it was read
-        store = journal.Store(of, _partial(cache, of.revision), home=cache.home)
+        store = journal.Store(of, partial_of(cache, of.revision), home=cache.home)
         store.adopt(one.blob, f"{folders.path(blobs)}/{one.blob}", good)
 
 
-def _partial(cache: Cache, revision: str) -> str:
+def partial_of(cache: Cache, revision: str) -> str:
     return str(cache.partial(revision) / "blobs")
 
 
@@ -293,7 +299,7 @@ def _obtain(work: Work, cache: Cache, teller: Teller) -> Result:
         choice = there.choose(work.pickle)
         teller.phase("reading", sum(there.sizes[path] for path in choice.paths))
         of = importing.bring(cache, there, choice, tell=teller.add)
-    changed = _place(cache, of, _partial(cache, of.revision), work.ref or "main")
+    changed = place(cache, of, partial_of(cache, of.revision), work.ref or "main")
     return Result(of.revision, of.digest, changed, of.size)
 
 
@@ -305,7 +311,7 @@ def _export(work: Work, cache: Cache, teller: Teller) -> Result:
     return Result(changed=True, bytes=os.path.getsize(work.source))
 
 
-def _place(cache: Cache, of: Manifest, partial: str, ref: str) -> bool:
+def place(cache: Cache, of: Manifest, partial: str, ref: str) -> bool:
     refs = [ref] if ref and ref != of.revision else []
     changed = caches.place(cache, of, whole=partial if partial and os.path.isdir(partial) else "", refs=refs)
     caches.drop_partial(cache, of.revision)
@@ -378,18 +384,24 @@ def words(now: Progress) -> list[str]:
     return [f"{now.words}{f'; {end}' if end else ''}", *now.notes]
 
 
+def make_way(machine: Machine, name: str) -> None:
+    """What is on its way to the same model ends; raises :class:`SparkError` where it is another one."""
+    if not machine.unit(UNIT).alive:
+        return
+    now = progress(machine.real(PROGRESS))
+    if now and now.model != name and not now.ended:
+        raise SparkError(
+            f"this node is {now.words}",
+            UNIT,
+            "Wait for it to end (sudo sparkmatrix artifacts status), or end it: sudo systemctl stop"
+            f" {UNIT.removesuffix('.service')}",
+        )
+    machine.command("systemctl", "stop", "--", UNIT, step="ending what was on its way")
+
+
 def start(machine: Machine, work: Work) -> str:
     """The id to wait for. What is on its way to the same model ends first: it goes on where it was."""
-    if machine.unit(UNIT).alive:
-        now = progress(machine.real(PROGRESS))
-        if now and now.model != work.name and not now.ended:
-            raise SparkError(
-                f"this node is {now.words}",
-                UNIT,
-                "Wait for it to end (sudo sparkmatrix artifacts status), or end it: sudo systemctl stop"
-                f" {UNIT.removesuffix('.service')}",
-            )
-        machine.command("systemctl", "stop", "--", UNIT, step="ending what was on its way")
+    make_way(machine, work.name)
     os.makedirs(machine.real(paths.RUN), mode=0o755, exist_ok=True)
     write_state(WORK, json.dumps(document.plain(work)).encode(), root=machine.root)
     Teller(work, machine.real(PROGRESS))

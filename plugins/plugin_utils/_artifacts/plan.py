@@ -11,7 +11,7 @@ its files and what each disk has (:func:`room`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,14 +29,16 @@ GB = 10**9
 SPARE = GB  # bytes that stay free on a disk
 _ON = {"1", "true", "yes", "on"}
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-DOWNLOAD, ADOPT, IMPORT = "download", "adopt", "import"
+DOWNLOAD, ADOPT, IMPORT, SEND = "download", "adopt", "import", "send"
+CONTROLLER = "controller:"  # before the path of a source that is on the computer that Ansible runs on
 
 
 @dataclass(frozen=True)
 class Bring:
     """A model that is not whole on all nodes that need it. ``hosts``: all of these, by rank. ``seed``: from whom the
     others get it. ``obtain``: what the seed has to do first: nothing, ``adopt`` what is in its cache without a
-    manifest, ``download``, or ``import`` the ``source`` that the user names. ``environment``: of the engine."""
+    manifest, ``download``, ``import`` the ``source`` that the user names, or wait until it is sent (``send``) from the
+    computer that Ansible runs on. ``environment``: of the engine."""
 
     name: str
     ref: str
@@ -70,14 +72,24 @@ class Told:
     digest: str = ""
 
 
+@dataclass(frozen=True)
+class _Named:
+    """By the user: who fetches, and from where. ``here``: hosts that Ansible itself runs on."""
+
+    seed: str
+    source: str
+    here: Collection[str]
+
+
 def wanted(
     plans: Mapping[str, NodePlan],
     seen: Mapping[str, Sequence[Mapping[str, Any]]],
     seed: str = "",
     sources: Mapping[str, str] | None = None,
+    here: Collection[str] = (),
 ) -> Wanted:
     """``seen``: per host what ``engine_inputs`` says of its models. ``seed``: the host that the user names.
-    ``sources``: directories by the name of the model."""
+    ``sources``: directories by the name of the model. ``here``: the host that Ansible itself runs on."""
     bring, lines, findings = [], [], []
     ordered = _by_rank(plans)
     for name, ref in dict.fromkeys((one.name, one.revision) for host in ordered for one in plans[host].models):
@@ -91,7 +103,8 @@ def wanted(
         if aside:
             lines.append(f"{name}: {aside}")
             continue
-        made = _bring(models, plans[first].model_cache, told, seed, (sources or {}).get(name, ""))
+        named = _Named(seed, (sources or {}).get(name, ""), here)
+        made = _bring(models, plans[first].model_cache, told, named)
         finding = _refused(made, seed)
         findings += [finding] if finding else []
         bring += [] if finding else [made]
@@ -107,14 +120,17 @@ def _told(models: Sequence[Mapping[str, Any]], name: str, ref: str) -> Told:
     return Told()
 
 
-def _bring(models: Mapping[str, Model], home: str, told: Mapping[str, Told], seed: str, source: str) -> Bring:
+def _bring(models: Mapping[str, Model], home: str, told: Mapping[str, Told], user: _Named) -> Bring:
+    source = user.source
     whole = [host for host in models if told[host].state == WHOLE]
     foreign = [host for host in models if told[host].state == FOREIGN and told[host].alike]
-    named = [seed] if seed in models else []
+    named = [user.seed] if user.seed in models else []
     # Who has it needs no source. A source that is named is on the node that is named, or on the head.
     first = [host for host in named if host in whole] or whole or named or ([] if source else foreign)
     chosen = next(iter((*first, *models)))
-    obtain = "" if chosen in whole else IMPORT if source else ADOPT if chosen in foreign else DOWNLOAD
+    way = SEND if source.startswith(CONTROLLER) and chosen not in user.here else IMPORT
+    obtain = "" if chosen in whole else way if source else ADOPT if chosen in foreign else DOWNLOAD
+    source = source.removeprefix(CONTROLLER)
     revision = told[chosen].revision if obtain in ("", ADOPT) else ""
     model = models[chosen]
     return Bring(
@@ -128,6 +144,12 @@ def _refused(made: Bring, seed: str) -> Finding | None:
             "artifacts_seed",
             f"{seed} does not serve {made.name}, so it does not have to have it",
             f"Name one of {', '.join(made.hosts)}, or leave artifacts_seed out",
+        )
+    if made.source and not made.source.startswith("/"):
+        return Finding(
+            "artifacts_sources",
+            f"the source of {made.name}, {made.source}, is no whole path",
+            "Write it like /mnt/usb/name, or controller:~/models/name for one on the computer that Ansible runs on",
         )
     if made.obtain == DOWNLOAD and is_offline(made.environment):
         return Finding(

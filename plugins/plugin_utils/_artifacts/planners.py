@@ -7,6 +7,7 @@ have the same in the end."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -35,9 +36,16 @@ REFUSED_REMOVE = "Nothing was removed:"
 def wanted(options: Options) -> dict[str, Any]:
     plans = {host: documents.load(one, f"engine plan of {host}") for host, one in options["plans"].items()}
     seen = {host: told["models"] for host, told in options["seen"].items()}
-    made = plan.wanted(plans, seen, options["seed"], options["sources"])
+    sources = {name: _path(text) for name, text in options["sources"].items()}
+    made = plan.wanted(plans, seen, options["seed"], sources, options["here"])
     shown = judged(REFUSED, made.findings)
     return {**shown, "bring": [document.plain(one) for one in made.bring], "lines": list(made.lines)}
+
+
+def _path(source: Any) -> str:
+    """``~`` on this computer is its user's."""
+    where, at, path = str(source).rpartition(plan.CONTROLLER)
+    return str(source) if where or not at else f"{at}{os.path.expanduser(path)}"
 
 
 def room(options: Options) -> dict[str, Any]:
@@ -64,14 +72,15 @@ def room(options: Options) -> dict[str, Any]:
         )
     whole = [host for host, node in nodes.items() if node.state == WHOLE and node.revision == revision]
     needing = {host: node for host, node in nodes.items() if host not in whole}
-    if bring["obtain"] in ("adopt", "import") and bring["seed"] in needing:
+    if bring["obtain"] in (plan.ADOPT, plan.IMPORT) and bring["seed"] in needing:
         # What is on the same disk and everybody may read is linked.
         linked = size - listing.get("copied", 0)
-        needing[bring["seed"]] = replace(seed, there=linked if bring["obtain"] == "adopt" else max(linked, seed.there))
+        there = linked if bring["obtain"] == plan.ADOPT else max(linked, seed.there)
+        needing[bring["seed"]] = replace(seed, there=there)
         if linked >= size:
             needing.pop(bring["seed"])
     apart = _apart(options["facts"], bring, {*whole, bring["seed"]})
-    alone = bring["obtain"] != "import" and not plan.is_offline(bring["environment"])
+    alone = bring["obtain"] not in (plan.IMPORT, plan.SEND) and not plan.is_offline(bring["environment"])
     findings += [] if alone else apart
     shown = judged(REFUSED, [*findings, *plan.room(bring["name"], size, needing)])
     if apart:
@@ -89,8 +98,10 @@ def room(options: Options) -> dict[str, Any]:
             lines.append(f"{host} has it")
         elif host != bring["seed"]:
             lines.append(f"{host} gets {lacks} over the fabric, {plan.gb(node.free)} are free there")
-        elif bring["obtain"] == "download":
+        elif bring["obtain"] == plan.DOWNLOAD:
             lines.append(f"{host} fetches {lacks}, {plan.gb(node.free)} are free there")
+        elif bring["obtain"] == plan.SEND:
+            lines.append(f"{host} gets {lacks} from this computer, {plan.gb(node.free)} are free there")
         else:
             lines.append(f"{host} has it in its cache, and reads it once for its manifest")
     prepare = [host for host, node in nodes.items() if node.there and host not in (*whole, bring["seed"])]
@@ -312,6 +323,7 @@ PLANNERS = {
         {
             "seed": {"type": "str", "default": ""},
             "sources": {"type": "dict", "default": {}},
+            "here": {"type": "list", "elements": "str", "default": []},
         },
         gathered={"plans": answers.PLAN, "seen": answers.INPUTS},
         alive=True,

@@ -40,7 +40,7 @@ def seen(state="none", **known):
     return [{**one, "held": held(state), **known}]
 
 
-def wanted(*states, seed="", sources=None, environment=None, only="", **settings):
+def wanted(*states, seed="", sources=None, environment=None, only="", here=(), **settings):
     plans = {
         host: replace(
             one, models=tuple(replace(m, revision="") for m in one.here[0].models), model_cache=one.here[0].model_cache
@@ -57,7 +57,7 @@ def wanted(*states, seed="", sources=None, environment=None, only="", **settings
             for host, one in plans.items()
         }
     told = {host: seen(state) if isinstance(state, str) else state for host, state in zip(plans, states)}
-    return plan.wanted(plans, told, seed, sources)
+    return plan.wanted(plans, told, seed, sources, here)
 
 
 def test_where_everything_is_whole_there_is_nothing_to_do():
@@ -110,6 +110,34 @@ def test_the_user_names_who_fetches_and_from_where():
     assert (made.seed, made.obtain) == ("spark2", "")  # nothing has to be fetched
     (finding,) = wanted("none", "none", seed="spark9").findings
     assert "spark9 does not serve Qwen/Qwen3-8B" in str(finding)
+
+
+def test_a_source_on_the_controller_is_sent_unless_it_is_there_already():
+    sources = {NAME: "controller:/home/me/x"}
+    (made,) = wanted("none", "none", sources=sources, environment={"HF_HUB_OFFLINE": "1"}).bring
+    assert (made.seed, made.obtain, made.source) == ("spark1", "send", "/home/me/x")
+    (made,) = wanted("none", "none", sources=sources, seed="spark2", here=["spark1"]).bring
+    assert (made.seed, made.obtain) == ("spark2", "send")
+    (made,) = wanted("none", "none", sources=sources, here=["spark1"]).bring
+    assert (made.seed, made.obtain, made.source) == ("spark1", "import", "/home/me/x")
+    (made,) = wanted("none", "whole", sources=sources).bring
+    assert (made.seed, made.obtain) == ("spark2", "")
+    for path in ("controller:x", "x"):
+        (finding,) = wanted("none", "none", sources={NAME: path}).findings
+        assert f"the source of {NAME}, x, is no whole path" in str(finding)
+
+
+def test_home_is_that_of_who_runs_ansible(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    one = node_plans(1)["spark1"]
+    served = replace(one, models=one.here[0].models, model_cache=one.here[0].model_cache)
+    (name,) = {model.name for model in served.models}
+    told = {"models": [{**seen()[0], "name": name, "ref": served.models[0].revision}]}
+    variables = {"spark1": {"p": served.as_dict(), "s": told}}
+    task = {"ansible_play_hosts_all": ["spark1"], "ansible_play_hosts": ["spark1"], "hostvars": variables}
+    options = {"plans": "p", "seen": "s", "sources": {name: "controller:~/x"}}
+    made = planner.run("artifacts_wanted", PLANNERS["artifacts_wanted"], options, task)
+    assert made["bring"][0]["source"] == "/home/me/x", made
 
 
 def test_what_the_layer_leaves_alone():
@@ -203,6 +231,22 @@ def test_sizes_are_told_before_a_byte_moves():
         "spark2 gets 1.0 GB over the fabric, 900.0 GB are free there",
         "spark3 has it",
     ]
+
+
+def test_what_is_sent_needs_room_like_a_download():
+    made = room(look(), look(), look("whole"), obtain="send")
+    assert made["lines"][1] == "spark1 gets 16.0 GB from this computer, 900.0 GB are free there"
+    assert "needs 16.0 GB" in room(look(free=7 * GB), look(), look(), obtain="send")["msg"]
+    gathered = {"looks": dict(zip(HOSTS, (look(), look(), look("whole")))), "facts": facts("spark2")}
+    apart = run("artifacts_room", gathered, bring={**BRING, "obtain": "send"}, listing=LISTING)
+    assert apart["failed"] and "spark2: no node that has the model" in apart["msg"]
+
+
+def test_a_token_goes_to_the_hub_only():
+    text = (ROOT / "roles/artifacts/vars/main.yml").read_text(encoding="utf-8")
+    told = jinja2.Environment().from_string(yaml.safe_load(text)["__artifacts_with_token"])
+    for obtain, needed in (("download", "True"), ("send", "False"), ("import", "False"), ("", "False")):
+        assert told.render(artifacts_hub_token_file="x", __artifacts_bring={"obtain": obtain}) == needed
 
 
 def test_all_full_disks_are_named_at_once_with_what_could_go():

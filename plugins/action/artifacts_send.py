@@ -1,0 +1,136 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of ``sparkmatrix.cluster.artifacts_send``, which is all of it: reads the model here, asks the node's
+program what it lacks, and gives it that, over the connection that Ansible has anyway."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import importing, look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest, Segment
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.receive import BEGIN, END, TAKE
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import time_left
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
+
+SPEC: dict[str, dict[str, Any]] = {
+    "state": {"type": "str", "default": "sent", "choices": ["looked", "sent"]},
+    "home": {"type": "str", "required": True},
+    "name": {"type": "str", "required": True},
+    "ref": {"type": "str", "default": ""},
+    "path": {"type": "str", "required": True},
+    "pickle": {"type": "bool", "default": False},
+}
+AT_ONCE = 256 * 1024 * 1024  # bytes of memory, and what an interruption costs at most
+PART_S, LINE_S = 5, 60
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _spec, args = self.validate_argument_spec(argument_spec=SPEC)
+        self._host = str((task_vars or {}).get("inventory_hostname", ""))
+        try:
+            source = importing.find(args["name"], os.path.expanduser(args["path"]), args["ref"])
+            choice = source.choose(args["pickle"])
+            chosen = look.chosen(source, choice)
+            result["listing"] = {
+                "name": args["name"],
+                "hub": f"{args['path']} on this computer",
+                "left_out": dict(choice.left_out),
+                "copied": chosen["size"],
+                **chosen,
+            }
+            result["changed"] = False
+            if args["state"] == "sent" and not self._task.check_mode:
+                reading = _Teller(self, f"reading {args['name']} on this computer", chosen["size"])
+                of = importing.measure(source, choice, tell=reading.add)
+                result["result"] = self._send(args, source, of)
+                result["changed"] = result["result"]["changed"]
+        except (SparkError, OSError, ValueError) as exc:
+            return {**result, "failed": True, "msg": f"this computer: {exc}"}
+        except _NodeError as exc:
+            return {**result, "failed": True, "msg": str(exc)}
+        return result
+
+    def _send(self, args: dict[str, Any], source: importing.Source, of: Manifest) -> dict[str, Any]:
+        told = {"manifest": of.as_dict(), "ref": args["ref"] if args["ref"] != of.revision else ""}
+        missing = set(self._node(args, of, BEGIN, data=json.dumps(told).encode()))
+        pieces = [one for one in of.segments() if one.number in missing]
+        size = sum(one.size for one in pieces)
+        sending = _Teller(self, f"sending {of.name} to {self._host}", size)
+        for some in _together(pieces):
+            data = b"".join(importing.read(source, one) for one in some)
+            self._node(args, of, TAKE, *(str(one.number) for one in some), data=data)
+            sending.add(len(data))
+        ended: dict[str, Any] = self._node(args, of, END)
+        whole = sum({one.blob: one.size for one in of.files}.values())
+        self.tell(f"{of.name}: {size / 1e6:.1f} MB of {whole / 1e6:.1f} MB were sent")
+        return {**ended, "bytes": size}
+
+    def _node(self, args: dict[str, Any], of: Manifest, step: str, *words: str, data: bytes = b"\n") -> Any:
+        """What the program there says. Data go through standard input, as Ansible's own modules do: this works with
+        every way to become root, where rsync knows sudo without a password only."""
+        model = f"{of.name}@{of.revision}"
+        argv = [paths.NODE_PROGRAM, "artifacts", "receive", "--home", args["home"], "--model", model, step]
+        done = self._low_level_execute_command(shlex.join([*argv, *words]), in_data=data)
+        try:
+            if done["rc"] == 0:
+                return json.loads(done["stdout"].strip().splitlines()[-1])
+        except (ValueError, IndexError):
+            pass
+        said = (done.get("stderr") or done.get("stdout") or "").strip().splitlines()
+        raise _NodeError(strict.words(said[-1][:1000] if said else f"it ended with {done['rc']}"))
+
+    def tell(self, words: str) -> None:
+        if progress.screen.is_open:
+            progress.screen.tell(strict.words(f"{self._host} {words}"))
+        else:
+            self._display.display(strict.words(f"[{self._host}] {words}"), stderr=True)
+
+
+class _NodeError(Exception):
+    """What the node says."""
+
+
+class _Teller:
+    """How far it is, in the screen's way or as a line now and then."""
+
+    def __init__(self, action: ActionModule, what: str, size: int) -> None:
+        self._action, self._what, self._size = action, what, size
+        self._done, self._began = 0, time.monotonic()
+        self._told = self._began
+
+    def add(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now - self._told < (PART_S if progress.screen.is_open else LINE_S):
+            return
+        self._told = now
+        rate = self._done / (now - self._began)
+        left = time_left(max(0, self._size - self._done) / max(rate, 1))
+        words = f"{self._what}: {100 * self._done // max(self._size, 1)} % of {self._size / 1e9:.1f} GB"
+        self._action.tell(f"{words}, {rate / 1e9:.2f} GB/s, {left} left")
+
+
+def _together(pieces: Sequence[Segment]) -> Iterator[list[Segment]]:
+    some: list[Segment] = []
+    for one in pieces:
+        if some and sum(other.size for other in some) + one.size > AT_ONCE:
+            yield some
+            some = []
+        some.append(one)
+    if some:
+        yield some
