@@ -240,67 +240,86 @@ def obtain(
     """Downloads what is not here, and verifies all of it. Blobs lie in ``blobs`` below ``cache.partial`` afterwards,
     for :func:`cache.place`; those that other revisions have stay where they are."""
     files = {one.path: one for one in listing.files if one.path in choice.paths}
-    made: dict[str, hashing.Measured] = {}
-    whole = _whole(listing.revision)
-    with folders.inside(cache.home, whole, make=True):
+    with folders.inside(cache.home, _whole(listing.revision), make=True):
         pass
-    brings = {one.blob: one for one in files.values()}
-    size = sum(one.size for one in brings.values())
-    told = [0]
-
-    def read(count: int) -> None:
-        told[0] += count
-        tell(VERIFIED, min(told[0], size), size)
-
-    counter = hashing.Counter(read)
-
-    def measure(one: Remote) -> None:
-        _borrow(cache, listing, one)
-        for place in ((*cache.folder(listing.name), "blobs"), whole):
-            found = _measure(cache, place, one, segment_bytes, counter)
-            if found:
-                made[one.blob] = found
-                if place != whole:  # what an interrupted copy has left of it
-                    caches.drop_partial(cache, listing.revision, one.blob)
-                return
-
-    hashing.at_once(measure, list(brings.values()))
-    known = caches.read(cache, listing.name, listing.revision)
-    if known:
-        environment = {**by.environment, "HF_ENDPOINT": listing.hub}
-        mended = [one for one in brings.values() if one.blob not in made and _mend(cache, known, one, environment, say)]
-        hashing.at_once(measure, mended)
+    work = _Bringing(cache, listing, {one.blob: one for one in files.values()}, segment_bytes, tell, say)
+    work.measure(work.lacking)
+    work.mend(by.environment)
     for _again in range(2):
-        lacking = [one for one in brings.values() if one.blob not in made]
-        if not lacking:
-            break
-        with _download_folder(cache, listing.revision, by.user) as place:
-            download(listing, lacking, place, by, tell=tell, say=say)
-            for one in lacking:
-                _take(cache, listing.revision, one)
-        hashing.at_once(measure, lacking)
-        for one in lacking:
-            if one.blob not in made:
-                caches.drop_partial(cache, listing.revision, one.blob)
-                say(f"{one.path} is not what {listing.hub} says it is; it is downloaded again")
-    wrong = sorted(one.path for one in brings.values() if one.blob not in made)
-    if wrong:
+        if work.lacking:
+            work.download(by)
+    if work.lacking:
         raise SparkError(
-            f"{len(wrong)} files that arrive are not what the hub says they are, {wrong[0]} the first",
+            f"{len(work.lacking)} files that arrive are not what the hub says they are,"
+            f" {min(one.path for one in work.lacking)} the first",
             listing.name,
             f"Look at what stands between this node and {listing.hub}; a mirror may hold another file under this name",
         )
     folders.remove(cache.home, _whole(listing.revision)[:-1], "download")
+    made = [(one, work.made[one.blob]) for _path, one in sorted(files.items())]
     return Manifest(
         listing.name,
         listing.revision,
-        tuple(
-            File(path, one.size, made[one.blob].sha256, one.blob, made[one.blob].segments)
-            for path, one in sorted(files.items())
-        ),
+        tuple(File(one.path, one.size, found.sha256, one.blob, found.segments) for one, found in made),
         listing.hub,
         segment_bytes,
     )
+
+
+@dataclass
+class _Bringing:
+    """``brings``: the contents that are wanted, by blob. ``made``: those of them that are here and verified."""
+
+    cache: Cache
+    listing: Listing
+    brings: Mapping[str, Remote]
+    segment_bytes: int
+    tell: Tell
+    say: Say
+    made: dict[str, hashing.Measured] = field(default_factory=dict)
+    _read: int = 0
+
+    @property
+    def lacking(self) -> list[Remote]:
+        return [one for blob, one in self.brings.items() if blob not in self.made]
+
+    def measure(self, some: Sequence[Remote]) -> None:
+        counter = hashing.Counter(self._count)
+        hashing.at_once(lambda one: self._measure(one, counter), some)
+
+    def _count(self, count: int) -> None:
+        self._read += count
+        size = sum(one.size for one in self.brings.values())
+        self.tell(VERIFIED, min(self._read, size), size)
+
+    def _measure(self, one: Remote, counter: hashing.Tell) -> None:
+        cache, listing, whole = self.cache, self.listing, _whole(self.listing.revision)
+        _borrow(cache, listing, one)
+        for place in ((*cache.folder(listing.name), "blobs"), whole):
+            found = _measure(cache, place, one, self.segment_bytes, counter)
+            if found:
+                self.made[one.blob] = found
+                if place != whole:  # what an interrupted copy has left of it
+                    caches.drop_partial(cache, listing.revision, one.blob)
+                return
+
+    def mend(self, environment: Mapping[str, str]) -> None:
+        """Files of which a few segments are broken, where an earlier run knows which."""
+        known = caches.read(self.cache, self.listing.name, self.listing.revision)
+        hub = {**environment, "HF_ENDPOINT": self.listing.hub}
+        self.measure([one for one in self.lacking if known and _mend(self.cache, known, one, hub, self.say)])
+
+    def download(self, by: Client) -> None:
+        """What lacks; what arrives and is something else is removed."""
+        cache, listing, some = self.cache, self.listing, self.lacking
+        with _download_folder(cache, listing.revision, by.user) as place:
+            download(listing, some, place, by, tell=self.tell, say=self.say)
+            for one in some:
+                _take(cache, listing.revision, one)
+        self.measure(some)
+        for one in self.lacking:
+            caches.drop_partial(cache, listing.revision, one.blob)
+            self.say(f"{one.path} is not what {listing.hub} says it is; it is downloaded again")
 
 
 def _whole(revision: str) -> tuple[str, ...]:
