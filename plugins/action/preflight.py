@@ -126,6 +126,8 @@ class ActionModule(ActionBase):
         if args["phase"] == "hosts" and preflight_checks.SERVING_OR_FABRIC & context.layers:
             told.append(preflight_checks.ready.sentence(context))
         asked = preflight_checks.request(context)
+        if not args["playbook_layers"]:  # site.yml brings each thing into its state once; others stop and start
+            asked["parts"] = sorted({*asked["parts"], "settled"})
         tagged = preflight_layers.tagged(args["run_tags"], args["skip_tags"], args["playbook_parts"])
         return {**result, "layers": layers, "tagged_layers": tagged, "findings": shown, "infos": told, "request": asked}
 

@@ -94,7 +94,8 @@ transaction:
   sample: 4fd0c2a1
 settled:
   description: >-
-    Of O(rules), the layers whose rules are there, and no others of theirs; nothing where anything has to be changed.
+    Layers with their rules. Of O(rules) only those whose rules are there, and no others of theirs; besides, those that
+    O(rules) does not name. Nothing where anything has to be changed.
   returned: success
   type: dict
   sample: {ray: [allow from 192.0.2.2]}

@@ -14,6 +14,7 @@ description:
   - Returns the public host keys, the ports of sshd and the ssh connection that Ansible uses, over that connection.
   - Makes the node's own key, C(/etc/sparkmatrix/ssh/id_ed25519), where there is none or a damaged one. The private half
     is readable by root only and never leaves the node.
+  - In a run of C(playbooks/site.yml) a machine that preflight has found to be exactly so is not asked once more.
 options:
   state:
     description: V(absent) removes the key.
@@ -26,6 +27,10 @@ options:
     default: sparkmatrix-peer
   rotate:
     description: Make a new key, whatever is there.
+    type: bool
+    default: false
+  known_hosts:
+    description: Return RV(known_hosts), which has a line for every other node.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -87,12 +92,17 @@ jail:
   type: bool
 known_hosts:
   description: The text of C(/etc/sparkmatrix/ssh/known_hosts), empty where there is none.
-  returned: O(state=present)
+  returned: O(known_hosts=true)
   type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import look, remove_key
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import (
+    USER,
+    known_hosts,
+    look,
+    remove_key,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -101,8 +111,9 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "user": {"type": "str", "default": "sparkmatrix-peer"},
+            "user": {"type": "str", "default": USER},
             "rotate": {"type": "bool", "default": False},
+            "known_hosts": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -113,7 +124,8 @@ def main() -> None:
         found = look(Machine(), wanted["user"], rotate=wanted["rotate"], check_mode=module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(**found.as_dict())
+    known = {"known_hosts": known_hosts(Machine())} if wanted["known_hosts"] else {}
+    module.exit_json(**found.as_dict(), **known)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ description:
   - Server and connection data use the fabric address of the half; nothing listens on another address.
   - A test without a result is reported with a reason and a remedy; the module does not fail, so that the results of all
     nodes can be judged together.
+  - In a run of C(playbooks/site.yml) a machine that preflight has found to be exactly so is not asked once more.
 options:
   phase:
     description: V(look) only says whether this node can be measured now, V(measure) does O(tests).
@@ -137,7 +138,7 @@ def main() -> None:
             "engine_units": {
                 "type": "list",
                 "elements": "str",
-                "default": ["sparkmatrix-engine.service", "sparkmatrix-engine-*.service"],
+                "default": list(fabric_bandwidth.ENGINE_UNITS),
             },
             "tests": {
                 "type": "list",

@@ -13,6 +13,7 @@ description:
   - "Internal to this collection: no compatibility promise."
   - GB10 has no GPUDirect RDMA, and nvidia-peermem refuses to load there. Older guides load it all the same.
   - Removes its own file only. Lines of other origin are named in a warning with what to do.
+  - In a run of C(playbooks/site.yml) a machine that preflight has found to be exactly so is not asked once more.
 options:
   load:
     description:

@@ -13,6 +13,7 @@ description:
   - "Internal to this collection: no compatibility promise."
   - Keeps the node's part of the engine plan in C(/var/lib/sparkmatrix/plan) once the engine has answered, so that an
     upgrade that fails, or that you do not want, can be taken back.
+  - In a run of C(playbooks/site.yml) a machine that preflight has found to be exactly so is not asked once more.
 options:
   state:
     description:

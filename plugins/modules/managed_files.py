@@ -18,6 +18,7 @@ description:
     set is, if nothing else lives in them by then.
   - A file that was edited by hand after this module wrote it is put right again. Its first original stays the one that
     is brought back.
+  - In a run of C(playbooks/site.yml) a machine that preflight has found to be exactly so is not asked once more.
 options:
   name:
     description: Name of the set. A path belongs to one set only.

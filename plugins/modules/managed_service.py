@@ -16,6 +16,7 @@ description:
   - The unit file carries C(Environment=SPARKMATRIX_CONFIG_HASH=<hash>). The unit is restarted when the main process has
     another hash than O(config_hash).
   - Waits until the unit is up. When it fails, the message holds the last lines of its journal.
+  - In a run of C(playbooks/site.yml) a machine that preflight has found to be exactly so is not asked once more.
 options:
   name:
     description: The unit, with its ending.

@@ -41,9 +41,11 @@ options:
       - V(gpu) is whether CUDA can be initialized, V(clocks) how fast the GPU runs now, V(nccl) the version and the
         settings files of NCCL.
       - V(session) is whose profile of NetworkManager Ansible's connection has.
+      - V(settled) is what earlier runs have left, so that modules of this collection that find it as it should be need
+        not ask the machine once more in the same run.
     type: list
     elements: str
-    choices: [rdma, gids, kernel_log, gpu, clocks, nccl, session]
+    choices: [rdma, gids, kernel_log, gpu, clocks, nccl, session, settled]
     default: []
   environments:
     description: Python environments (venv) to look at.
@@ -141,6 +143,14 @@ node:
       type: dict
     session:
       description: 'With O(parts=session): interface, uuid, users, secret of the connection in NetworkManager.'
+      type: dict
+    settled:
+      description:
+        - With O(parts=settled). files is a digest per set of M(sparkmatrix.cluster.managed_files); units what Ray and
+          the keepers run with; filters which tables of M(sparkmatrix.cluster.port_filter) are active; accounts the
+          numbers of our accounts; names our lines in C(/etc/hosts).
+        - plan is the identity of the kept engine plan; peermem whether nothing loads nvidia-peermem; bandwidth and peer
+          are of what M(sparkmatrix.cluster.fabric_bandwidth) and M(sparkmatrix.cluster.access_node) return.
       type: dict
     nccl: {description: 'With O(parts=nccl): system (version of the package), settings per file.', type: dict}
     systemd: {description: Whether systemd is the init system., type: bool}

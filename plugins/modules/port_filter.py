@@ -14,6 +14,7 @@ description:
   - Loads a table of our own, replaces it in one step when it is another one, and has it loaded at every boot before
     there is a network. What the kernel has is compared, so a table that somebody has flushed is loaded again.
   - Tables of others are not touched.
+  - In a run of C(playbooks/site.yml) a machine that preflight has found to be exactly so is not asked once more.
 options:
   name:
     description: Which table, C(inet sparkmatrix_<name>). Required; V(in_force) is about all of them.

@@ -58,7 +58,8 @@ class Wanted:
 @dataclass
 class Outcome:
     """What was done, or in check mode would be. ``transaction``: what has to be confirmed, or empty. ``previous``: the
-    rules that a layer had before. ``settled``: the layers whose rules are exactly those asked for, with them."""
+    rules that a layer had before. ``settled``: layers with the rules that they have; of those asked for only where
+    these are exactly the rules."""
 
     changes: list[str] = field(default_factory=list)
     diff: list[dict[str, Any]] = field(default_factory=list)
@@ -116,7 +117,11 @@ class _Access:
         if self.wanted.firewall and not self.outcome.changes:
             layers = {name: list(rules) for name, rules in self.wanted.rules.items()}
             exact = {name: rules for name, rules in layers.items() if not ufw.compare(self.have.rules, {name: rules})}
-            self.outcome.settled = exact
+            others: dict[str, list[str]] = {}
+            for rule in self.have.rules:
+                if rule.ours and rule.layer not in (LAYER, *layers):
+                    others.setdefault(rule.layer, []).append(rule.text)
+            self.outcome.settled = {**others, **exact}
         return self.outcome
 
     def _compare_sshd(self) -> None:

@@ -31,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.net
 DIRECTORY = paths.SSH
 KEY = f"{DIRECTORY}/id_ed25519"
 KNOWN_HOSTS = f"{DIRECTORY}/known_hosts"
+USER = "sparkmatrix-peer"  # the account that other nodes log in to, unless peers_user names another one
 _REMEDY = "Install openssh-client"
 
 
@@ -46,7 +47,6 @@ class Look:
     network: dict[str, Any] = field(default_factory=dict)
     fact: Any = None  # the fabric fact as it is on disk, not validated
     account: bool = False
-    known_hosts: str = ""  # of the last run: who was a node then, with which host keys
     jail: bool = False  # fail2ban was switched on by an earlier run
     changed: bool = False
 
@@ -64,7 +64,6 @@ def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool 
         network=network(machine),
         fact=on_disk(machine),
         account=_exists(user),
-        known_hosts=machine.read(KNOWN_HOSTS) or "",
         jail=machine.exists(managed_settings.record_path(fail2ban.SETTINGS)),
     )
     found.public_key = "" if rotate and not check_mode else public_key(machine)
@@ -74,6 +73,11 @@ def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool 
             make_key(machine)
             found.public_key = public_key(machine)
     return found
+
+
+def known_hosts(machine: Machine) -> str:
+    """Of the last run: who was a node then, with which host keys."""
+    return machine.read(KNOWN_HOSTS) or ""
 
 
 def public_key(machine: Machine) -> str:

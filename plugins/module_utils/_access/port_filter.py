@@ -31,6 +31,7 @@ CGROUP = "sparkmatrix.slice"  # the control group above it
 ACCOUNTS = "accounts"  # what the rules call the accounts that may reach the ranks
 STATE = "@STATE@"  # in the rules: becomes the mark of their content
 LOCK = f"{paths.RUN}/port-filter.lock"
+_MARK = re.compile("sparkmatrix [0-9a-f]+")
 _TRIAL = f"{paths.RUN}/port-filter.nft"
 _OFF = "or set spark_port_filter: false, which leaves Ray and the ranks open to the network"
 
@@ -57,20 +58,17 @@ def unit(name: str) -> str:
 
 def present(machine: Machine, name: str, rules: str, users: Sequence[str] = (), *, check_mode: bool = False) -> Outcome:
     """``rules`` active, now and after every boot. ``users``: accounts that they call ``$accounts``, beside root."""
-    text, mark = _text(name, rules, users, check_mode)
-    wanted = [
-        File(path(name), content=text.encode()),
-        File(f"{paths.UNITS}/{unit(name)}", content=_unit(name).encode()),
-    ]
+    text, mark = _text(name, rules, _numbers(users, check_mode))
+    files = _files(name, text)
     outcome = Outcome()
     if not check_mode:
         _refuse_without_nft(machine)
     with alone(machine, "the port filter", LOCK):
         live = _live(machine, name, mark)
-        compared = managed.apply_set(_set(name), wanted, check_mode=True, root=machine.root)
+        compared = managed.apply_set(file_set(name), files, check_mode=True, root=machine.root)
         if not check_mode and (compared.changed or not live):
             _try(machine, name, text)
-        placed = managed.apply_set(_set(name), wanted, check_mode=check_mode, root=machine.root)
+        placed = managed.apply_set(file_set(name), files, check_mode=check_mode, root=machine.root)
         outcome.diff += placed.diff
         outcome.changes += [f"place {one}" for one in placed.changed_paths]
         state = machine.unit(unit(name))
@@ -94,6 +92,20 @@ def present(machine: Machine, name: str, rules: str, users: Sequence[str] = (), 
     return outcome
 
 
+def wanted(name: str, rules: str, numbers: Sequence[int] = ()) -> list[File]:
+    """The files that :func:`present` places; ``numbers``: those of the accounts."""
+    return _files(name, _text(name, rules, numbers)[0])
+
+
+def in_force(machine: Machine, name: str) -> bool:
+    """Whether the kernel has the table that the node keeps, and gets it again at every boot."""
+    mark = _MARK.search(machine.text(path(name)) or "")
+    if not mark or not _live(machine, name, mark[0]):
+        return False
+    state = machine.unit(unit(name))
+    return state.running and state.is_enabled and not state.needs_reload
+
+
 def absent(machine: Machine, name: str, *, check_mode: bool = False) -> Outcome:
     outcome = Outcome()
     with alone(machine, "the port filter", LOCK):
@@ -107,7 +119,7 @@ def absent(machine: Machine, name: str, *, check_mode: bool = False) -> Outcome:
                 outcome.changes.append(f"delete table {table(name)}")
             if not check_mode and machine.works("nft", "list", "table", *table(name).split()):
                 machine.command("nft", "delete", "table", *table(name).split(), step="removing the port filter")
-        removed = managed.remove_set(_set(name), check_mode=check_mode, root=machine.root)
+        removed = managed.remove_set(file_set(name), check_mode=check_mode, root=machine.root)
         outcome.diff += removed.diff
         outcome.changes += [f"remove {one}" for one in removed.changed_paths]
         if removed.changed and not check_mode:
@@ -123,7 +135,7 @@ def require(machine: Machine, name: str) -> None:
     text = machine.text(path(name))
     if text is None and name == FABRIC:
         return
-    mark = re.search("sparkmatrix [0-9a-f]+", text or "")
+    mark = _MARK.search(text or "")
     if not mark or not _live(machine, name, mark[0]):
         raise SparkError(
             "Ray and the ranks may be open to the network: the table is not active as the last run left it"
@@ -133,7 +145,7 @@ def require(machine: Machine, name: str) -> None:
         )
 
 
-def _set(name: str) -> str:
+def file_set(name: str) -> str:
     return f"port_filter_{name}"
 
 
@@ -141,9 +153,9 @@ def _journal(name: str) -> str:
     return f"journalctl -u {unit(name)}"
 
 
-def _text(name: str, rules: str, users: Sequence[str], check_mode: bool) -> tuple[str, str]:
+def _numbers(users: Sequence[str], check_mode: bool) -> list[int]:
     """By number: a name may not be known yet when the node boots."""
-    numbers = [0]
+    numbers = [0] if users else []
     for user in users:
         try:
             numbers.append(pwd.getpwnam(user).pw_uid)
@@ -152,11 +164,22 @@ def _text(name: str, rules: str, users: Sequence[str], check_mode: bool) -> tupl
                 raise SparkError(
                     f"there is no account {user!r}", "spark_service_user", "Run the whole layer, which makes it"
                 ) from None
+    return numbers
+
+
+def _text(name: str, rules: str, numbers: Sequence[int]) -> tuple[str, str]:
     made = f"# Managed by sparkmatrix.cluster. What is active: nft list table {table(name)}\n"
-    if users:
-        made += f"define {ACCOUNTS} = {{ {', '.join(map(str, dict.fromkeys(numbers)))} }}\n"
+    if numbers:
+        made += f"define {ACCOUNTS} = {{ {', '.join(map(str, dict.fromkeys((0, *numbers))))} }}\n"
     mark = f"sparkmatrix {config_hash(made, rules)}"
     return made + rules.replace(STATE, mark), mark
+
+
+def _files(name: str, text: str) -> list[File]:
+    return [
+        File(path(name), content=text.encode()),
+        File(f"{paths.UNITS}/{unit(name)}", content=_unit(name).encode()),
+    ]
 
 
 def _refuse_without_nft(machine: Machine) -> None:

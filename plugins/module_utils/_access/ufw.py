@@ -43,6 +43,11 @@ class Rule:
         return self.comment.startswith(PREFIX)
 
     @property
+    def layer(self) -> str:
+        """Of one of ours."""
+        return self.comment[len(PREFIX) :] if self.ours else ""
+
+    @property
     def line(self) -> str:
         return f"ufw {self.text} comment '{self.comment}'" if self.comment else f"ufw {self.text}"
 
@@ -161,9 +166,7 @@ def compare(have: Sequence[Rule], wanted: Mapping[str, Sequence[str]]) -> Change
     remove = [
         rule
         for rule in have
-        if rule.ours
-        and rule.comment[len(PREFIX) :] in wanted
-        and rule.text not in {text for texts in wanted.values() for text in texts}
+        if rule.ours and rule.layer in wanted and rule.text not in {text for texts in wanted.values() for text in texts}
     ]
     lines = (*(f"+ {rule.line}" for rule in add.values()), *(f"- {rule.line}" for rule in remove))
     return Change(tuple(add.values()), tuple(remove), lines)

@@ -37,6 +37,7 @@ PACKAGE = "perftest"
 # The kernel ends the tool with the thread that started it: a run that was killed leaves no server behind.
 BOUND = ("setpriv", "--pdeathsig", "KILL", "--")
 RECORD = paths.FABRIC_BANDWIDTH
+ENGINE_UNITS = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service")
 VERBS = "/dev/infiniband/uverbs*"
 SIZE = 65536  # bytes; on some GB10 larger writes fail (perftest issue 394)
 QUEUE_PAIRS = 4  # one alone does not always fill a half
@@ -59,6 +60,15 @@ def look(engine_units: Sequence[str], machine: Machine, runner: TimedRunner = co
     units of ``engine_units`` that are running, ``software`` the soft RoCE devices, ``record`` the kept measurement,
     ``ports`` and ``gids`` as the modules ``ibdev2netdev`` and ``show_gids`` return them.
     """
+    return {
+        **without_devices(engine_units, machine, runner),
+        "ports": [port.as_dict() for port in ibdev2netdev.read(machine.sysfs)],
+        "gids": [gid.as_dict() for gid in show_gids.read(machine.sysfs)],
+    }
+
+
+def without_devices(engine_units: Sequence[str], machine: Machine, runner: TimedRunner = command.run) -> dict[str, Any]:
+    """The part of :func:`look` that ``node_info`` does not say of every node."""
     busy = [unit for unit in engine_units if runner(["systemctl", "is-active", "--quiet", unit], 20.0).rc == 0]
     return {
         "tool": shutil.which(TOOL, path=command.search_path()),
@@ -66,8 +76,6 @@ def look(engine_units: Sequence[str], machine: Machine, runner: TimedRunner = co
         "busy": busy,
         "software": software_devices(machine),
         "record": read_record(),
-        "ports": [port.as_dict() for port in ibdev2netdev.read(machine.sysfs)],
-        "gids": [gid.as_dict() for gid in show_gids.read(machine.sysfs)],
     }
 
 

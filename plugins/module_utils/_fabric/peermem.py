@@ -19,7 +19,12 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, sentence
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, apply_set, remove_set
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
+    File,
+    apply_set,
+    known,
+    remove_set,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.hardware import hardware
 
 SET = "fabric_peermem"
@@ -77,6 +82,11 @@ def reconcile(machine: Machine, load: str, *, check_mode: bool = False) -> Outco
     outcome.diff = result.diff
     outcome.warnings += result.warnings
     return outcome
+
+
+def quiet(machine: Machine) -> bool:
+    """Whether nothing loads the module: with ``auto`` and ``false`` there is then nothing to do and nothing to say."""
+    return not (is_loaded(machine) or known(SET, root=machine.root) or any(stale_lines(machine)))
 
 
 def is_loaded(machine: Machine) -> bool:

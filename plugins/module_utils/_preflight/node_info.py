@@ -24,12 +24,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, netplan, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health, settled
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.hardware import hardware
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.network import network
 
 # What is read only when asked for: each costs time, or is nobody's business outside its layers.
-PARTS = ("rdma", "gids", "kernel_log", "gpu", "clocks", "nccl", "session")
+PARTS = ("rdma", "gids", "kernel_log", "gpu", "clocks", "nccl", "session", "settled")
 _CAP_SYS_RESOURCE = 24  # include/uapi/linux/capability.h
 
 
@@ -121,6 +121,8 @@ def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner 
             return None
     if name == "kernel_log":
         return node_health.kernel_log(machine.runner, machine.sysfs)
+    if name == "settled":
+        return settled.gather(machine, engine_units(machine))
     if name == "session":
         return session(machine, str(network(machine, request.connection_host)["connection_interface"] or ""))
     if name == "gpu":

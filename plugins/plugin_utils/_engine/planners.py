@@ -140,7 +140,14 @@ def engine_files(options: Options) -> dict[str, Any]:
     )
     marks = render_files.Marks(options["key_mark"], options["image_marks"], options["tool_mark"])
     made = render_files.node(documents.load(options["plan"]), settings, marks)
-    return {"files": _listed(made.files), "units": list(made.units), "keepers": list(made.keepers)}
+    keepers = [{**keeper, "serves": _serves(keeper, options["running"])} for keeper in made.keepers]
+    return {"files": _listed(made.files), "units": list(made.units), "keepers": keepers}
+
+
+def _serves(keeper: Mapping[str, Any], running: Mapping[str, Any]) -> bool:
+    """Whether it has run with this configuration since before the run, and its engine answers."""
+    found = running.get(keeper["unit"]) or {}
+    return found.get("serving") is True and found.get("config_hash") == keeper["config_hash"]
 
 
 def ray_files(options: Options) -> dict[str, Any]:
@@ -205,6 +212,7 @@ PLANNERS = {
             "key_mark": {"type": "str", "default": "", "no_log": False},
             "image_marks": {"type": "dict", "default": {}},
             "tool_mark": {"type": "str", "default": ""},
+            "running": {"type": "dict", "default": {}},
         },
     ),
     "recipes": Planner(

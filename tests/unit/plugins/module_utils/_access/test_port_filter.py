@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import fingerprint, fingerprints
 from ansible_collections.sparkmatrix.cluster.plugins.modules import port_filter as module
 from module_runner import run_module
 from root_or_not import root_or_not
@@ -116,6 +117,28 @@ def test_it_is_in_force_now_and_at_every_boot(node):
     assert "define accounts = { 0, 1 }" in node.tables["services"] and "@STATE@" not in node.tables["services"]
     assert node.bring() == []
     assert node.bring(check=True) == []
+
+
+def test_a_look_at_it_finds_nothing_to_do_where_a_run_would_find_nothing(node):
+    def settled():
+        return pf.in_force(node.machine(), "services")
+
+    assert not settled()
+    node.bring()
+    assert settled()
+    files = fingerprint(pf.wanted("services", RULES, [1]))
+    assert fingerprints(root=str(node.root))["port_filter_services"] == files
+    assert files != fingerprint(pf.wanted("services", RULES))
+    kept, enabled = dict(node.tables), set(node.enabled)
+    node.tables["services"] = node.tables["services"].replace("sparkmatrix ", "")
+    assert not settled()
+    node.tables = kept
+    node.enabled.clear()
+    assert not settled()
+    node.enabled = enabled
+    assert settled()
+    node.active.clear()
+    assert not settled()
 
 
 def test_what_others_flush_is_loaded_again(node):

@@ -471,3 +471,24 @@ def test_a_removal_cut_off_before_its_last_directory_is_finished_by_the_next(tmp
     mf.remove_set("t", root=str(tmp_path))
     assert not (tmp_path / "var/lib/sparkmatrix").exists()
     assert (tmp_path / "var/lib").exists()
+
+
+def test_a_set_that_is_as_it_should_be_has_the_fingerprint_of_what_is_wanted(root):
+    def wanted(content="b\n", mode=0o644):
+        return [mf.File("/etc/b", content=content.encode(), owner=owner, group=group, mode=mode), link_to_b]
+
+    owner, group = mf._attributes(mf.State("file", uid=os.geteuid(), gid=os.getegid())).split()[0].split(":")
+    link_to_b = mf.File("/etc/a", link_to="b", owner=owner, group=group)
+    mf.apply_set("one", wanted(), root=str(root))
+    mf.apply_set("secret", [text("/etc/s", "word", secret=True)], root=str(root))
+    assert mf.fingerprints(root=str(root)) == {"one": mf.fingerprint(reversed(wanted()))}
+    assert mf.fingerprint(wanted("c\n")) != mf.fingerprint(wanted()) != mf.fingerprint(wanted(mode=0o600))
+    assert mf.fingerprint(wanted()[:1]) != mf.fingerprint(wanted())
+
+    (root / "etc/b").chmod(0o600)
+    assert mf.fingerprints(root=str(root)) == {"one": mf.fingerprint(wanted(mode=0o600))}
+    Path(mf.temp_path(str(root / "etc/b"))).touch()  # a run was cut off here
+    assert mf.fingerprints(root=str(root)) == {}
+    Path(mf.temp_path(str(root / "etc/b"))).unlink()
+    (root / "etc/b").unlink()
+    assert mf.fingerprints(root=str(root)) == {}

@@ -113,15 +113,15 @@ def nothing(_result: Result) -> Any:
 
 def look(rank: int) -> dict[str, Any]:
     known = "".join(f"{host},{host}.local {ssh_key(host)}\n" for host in HOSTS)
-    return Look(
+    found = Look(
         public_key=ssh_key(f"own {rank}"),
         host_keys=[ssh_key(HOSTS[rank])],
         connection=["10.0.0.99", "50000", f"10.0.0.{rank + 1}", "22"],
         ssh_ports=[22],
         network=network(rank),
         account=True,
-        known_hosts=known,
     ).as_dict()
+    return {**found, "known_hosts": known}
 
 
 def network(rank: int) -> dict[str, Any]:
@@ -820,10 +820,20 @@ def test_true_answers_come_in_unchanged() -> None:
     findings: list[Any] = []
     lost = {"kind": "low_power", "device": "0000:01:00.0", "line": "mlx5_core", "count": 1, "missing": True}
     profile = {"interface": "wlP9s9", "uuid": "2b0c3f4e", "users": ["ann"], "secret": False}
+    settled = {
+        "files": {"ray": "ab12"},
+        "units": {"sparkmatrix-ray.service": {"enabled": False, "config_hash": "", "serving": False}},
+        "filters": {"fabric": True},
+        "accounts": {"sparkmatrix": 995},
+        "plan": {"identity": "ab12", "image_ids": {}},
+        "peermem": True,
+        "bandwidth": {"tool": None, "verbs": False, "busy": [], "software": [], "record": None},
+        "names": ["192.0.2.2 spark2"],
+    }
     for shape, value in (
         (answers.LOOK, {k: v for k, v in look(0).items() if k in answers.LOOK.fields}),
         (answers.RDMA, rdma()),
-        (answers.NODE, {**node(0), "kernel_log": [lost], "session": profile}),
+        (answers.NODE, {**node(0), "kernel_log": [lost], "session": profile, "settled": settled}),
         (answers.UPDATE, {"look": os_update.Look(kernel="6.14.0", notes=["apt-get update: no key"]).as_dict()}),
         (answers.NEIGHBORS, neighbors(0)),
         (answers.FACT, VERIFIED["facts"]["spark1"]),

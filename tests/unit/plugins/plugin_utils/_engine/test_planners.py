@@ -91,6 +91,19 @@ def test_files_of_the_engine():
     assert keeper["unit"] in result["units"]
 
 
+def test_a_keeper_that_serves_with_this_configuration_is_told_from_others():
+    def serves(**running):
+        return plan("engine_files", plan=PLAN.as_dict(), running=running)["keepers"][0]["serves"]
+
+    (keeper,) = plan("engine_files", plan=PLAN.as_dict())["keepers"]
+    assert keeper["serves"] is False
+    same = {"config_hash": keeper["config_hash"], "serving": True, "enabled": True}
+    assert serves(**{keeper["unit"]: same}) is True
+    assert serves(**{keeper["unit"]: {**same, "serving": False}}) is False
+    assert serves(**{keeper["unit"]: {**same, "config_hash": "other"}}) is False
+    assert serves(**{"sparkmatrix-keeper-other.service": same}) is False
+
+
 def test_files_of_no_plan():
     assert (
         "made by another release: it has schema none"

@@ -1,0 +1,151 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What site.yml does not ask a node again, since preflight has found it as it should be; and when it does."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from unittest import mock
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.task import Task
+from ansible.template import Templar
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, fingerprint
+
+ACTIONS = "ansible_collections.sparkmatrix.cluster.plugins.action"
+FILES = [{"path": "/etc/x", "content": "text"}, {"path": "/etc/y", "link_to": "x"}]
+RULES = 'comment "@STATE@"'
+UNIT = "sparkmatrix-ray.service"
+PEER = {"public_key": "ssh-ed25519 AAAA", "host_keys": [], "connection": [], "account": True}
+NODE = {
+    "time": 5.0,
+    "network": {"default_gateway": None},
+    "rdma": {"devices": ["port"], "cages": []},
+    "gids": ["gid"],
+    "settled": {
+        "files": {
+            "ray": fingerprint([File.from_params(item) for item in FILES]),
+            "port_filter_services": fingerprint(port_filter.wanted("services", RULES, [995])),
+        },
+        "units": {UNIT: {"enabled": True, "config_hash": "abc", "serving": False}},
+        "filters": {"services": True, "fabric": False},
+        "accounts": {"sparkmatrix": 995},
+        "plan": {"identity": "one", "image_ids": {"x": "sha256:1"}},
+        "peermem": True,
+        "bandwidth": {"tool": None, "record": None},
+        "peer": PEER,
+    },
+}
+FILTER = {"name": "services", "rules": RULES, "users": ["sparkmatrix"]}
+PLAN = {"identity": "one", "image_ids": {}}
+# The module, what it is asked for, and what it returns without asking the node.
+KNOWN = {
+    "managed_files": ({"name": "ray", "files": FILES}, {"changed_paths": []}),
+    "managed_service": ({"name": UNIT, "config_hash": "abc", "enabled": "yes"}, {"due": False, "action": "none"}),
+    "port_filter": (FILTER, {"changes": []}),
+    "kept_plan": ({"plan": PLAN, "images": {"x": "sha256:1"}}, {}),
+    "fabric_peermem": ({"load": "auto"}, {"loaded": False}),
+    "fabric_bandwidth": ({}, {"ready": {"tool": None, "record": None, "ports": ["port"], "gids": ["gid"]}}),
+    "access_node": ({}, {**PEER, "network": NODE["network"], "fact": {"state": "applied"}}),
+}
+# Anything else is the node's to say.
+ASKED = [
+    *((name, args, {}) for name, (args, _said) in KNOWN.items()),
+    ("managed_files", {"name": "ray", "state": "absent"}, None),
+    ("managed_files", {"name": "other", "files": FILES}, None),
+    ("managed_files", {"name": "ray", "files": FILES[:1]}, None),
+    ("managed_files", {"name": "ray", "files": [{**FILES[0], "mode": "0600"}, FILES[1]]}, None),
+    ("managed_files", {"name": "ray", "files": [{"path": "/etc/x"}]}, None),
+    ("managed_files", {"name": "ray", "files": "no list"}, None),
+    ("managed_service", {"name": UNIT, "config_hash": "abd"}, None),
+    ("managed_service", {"name": UNIT}, None),
+    ("managed_service", {"name": UNIT, "config_hash": "abc", "enabled": False}, None),
+    ("managed_service", {"name": UNIT, "config_hash": "abc", "state": "stopped"}, None),
+    ("managed_service", {"name": "other.service", "config_hash": "abc"}, None),
+    ("port_filter", {**FILTER, "rules": RULES + " "}, None),
+    ("port_filter", {**FILTER, "rules": ""}, None),
+    ("port_filter", {**FILTER, "users": ["somebody"]}, None),
+    ("port_filter", {**FILTER, "name": "fabric"}, None),
+    ("port_filter", {"state": "in_force"}, None),
+    ("kept_plan", {"plan": PLAN}, None),
+    ("kept_plan", {"plan": {**PLAN, "identity": "two"}, "images": {"x": "sha256:1"}}, None),
+    ("kept_plan", {"state": "read"}, None),
+    ("fabric_peermem", {"load": "true"}, None),
+    ("fabric_bandwidth", {"phase": "measure"}, None),
+    ("fabric_bandwidth", {}, {"spark_fabric_compared": {"changes": ["mtu"]}}),
+    ("access_node", {"rotate": True}, None),
+    ("access_node", {"user": "somebody"}, None),
+    ("access_node", {"known_hosts": True}, None),
+    ("access_node", {}, {"spark_fabric_compared": {"changes": ["address"]}}),
+    ("access_node", {}, {"spark_access_compared": {"changes": ["port"]}}),
+]
+
+
+def act(name, args, variables, answer=None):
+    """What the action returns, and what it asked the node."""
+    task = Task()
+    task.args = args
+    module = importlib.import_module(f"{ACTIONS}.{name}")
+    plugin = module.ActionModule(
+        task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
+    )
+    with mock.patch.object(plugin, "_execute_module", return_value=answer or {"changed": False}) as asked:
+        return plugin.run(task_vars=variables), asked
+
+
+def after_preflight(**more):
+    return {"spark_node_info": {"node": copy.deepcopy(NODE), "fact": {"state": "applied"}}, **more}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_is_settled_is_not_asked_again(name):
+    args, said = KNOWN[name]
+    result, asked = act(name, args, after_preflight())
+    assert not asked.called
+    assert result == {"changed": False, **said}
+
+
+@pytest.mark.parametrize(("name", "args", "variables"), ASKED)
+def test_everything_else_is_asked(name, args, variables):
+    """Also where preflight has not looked (an empty mapping)."""
+    told = after_preflight() if variables is None else {**after_preflight(), **variables} if variables else {}
+    result, asked = act(name, args, told, {"changed": False, "said": "by the node"})
+    assert asked.call_count == 1
+    assert result["said"] == "by the node"
+
+
+@pytest.mark.parametrize("name", ["managed_files", "managed_service", "port_filter"])
+def test_what_this_run_has_changed_is_asked_again(name):
+    """Ray's role stops a keeper that preflight has seen running; a way back places the files of before."""
+    args = KNOWN[name][0]
+    first, _asked = act(name, {**args, "state": "absent"}, after_preflight(), {"changed": True})
+    facts = {"ansible_facts": first["ansible_facts"]}
+    _result, asked = act(name, args, after_preflight(**facts))
+    assert asked.called
+    # Another thing of the same kind, and the first one still.
+    another = {**args, "name": "another", "state": "absent"}
+    other, _asked = act(name, another, after_preflight(**facts), {"changed": True})
+    _result, asked = act(name, args, after_preflight(ansible_facts=other["ansible_facts"]))
+    assert asked.called
+    # The next preflight has looked after that.
+    later = after_preflight(**facts)
+    later["spark_node_info"]["node"]["time"] = 6.0
+    _result, asked = act(name, args, later)
+    assert not asked.called
+
+
+NONSENSE = {"files": 7, "units": "x", "plan": [], "accounts": None, "peer": 1, "bandwidth": 0, "filters": ["services"]}
+
+
+@pytest.mark.parametrize("lie", [None, "x", [], 7, NONSENSE])
+def test_a_node_that_answers_nonsense_is_asked(lie):
+    for name, (args, _said) in KNOWN.items():
+        told = after_preflight()
+        told["spark_node_info"]["node"]["settled"] = lie
+        _result, asked = act(name, args, told)
+        assert asked.called, name
