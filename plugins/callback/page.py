@@ -60,7 +60,7 @@ from ansible.playbook.block import Block
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback import CallbackBase
 from ansible.plugins.callback.default import CallbackModule as DefaultCallback
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress, workers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands, log, page
 
 COLOURS = {
@@ -137,6 +137,7 @@ class CallbackModule(CallbackBase):
     # What comes in.
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
+        workers.prepare()
         # Of each playbook, where several are named.
         name = Path(str(playbook._file_name)).stem
         self._page = page.Page(bool(context.CLIARGS.get("check")), self._display.verbosity > 0, name)

@@ -24,6 +24,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import workers
 
 DOCUMENTATION = r"""
 name: spark_stats
@@ -52,6 +53,9 @@ class CallbackModule(CallbackBase):
             self.calls = pathlib.Path(self.stats_file + ".calls")
             self.calls.write_text("")
             count_module_executions(self.calls)
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        workers.prepare()  # as the screen does that users have, which the tests have not
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self.tasks += 1
