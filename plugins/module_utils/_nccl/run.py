@@ -119,7 +119,9 @@ def look(plan: NodePlan, machine: Machine) -> dict[str, Any]:
     wanted = program_of(plan)
     there = machine.exists(wanted.python) if wanted.python and not wanted.image else False
     if wanted.image:
-        there = bool(image.find(wanted.image, machine.runner).id)
+        # Of a mount whose source is missing Docker makes an error, not a container.
+        sources = all(machine.exists(mount.source) for mount in wanted.mounts)
+        there = sources and bool(image.find(wanted.image, machine.runner).id)
     busy = [unit for unit in (*ENGINES, UNIT) if machine.works("systemctl", "is-active", "--quiet", unit)]
     return {
         "engine": wanted.wanted,
@@ -154,8 +156,9 @@ def argv(part: Part, program: Program, account: Account) -> list[str]:
             program.python,
             *words,
         ]
-    # The container is Docker's child, not the unit's: whatever ends the unit ends it too.
-    unit += [f"--property=ExecStopPost=-/usr/bin/docker rm --force {CONTAINER}"]
+    # The container is Docker's child, not the unit's: whatever ends the unit ends it too. Most often it is gone by
+    # then, and Docker's words about that must not be the last ones of the output.
+    unit += [f'--property=ExecStopPost=-/bin/sh -c "exec /usr/bin/docker rm --force {CONTAINER} >/dev/null 2>&1"']
     run = ["docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--user", "0:0", "--network", "host"]
     run += ["--ipc", "host", "--init", "--cgroup-parent", SLICE, "--cap-add", "IPC_LOCK"]
     run += [

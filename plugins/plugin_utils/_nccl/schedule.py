@@ -87,7 +87,7 @@ def _not_possible(
         ),
         (
             [host for host in facts if not ready[host].get("program")],
-            "the engine's Python or image is missing (run the layer engine)",
+            "the engine's Python, image or files are missing (run the layer engine)",
         ),
         (
             [host for host in facts if ready[host].get("busy")],
