@@ -69,6 +69,10 @@ BESIDE = (
     (HEAD, journal("boot", BROKEN_OFF), "power_off"),
     (HEAD, "sudo nft flush ruleset", "port_filter_off"),
 )
+LOOK = (
+    "systemctl is-active sparkmatrix-drift.timer; sudo systemctl start sparkmatrix-drift.service;"
+    " cat /var/lib/sparkmatrix/metrics/drift.prom; sudo journalctl -q --no-pager -o cat -t sparkmatrix-drift"
+)
 OF_JOURNAL = ("link_flaps", "no_memory_journal", "out_of_memory", "gpu_error", "power_off")  # these stay
 REPAIR = ((WORKER, f"sudo ip link set {OTHER} mtu 9000; sudo ip addr del 192.168.77.5/24 dev {HALF}"),)
 DAMAGED = (
@@ -143,6 +147,29 @@ def healthy(doctor: Doctor) -> None:
         raise LabError(f"on the head is {kept}")
 
 
+def drift(doctor: Doctor) -> None:
+    """The timer on the head: nothing to tell, then a line in the journal and a number; and it can be taken away."""
+    here = doctor.here
+    here.site("doctor-timer", "playbooks/drift.yml")
+    again = here.site("doctor-timer-again", "playbooks/drift.yml")
+    if again.changed:
+        raise LabError(f"the timer was placed once more: {again.changed}")
+    before = here.node(HEAD, LOOK)
+    here.node(WORKER, f"sudo ip link set {OTHER} mtu 1500")
+    after = here.node(HEAD, LOOK)
+    here.node(WORKER, f"sudo ip link set {OTHER} mtu 9000")
+    number = f'sparkmatrix_drift{{host="{WORKER}",kind="fabric"}} 1'
+    told = f"drift fabric {WORKER}: {WORKER} "
+    if "} 1" in before or not before.startswith("active") or number not in after or told not in after:
+        raise LabError(f"the timer: {before}\n{after}")
+    here.site("doctor-timer-absent", "playbooks/drift.yml", "-e", "doctor_drift_state=absent")
+    left = here.node(
+        HEAD, "ls /var/lib/sparkmatrix/metrics; systemctl list-units --all --no-legend '*drift*'", check=False
+    )
+    if left.strip():
+        raise LabError(f"the timer left {left}")
+
+
 def faults(doctor: Doctor) -> None:
     """Faults of the fabric, in the journal, and a port filter that somebody has flushed."""
     wanted = doctor.act(BESIDE)
@@ -181,7 +208,7 @@ def off(doctor: Doctor) -> None:
         raise LabError("the head was not looked at")
 
 
-STEPS = {"healthy": healthy, "faults": faults, "damaged": damaged, "page": page, "off": off}
+STEPS = {"healthy": healthy, "drift": drift, "faults": faults, "damaged": damaged, "page": page, "off": off}
 
 
 def main() -> int:

@@ -29,6 +29,7 @@ ALLOWED: Mapping[str, Sequence[str]] = {
     "rank-status": ("sudo", "-n", TOOL, "rank", "status"),
     "rank-stop": ("sudo", "-n", TOOL, "rank", "stop"),
     "rank-watch": ("sudo", "-n", TOOL, "rank", "watch"),
+    "drift": ("sudo", "-n", TOOL, "drift", "--peer"),
 }
 REFUSED = 126
 

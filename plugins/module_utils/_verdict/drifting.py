@@ -4,21 +4,24 @@
 
 """``sparkmatrix drift``: what no longer is as it was set up and verified, without Ansible; for a timer, or cron.
 
-Of this node: addresses, MTU and GIDs of the fabric, port filter, environment of the ranks, options of the engine, image
-and weights. On the head also what the other nodes say of their fabric. Each difference is a line on standard output,
-which systemd writes to the journal; ``--metrics`` writes a file for Prometheus (textfile collector of node_exporter).
+Of each node: addresses, MTU and GIDs of the fabric, port filter, environment of the ranks, options of the engine, image
+and weights; between nodes: kernel, driver and firmware. The head asks the others over the nodes' own ssh (``--peer``).
+Each difference is a line on standard output, which systemd writes to the journal; ``--metrics`` writes a file for
+Prometheus (textfile collector of node_exporter).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
@@ -33,13 +36,22 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.expos
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked, observe
 
-HELP = "show what is no longer as it was set up and verified (exit code 1)"
+HELP = "show what is no longer as it was set up and verified (exit code 1; 2: it could not look)"
 METRICS = {
     "sparkmatrix_drift": "What no longer is as it was set up and verified.",
     "sparkmatrix_drift_checked_seconds": "When it was looked at, seconds since 1970.",
 }
-KINDS = ("fabric", "port_filter", "environment", "options", "image", "weights", "silent")
-ASK_S = 15.0
+KINDS = ("fabric", "port_filter", "environment", "options", "image", "weights", "versions", "silent")
+MOST_DRIFTS = 100  # of one node
+ASK_S = 60.0
+NOT_LOOKED = 2
+# What has to be the same on all nodes, and the file where it stands; of a pattern all of them.
+VERSIONS: Mapping[str, str] = {
+    "kernel": "/proc/sys/kernel/osrelease",
+    "driver": "/proc/driver/nvidia/version",
+    "UEFI firmware": "/sys/class/dmi/id/bios_version",
+    "ConnectX firmware": "/sys/class/infiniband/*/fw_ver",
+}
 DRIFTED = "  "  # fabric-status indents what has drifted below its interface
 
 
@@ -81,8 +93,35 @@ def of_fabric(host: str, lines: Sequence[str], wrong: bool) -> list[Drift]:
     return found or ([Drift(host, "fabric", "; ".join(lines)[:500])] if wrong else [])
 
 
-def of_others(machine: Machine, ask: Callable[[str], Any]) -> list[Drift]:
-    """On the head, of the nodes of the services whose keeper is here."""
+@dataclass(frozen=True)
+class Node:
+    """What one node says of itself."""
+
+    host: str
+    drifts: tuple[Drift, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def as_text(self) -> str:
+        found = [[one.kind, one.found] for one in self.drifts]
+        return json.dumps({"drifts": found, "versions": dict(self.versions)}) + "\n"
+
+
+def read(host: str, text: str) -> Node:
+    """What ``drift --peer`` of another node has printed; ValueError for what is none. It is not trusted."""
+    told = json.loads(text)
+    if not isinstance(told, dict) or not isinstance(told.get("versions"), dict):
+        raise ValueError("it is no answer of this program")
+    drifts = []
+    for kind, found in list(told["drifts"])[:MOST_DRIFTS]:
+        if kind not in KINDS:
+            raise ValueError(f"it names {peers.words(str(kind))[:40]}")
+        drifts.append(Drift(host, kind, peers.words(str(found))))
+    versions = {name: peers.words(str(told["versions"].get(name) or "")) for name in VERSIONS}
+    return Node(host, tuple(drifts), versions)
+
+
+def others(machine: Machine, ask: Callable[[str], Any]) -> list[Node]:
+    """On the head, the nodes of the services whose keeper is here."""
     hosts: dict[str, None] = {}
     for instance in names.instances(machine.root):
         with contextlib.suppress(SparkError):
@@ -91,15 +130,37 @@ def of_others(machine: Machine, ask: Callable[[str], Any]) -> list[Drift]:
                 hosts.update({one.host: None for one in told.members if one.ranks and one.rank != told.rank})
     with ThreadPoolExecutor(max_workers=16) as pool:
         answers = dict(zip(hosts, pool.map(ask, hosts)))
-    found: list[Drift] = []
+    found = []
     for host, done in answers.items():
-        if done.rc in (0, 1) and done.out.startswith("fabric:"):
-            lines = [
-                (DRIFTED if line.startswith(DRIFTED) else "") + peers.words(line) for line in done.out.splitlines()
-            ]
-            found += of_fabric(host, lines, done.rc == 1)
-        else:
-            found.append(Drift(host, "silent", f"it does not tell of its fabric: {peers.words(done.complaint)}"))
+        try:
+            found.append(read(host, done.out))
+        except (ValueError, TypeError, LookupError, RecursionError):
+            said = peers.words(done.complaint)
+            found.append(Node(host, (Drift(host, "silent", f"it does not tell what has drifted: {said}"),)))
+    return found
+
+
+def of_versions(nodes: Sequence[Node]) -> Iterator[Drift]:
+    """Most of them have what was set up; the others differ."""
+    for name in VERSIONS:
+        seen: dict[str, list[str]] = defaultdict(list)
+        for node in nodes:
+            if node.versions.get(name):
+                seen[node.versions[name]].append(node.host)
+        usual = max(seen, key=lambda version: len(seen[version]), default="")  # of as many, that of the head
+        for version, hosts in seen.items():
+            if version != usual:
+                for host in hosts:
+                    yield Drift(host, "versions", f"{name} {version}, and {usual} on {', '.join(seen[usual])}")
+
+
+def versions(machine: Machine) -> dict[str, str]:
+    found = {}
+    for name, place in VERSIONS.items():
+        above, star, below = place.partition("/*")
+        files = [f"{above}/{one}{below}" for one in machine.names(above)] if star else [place]
+        texts = sorted({(machine.text(file) or "").partition("\n")[0].strip() for file in files} - {""})
+        found[name] = ", ".join(texts)
     return found
 
 
@@ -114,7 +175,7 @@ def metrics(found: Sequence[Drift], host: str, now: float) -> str:
     return text(METRICS, [*samples, Sample("sparkmatrix_drift_checked_seconds", round(now))])
 
 
-def collect(machine: Machine, ask: Callable[[str], Any], asked: Asked | None = None) -> tuple[list[Drift], str]:
+def this_node(machine: Machine, asked: Asked | None = None) -> Node:
     seen = observe(machine, asked or Asked(days=0))
     host = seen.host or "this node"
     found = list(of_node(seen))
@@ -123,7 +184,13 @@ def collect(machine: Machine, ask: Callable[[str], Any], asked: Asked | None = N
         own = [drift for drift in of_fabric(host, lines, wrong) if drift.found not in {one.found for one in found}]
     except (SparkError, OSError) as exc:
         own = [Drift(host, "fabric", str(exc))]
-    return [*own, *found, *of_others(machine, ask)], host
+    return Node(host, (*own, *found), versions(machine))
+
+
+def collect(machine: Machine, ask: Callable[[str], Any], asked: Asked | None = None) -> tuple[list[Drift], str]:
+    own = this_node(machine, asked)
+    nodes = [own, *others(machine, ask)]
+    return [*(drift for node in nodes for drift in node.drifts), *of_versions(nodes)], own.host
 
 
 # -- sparkmatrix drift ------------------------------------------------------------------------------------------------
@@ -132,12 +199,16 @@ def collect(machine: Machine, ask: Callable[[str], Any], asked: Asked | None = N
 def configure(parser: argparse.ArgumentParser) -> None:
     words = "also write a file for node_exporter's textfile collector"
     parser.add_argument("--metrics", default="", metavar="FILE", help=words)
+    parser.add_argument("--peer", action="store_true", help="of this node only, as the head reads it")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if os.geteuid() != 0:
         sys.stderr.write("this needs root: sudo sparkmatrix drift\n")
-        return 1
+        return NOT_LOOKED
+    if arguments.peer:
+        sys.stdout.write(this_node(Machine(), Asked(days=0, ask=False)).as_text())
+        return 0
     found, host = collect(Machine(), _ask)
     sys.stdout.write("".join(f"{one}\n" for one in found) or "nothing has drifted\n")
     if arguments.metrics:
@@ -145,9 +216,9 @@ def run(arguments: argparse.Namespace) -> int:
             write(arguments.metrics, metrics(found, host, time.time()))
         except OSError as exc:
             sys.stderr.write(f"{arguments.metrics}: {exc.strerror}\n")
-            return 1
+            return NOT_LOOKED
     return int(bool(found))
 
 
 def _ask(host: str) -> Any:
-    return run_limited(peers.ssh(host, "fabric-status"), ASK_S, MOST_CHARACTERS)
+    return run_limited(peers.ssh(host, "drift"), ASK_S, MOST_CHARACTERS)

@@ -55,6 +55,6 @@ def test_the_program_of_a_timer(found, tmp_path, monkeypatch, capsys):
     said = "drift fabric spark1: the MTU is 1500\n" if found else "nothing has drifted\n"
     assert capsys.readouterr().out == said
     assert f'kind="fabric"}} {len(found)}' in path.read_text()
-    assert drifting.run(parser.parse_args(["--metrics", str(tmp_path / "no/drift.prom")])) == 1
+    assert drifting.run(parser.parse_args(["--metrics", str(tmp_path / "no/drift.prom")])) == drifting.NOT_LOOKED
     monkeypatch.setattr(drifting.os, "geteuid", lambda: 1000)
-    assert drifting.run(parser.parse_args([])) == 1
+    assert drifting.run(parser.parse_args([])) == drifting.NOT_LOOKED

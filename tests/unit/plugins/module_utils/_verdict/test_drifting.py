@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -26,10 +27,9 @@ from fake_spark import Spark
 RANK = Rank("", "u", "VLLM::Worker")
 SERVICE = Service("", "u", "m", image="i:1", image_planned="aa", image_named="aa", image_running="aa")
 SEEN = Observation("spark1", ranks=(RANK,), services=(SERVICE,), weights=(Weights("m", "", "whole"),))
-GOOD = Completed(0, "fabric: direct, applied, plan 1\nnet0: up, MTU 9000\npending: nothing\n")
-BAD = Completed(
-    1, "fabric: direct, applied, plan 1\nnet0: up, MTU 1500   <- drifted\n  spark2 net0: the MTU is 1500.\n"
-)
+GOOD = Completed(0, drifting.Node("spark2").as_text())
+DRIFTED = Drift("spark2", "fabric", "spark2 net0: the MTU is 1500.")
+BAD = Completed(0, drifting.Node("spark2", (DRIFTED,)).as_text())
 
 
 def test_what_is_as_it_was_set_up_has_not_drifted():
@@ -62,12 +62,54 @@ def head(tmp_path, monkeypatch, other, wrong=False):
 
 def test_the_head_asks_the_others(tmp_path, monkeypatch):
     assert head(tmp_path, monkeypatch, GOOD) == ([], "spark1")
-    assert head(tmp_path, monkeypatch, BAD)[0] == [Drift("spark2", "fabric", "spark2 net0: the MTU is 1500.")]
+    assert head(tmp_path, monkeypatch, BAD)[0] == [DRIFTED]
     (silent,) = head(tmp_path, monkeypatch, Completed(255, "", "No route to host"))[0]
     assert (silent.host, silent.kind) == ("spark2", "silent")
     assert head(tmp_path, monkeypatch, GOOD, wrong=True)[0] == [
         Drift("spark1", "fabric", "spark1 net0: the MTU is 1500.")
     ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "fabric: direct",
+        "[]",
+        '{"drifts": [], "versions": []}',
+        '{"drifts": [["surprise", "x"]], "versions": {}}',
+        '{"drifts": [["fabric"]], "versions": {}}',
+        '{"drifts": [[{}, "x"]], "versions": {}}',
+        "[" * 100000,
+    ],
+)
+def test_another_node_is_not_believed(tmp_path, monkeypatch, said):
+    (silent,) = head(tmp_path, monkeypatch, Completed(0, said))[0]
+    assert (silent.host, silent.kind) == ("spark2", "silent")
+    lie = json.dumps({"drifts": [["fabric", "a\nb\x1b[31m"]] * 500, "versions": {"kernel": ["6"], "more": "x"}})
+    told = drifting.read("spark2", lie)
+    assert len(told.drifts) == drifting.MOST_DRIFTS and "\n" not in told.drifts[0].found
+    assert set(told.versions) == set(drifting.VERSIONS)
+
+
+def test_versions_have_to_be_the_same_on_all_nodes(tmp_path):
+    for path, content in {
+        "proc/sys/kernel/osrelease": "6.14.0\n",
+        "sys/class/dmi/id/bios_version": "5.36\n",
+        "sys/class/infiniband/rocep1s0f0/fw_ver": "28.45.4028\n",
+        "sys/class/infiniband/roceP2p1s0f0/fw_ver": "28.45.4028\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    own = drifting.versions(Machine(str(tmp_path)))
+    assert own == {"kernel": "6.14.0", "driver": "", "UEFI firmware": "5.36", "ConnectX firmware": "28.45.4028"}
+    nodes = [drifting.Node(f"spark{number}", (), own) for number in (1, 2, 3)]
+    assert list(drifting.of_versions(nodes)) == []
+    other = drifting.Node("spark4", (), {**own, "ConnectX firmware": "28.39.1002", "driver": "580"})
+    assert list(drifting.of_versions([*nodes, other])) == [
+        Drift("spark4", "versions", "ConnectX firmware 28.39.1002, and 28.45.4028 on spark1, spark2, spark3")
+    ]
+    # Of two the head is the measure.
+    assert [one.host for one in drifting.of_versions([nodes[0], other])] == ["spark4"]
 
 
 def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
