@@ -6,7 +6,8 @@
 
 It runs where the engine runs: in its Python environment as the service user, or in its container. One process does all
 repetitions, since the generator takes longer to start than to measure. Its figures are in the file that it writes, the
-same for vLLM 0.20 to 0.33 and for the static ``vllm-bench``. It ends with whoever started it.
+same for vLLM 0.20 to 0.33, for the copy of it that TensorRT-LLM brings, and for the static ``vllm-bench``. It ends with
+whoever started it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ KEY_VARIABLE = "OPENAI_API_KEY"  # where the generator looks for the key; an opt
 # stdin: a job as one line of JSON, then nothing until whoever asked has ended, and with it this and what it started.
 # stdout: a line of JSON per run. What the generator prints goes to stderr.
 DRIVER = r"""
-import json, os, shutil, subprocess, sys, tempfile, threading
+import importlib.util, json, os, runpy, shutil, subprocess, sys, tempfile, threading
 line = b""
 while not line.endswith(b"\n"):
     line += os.read(0, 65536) or sys.exit(3)
@@ -51,6 +52,11 @@ def tell(found):
 def own(words):
     sys.argv = ["vllm", "bench", "serve", *words]
     vllm()
+COPY = "tensorrt_llm.serve.scripts.benchmark_serving"
+def copy(words):
+    # Without the option it would download prompts.
+    sys.argv = [COPY, *words, *(["--random-ids"] if "random" in words else [])]
+    runpy.run_module(COPY, run_name="__main__")
 def other(words):
     started[:] = [subprocess.Popen([job["program"], *words], stdin=subprocess.DEVNULL)]
     if started[0].wait():
@@ -62,8 +68,14 @@ try:
         try:
             from vllm.entrypoints.cli.main import main as vllm
         except ImportError as exc:
-            tell({"missing": str(exc)})
-            end(0)
+            try:
+                found = importlib.util.find_spec(COPY)
+            except ImportError:
+                found = None
+            if not found:
+                tell({"missing": str(exc)})
+                end(0)
+            own = copy
     for number, run in enumerate(job["runs"]):
         words = [*run["words"], "--result-dir", place, "--result-filename", "%d.json" % number]
         if run["prompts"]:

@@ -52,6 +52,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
 
 DAYS = 7.0  # of the journal
 ASK_S = 20.0  # for an answer
+SERVER_INFO = ("/server_info", "/get_server_info")  # of SGLang, and its older name
 MOST_RANKS = 64
 MOST_FILES = 10000  # of a directory with a model
 _PARENT = re.compile(r"^PPid:\s*(\d+)", re.MULTILINE)
@@ -68,7 +69,13 @@ def told(target: probe.Target) -> Mapping[str, str]:
         models = probe.model_list(target)
     except SparkError:
         models = {}
-    return options.parse(probe.metrics(target.host, target.port, target.key), models, target.model)
+    metrics = probe.metrics(target.host, target.port, target.key)
+    info: Mapping[str, Any] = {}
+    for path in SERVER_INFO if "vllm:" not in metrics else ():
+        with contextlib.suppress(SparkError):
+            info = probe.exchange(target, path, None, probe.LISTED_S, "list of settings")[0]
+            break
+    return options.parse(metrics, models, target.model, info)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@
 
 An option that an engine reads and does not obey, or lowers by itself, stands in no error message. vLLM names what it
 has in ``/v1/models`` and in the labels of ``vllm:cache_config_info`` (vllm/v1/metrics/loggers.py, the fields of
-CacheConfig); other engines do not tell, and nothing is compared.
+CacheConfig); SGLang in ``/server_info`` (the fields of ServerArgs, its keys among them, which are left out).
+TensorRT-LLM does not tell, and nothing is compared.
 """
 
 from __future__ import annotations
@@ -19,8 +20,17 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
 
 _INFO = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-# Options whose field is called otherwise.
-_FIELDS = {"kv-cache-dtype": "cache_dtype", "max-model-len": "max_model_len"}
+# Options whose field is called otherwise, in one of the engines.
+_FIELDS = {
+    "kv-cache-dtype": ("cache_dtype",),
+    "tensor-parallel-size": ("tp_size",),
+    "pipeline-parallel-size": ("pp_size",),
+    "data-parallel-size": ("dp_size",),
+    "expert-parallel-size": ("ep_size",),
+}
+# Where the engine puts another word for the same thing: a directory for a name.
+_OTHER_WORDS = frozenset({"model", "model-path", "tokenizer", "tokenizer-path", "revision", "host", "dist-init-addr"})
+_SECRET = re.compile(r"(?:^|_)(?:key|token|password|secret)$")
 _FREE = frozenset({"auto", "", "none"})  # the engine may choose
 _EQUAL = {"1": "true", "0": "false", "fp8_e4m3": "fp8"}
 _NUMBER = re.compile(r"^(-?\d+(?:\.\d+)?(?:e-?\d+)?)([kKmMgGtT]?)$")
@@ -28,12 +38,16 @@ _TIMES = {"": 1, **{sign: 1000**power for power, sign in enumerate("kmgt", 1)}} 
 _TIMES |= {sign: 1024**power for power, sign in enumerate("KMGT", 1)}
 
 
-def parse(metrics: str, models: Mapping[str, Any], model: str) -> dict[str, str]:
-    """By name of the field, as the engine writes it."""
-    found = {}
-    info = _INFO.search(metrics)
-    if info:
-        found = dict(_LABEL.findall(info.group(1)))
+def parse(metrics: str, models: Mapping[str, Any], model: str, info: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """By name of the field, as the engine writes it. ``info``: what SGLang says of its arguments."""
+    found = {
+        name: str(value)
+        for name, value in (info or {}).items()
+        if isinstance(value, (str, int, float)) and not _SECRET.search(name)
+    }
+    labels = _INFO.search(metrics)
+    if labels:
+        found |= dict(_LABEL.findall(labels.group(1)))
     listed = models.get("data")
     for one in listed if isinstance(listed, list) else ():
         if isinstance(one, Mapping) and one.get("id") == model and isinstance(one.get("max_model_len"), int):
@@ -64,8 +78,10 @@ def compare(words: Sequence[str], active: Mapping[str, str]) -> list[Difference]
     """Options of the plan that the engine has otherwise; those that it does not tell of are left out."""
     found = []
     for name, value in planned(words).items():
-        has = active.get(_FIELDS.get(name, name.replace("-", "_")))
-        if has is not None and value.lower() not in _FREE and not _same(value, has):
+        fields = (*_FIELDS.get(name, ()), name.replace("-", "_"))
+        has = next((active[one] for one in fields if one in active), None)
+        free = value.lower() in _FREE or name in _OTHER_WORDS
+        if has is not None and not free and not _same(value, has):
             found.append(Difference(f"--{name}", value, has))
     return found
 

@@ -39,7 +39,7 @@ def plan_sweep(options: Options) -> dict[str, Any]:
             lines.append(sweep.announced(service, sweep.points(service, settings, seed)))
     if not lines:
         raise SparkError(NOTHING, "engine_recipe, engine_services", "An embedding service has no tokens to count")
-    return {"runs": runs, "lines": lines}
+    return {"runs": runs, "lines": lines, "download": settings.download}
 
 
 def judge(options: Options) -> dict[str, Any]:
@@ -187,6 +187,7 @@ SETTINGS: dict[str, Any] = {
     "seed": {"type": "int", "default": 0},
     "goodput": {"type": "list", "elements": "str", "default": []},
     "program": {"type": "str", "default": ""},
+    "program_sha256": {"type": "str", "default": ""},
     "timeout_s": {"type": "float", "default": 900},
 }
 PLANNERS = {

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,6 +23,7 @@ MOST_TEXT = 768  # tokens of a prompt in plain English: the generator leaves out
 SEEDS = 100  # from one point to the next
 STARTING_S = 15.0  # until the generator has read its libraries
 PREFILL = 1000.0  # prompt tokens/s, about
+DOWNLOADED = "/var/lib/sparkmatrix/vllm-bench"  # on the head
 UNKNOWN = 10.0  # tokens/s of one request, where the plan has no figure
 DRAFTS = ("--speculative", "--spec-")  # how options begin that let an engine draft
 
@@ -37,8 +39,18 @@ class Settings:
     requests: int = 2  # per request at a time
     seed: int = 0
     goodput: tuple[str, ...] = ()
-    program: str = ""
+    program: str = ""  # a path on the head, or an address to download it from
+    program_sha256: str = ""
     timeout_s: float = 900
+
+    @property
+    def download(self) -> dict[str, str]:
+        """What the head fetches; empty for nothing."""
+        return {"url": self.program, "sha256": self.program_sha256} if "://" in self.program else {}
+
+    @property
+    def path(self) -> str:
+        return DOWNLOADED if self.download else self.program
 
 
 def drafts(plan: ServicePlan) -> bool:
@@ -115,16 +127,16 @@ def arguments(plan: ServicePlan, settings: Settings, user: str) -> dict[str, Any
     engine = plan.engine
     options = options_of(plan)
     model = next((one for one in plan.models if one.name == engine.model), None)
-    inside = plan.contained and not settings.program
+    inside = plan.contained and not settings.path
     return {
         "description": plan.names.description,
         "service": plan.instance,
         "generator": {
-            "python": "python3" if plan.contained or settings.program else f"{plan.venv.path}/bin/python",
+            "python": "python3" if plan.contained or settings.path else f"{plan.venv.path}/bin/python",
             "container": plan.names.project if inside else "",
             "user": "" if inside else user,
             "environment": {} if plan.contained else dict(engine.env),
-            "program": settings.program,
+            "program": settings.path,
             "tokenizer": options.get("tokenizer") or options.get("tokenizer-path") or engine.model,
             "revision": model.revision if model else "",
             "cache": plan.model_cache,
@@ -179,4 +191,12 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     for name, values in numbers.items():
         if any(value < 1 for value in values):
             raise SparkError(f"{min(values)} is too small", name, "Choose 1 or more")
+    if settings.download and not (
+        settings.program.startswith("https://") and re.fullmatch(r"[0-9a-f]{64}", settings.program_sha256)
+    ):
+        raise SparkError(
+            "a program that is downloaded needs an https address and its SHA-256",
+            "benchmark_program, benchmark_program_sha256",
+            "Take both from the page of the release, or copy the file to the head and name its path",
+        )
     return settings

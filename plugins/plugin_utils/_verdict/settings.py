@@ -91,12 +91,14 @@ def _services(observed: Observed) -> Iterator[Verdict]:
                 device=one.unit,
                 evidence=[f"{it.name} {it.planned} planned, {it.found} active" for it in one.ignored],
             )
-        elif one.answered and one.options:
+        elif one.answered:
+            told = "every option that the engine tells of is as planned"
+            silent = f"not compared with the plan: {one.engine or 'the engine'} does not tell which options it has"
             yield verdict(
                 "options",
                 "service",
-                "every option that the engine tells of is as planned",
-                outcome=PASS,
+                told if one.options else silent,
+                outcome=PASS if one.options else UNKNOWN,
                 hosts=[host],
                 device=one.unit,
             )

@@ -44,13 +44,17 @@ def main(argv=None):
 def fake(tmp_path):
     """A Python environment whose vLLM behaves as told. Returns (place, what it was called with)."""
 
-    def made(behaviour="pass", program=False):
+    def made(behaviour="pass", program=False, copy=False):
         text = STANDIN.replace("BEHAVIOUR", behaviour)
         seen = tmp_path / "seen"
         if program:
             path = tmp_path / "vllm-bench"
             path.write_text(f"#!{sys.executable}\n{text}\nmain()\n")
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        elif copy:
+            path = tmp_path / "tensorrt_llm/serve/scripts/benchmark_serving.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\nif __name__ == '__main__':\n    main()\n")
         else:
             path = tmp_path / "vllm/entrypoints/cli/main.py"
             path.parent.mkdir(parents=True)
@@ -82,6 +86,17 @@ def test_one_process_warms_up_and_then_measures(fake, program):
     assert {call[1] for call in calls} == {KEY}, "the key is in the environment"
     assert KEY not in json.dumps(words), "and not in the command"
     assert left(place) == []
+
+
+def test_tensorrt_llm_brings_a_copy_of_the_same_generator(fake):
+    place, seen = fake(copy=True)
+    outcome = generator.measure(place, LOAD, POINT)
+    assert (outcome.missing, outcome.broken, [one.requests for one in outcome.repetitions]) == ("", "", [8, 8])
+    assert all(call[0][:1] == ["--base-url"] and call[0][-1] == "--random-ids" for call in seen())
+    assert {call[1] for call in seen()} == {KEY}
+    assert left(place) == []
+    place, seen = fake("raise ValueError('no tokenizer')", copy=True)
+    assert generator.measure(place, LOAD, POINT).broken == "ValueError: no tokenizer"
 
 
 def test_plain_english_is_another_one_for_every_request_and_about_as_long_as_asked_for(fake):

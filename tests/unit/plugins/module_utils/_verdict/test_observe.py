@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import gpu
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import gpu, observe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
     BUSY,
     NO_GPU,
@@ -170,3 +170,25 @@ def test_the_gpu_is_measured_where_nothing_runs(spark):
     assert measured().gbs == 231.5
     spark.gpu = Completed(1, "", "ModuleNotFoundError: No module named 'torch'")
     assert "No module named" in measured().reason
+
+
+@pytest.mark.parametrize(("known", "asked"), [("/server_info", 1), ("/get_server_info", 2), ("", 2)])
+def test_sglang_is_asked_for_its_settings_by_either_name(monkeypatch, known, asked):
+    paths = []
+
+    def exchange(_target, path, *_more):
+        paths.append(path)
+        if path != known:
+            raise SparkError("HTTP 404")
+        return {"context_length": 4096, "api_key": "sk-secret"}, 0.1
+
+    monkeypatch.setattr(observe.probe, "model_list", lambda _target: {})
+    monkeypatch.setattr(observe.probe, "metrics", lambda *_where: "sglang:num_running_reqs 0.0\n")
+    monkeypatch.setattr(observe.probe, "exchange", exchange)
+    target = observe.probe.Target("127.0.0.1", 8000, "m", "key")
+    assert observe.told(target) == ({"context_length": "4096"} if known else {})
+    assert len(paths) == asked
+    # vLLM tells in its metrics, and is not asked for a page that it does not have.
+    monkeypatch.setattr(observe.probe, "metrics", lambda *_where: 'vllm:cache_config_info{block_size="16"} 1.0\n')
+    assert observe.told(target) == {"block_size": "16"}
+    assert len(paths) == asked

@@ -50,6 +50,37 @@ def test_an_option_that_the_engine_has_otherwise(words, found):
     assert options.compare(words, HAS) == [found]
 
 
+# As SGLang 0.5 answers /server_info, shortened.
+INFO = {
+    "model_path": "/models/qwen3-8b",
+    "context_length": 32768,
+    "tp_size": 2,
+    "kv_cache_dtype": "fp8_e4m3",
+    "mem_fraction_static": 0.8,
+    "disable_radix_cache": True,
+    "chunked_prefill_size": 4096,
+    "api_key": "sk-secret",
+    "admin_api_key": "sk-secret",
+    "hf_token": None,
+    "internal_states": [{"last_gen_throughput": 9.1}],
+    "max_total_num_tokens": 200000,
+}
+
+
+def test_what_sglang_tells_of_itself_without_its_keys():
+    has = options.parse("", {}, "m", INFO)
+    assert "sk-secret" not in str(has) and "internal_states" not in has
+    assert (has["context_length"], has["max_total_num_tokens"]) == ("32768", "200000")
+    planned = ["--model-path", "Qwen/Qwen3-8B", "--context-length", "32768", "--tp-size", "2", "--disable-radix-cache"]
+    planned += ["--kv-cache-dtype", "fp8_e4m3", "--mem-fraction-static", "0.80", "--tensor-parallel-size", "2"]
+    assert options.compare(planned, has) == []
+    lowered = ["--chunked-prefill-size", "8192", "--tp-size=4"]
+    assert options.compare(lowered, has) == [
+        Difference("--chunked-prefill-size", "8192", "4096"),
+        Difference("--tp-size", "4", "2"),
+    ]
+
+
 @pytest.mark.parametrize("models", [{}, {"data": None}, {"data": ["x", {"id": "m", "max_model_len": "y"}]}])
 def test_an_engine_that_tells_nothing_is_compared_with_nothing(models):
     assert options.parse("", models, "m") == {}

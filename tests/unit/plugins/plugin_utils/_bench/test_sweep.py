@@ -104,6 +104,9 @@ def test_the_generator_of_an_image_runs_in_the_engines_container():
     generator = sweep.arguments(plan, Settings(), "sparkmatrix")["generator"]
     assert (generator["python"], generator["container"], generator["user"]) == ("python3", "sparkmatrix-engine", "")
     assert generator["environment"] == {}
+    fetched = Settings(program="https://example.org/vllm-bench", program_sha256="a" * 64)
+    assert sweep.arguments(plan, fetched, "sparkmatrix")["generator"]["program"] == sweep.DOWNLOADED
+    assert fetched.download == {"url": "https://example.org/vllm-bench", "sha256": "a" * 64}
     own = sweep.arguments(plan, Settings(program="/opt/vllm-bench"), "sparkmatrix")["generator"]
     assert (own["program"], own["container"], own["user"]) == ("/opt/vllm-bench", "", "sparkmatrix")
 
@@ -117,3 +120,13 @@ def test_options_are_read_by_name():
     command = Command(options=("--a", "1", "--b", "--c=2", "--d", "3", "4"))
     plan = replace(PLAN, engine=replace(PLAN.engine, command=command))
     assert sweep.options_of(plan) == {"a": "1", "b": "", "c": "2", "d": "3 4"}
+
+
+@pytest.mark.parametrize(
+    ("program", "digest"),
+    [("https://example.org/x", ""), ("https://example.org/x", "A" * 64), ("http://example.org/x", "a" * 64)],
+)
+def test_a_generator_from_elsewhere_needs_its_hash(program, digest):
+    with pytest.raises(SparkError, match="https address and its SHA-256"):
+        sweep.read_settings({"program": program, "program_sha256": digest})
+    assert sweep.read_settings({"program": "/opt/vllm-bench"}).download == {}

@@ -347,3 +347,9 @@ def test_causes_have_one_entry_each_and_say_everything():
         assert re.fullmatch("[a-z][a-z0-9_]*", one.name)
         assert all((one.title, one.why, one.remedy, one.otherwise, one.source))
         assert not one.title.endswith(".") and not one.remedy.endswith(".")
+
+
+def test_an_engine_that_does_not_tell_its_options_is_no_engine_that_has_them():
+    (found,) = [one for one in run(served(engine="tensorrt-llm", options={})).verdicts if one.check == "options"]
+    assert (found.outcome, found.device) == ("unknown", UNIT)
+    assert found.found == "not compared with the plan: tensorrt-llm does not tell which options it has"
