@@ -55,6 +55,19 @@ def test_the_plans_that_a_run_computes_are_read_where_it_computes_them():
     assert users == {"roles/engine/tasks/plan.yml"}
 
 
+def test_no_name_of_a_file_that_is_included_has_an_equals_sign():
+    """Ansible takes what stands before it for an option."""
+    pattern = re.compile(r"(?:include|import)_(?:tasks|role|playbook):[ ]+(\S.*)")
+    named = [
+        (str(path.relative_to(ROOT)), name)
+        for folder in ("roles", "playbooks")
+        for path in (ROOT / folder).rglob("*.yml")
+        for name in pattern.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert len(named) > 50
+    assert not [one for one in named if "=" in one[1]]
+
+
 def test_what_roles_share_is_documented():
     text = (ROOT / "docs/architecture.md").read_text()
     shared = {
