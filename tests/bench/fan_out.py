@@ -255,7 +255,8 @@ def jobs(bench: Bench) -> Iterator[Path]:
             for other in order
         )
         whole = {sha256: str(bench.source / name) for name, sha256 in bench.files.items()} if node == 0 else {}
-        job = Job(f"n{node}", "t" * 64, receivers, peers, str(bench.base / "manifest.json"), str(bench.to(node)), whole)
+        places = {"manifest": str(bench.base / "manifest.json"), "partial": str(bench.to(node)), "whole": whole}
+        job = Job(f"n{node}", "t" * 64, receivers, peers, **places)
         path = bench.base / f"job{node}.json"
         path.touch(0o600)
         path.write_text(json.dumps(document.plain(job)), encoding="utf-8")

@@ -87,6 +87,20 @@ def test_what_arrived_stays_and_the_rest_is_asked_for(tmp_path: Path, cache: Cac
     assert not receive.end(cache, (NAME, of.revision)).changed
 
 
+def test_how_far_it_is_can_be_asked_on_the_node(tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[work.Progress] = []
+    monkeypatch.setattr(copy, "keep", lambda progress, _path: told.append(progress))
+    source, of = measured(directory(tmp_path / "model"))
+    missing = begin(cache, of)
+    take(cache, source, of, missing[:1])
+    first = next(iter(of.segments()))
+    assert told[-1].words.startswith(f"receiving {NAME}: {100 * first.size // of.size} % of") and not told[-1].ended
+    assert "the same run goes on where it was" in work.words(told[-1])[-1]
+    take(cache, source, of, missing[1:])
+    receive.end(cache, (NAME, of.revision))
+    assert told[-1].ended and "100 %" in told[-1].words
+
+
 def test_a_broken_file_gets_its_segments_only(tmp_path: Path, cache: Cache) -> None:
     source, of = measured(directory(tmp_path / "model"))
     take(cache, source, of, begin(cache, of))

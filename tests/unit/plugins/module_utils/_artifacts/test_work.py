@@ -267,6 +267,7 @@ def test_a_unit_is_started_with_a_file_that_only_root_reads(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     assert work.read(str(path)) == wanted
     (started,) = [argv for argv in node.runner.asked if argv[0] == "systemd-run"]
+    assert {"--property=Nice=15", "--property=CPUWeight=4", "--property=OOMScoreAdjust=500"} <= set(started)
     assert not {TOKEN, "PEM"} & set(started) and started[-3:] == [work.paths.NODE_PROGRAM, "artifacts", "work"]
     # It writes to the cache and to /run, for the service user to read.
     assert not [word for word in started if "ProtectSystem=strict" in word or "UMask" in word]
