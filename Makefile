@@ -39,8 +39,10 @@ format: env ## format the Python code
 	@.venv/bin/ruff format plugins tests tools molecule docs
 	@.venv/bin/ruff check --fix plugins tests tools molecule docs
 
-docs: env ## write what docs/ has from the code: the checks, the schemas
+docs: env ## write what docs/ has from the code, check links and commands, and build the site: dist/site/index.html
 	@.venv/bin/python tools/make_docs.py
+	@.venv/bin/pytest -n 0 -q tests/unit/test_documentation.py tests/unit/test_examples.py
+	@.venv/bin/python tools/make_site.py dist/site
 
 locks: ## resolve requirements/*.in into the locks, and make the option tables of newer engines
 	@tools/make_locks

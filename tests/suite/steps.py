@@ -248,6 +248,8 @@ def checks() -> list[Step]:
         ),
         # The archive twice alike, installed, and its playbooks loaded by their full names.
         Step("release", (program("python tools/release.py .cache/release --trial"),), 60, FULL, TESTED, CODE),
+        # Every page of the documentation with its links, and the reference from argument specifications.
+        Step("site-of-docs", (program("python tools/make_site.py .cache/site"),), 90, FULL, (*TESTED, "*.md"), CODE),
         # The page in a browser; its driver comes from an index of packages.
         Step(
             "report",

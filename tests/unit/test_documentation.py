@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import itertools
 import pathlib
 import re
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins"
 MODULES = sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py"))
 ACTIONS = sorted(path.stem for path in (ROOT / "plugins/action").glob("*.py"))
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
+FRONT = ROOT / "docs/README.md"
 INTERNAL = "Internal to this collection: no compatibility promise."
 KEYS = {"type": "str", "required": False, "default": None, "choices": None, "elements": None}
 
@@ -159,9 +161,55 @@ def test_the_first_page_and_the_glossary_are_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
     rows = re.findall(r"^\| .* \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
     assert len(rows) - 1 <= 15
-    assert {path.name for path in ROOT.glob("docs/*.md")} - {"README.md"} <= set(
-        re.findall(r"\(([\w-]+\.md)", (ROOT / "docs/README.md").read_text())
-    ), "docs/README.md lists every guide"
+    assert {str(path.relative_to(FRONT.parent)) for path in ROOT.glob("docs/**/*.md")} - {"README.md"} <= set(
+        re.findall(r"\(([\w/-]+\.md)", FRONT.read_text())
+    ) | {"examples/README.md"}, "docs/README.md lists every guide"
+
+
+# What a new owner asks, and the words that answer it.
+ASKED = {
+    "Is it healthy?": "status.yml",
+    "Why is it slow?": "playbooks/doctor.yml",
+    "How fast should it be?": "Expected for one stream",
+    "Which cable goes where?": "one QSFP cable",
+    "What does it change on my machine?": "/etc/netplan/60-sparkmatrix-fabric.yaml",
+    "How do I undo everything?": "reset.yml",
+    "How do I add a machine?": "playbooks/node_add.yml",
+    "How do I change the model?": "playbooks/upgrade.yml",
+    "Where are the logs?": "journalctl -u sparkmatrix-engine",
+    "Who can reach it?": "other nodes and root",
+    "How do I rotate keys?": "gateway_keys",
+    "A machine has lost its network": "fabric-status",
+}
+
+
+def section(page: str, anchor: str) -> str:
+    """What a reader sees after a link: the section, or a page without sections from its begin."""
+    if not anchor:
+        return page
+    parts = re.split(r"^(?=#+ )", page, flags=re.MULTILINE)
+    (number,) = [number for number, part in enumerate(parts) if anchors(part.partition("\n")[0]) == {anchor}]
+    level = parts[number].index(" ")
+    after = itertools.takewhile(lambda part: part.index(" ") > level, parts[number + 1 :])
+    return "".join([parts[number], *after])
+
+
+def linked(text: str, place: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
+    found = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        path = (place.parent / name).resolve() if name else place
+        if not link.startswith("http") and path.suffix == ".md":
+            found.append((path, section(path.read_text(), anchor)))
+    return found
+
+
+@pytest.mark.parametrize("question", ASKED)
+def test_what_a_new_owner_asks_is_answered_two_clicks_from_the_front_page(question: str) -> None:
+    (row,) = [line for line in FRONT.read_text().splitlines() if line.startswith(f"| {question} |")]
+    once = linked(row, FRONT)
+    twice = [found for path, text in once for found in linked(text, path)]
+    assert any(ASKED[question] in text for _path, text in [*once, *twice])
 
 
 def test_the_reference_names_every_playbook_layer_inventory_and_role() -> None:

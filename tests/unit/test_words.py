@@ -26,7 +26,7 @@ READ = [
     *sorted(ROOT.glob("*.yml")),
     ROOT / "Makefile",
     ROOT / "README.md",
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
 ]
 TASK_FILES = sorted([*(ROOT / "roles").glob("*/tasks/**/*.yml"), *(ROOT / "playbooks").rglob("*.yml")])
 TASK = re.compile(r"^\s*- name: (?:\w+ \| )?(.+?)(?: # noqa.*)?$", re.MULTILINE)
