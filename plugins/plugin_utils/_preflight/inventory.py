@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts.plan import CONTROLLER
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early as engine_early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -234,6 +235,29 @@ def check_hub_token(context: Context) -> Iterator[Finding]:
             )
 
 
+def check_model_sources(context: Context) -> Iterator[Finding]:
+    """Those on this controller. A warning, for a model that is on the nodes already needs none."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for host in context.hosts:
+        sources = context.value(host, "artifacts_sources")
+        for model, source in sources.items() if isinstance(sources, dict) else ():
+            if isinstance(source, str) and source.startswith(CONTROLLER):
+                named.setdefault((str(model), source), []).append(host)
+    for (model, source), hosts in sorted(named.items()):
+        path = os.path.expanduser(source.removeprefix(CONTROLLER))
+        found = "there is no such directory on this controller"
+        if not os.path.isabs(path):
+            found = "it is no whole path"
+        elif os.path.isdir(path):
+            found = "" if os.access(path, os.R_OK | os.X_OK) else "the user who runs Ansible may not read it"
+        if found:
+            yield Finding(
+                context.who(hosts),
+                f"artifacts_sources, {model}: {source}: {found}",
+                "Write it like controller:~/models/name; without controller: it is on the machine that fetches",
+            )
+
+
 def check_limit(context: Context) -> Iterator[Finding]:
     missing = [host for host in context.hosts if host not in context.play_hosts]
     if missing and context.play_hosts:
@@ -438,6 +462,14 @@ CHECKS: tuple[Check, ...] = (
         check_hub_token,
         "the file with the token of the hub is not on this controller, or every user can read it",
         "The download would be refused without a word why, or others on this computer have the token",
+    ),
+    Check(
+        "model_sources",
+        frozenset({"artifacts"}),
+        check_model_sources,
+        "a directory on this controller that `artifacts_sources` names is not there",
+        "The run would end when the model is to be sent, after the layers before it",
+        level="warn",
     ),
     Check(
         "limit",

@@ -159,6 +159,18 @@ def test_the_token_of_the_hub_is_for_its_owner(tmp_path, monkeypatch, mode, foun
     assert said("") == [] and "no whole path" in said("token")[0]
 
 
+def test_sources_of_models_on_this_controller_are_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "name").mkdir()
+
+    def said(source):
+        ctx = context(hosts=inventory(2, artifacts_sources={"org/name": source}))
+        return [str(one) for one in inventory_checks.check_model_sources(ctx)]
+
+    assert said("controller:~/name") == said("/on/a/node") == said(7) == []
+    assert "no such directory" in said("controller:~/other")[0] and "no whole path" in said("controller:name")[0]
+
+
 def test_a_word_that_is_none_is_told_once():
     ctx = replace(context(hosts=inventory(2, fabric_topology="rign")), variables=variables.load())
     made = [

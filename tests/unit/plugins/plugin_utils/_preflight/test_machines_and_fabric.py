@@ -181,6 +181,11 @@ FAULTS = {
         "all 4 sparks: artifacts_hub_token_file /none/token: there is no such file on this controller",
         ALL,
     ),
+    "model_sources": (
+        every("artifacts_sources", {"org/name": "controller:/none/name"}),
+        "all 4 sparks: artifacts_sources, org/name: controller:/none/name: there is no such directory",
+        ALL,
+    ),
     "keeper": (host("engine_hang_seconds", 6), "spark2: engine_hang_seconds is 6, allowed is 30 to 86400", ALL),
     "gateway": (
         both(every("gateway_listen", ["enP7s7"]), every("gateway_paths", ["/metrics"])),
