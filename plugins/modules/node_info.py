@@ -107,6 +107,7 @@ node:
     os: {description: C(/etc/os-release) with keys in lower case., type: dict}
     dgx: {description: C(/etc/dgx-release) with keys in lower case., type: dict}
     nvidia_driver: {description: Version of the loaded driver., type: str, sample: 580.95.05}
+    verdicts: {description: How many runs the machine has kept the verdicts of., type: int, sample: 12}
     python: {description: Version and executable that ran this module., type: dict}
     memory: {description: 'total, available, swap_total, swap_free, cma_total, cma_free.', type: dict}
     paths: {description: 'Per path: exists, at (the directory measured), total, free, read_only.', type: dict}

@@ -57,6 +57,7 @@ NODE = {
     "kernel": "6.14.0-1013-nvidia",
     "arch": "aarch64",
     "nvidia_driver": "580.95.05",
+    "verdicts": 1,
     "python": {"version": "3.12.3", "executable": "/usr/bin/python3"},
     "memory": {"total": 119 * base.GIB, "cma_total": None, "cma_free": None},
     "paths": {"/opt/sparkmatrix/engine": {"exists": False, "total": 10**12, "free": 9 * 10**11, "read_only": False}},

@@ -181,6 +181,12 @@ def test_a_run_that_changes_nothing_asks_little_of_a_node(host):
     assert 0 < stats["module_executions"][name(host)] <= MAX_EXECUTIONS, stats["modules"]
 
 
+def test_the_run_that_started_the_engine_keeps_its_verdicts_and_one_without_a_change_adds_none(host):
+    """So that the report has something to show after a first run. Molecule's second run changed nothing."""
+    kept = host.run("ls /var/lib/sparkmatrix/verdicts").stdout.split()
+    assert [one.endswith("-site.json") for one in kept] == ([True] if name(host) == HEAD else [])
+
+
 @pytest.fixture
 def management(host):
     if name(host) != HEAD:

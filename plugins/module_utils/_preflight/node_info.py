@@ -93,6 +93,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         "managed": managed(machine),
         "accounts": accounts(machine),
         "engine_units": engine_units(machine),
+        "verdicts": len(machine.names(paths.VERDICTS)),
         "netplan_files": netplan_files(machine),
         "netplan_modes": {path: mode(machine, path) for path in netplan_files(machine)},
         "netplan_bonds": netplan_bonds(machine),

@@ -234,6 +234,7 @@ NODE = {
     "os": By(words, words),
     "dgx": Maybe(By(words, words)),
     "nvidia_driver": Maybe(word),
+    "verdicts": COUNT,
     "python": {"version": word, "executable": words},
     "memory": _SIZES,
     "paths": By(

@@ -172,8 +172,9 @@ def make(options: Options) -> dict[str, Any]:
     made = judge({**options, "parts": parts})
     started = any(told.get("changed") for told in options["keeper"].values())
     measured = any(one["test"] != "ping" for one in made["run"]["rdma"])
+    first = not any((told.get("node") or {}).get("verdicts") for told in options["info"].values())
     # site.yml without a change asks an answer of each service, and measures nothing: nothing new to keep.
-    return {**made, "keep": options["playbook"] != "site" or measured or (asked and started)}
+    return {**made, "keep": options["playbook"] != "site" or measured or (asked and (started or first))}
 
 
 def verify(options: Options) -> dict[str, Any]:

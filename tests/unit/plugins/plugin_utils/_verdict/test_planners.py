@@ -167,6 +167,14 @@ def test_a_run_that_has_found_something_new_is_kept(playbook, told, kept, checks
     assert [one["check"] for one in found["run"]["verdicts"]] == checks
 
 
+def test_a_first_run_that_was_broken_off_is_made_up_for_by_the_next_one(monkeypatch):
+    """It had started the engine, and nothing is left to change; but the report has nothing to show yet."""
+    monkeypatch.setitem(preflight_inputs.NODE, "verdicts", 0)
+    plan = next(iter(cluster_plans(2).values())).as_dict()
+    first = {"__plans": plan, "__answers": ANSWERED, "__keeper": {"changed": False}}
+    assert run_verdicts({"spark1": first, "spark2": {}}, "site")["keep"] is True
+
+
 def test_the_role_names_every_variable_that_is_judged():
     tasks = yaml.safe_load((planners.ROOT / "roles/verify/tasks/verdicts.yml").read_text())
     (options,) = [one["sparkmatrix.cluster.plan"]["options"] for one in tasks if "sparkmatrix.cluster.plan" in one]
