@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env envs demo demo-down test test-fast test-full status mutation locks renew format docs release clean
+.PHONY: help env envs demo demo-down test test-fast test-full status mutation fuzz bench locks renew format docs release clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,14 @@ status: env ## of the tests: what each step came to last (of a cluster: status.y
 
 mutation: env ## mutation score of the parsers, or of named files
 	@tests/mutation.sh
+
+fuzz: env ## damaged input for every reader of tools, files and nodes, for MINUTES (10)
+	@end=$$((SECONDS + 60 * $${MINUTES:-10})); while [ $$SECONDS -lt $$end ]; do \
+	  HYPOTHESIS_PROFILE=explore .venv/bin/pytest -n 2 -q tests/unit/test_readers.py; done
+
+bench: env ## budgets: growth with the machines, and (as root) an unchanged run on four simulated Sparks
+	@.venv/bin/python tests/bench/scale.py --check
+	@.venv/bin/python tests/bench/unchanged.py
 
 format: env ## format the Python code
 	@.venv/bin/ruff format plugins tests tools molecule docs

@@ -20,13 +20,15 @@ rm -rf "$work"
 mkdir -p "$work/$collection/tests/unit/plugins"
 cp -r plugins "$work/$collection/"
 cp -r docs roles "$work/$collection/"
-cp -r tests/lab "$work/$collection/tests/"
+cp -r playbooks inventories tools "$work/$collection/"
+cp -r tests/lab tests/bench "$work/$collection/tests/"
 cp -r tests/unit/fixtures tests/unit/*.py "$work/$collection/tests/unit/"
 tests=()
 for file in "${files[@]}"; do
   test=tests/unit/plugins/${file%/*}/test_${file##*/}.py
+  [ -f "$test" ] || test=${test%/*} # tested with its room
   mkdir -p "$work/$collection/${test%/*}"
-  cp "$test" "$work/$collection/$test"
+  cp -r "$test" "$work/$collection/${test%/*}/"
   tests+=("$collection/$test")
 done
 cd "$work"
@@ -39,7 +41,7 @@ cd "$work"
   printf 'pytest_add_cli_args_test_selection=\n'
   printf '    %s\n' "${tests[@]}"
 } > setup.cfg
-printf '[pytest]\npythonpath = . %s/tests/unit\naddopts = --import-mode=importlib -p no:cacheprovider\n' "$collection" > pytest.ini
+printf '[pytest]\npythonpath = . %s/tests/unit %s/tests/bench %s/tools\naddopts = --import-mode=importlib -p no:cacheprovider\n' "$collection" "$collection" "$collection" > pytest.ini
 
 export PATH="$root/.venv/bin:$PATH"
 nice -n 19 mutmut run --max-children "${MUTATION_PROCESSES:-1}" > mutmut.log 2>&1 ||

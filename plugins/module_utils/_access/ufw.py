@@ -87,7 +87,7 @@ def parse_active(text: str) -> bool:
     """The output of ``ufw status``, whose first line is ``Status: active`` or ``Status: inactive``."""
     for line in text.splitlines():
         name, colon, value = line.partition(":")
-        if colon and name.strip() == "Status":
+        if colon and name.strip() == "Status" and value.strip() in ("active", "inactive"):
             return value.strip() == "active"
     raise SparkError("'ufw status' does not say whether it is active", "ufw", "Run sudo ufw status on the machine")
 

@@ -1,0 +1,144 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""For tests/bench/scale.py: no module goes to a machine. What a healthy node of an unchanged cluster on a switch would
+answer is made here, so that the time and the memory of the controller are what is measured.
+
+``SIMULATED_SIZES``  file to which the size of what each module was given and has answered is appended.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.plugins.callback import CallbackBase
+
+TESTS = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(TESTS / "unit"))
+
+import preflight_inputs
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import workers
+from fabric_inputs import GUID, spark_cages
+from ssh_keys import ssh_key
+from sysfs_tree import gid_of
+
+DOCUMENTATION = r"""
+name: simulated_nodes
+type: notification
+short_description: answer for nodes that do not exist
+description:
+  - Used by the measurements of this collection.
+"""
+NETDEVS = [netdev for _device, netdev in preflight_inputs.HALVES]
+NOTHING: Mapping[str, Any] = {"changed": False}
+# What modules say that find nothing to do.
+SAID: Mapping[str, Mapping[str, Any]] = {
+    "access_apply": {"changes": [], "transaction": "", "settled": {}},
+    "firewall_rules": {"changes": [], "previous": []},
+    "os_settings": {"actions": [], "reboot": []},
+    "mlnx_qos": {"differs": False, "interfaces": {}, "link_bounced": False, "problems": [], "engines": []},
+    "managed_files": {"changed_paths": []},
+    "managed_service": {"due": False, "action": "none"},
+    "port_filter": {"changes": []},
+    "fabric_peermem": {"loaded": False},
+    "cluster_secret": {"secret": "0123456789abcdef0123", "fingerprint": "a1340f55d6c3", "replaced": False},
+    "gateway": {"action": "none", "endpoints": [], "firewall": [], "sets": []},
+}
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "simulated_nodes"
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        workers.prepare()
+        ActionBase._execute_module = execute
+        ActionBase._low_level_execute_command = lambda *_args, **_more: {"rc": 0, "stdout": "", "stderr": ""}
+
+
+def execute(self: ActionBase, *args: Any, **call: Any) -> dict[str, Any]:
+    name = str(call.get("module_name") or (args[0] if args else None) or self._task.action).rpartition(".")[2]
+    variables = call.get("task_vars") or args[2]
+    host, options = variables["inventory_hostname"], call.get("module_args") or self._task.args
+    answer = {**NOTHING, **made(name, host, int(variables["spark_rank"]), options)}
+    sizes = os.environ.get("SIMULATED_SIZES")
+    if sizes:
+        given, said = (len(json.dumps(value, default=str)) for value in (dict(options), answer))
+        with open(sizes, "a") as stream:
+            stream.write(f"{name} {host} {given} {said}\n")
+    return answer
+
+
+def made(name: str, host: str, rank: int, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    if name == "node_info":
+        return {"node": node(host, rank), "fact": None}
+    if name == "management_reach":
+        return {"reached": [{**peer, "ok": True, "reason": ""} for peer in options["peers"]]}
+    if name == "fabric_neighbors":
+        return heard(host, options["nodes"])
+    if name == "fabric_probe":
+        fields = ("rail", "peer", "source", "address")
+        good = {"ok": True, "rtt_ms": 0.05, "attempts": 1, "cause": None, "reason": None, "remedy": None}
+        return {"probes": [{**{key: path[key] for key in fields}, **good} for path in options["paths"]]}
+    if name == "show_gids":
+        return {"gids": node(host, rank)["gids"]}
+    if name == "fabric_apply":
+        return {"changes": [], "fact_applied": True, "fact": options["fact"], "transaction": "", "backend": "networkd"}
+    if name == "fabric_bandwidth":
+        known = node(host, rank)
+        look = {"tool": None, "verbs": True, "busy": [], "software": [], "record": None}
+        return {"ready": {**look, "ports": known["rdma"]["devices"], "gids": known["gids"]}}
+    if name == "access_node":
+        connection = ["10.64.255.1", "50000", address(64, rank), "22"]
+        keys = {"public_key": ssh_key(f"own {host}"), "host_keys": [ssh_key(host)]}
+        known = {"network": node(host, rank)["network"], "fact": None, "account": True, "jail": False}
+        return {**keys, **known, "connection": connection, "ssh_ports": [22]}
+    return SAID.get(name, {})
+
+
+def address(second: int, rank: int) -> str:
+    return f"10.{second}.{(rank + 10) // 256}.{(rank + 10) % 256}"
+
+
+def node(host: str, rank: int) -> dict[str, Any]:
+    """As tests/unit/preflight_inputs.py has it, with room for more than nine."""
+    found = json.loads(json.dumps(copy.deepcopy(preflight_inputs.NODE)).replace(":01:c", f":{rank:02x}:c"))
+    found.update(hostname=host, machine_id=f"{rank + 1:032x}", time=1000.0)
+    interfaces = {one["name"]: one for one in found["network"]["interfaces"]}
+    interfaces["enP7s7"].update(mac=f"48:21:0b:95:{rank:02x}:01")
+    interfaces["enP7s7"]["addresses"] = [{"address": address(64, rank), "prefix": 16, "scope": "global"}]
+    found["network"]["routes"] = [{"dst": "10.64.0.0/16", "dev": "enP7s7"}]
+    found["gids"] = []
+    for number, (second, netdev) in enumerate(zip((100, 101), NETDEVS)):
+        mine = address(second, rank)
+        interfaces[netdev].update(mac=f"48:21:0b:96:{rank:02x}:c{4 * number}")
+        interfaces[netdev]["addresses"] = [{"address": mine, "prefix": 16, "scope": "global", "family": "inet"}]
+        found["network"]["routes"].append({"dst": f"10.{second}.0.0/16", "dev": netdev})
+        found["gids"].append({**preflight_inputs.gid(number, "10.0.0.1"), "gid": gid_of(mine), "ipv4": mine})
+    guid = f"4821:0b03:0096:{rank:02x}c0"
+    for device in found["rdma"]["devices"]:
+        device.update(node_guid=guid, sys_image_guid=guid, mac=interfaces.get(device["netdev"], {}).get("mac"))
+    text = json.dumps(spark_cages()).replace(GUID, guid)
+    found["rdma"]["cages"] = json.loads(text)
+    return dict(found)
+
+
+def heard(host: str, nodes: list[str]) -> dict[str, Any]:
+    found = [
+        {"netdev": netdev, "cage": 0, "source": "probe", "node": peer, "peer_netdev": netdev, "peer_cage": 0}
+        | {"peer_mac": "48:21:0b:96:00:c0", "both_ways": True, "system": "", "port": ""}
+        for netdev in NETDEVS
+        for peer in nodes
+        if peer != host
+    ]
+    state = {"carrier": True, "brought_up": False, "module_serial": ""}
+    return {"heard": found, "interfaces": dict.fromkeys(NETDEVS, state), "notes": [], "complete": True, "seconds": 0.5}
