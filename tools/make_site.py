@@ -39,7 +39,7 @@ OUTSIDE = re.compile(
 OUTSIDE_STYLE = re.compile(r"url\([\"']?(?:https?:)?//[^)]+")
 SETTINGS = {
     "project": "sparkmatrix.cluster",
-    "html_title": "sparkmatrix.cluster",
+    "html_title": "sparkmatrix",
     "author": "The sparkmatrix.cluster authors",
     "extensions": ["myst_parser", "sphinx_antsibull_ext"],
     "root_doc": FRONT.removesuffix(".md"),
@@ -48,6 +48,7 @@ SETTINGS = {
     "html_theme_options": {"navigation_with_keys": True},
     "html_copy_source": False,
     "html_show_sphinx": False,
+    "html_show_copyright": False,
     "myst_heading_anchors": 4,
     # Links within the reference to Ansible's own documentation, and the table of remedies, which begins at ###.
     "suppress_warnings": ["ref.ref", "myst.header"],
@@ -88,10 +89,10 @@ def make_reference(place: pathlib.Path) -> list[str]:
 
 
 def navigation(front: str) -> list[tuple[str, list[str]]]:
-    """Sections of the front page, and the pages that each links first."""
+    """Sections of the front page, and the pages that each links first; what the first one links stands below, too."""
     seen: set[str] = set()
     found = []
-    for section in re.split(r"^## ", front, flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^## ", front, flags=re.MULTILINE)[2:]:
         links = re.findall(r"\]\(([\w./-]+\.md)[#)]", section)
         new = [link for link in dict.fromkeys(links) if link not in seen]
         seen.update(new)

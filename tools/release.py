@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Container
 from typing import Any
 
 import yaml
@@ -47,14 +48,25 @@ def run(*words: str, where: pathlib.Path, **environment: str) -> str:
     return done.stdout
 
 
-def not_ready(version: str) -> str:
+def state_of(root: pathlib.Path) -> tuple[bool, bool, Container[str]]:
+    """Whether files have changed since the last commit, whether fragments wait, and the released versions."""
+    changed = bool(run("git", "status", "--porcelain", where=root))
+    waiting = any((root / "changelogs/fragments").glob("*.yml"))
+    return changed, waiting, yaml.safe_load((root / "changelogs/changelog.yaml").read_text())["releases"]
+
+
+def not_ready(version: str, changed: bool, waiting: bool, released: Container[str]) -> str:
     """Why this commit is no release; empty where it is one."""
-    if run("git", "status", "--porcelain", where=ROOT):
+    if changed:
         return "files have changed since the last commit: commit them"
-    if list((ROOT / "changelogs/fragments").glob("*.yml")):
-        return f"changes wait in changelogs/fragments: antsibull-changelog release --version {version}, and commit"
-    known = yaml.safe_load((ROOT / "changelogs/changelog.yaml").read_text())["releases"]
-    return "" if version in known else f"galaxy.yml says {version}, and CHANGELOG.md does not know it"
+    if waiting and version in released:
+        return (
+            f"changes wait in changelogs/fragments, and {version} is released: set the next version in galaxy.yml,"
+            " then antsibull-changelog release, and commit"
+        )
+    if waiting:
+        return "changes wait in changelogs/fragments: antsibull-changelog release, and commit"
+    return "" if version in released else f"galaxy.yml says {version}, and CHANGELOG.md does not know it"
 
 
 def build(place: pathlib.Path) -> bytes:
@@ -162,7 +174,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--trial", action="store_true", help="also from a commit that is no release")
     options = parser.parse_args(arguments)
     version = str(yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"])
-    reason = not_ready(version)
+    reason = not_ready(version, *state_of(ROOT))
     if reason and not options.trial:
         raise SystemExit(f"not released: {reason}")
     with tempfile.TemporaryDirectory() as temporary:

@@ -183,6 +183,21 @@ ASKED = {
 }
 
 
+# What people know from other guides, and search for here.
+SEARCHED = (
+    "huggingface-cli, hf download, rsync, docker save, nccl-tests, all_gather_perf, ib_send_bw, ibstat, dcgmi, "
+    "perfquery, nmap, hostnamectl, Open WebUI, NET/IB, NET/Socket, ssh-keygen -R, trtllm-build, "
+    "run-cluster-node.sh, NCCL_NET_GDR_LEVEL, NCCL_IB_ROCE_VERSION_NUM, sitecustomize, qwen-vl-utils, TTFT, "
+    "fastsafetensors, Structured output, max-num-seqs, DAC, AOC, ray status, --gres=gpu:1, CACHEBUST_VLLM, "
+    "NCCL_SOCKET_NTHREADS, NVIDIA Sync, /metrics, Llama 3.1 8B, 240 W, prefix cache, launch-cluster"
+).split(", ")
+
+
+@pytest.mark.parametrize("word", SEARCHED)
+def test_a_word_of_other_guides_is_found(word: str) -> None:
+    assert any(word in path.read_text() for path in ROOT.glob("docs/**/*.md"))
+
+
 def section(page: str, anchor: str) -> str:
     """What a reader sees after a link: the section, or a page without sections from its begin."""
     if not anchor:

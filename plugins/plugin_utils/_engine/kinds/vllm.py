@@ -235,6 +235,13 @@ class VLLM(Engine):
                 "Use tensor parallel, or leave it out",
                 severity="warning",
             )
+        if options.get("tool-call-parser") and not options.get("enable-auto-tool-choice"):
+            yield Finding(
+                where,
+                "tool-call-parser does nothing without enable-auto-tool-choice: calls of tools arrive as text",
+                "Add enable-auto-tool-choice: true to the options, or leave the parser out",
+                severity="warning",
+            )
         if backend == "native" and parallel.data > 1 and parallel.tensor * parallel.pipeline > 1:
             yield Finding(
                 where,

@@ -218,6 +218,9 @@ def test_refused_for_other_shapes(model, nodes, asked, engine, expected):
         (Parallel(2, 1, "", 2, True), "vllm", {}, "", "issue 37856"),
         (Parallel(2, 1, ""), "vllm", {"speculative-config": {}}, "", ""),
         (Parallel(1, 2, ""), "tensorrt-llm", {}, "", ""),
+        (Parallel(2, 1, ""), "vllm", {"tool-call-parser": "hermes"}, "", "arrive as text"),
+        (Parallel(2, 1, ""), "vllm", {"tool-call-parser": "hermes", "enable-auto-tool-choice": True}, "", ""),
+        (Parallel(2, 1, ""), "sglang", {"tool-call-parser": "hermes"}, "", ""),
     ],
 )
 def test_options_that_do_not_go_with_the_sizes(parallel, engine, options, method, expected):
