@@ -7,7 +7,6 @@ by what the machines print. Pure."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,10 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import PASS, UNKNOWN, WARN, Verdict
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import By, Only
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support.bundle import SEEN
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
 
-SCHEMA = 1
-MOST = 60000
 Outputs = Mapping[str, str]  # of one machine, by name
 HALVES = ("enp1s0f0np0", "enp1s0f1np1", "enP2p1s0f0np0", "enP2p1s0f1np1")
 _NETDEV = re.compile(r"^/sys/class/net/([^/]+)/carrier$")
@@ -214,38 +211,9 @@ def judge(outputs: Mapping[str, Outputs]) -> list[Verdict]:
     return made
 
 
-def archive(outputs: Mapping[str, Outputs], release: str) -> str:
-    """One file to send; hosts are numbered. Tests replay it (tests/unit/fixtures/first_contact)."""
-    numbered = {f"spark{number}": dict(text) for number, text in enumerate(outputs.values(), 1)}
-    return json.dumps({"schema": SCHEMA, "release": release, "nodes": numbered}, indent=1, sort_keys=True) + "\n"
-
-
-def _output(value: Any) -> str:
-    """Several lines of a tool, without control characters."""
-    if not isinstance(value, str) or len(value) > MOST:
-        raise ValueError("is no text, or too long")
-    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in value)
-
-
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[\w/.@:-]{1,200}", value, re.ASCII):
-        raise ValueError("is no name of an output")
-    return value
-
-
 def make(options: Options) -> dict[str, Any]:
-    outputs = {host: told["outputs"] for host, told in options["seen"].items() if told and told.get("outputs")}
-    return {
-        "part": {"verdicts": documents.plain(judge(outputs))},
-        "archive": archive(outputs, options["release"]),
-    }
+    outputs = {host: told["packed"] for host, told in options["seen"].items() if told and told.get("packed")}
+    return {"part": {"verdicts": documents.plain(judge(outputs))}}
 
 
-PLANNERS = {
-    "first_contact": Planner(
-        make,
-        {"release": {"type": "str", "default": ""}},
-        gathered={"seen": Only({"outputs": By(_name, _output)})},
-        alive=True,
-    ),
-}
+PLANNERS = {"first_contact": Planner(make, {}, gathered={"seen": SEEN}, alive=True)}

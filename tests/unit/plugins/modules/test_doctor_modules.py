@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""node_observation and first_contact as Ansible calls them."""
+"""node_observation and support_capture as Ansible calls them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import argparse
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import Captured
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting, gpu
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.drifting import Drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
-from ansible_collections.sparkmatrix.cluster.plugins.modules import first_contact, node_observation
+from ansible_collections.sparkmatrix.cluster.plugins.modules import node_observation, support_capture
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support.bundle import unpacked
 from module_runner import run_module
 
 
@@ -37,11 +39,22 @@ def test_a_node_without_an_engine_says_so(monkeypatch):
     assert result["status"] == {"schema": 1, "problem": "no engine is set up on this node."}
 
 
-def test_outputs_of_first_contact(monkeypatch):
-    monkeypatch.setattr(first_contact, "collect", lambda _machine: {"ip_link": "x"})
-    result, failed = run_module(first_contact, check=True)
-    assert not failed
-    assert (result["changed"], result["outputs"]) == (False, {"ip_link": "x"})
+def test_outputs_leave_the_machine_without_secrets(monkeypatch):
+    def capture(_machine, redactor, logs, name):
+        return Captured({"ip_link": redactor.redact(f"{name} {logs} hf_abcdefghijklmnop desk-7")}, redactor.counts)
+
+    monkeypatch.setattr(support_capture, "capture", capture)
+    wanted = {
+        "logs": True,
+        "anonymous": True,
+        "names": {"desk-7": "spark2"},
+        "name": "spark1",
+        "key": "a key of the run",
+    }
+    result, failed = run_module(support_capture, wanted, check=True)
+    assert not failed and not result["changed"]
+    assert unpacked(result["packed"]) == {"ip_link": "spark1 True (left out) spark2"}
+    assert result["counts"] == {"tokens": 1, "names": 1}
 
 
 @pytest.mark.parametrize("found", [[], [Drift("spark1", "fabric", "the MTU is 1500")]])

@@ -32,6 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import l
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import results as nccl_results
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run as nccl_run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import update as os_update
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import Captured
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
     Boot,
     Difference,
@@ -540,7 +541,10 @@ CASES = {
         dear=True,
     ),
     "first_contact": Case(
-        lambda _rank: {"outputs": {"nvidia_smi": "GB10", "/sys/class/net/enp1s0f0np0/carrier": "1"}},
+        lambda _rank: {
+            "packed": Captured({"nvidia_smi": "GB10", "/sys/class/net/enp1s0f0np0/carrier": "1"}).packed(),
+            "counts": {"tokens": 1},
+        },
         planned("first_contact", "seen"),
         nothing,
     ),

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of ``sparkmatrix.cluster.support_archive``: says what goes into the archive, or writes it.
+Contacts no host."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import log
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support import bundle
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import release
+
+SPEC: dict[str, dict[str, Any]] = {
+    "seen": {"type": "str", "required": True},
+    "file": {"type": "path", "required": True},
+    "write": {"type": "bool", "default": True},
+    "logs": {"type": "bool", "default": False},
+    "anonymous": {"type": "bool", "default": False},
+    "names": {"type": "dict", "default": {}},
+    "key": {"type": "str", "default": "", "no_log": True},
+}
+RUNS = 3  # logs of earlier runs
+MOST = 200_000  # characters of one
+WIDTH = 300  # of what a machine says
+_SECRET = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|pass|passphrase)$")
+READ = {"packed": bundle.unpacked, "counts": bundle.SEEN.fields["counts"], "msg": strict.words}
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _spec, args = self.validate_argument_spec(argument_spec=SPEC)
+        variables = task_vars or {}
+        findings: list[Finding] = []
+        hostvars = variables["hostvars"]
+        known = [str(value) for name, value in variables.items() if _SECRET.search(name) and isinstance(value, str)]
+        redactor = Redactor(known, args["anonymous"], args["names"], args["key"])
+        parts = {}
+        for host in variables["ansible_play_hosts_all"]:
+            shown = args["names"].get(host, host) if args["anonymous"] else host
+            part = _part(hostvars[host], args["seen"], host, findings)
+            parts[shown] = replace(part, problem=redactor.redact(part.problem))
+        if errors(findings):
+            return {**result, "failed": True, "msg": refusal(border.REFUSED, findings)}
+        if args["logs"]:
+            parts[bundle.CONTROLLER] = _runs(replace(redactor, counts={}))
+        made = bundle.Bundle(parts, release(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), args["anonymous"])
+        data = bundle.archive(made.files)
+        if args["write"] and not self._task.check_mode:
+            _write(Path(args["file"]), data)
+        said = bundle.verdict(made, args["file"], len(data))
+        if self._task.check_mode:
+            said = f"{said}; a check, so it was not written"
+        return {**result, "changed": args["write"], "lines": made.lines, "verdict": said, "silent": made.silent}
+
+
+def _part(known: Mapping[str, Any], name: str, host: str, findings: list[Finding]) -> bundle.Part:
+    """Nothing of a machine that did not answer, or could not."""
+    if name not in known:
+        return bundle.Part(problem="it was not asked")
+    told = border.read(border.Only(READ), known[name], host, findings) or {}
+    if not told.get("packed"):
+        return bundle.Part(problem=str(told.get("msg") or "it gave no answer")[:WIDTH])
+    return bundle.Part(told["packed"], told.get("counts") or {})
+
+
+def _runs(redactor: Redactor) -> bundle.Part:
+    """Logs of the last runs from this computer, as everything else without secrets."""
+    named = os.environ.get("SPARKMATRIX_LOG_FOLDER", "")
+    folder = Path(named).expanduser() if named else log.default_folder()
+    outputs = {}
+    for path in sorted(folder.glob("[0-9]*-[0-9]*-*.log"))[-RUNS:]:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        outputs[f"logs/{path.name}"] = redactor.redact(text[-2 * MOST :])[-MOST:]
+    return bundle.Part(outputs, redactor.counts, "" if outputs else f"no logs in {folder}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Only its owner may read it, from the first byte on; one that was there is replaced as a whole."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.replace(name, path)
+    except OSError:
+        os.unlink(name)
+        raise

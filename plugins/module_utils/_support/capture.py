@@ -1,0 +1,269 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a machine prints, for somebody who was not there: outputs of tools, and with ``logs`` also journals, settings,
+the engine plan, verdicts and the keeper's history. Secrets do not leave the machine. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pwd
+import re
+import stat
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
+
+MOST = 200_000  # characters of one output; of a log it is the end
+MOST_ALL = 6_000_000  # of all outputs of a machine
+COMMAND_S = 30.0
+RAY_LOGS = 24  # the newest
+VERDICTS = 5  # runs
+
+TOOLS: Mapping[str, Sequence[str]] = {
+    "ip_link": ("ip", "-br", "link"),
+    "ip_addr": ("ip", "-br", "addr"),
+    "networkctl": ("networkctl", "list", "--no-legend", "--no-pager"),
+    "nmcli": ("nmcli", "-t", "-f", "DEVICE,TYPE,STATE", "device"),
+    "lspci": ("lspci", "-nn", "-tv"),
+    "lspci_mellanox": ("lspci", "-vv", "-d", "15b3:"),
+    "ibdev2netdev": ("ibdev2netdev",),
+    "show_gids": ("show_gids",),
+    "rdma_link": ("rdma", "link"),
+    "nvidia_smi": ("nvidia-smi",),
+    "nvidia_smi_clock": ("nvidia-smi", "-q", "-d", "CLOCK,PERFORMANCE,TEMPERATURE,POWER"),
+    "grub": ("grub-editenv", "list"),
+    "boots": ("journalctl", "--list-boots", "--no-pager", "-q"),
+    "kernel_journal": (
+        *("journalctl", "-b", "_TRANSPORT=kernel", "--no-pager", "-q", "-o", "short-monotonic", "-n", "2000"),
+        "--grep=mlx5|[Aa][Ee][Rr]|pcieport|NVRM|D3cold|hotplug|thermal|MTU|Link",
+    ),
+    "docker": ("docker", "info", "--format", "{{.ServerVersion}} {{.Driver}} {{.CgroupDriver}}"),
+}
+_JOURNAL = ("journalctl", "--no-pager", "-q", "-o", "short-iso")
+# Of what this collection does. Arguments of processes are not asked for: those of other programs may have secrets.
+LOGS: Mapping[str, Sequence[str]] = {
+    "status": (paths.COMMAND, "status"),
+    "fabric_status": (paths.COMMAND, "fabric-status"),
+    "units": ("systemctl", "list-units", "--all", "--plain", "--no-pager", "sparkmatrix-*"),
+    "timers": ("systemctl", "list-timers", "--all", "--no-pager", "sparkmatrix-*"),
+    "failed": ("systemctl", "list-units", "--failed", "--plain", "--no-pager"),
+    "unit_files": ("systemctl", "cat", "--no-pager", "sparkmatrix-*"),
+    "journal_keeper": (*_JOURNAL, "-n", "1500", "-u", "sparkmatrix-keeper*"),
+    "journal_engine": (*_JOURNAL, "-n", "3000", "-u", "sparkmatrix-engine*"),
+    "journal_ray": (*_JOURNAL, "-n", "1500", "-u", "sparkmatrix-ray*"),
+    "journal_gateway": (*_JOURNAL, "-n", "500", "-u", "sparkmatrix-gateway*"),
+    "journal_ours": (*_JOURNAL, "-n", "500", "-t", "sparkmatrix-node"),
+    "journal_nccl": (*_JOURNAL, "-n", "1000", "-u", "sparkmatrix-*", "--grep=NCCL"),
+    "journal_errors": (*_JOURNAL, "-b", "-p", "err", "-n", "500"),
+    "journal_kernel": (*_JOURNAL, "-k", "-n", "1000"),
+    "journal_last_boot": (*_JOURNAL, "-b", "-1", "-n", "200"),
+    "processes": ("ps", "-eo", "pid,ppid,user,rss,pcpu,etimes,stat,comm", "--sort=-rss"),
+    "listening": ("ss", "-ltn"),
+    "disks": ("df", "-h", "-x", "tmpfs", "-x", "overlay"),
+    "containers": ("docker", "ps", "-a", "--format", "{{.Names}} {{.Image}} {{.Status}}"),
+    "files": ("find", paths.ETC, paths.STATE, "-maxdepth", "2", "-printf", "%M %u %s %TF %p\n"),
+}
+FILES = (
+    "/etc/dgx-release",
+    "/etc/os-release",
+    "/etc/avahi/avahi-daemon.conf",
+    "/proc/cmdline",
+    "/proc/meminfo",
+    "/proc/driver/nvidia/version",
+    "/sys/class/dmi/id/product_name",
+    "/sys/class/dmi/id/sys_vendor",
+    "/sys/class/dmi/id/bios_version",
+)
+FOLDERS = ("/etc/netplan", "/etc/NetworkManager/conf.d", "/etc/systemd/network", "/boot/grub")
+PORTS = ("speed", "carrier", "operstate", "mtu", "phys_port_name", "phys_switch_id")
+# Settings and memory of this collection: files that only root writes, by pattern. None of them holds a secret on
+# purpose; those that do are below.
+OURS = (
+    fact.FACT_PATH,
+    f"{paths.ETC}/engine*.json",
+    f"{paths.ETC}/engine*.env",
+    f"{paths.ETC}/ray*.env",
+    f"{paths.ETC}/engine*/compose.yml",
+    f"{paths.ETC}/ray/*",
+    f"{paths.GATEWAY}/gateway.json",
+    f"{kept_plan.DIRECTORY}/*.json",
+    f"{paths.KEEPER}/*.json",
+    f"{paths.KEEPER}/*/*.json",
+    paths.FABRIC_BANDWIDTH,
+    "/proc/pressure/*",
+    "/proc/uptime",
+)
+# Files with secrets. They are read for what must not be in the rest, and never taken along.
+SECRETS = (
+    f"{paths.ETC}/*.token",
+    f"{paths.ETC}/*key*.env",
+    f"{paths.ETC}/*.key",
+    f"{paths.GATEWAY}/keys/*",
+    f"{paths.GATEWAY}/*.key",
+    f"{paths.GATEWAY}/*/*.key",
+    f"{gateway_names.RUN}/tls.key",
+    f"{paths.SSH}/id_*",
+    "/etc/ssh/ssh_host_*_key",
+    "/root/.docker/config.json",
+    "/root/.ssh/id_*",
+    "/root/.netrc",
+    "/root/.cache/huggingface/token",
+    f"{paths.HOME}/.docker/config.json",
+    f"{paths.HOME}/.cache/huggingface/token",
+    f"{paths.HOME}/.netrc",
+)
+_PUBLIC = (".pub", ".json.example")
+_SETTING = re.compile(
+    r"^\s*(?:Environment=\"?)?[\w.-]*?(?i:key|token|secret|passw\w*|credential|auth)\w*\s*=\s*(.+?)\s*$", re.M
+)
+_POINTER = re.compile(r"""^\s*\w*(?:TOKEN|KEY|PASSWORD|SECRET)_(?:PATH|FILE)="?(/[^"\n]+)""", re.MULTILINE)
+_QUOTED = re.compile(r"\"((?:auth|password|identitytoken|registrytoken|secret|token)\w*)\"\s*:\s*\"([^\"]{4,})\"")
+MOST_SECRET = 65536  # bytes of a file
+SHORTEST_LINE = 12
+
+
+@dataclass
+class Captured:
+    """``outputs`` by name of a tool or path of a file; ``counts``: what was taken out, by kind."""
+
+    outputs: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def packed(self) -> str:
+        """For the way to the controller: text that compresses to a tenth."""
+        return base64.b64encode(zlib.compress(json.dumps(self.outputs).encode(), 6)).decode()
+
+
+def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: str = "") -> Captured:
+    """What is not there is left out. ``name`` stands for that of the machine itself."""
+    commands = {**TOOLS, **(LOGS if logs else {})}
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        done = dict(zip(commands, pool.map(machine.runner, commands.values())))
+    found = {name: one.out or one.err for name, one in done.items() if one.rc != 127}
+    found |= {path: text for path in FILES if (text := machine.text(path)) is not None}
+    found |= {path: "\n".join(names) for path in FOLDERS if (names := machine.names(path))}
+    for netdev in machine.names("/sys/class/net"):
+        place = f"/sys/class/net/{netdev}"
+        if (machine.text(f"{place}/device/vendor") or "") == "0x15b3":
+            for kind in PORTS:
+                value = machine.text(f"{place}/{kind}")
+                # The kernel refuses to tell the speed of a port without a link (EINVAL).
+                found[f"{place}/{kind}"] = "(not readable)" if value is None else value
+    if logs:
+        found |= _ours(machine)
+        found |= ray_logs(machine)
+    host = machine.text("/proc/sys/kernel/hostname") or ""
+    known = replace(
+        redactor,
+        known=(*redactor.known, *secrets(machine, found)),
+        names={**redactor.names, **({host: name, host.partition(".")[0]: name} if host and name else {})},
+    )
+    outputs: dict[str, str] = {}
+    left = MOST_ALL
+    for output, text in sorted(found.items()):
+        shown = _end(known.redact(text[-2 * MOST :]), min(MOST, left))
+        outputs[_shown(output, known)] = shown
+        left = max(left - len(shown), 0)
+    return Captured(outputs, known.counts)
+
+
+def runner(argv: Sequence[str]) -> Completed:
+    """One that hangs in the kernel is left behind."""
+    return run_or_leave(argv, COMMAND_S)
+
+
+def _shown(name: str, redactor: Redactor) -> str:
+    return re.sub(r"[^\w/.@:-]", "-", redactor.redact(name), flags=re.ASCII)[:200]
+
+
+def _end(text: str, most: int) -> str:
+    """The last lines; a secret that is cut in two is no secret any more, so this comes after the redaction."""
+    if len(text) <= most:
+        return text
+    cut = text[len(text) - most :]
+    return f"(the first {len(text) - most} characters are left out)\n{cut.partition(chr(10))[2]}"
+
+
+def _matching(machine: Machine, pattern: str) -> Iterator[tuple[str, Path]]:
+    """Paths of the node, and where they are; regular files, and not through a link at the end."""
+    root = Path(machine.real("/"))
+    for place in sorted(root.glob(pattern.lstrip("/"))):
+        try:
+            if stat.S_ISREG(place.lstat().st_mode):
+                yield f"/{place.relative_to(root)}", place
+        except OSError:
+            continue
+
+
+def _ours(machine: Machine) -> dict[str, str]:
+    secret = {name for pattern in SECRETS for name, _place in _matching(machine, pattern)}
+    found = {
+        name: text
+        for pattern in OURS
+        for name, _place in _matching(machine, pattern)
+        if name not in secret and (text := machine.text(name)) is not None
+    }
+    runs = sorted((name for name, _place in _matching(machine, f"{paths.VERDICTS}/*.json")), reverse=True)
+    return {**found, **{name: machine.text(name) or "" for name in runs[:VERDICTS]}}
+
+
+def ray_logs(machine: Machine) -> dict[str, str]:
+    """Read as the user who writes them: what lies there may be a link to a file of root."""
+    found: dict[str, str] = {}
+    for base in (paths.RAY_SESSIONS, paths.RAY_SESSIONS_IN_CONTAINER):
+        folder = f"{base}/session_latest/logs"
+        place = Path(machine.real(folder))
+        try:
+            owner = pwd.getpwuid(os.stat(machine.real(base)).st_uid).pw_name
+            sizes = {one.name: one.lstat() for one in place.iterdir()}
+        except (OSError, KeyError):
+            continue
+        names = [name for name, one in sizes.items() if stat.S_ISREG(one.st_mode) and one.st_size]
+        for name in sorted(names, key=lambda name: sizes[name].st_mtime, reverse=True)[:RAY_LOGS]:
+            argv = ["tail", "-c", str(MOST), "--", str(place / name)]
+            done = machine.runner(argv if owner == "root" else ["runuser", f"--user={owner}", "--", *argv])
+            if done.rc == 0:
+                found[f"{folder}/{name}"] = done.out
+    return found
+
+
+def secrets(machine: Machine, found: Mapping[str, str]) -> list[str]:
+    """Values that may stand nowhere: the contents of files with secrets, and what settings name as such."""
+    named = {path for text in found.values() for path in _POINTER.findall(text)}
+    files = {name for pattern in (*SECRETS, *named) for name, _place in _matching(machine, pattern)}
+    settings = (text for name, text in found.items() if name.endswith(".env") or name == "unit_files")
+    values = {value.strip("\"'") for text in settings for value in _SETTING.findall(text)}
+    for name in sorted(files):
+        if name.endswith(_PUBLIC):
+            continue
+        text = _small(machine, name)
+        values |= {match[1] for match in _QUOTED.findall(text)}
+        values |= {value.strip("\"'") for value in _SETTING.findall(text)}
+        for line in text.splitlines():
+            plain = line.strip()
+            if len(plain) >= SHORTEST_LINE and not plain.startswith(("-----", "#", "{", "}", '"')) and " " not in plain:
+                values.add(plain)
+    return sorted(value for value in values if len(value) >= 8 and not value.startswith("/"))
+
+
+def _small(machine: Machine, name: str) -> str:
+    try:
+        with open(machine.real(name), "rb") as stream:
+            return stream.read(MOST_SECRET).decode("utf-8", "replace")
+    except OSError:
+        return ""

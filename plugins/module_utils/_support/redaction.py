@@ -1,0 +1,272 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Takes out of a text what nobody else may see: secrets always, and where it is asked for also whose machine it is.
+
+Where a rule is in doubt, it takes out too much: a text that lost a word can still be read. What stands for an address
+or a name is made from a key, so with the same key the same address is the same everywhere. Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
+
+LEFT_OUT = "(left out)"
+SHORTEST = 8  # of a value that is looked for everywhere
+# What is counted, in the words of the list of contents.
+KNOWN, KEY, HEADER, TOKEN, LOGIN = "secrets of the machine", "private keys", "headers", "tokens", "logins in URLs"
+NAMED, RANDOM = "values named key, token or password", "long random texts"
+ADDRESS, NAME, IDENTITY = "addresses", "names", "serial numbers and identities"
+
+# -- secrets
+
+_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY[A-Z ]{0,10}-----(?:(?!-----END).){0,20000}"
+    r"(?:-----END[A-Z0-9 ]{0,40}-----)?",
+    re.DOTALL,
+)
+_HEADER = re.compile(
+    r"(?i)((?:authorization|api-key|cookie|auth-token)\\?[\"']?\s{0,3}:\s{0,3})(?!\s|\(left)"
+    r"(?:\\?\"[^\"\r\n]*\\?\"|'[^'\r\n]*'|[^\r\n]+)"
+)
+_BEARER = re.compile(r"(?i)(bearer(?:\s|%20|\+|:|=){1,3}[\"']?)(?!\(left)[\w.~+/=%-]{6,}")
+_BASIC = re.compile(r"([Bb]asic\s{1,3})(?=[a-z]{0,40}[A-Z0-9])[\w+/-]{8,}={0,2}")
+# Tokens that tell by their beginning whose they are: Hugging Face, GitHub, GitLab, Slack, NVIDIA, Docker, AWS, JWT,
+# OpenAI.
+_TOKEN = re.compile(
+    r"(?:hf_|api_org_|gh[opusr]_|github_pat_|glpat-|xox[abeoprs]-|nvapi-|dckr_[op]at_|npm_|pypi-|AKIA|ASIA|AIza|ya29\."
+    r"|eyJ)[\w.~+/=-]{12,}|[sr]k[-_](?=[\w-]{0,80}\d)(?=[\w-]{0,80}[A-Z])[\w-]{16,}"
+)
+_LOGIN = re.compile(r"(://)(?!\(left)[^\s/\"'<>]{1,300}@")
+_QUERY = re.compile(
+    r"(?i)([?&][\w.-]{0,40}(?:key|token|secret|signature|sig|password|credential)=)(?!\(left)[^&\s\"']+"
+)
+_WORDS = (
+    r"(?:api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key|encryption[_-]?key|secret|token(?![a-z])|passw(?:or)?d"
+    r"|passphrase|pass(?![a-z])|psk(?![a-z])|credentials?|auth(?![a-z])|auth[_-]?key)"
+)
+_VALUE = r"(\\\"(?:(?!\\\")[^\r\n])*\\\"|\"(?:[^\"\\\r\n]|\\.)*\"|'[^'\r\n]*'|[\"'][^\r\n]*|\S+)"
+_NAMED = re.compile(rf"(?i)({_WORDS}([\w-]{{0,40}}))(\\?[\"']?\s{{0,3}}(?:=>|[:=])\s{{0,3}}){_VALUE}")
+_YAML = re.compile(rf"(?im)^([\s>-]{{0,40}}[\w.-]{{0,40}}?{_WORDS}([\w-]{{0,40}})[\"']?:[ \t]{{1,3}})(\S[^\r\n]*)$")
+_OPTION = re.compile(rf"(?i)(--?[\w-]{{0,40}}(?:{_WORDS}|key)([\w-]{{0,40}}))([ =]{{1,3}}){_VALUE}")
+_NETRC = re.compile(r"(?i)(login\s+\S+\s+password\s+)(?!\(left)\S+")
+# Names that look like one of a secret and say where it is, or of what kind.
+_HARMLESS = re.compile(r"(?i)(?:path|file|dir|folder|type|mode|len|length|count|limit|size|format|method|_ms|_s)$")
+_NOTHING = re.compile(r"(?i)[\"']?(?:None|null|true|false|\*+|\(left.*)?[\"']?[,;}\])]*$")
+_NUMBER = re.compile(r"[\"']?-?\d{1,9}(?:\.\d*)?[\"']?[,;}\])]*$")
+_BLOB = re.compile(r"(?<![\w+/])(?!/)[A-Za-z0-9+/]{60,}={0,2}")
+_RANDOM = re.compile(r"(?<![\w-])[A-Za-z0-9_-]{32,}")
+TURNS, DIGITS = 0.42, 3  # of changes between small and capital letters and digits: names have fewer
+
+# -- whose machine it is
+
+_MAC = re.compile(r"\b([0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){2})((?::[0-9a-fA-F]{2}){3})(?![:\w])")
+_GUID = re.compile(r"(?<![:\w])[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3}(?![:\w])")
+_HEX = re.compile(r"(?<![0-9a-zA-Z])(?<!sha256:)(?:0x)?(?:[0-9a-f]{41,64}|[0-9a-f]{16,39})\b")  # 40: a commit
+_UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:]|\.\d)")
+_IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|-|\.\d)")
+_SERIAL = re.compile(r"(?i)(serial[^:=\n]{0,20}[:=]\s*|device serial number )\S.*|(\[(?:SN|V\d)\][^:\n]{0,20}:\s*)\S.*")
+_AVAHI = re.compile(r"(?im)^(\s*(?:host|domain)-name\s*=\s*)\S.*")
+_NETPLAN = re.compile(r"(90-NM-[0-9a-f-]{36})-.*(?=\.yaml)")  # NetworkManager puts the name of a wireless network there
+_COMMAND_LINE = re.compile(r"((?:^BOOT_IMAGE=|command line: ).*)", re.MULTILINE | re.IGNORECASE)
+# Options of the kernel whose values tell of the machine; values of all others are left out.
+_KERNEL = re.compile(
+    r"(?<!\S)(?!(?:BOOT_IMAGE|acpi|arm-smmu|cgroup|console|cpu|crashkernel|default_huge|earlycon|efi|huge|init_on|iommu"
+    r"|mem|mitigations|mlx5|module|net\.ifnames|nohz|numa|nvidia|pci|pm|preempt|psi|rcu|thunderbolt|transparent_huge)"
+    r"[^\s=]*=)([^\s=]+)=\S+"
+)
+_HOME = re.compile(r"(/(?:home|Users)/)([^/\s\"':;,)]+)")
+_LOCAL = re.compile(
+    r"(?<![\w.-])((?:[\w-]+\.){1,5})(local|lan|home|internal|localdomain|home\.arpa|fritz\.box)(?![\w-])"
+)
+_PRIVATE = [ipaddress.ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")]
+_KEPT = [ipaddress.ip_network(one) for one in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")]
+
+
+@dataclass
+class Redactor:
+    """``known``: values that may stand nowhere. ``anonymous``: also addresses, names, serial numbers and identities.
+    ``names``: of machines, and what stands for each. ``counts``: what was taken out so far, by kind."""
+
+    known: Sequence[str] = ()
+    anonymous: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        forms = {form for value in self.known if len(value) >= SHORTEST for form in _forms(value)}
+        self._known = _any_of(forms)
+        longer = {name: shown for name, shown in self.names.items() if len(name) > 2}
+        self._names = _any_of(longer, r"(?<![\w-])", r"(?![\w-])(?:\.[a-zA-Z][\w-]*)*")
+        self._tables: dict[str, list[int]] = {}
+
+    def redact(self, text: str) -> str:
+        text = self._secrets(printable(text))
+        return self._whose(text) if self.anonymous else text
+
+    def _sub(
+        self, kind: str, pattern: re.Pattern[str], text: str, made: Callable[[re.Match[str]], str] | None = None
+    ) -> str:
+        def one(match: re.Match[str]) -> str:
+            new = made(match) if made else f"{match.group(1) if pattern.groups else ''}{LEFT_OUT}"
+            if new != match.group(0):
+                self.counts[kind] = self.counts.get(kind, 0) + 1
+            return new
+
+        return pattern.sub(one, text)
+
+    # -- secrets
+
+    def _secrets(self, text: str) -> str:
+        if self._known:
+            text = self._sub(KNOWN, self._known, text, lambda _match: LEFT_OUT)
+        text = self._sub(KEY, _KEY, text)
+        text = self._sub(HEADER, _HEADER, text)
+        text = self._sub(HEADER, _BEARER, text)
+        text = self._sub(HEADER, _BASIC, text)
+        text = self._sub(LOGIN, _LOGIN, text, lambda match: f"{match.group(1)}{LEFT_OUT}@")
+        text = self._sub(TOKEN, _TOKEN, text)
+        text = self._sub(NAMED, _QUERY, text)
+        text = self._sub(NAMED, _YAML, text, lambda match: _named(match, match.group(1), match.group(3)))
+        for pattern in (_OPTION, _NAMED):
+            text = self._sub(
+                NAMED, pattern, text, lambda match: _named(match, match.group(1) + match.group(3), match.group(4))
+            )
+        text = self._sub(NAMED, _NETRC, text)
+        text = self._sub(RANDOM, _BLOB, text, lambda match: LEFT_OUT if _mixed(match.group(0)) else match.group(0))
+        return self._sub(RANDOM, _RANDOM, text, lambda match: LEFT_OUT if _mixed(match.group(0)) else match.group(0))
+
+    # -- whose machine it is
+
+    def _whose(self, text: str) -> str:
+        for pattern in (_SERIAL, _AVAHI):
+            text = self._sub(IDENTITY, pattern, text, lambda match: f"{match.group(1) or match.group(2)}{LEFT_OUT}")
+        text = self._sub(NAME, _NETPLAN, text, lambda match: f"{match.group(1)}-{LEFT_OUT}")
+        text = self._sub(IDENTITY, _COMMAND_LINE, text, lambda match: _KERNEL.sub(rf"\1={LEFT_OUT}", match.group(0)))
+        if self._names:
+            text = self._sub(NAME, self._names, text, self._name)
+        text = self._sub(NAME, _HOME, text, lambda match: f"{match.group(1)}user{self._number(match.group(2), 2)}")
+        text = self._sub(NAME, _LOCAL, text, lambda match: f"host{self._number(match.group(1), 2)}.{match.group(2)}")
+        text = self._sub(IDENTITY, _UUID, text, lambda match: f"00000000-0000-0000-0000-{self._hex(match.group(0), 6)}")
+        text = self._sub(ADDRESS, _MAC, text, lambda match: f"{match.group(1)}:{_pairs(self._hex(match.group(0), 3))}")
+        text = self._sub(IDENTITY, _GUID, text, lambda match: f"0000:0000:{_fours(self._hex(match.group(0), 4))}")
+        text = self._sub(ADDRESS, _IPV6, text, self._ipv6)
+        text = self._sub(ADDRESS, _IPV4, text, self._ipv4)
+        return self._sub(IDENTITY, _HEX, text, lambda match: self._hex(match.group(0), 8))
+
+    def _name(self, match: re.Match[str]) -> str:
+        found = match.group(0).lower()
+        name = max((name for name in self.names if found.startswith(name.lower())), key=len)
+        return self.names[name]
+
+    def _hex(self, value: str, size: int) -> str:
+        return hmac.new(self.key.encode(), value.lower().encode(), "sha256").hexdigest()[: 2 * size]
+
+    def _number(self, value: str, size: int) -> int:
+        return int(self._hex(value, size), 16)
+
+    def _ipv4(self, match: re.Match[str]) -> str:
+        try:
+            return str(self._mapped(ipaddress.IPv4Address(match.group(0))))
+        except ValueError:
+            return match.group(0)
+
+    def _mapped(self, address: ipaddress.IPv4Address) -> ipaddress.IPv4Address:
+        """Two of one network stay in one network. Private ones stay private; all others are of 240.0.0.0/4, which
+        belongs to nobody."""
+        if any(address in network for network in _KEPT):
+            return address
+        number, within = int(address), next((network for network in _PRIVATE if address in network), None)
+        bits = (within.prefixlen + 7) // 8 * 8 if within else 4
+        octets = bytearray(address.packed)
+        for place in range(4):
+            if 8 * (place + 1) <= bits and within:
+                continue
+            if not within and place == 0:
+                octets[0] = 240 + self._table(f"public {octets[0]}", 16)[octets[0] % 16]
+                continue
+            octets[place] = self._table(f"{place} {number >> (8 * (4 - place))}", 256)[octets[place]]
+        return ipaddress.IPv4Address(bytes(octets))
+
+    def _table(self, name: str, size: int) -> list[int]:
+        if name not in self._tables:
+            self._tables[name] = sorted(range(size), key=lambda number: self._hex(f"{name} {number}", 32))
+        return self._tables[name]
+
+    def _ipv6(self, match: re.Match[str]) -> str:
+        said = match.group(0)
+        try:
+            address = ipaddress.IPv6Address(said)
+        except ValueError:
+            return said
+        whole = said.count(":") == 7 and "::" not in said
+        if address.is_loopback or address.is_unspecified or address.is_multicast:
+            return said
+        if address.ipv4_mapped:
+            made = (0xFFFF << 32) | int(self._mapped(address.ipv4_mapped))
+        else:
+            # Link-local ones keep their prefix; all others become documentation (RFC 3849), one network per network.
+            network = self._number(f"network {int(address) >> 64:x}", 4)
+            upper = 0xFE80 << 48 if address.is_link_local else (0x20010DB8 << 32) | network
+            made = (upper << 64) | self._number(address.exploded, 8)
+            if not int(address) & (2**64 - 1):  # a network
+                made = upper << 64
+        new = ipaddress.IPv6Address(made)
+        return new.exploded if whole else str(new)
+
+
+def _named(match: re.Match[str], before: str, value: str) -> str:
+    """A value behind a name; ``match.group(2)`` is the end of the name."""
+    if _HARMLESS.search(match.group(2)) or _NOTHING.match(value):
+        return match.group(0)
+    if "token" in match.group(1).lower() and _NUMBER.match(value):  # how many, or which
+        return match.group(0)
+    return f"{before}{LEFT_OUT}"
+
+
+def _mixed(text: str) -> bool:
+    """Whether small and capital letters and digits follow each other as by chance."""
+    plain = re.sub(r"[^A-Za-z0-9]", "", text)
+    kinds = ["d" if sign.isdigit() else "u" if sign.isupper() else "l" for sign in plain]
+    turns = sum(one != other for one, other in zip(kinds, kinds[1:]))
+    return kinds.count("d") >= DIGITS and len(set(kinds)) == 3 and turns >= TURNS * len(kinds)
+
+
+def _forms(value: str) -> set[str]:
+    """How a value may be written: as it is, in JSON, in a URL, in base64."""
+    return {
+        value,
+        value.rstrip("="),
+        json.dumps(value)[1:-1],
+        quote(value, safe=""),
+        base64.b64encode(value.encode()).decode().rstrip("="),
+    }
+
+
+def _any_of(
+    values: Sequence[str] | set[str] | Mapping[str, str], before: str = "", after: str = ""
+) -> re.Pattern[str] | None:
+    ordered = sorted(values, key=lambda value: (-len(value), value))
+    if not ordered:
+        return None
+    return re.compile(f"{before}(?:{'|'.join(map(re.escape, ordered))}){after}", re.IGNORECASE if before else 0)
+
+
+def _pairs(digits: str) -> str:
+    return ":".join(digits[at : at + 2] for at in range(0, len(digits), 2))
+
+
+def _fours(digits: str) -> str:
+    return ":".join(digits[at : at + 4] for at in range(0, len(digits), 4))

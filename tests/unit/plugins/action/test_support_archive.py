@@ -1,0 +1,78 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The archive of what was registered on all hosts, and logs of earlier runs from this computer."""
+
+from __future__ import annotations
+
+import stat
+import tarfile
+from unittest.mock import MagicMock
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.action import support_archive
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import Captured
+
+GOOD = {"packed": Captured({"ip_link": "lo UP\n"}).packed(), "counts": {"tokens": 1}}
+OFF = {"unreachable": True, "msg": "Failed to connect to the host via ssh\nmore of it"}
+
+
+@pytest.fixture
+def act(tmp_path, monkeypatch):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for number in range(5):
+        (logs / f"20261123-10000{number}-1-site.log").write_text("ok: [desk-7] with my-become-password, key hunter2\n")
+    monkeypatch.setenv("SPARKMATRIX_LOG_FOLDER", str(logs))
+
+    def run(seen, *, check=False, **options):
+        task = MagicMock(async_val=False, check_mode=check, diff=False)
+        task.args = {"seen": "__seen", "file": str(tmp_path / "out.tar.gz"), "logs": True, **options}
+        action = support_archive.ActionModule(task, MagicMock(), MagicMock(), MagicMock(), MagicMock(), MagicMock())
+        variables = {
+            "ansible_play_hosts_all": list(seen),
+            "hostvars": {host: {"__seen": told} if told else {} for host, told in seen.items()},
+            "ansible_become_password": "my-become-password",
+        }
+        return action.run(task_vars=variables)
+
+    return run
+
+
+def test_written_for_its_owner_alone(act, tmp_path):
+    result = act({"desk-7": GOOD, "desk-8": OFF, "desk-9": None})
+    assert result["verdict"].endswith("1 of 3 machines; nothing of desk-8, desk-9. Read it before you send it")
+    assert "desk-8: nothing, Failed to connect to the host via ssh more of it" in result["lines"]
+    path = tmp_path / "out.tar.gz"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with tarfile.open(path) as tar:
+        runs = [name for name in tar.getnames() if "/controller/logs/" in name]
+        assert len(runs) == support_archive.RUNS
+        assert b"my-become-password" not in tar.extractfile(runs[0]).read()
+    assert list(tmp_path.glob(".out*")) == []
+
+
+@pytest.mark.parametrize("options", [{"write": False}, {"check": True}])
+def test_only_said(act, tmp_path, options):
+    result = act({"desk-7": GOOD}, **options)
+    assert "  tools: ip_link" in result["lines"]
+    assert not (tmp_path / "out.tar.gz").exists()
+
+
+def test_without_names(act, tmp_path):
+    off = {"msg": "no answer of desk-8, 10.7.7.7"}
+    result = act(
+        {"desk-7": GOOD, "desk-8": off}, anonymous=True, names={"desk-7": "spark1", "desk-8": "spark2"}, key="k"
+    )
+    assert not any("desk-" in line or "10.7.7.7" in line for line in (*result["lines"], result["verdict"]))
+    with tarfile.open(tmp_path / "out.tar.gz") as tar:
+        for entry in tar:
+            assert "desk-7" not in entry.name
+            assert b"desk-7" not in tar.extractfile(entry).read()
+
+
+def test_a_machine_that_answers_something_else_is_refused(act, tmp_path):
+    result = act({"spark1": GOOD, "spark2": {"packed": "no archive"}})
+    assert result["failed"] and "spark2" in result["msg"]
+    assert not (tmp_path / "out.tar.gz").exists()

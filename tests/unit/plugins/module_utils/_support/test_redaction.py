@@ -1,0 +1,198 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""No secret survives, whatever surrounds it; what is no secret does; the same address is the same everywhere."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import re
+import secrets
+from urllib.parse import quote
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import LEFT_OUT, Redactor
+from hypothesis import given
+from hypothesis import strategies as st
+
+KEY = "Zx8Kq3vP0sLw9YtRb2NcAe5UhJ7mGdXo1iQfTk4BzV6"  # as secrets.token_urlsafe(32) makes them
+PEM = "-----BEGIN {0}PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\nQyNTUxOQAAACDx\n-----END {0}PRIVATE KEY-----"
+# How each kind of secret is written, and the part of it that must be gone.
+KINDS = {
+    "hub token": ("hf_AbCdEfGhIjKlMnOpQrSt", "AbCdEfGhIjKlMnOp"),
+    "OpenAI": ("sk-proj-Ab1Cd2Ef3Gh4Ij5Kl6Mn7", "Ab1Cd2Ef3Gh4"),
+    "GitHub": ("ghp_abcdefghij0123456789", "abcdefghij0123456789"),
+    "NVIDIA": ("nvapi-abcdefghij0123456789", "abcdefghij0123456789"),
+    "JWT": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "eyJzdWIi"),
+    "bearer": ("Authorization: Bearer hunter2hunter2", "hunter2"),
+    "bearer alone": ("bearer hunter2hunter2", "hunter2"),
+    "basic": ("Authorization: Basic YWxpY2U6aHVudGVyMg==", "YWxpY2U6"),
+    "header": ("X-API-Key: hunter2", "hunter2"),
+    "header in JSON": ('{"Authorization": "Bearer hunter2hunter2"}', "hunter2"),
+    "cookie": ("Cookie: session=hunter2; other=1", "hunter2"),
+    "login": ("https://alice:hunter2@registry.example/v2", "hunter2"),
+    "login with an at": ("https://alice:hun@ter2@registry.example/v2", "ter2"),
+    "query": ("http://x/v1?token=hunter2&a=1", "hunter2"),
+    "variable": ("VLLM_API_KEY=hunter2", "hunter2"),
+    "variable in quotes": ('VLLM_API_KEY="hunter2 hunter3"', "hunter3"),
+    "unit": ("Environment=HF_TOKEN=hunter2", "hunter2"),
+    "unit in quotes": ('Environment="MY_PASSWORD=hunter2" "A=b"', "hunter2"),
+    "option": ("vllm serve --api-key hunter2", "hunter2"),
+    "option with =": ("--hf-token=hunter2", "hunter2"),
+    "YAML": ("\n  registry_password: hunter2 and hunter3", "hunter3"),
+    "JSON": ('{"client_secret": "hunter2"}', "hunter2"),
+    "JSON in JSON": ('"{\\"client_secret\\": \\"hunter2\\"}"', "hunter2"),
+    "Python": ("{'api_key': 'hunter2', 'model': 'x'}", "hunter2"),
+    "Docker": ('{"auths": {"nvcr.io": {"auth": "JG9hdXRodG9rZW4="}}}', "JG9hdXRo"),
+    "netrc": ("machine huggingface.co login alice password hunter2", "hunter2"),
+    "wireless": ("psk=hunter2hunter2", "hunter2"),
+    "ssh key": (PEM.format("OPENSSH "), "QyNTUxOQ"),
+    "TLS key": (PEM.format("RSA "), "QyNTUxOQ"),
+    "key in JSON": (json.dumps(PEM.format("EC ")), "QyNTUxOQ"),
+    "made by us": (KEY, KEY[3:30]),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_secret_is_left(name):
+    told, secret = KINDS[name]
+    shown = Redactor().redact(f"before {told} after")
+    assert secret not in shown and LEFT_OUT in shown
+    assert shown.startswith("before "), shown
+    assert Redactor().redact(shown) == shown
+
+
+# What stands directly before or behind a secret and belongs to neither.
+SURROUNDING = st.text(st.characters(codec="utf-8", exclude_characters="-_/+=.~%"), max_size=40)
+BORDER = st.sampled_from((" ", "\n", "\t", " [", ", "))
+
+
+BEFORE, BEHIND = st.tuples(SURROUNDING, BORDER).map("".join), st.tuples(BORDER, SURROUNDING).map("".join)
+
+
+@given(st.sampled_from(sorted(KINDS)), BEFORE, BEHIND, st.booleans())
+def test_no_secret_is_left_whatever_surrounds_it(name, before, behind, anonymous):
+    told, secret = KINDS[name]
+    shown = Redactor(anonymous=anonymous, key="k").redact(f"{before}{told}{behind}")
+    assert secret not in shown
+
+
+@given(
+    st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S")), min_size=8, max_size=60),
+    st.text(max_size=40),
+    st.text(max_size=40),
+    st.sampled_from((str, lambda value: json.dumps(value)[1:-1], lambda value: quote(value, safe=""))),
+)
+def test_what_the_machine_knows_to_be_secret_is_left_nowhere(value, before, after, form):
+    shown = Redactor([value]).redact(f"{before}{form(value)}{after}")
+    assert form(value) not in shown.replace(LEFT_OUT, "\0")
+
+
+def test_also_in_base64():
+    value = "correct horse battery"
+    assert "Y29ycmVjdCB" not in Redactor([value]).redact(f"x {base64.b64encode(value.encode()).decode()}")
+
+
+def test_a_thousand_keys_of_ours_where_nobody_knows_them():
+    missed = [key for key in (secrets.token_urlsafe(32) for _ in range(1000)) if key in Redactor().redact(f"a {key} b")]
+    assert len(missed) < 50  # by their look alone: on their own machine they are known
+
+
+HARMLESS = (
+    "{'api_key': None, 'tokenizer': 'x', 'max_num_batched_tokens': 8192}",
+    "HF_TOKEN_PATH=/etc/sparkmatrix/hf.token RAY_AUTH_MODE=token",
+    "--max-num-batched-tokens 8192 --tokenizer-mode auto --ssl-keyfile /etc/x.key",
+    "prompt throughput: 12.0 tokens/s, first_token_s=0.31, token_count: 12",
+    "model cyankiwi/MiniMax-M2.7-AWQ-4bit Qwen3-Coder-480B-A35B-Instruct-FP8-Dynamic",
+    "nvcr.io/nvidia/vllm@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    "revision 0123456789abcdef0123456789abcdef01234567, boot 4f5e6d7c8b9a4f5e6d7c8b9a4f5e6d7c",
+    "/opt/sparkmatrix/engine/lib/python3/site/vllm/v1/engine/core",
+    "mlx5_core 0000:01:00.0: 32.0 GT/s, firmware version: 28.45.4028",
+    '{"outcome": "pass", "check": "keys"}',
+    "2026-11-23T10:00:00+0000 spark1 keeper[1]: serving: it serves",
+    "inet 192.168.100.10/24 fe80::4ebb:47ff:fe2e:104f",
+)
+
+
+@pytest.mark.parametrize("told", HARMLESS)
+def test_what_is_no_secret_can_be_read(told):
+    redactor = Redactor()
+    assert redactor.redact(told) == told
+    assert redactor.counts == {}
+
+
+def anonymous(text, names=None, key="k"):
+    return Redactor(anonymous=True, names=names or {}, key=key).redact(text)
+
+
+@pytest.mark.parametrize(
+    ("said", "pattern"),
+    [
+        ("Device Serial Number 4c-bb-47-03-00-2c-b7-d6", r"Device Serial Number \(left out\)"),
+        ("Serial Number: 1582024900123", r"Serial Number: \(left out\)"),
+        ("\t\t[SN] Serial number: MT2445X01234", r"\t\t\[SN\] Serial number: \(left out\)"),
+        (
+            "90-NM-0a1b2c3d-0000-1111-2222-333344445555-MyHome.yaml",
+            r"90-NM-0{8}-0000-0000-0000-\w{12}-\(left out\).yaml",
+        ),
+        ("host-name=alice", r"host-name=\(left out\)"),
+        ("desk-7.alice.example kernel: up", "spark1 kernel: up"),
+        ("on DESK-7:8000", "on spark1:8000"),
+        ("alices-laptop.local asks", r"host\d+\.local asks"),
+        ("/home/alice/models and /home/alice", r"/home/user(\d+)/models and /home/user\1"),
+        ("0x4cbb4703002cb7d6", "[0-9a-f]{16}"),
+        ("4c:bb:47:2e:10:4f UP", r"4c:bb:47(?!:2e:10:4f)(:[0-9a-f]{2}){3} UP"),
+        ("sys_image_guid: 4cbb:4703:002e:104f", "sys_image_guid: 0000:0000:(?!002e:104f)[0-9a-f]{4}:[0-9a-f]{4}"),
+        ("from 84.1.2.3:53.", r"from 2[45]\d(\.\d{1,3}){3}:53\."),
+        ("to 2a02:810::abcd:1.", r"to 2001:db8:[0-9a-f:]+\."),
+        ("inet 192.168.77.10/24", r"inet 192\.168\.(?!77\.10)\d+\.\d+/24"),
+        (
+            "BOOT_IMAGE=/vmlinuz root=ZFS=rpool/alice iommu.passthrough=0 ds=nocloud;s=http://alice.example/ quiet",
+            r"BOOT_IMAGE=/vmlinuz root=\(left out\) iommu.passthrough=0 ds=\(left out\) quiet",
+        ),
+        (
+            "127.0.0.1 255.255.255.0 0.0.0.0 169.254.0.1 ::1 fe80::1%x",
+            r"127.0.0.1 255.255.255.0 0.0.0.0 169.254.0.1 ::1 .*",
+        ),
+        (
+            "0000:01:00.0 12:34:56 std::vector firmware 28.45.4028",
+            "0000:01:00.0 12:34:56 std::vector firmware 28.45.4028",
+        ),
+    ],
+)
+def test_whose_machine_it_is_is_left_out(said, pattern):
+    shown = anonymous(said, {"desk-7": "spark1", "desk": "spark9"})
+    assert re.fullmatch(pattern, shown), shown
+
+
+ADDRESSES = st.ip_addresses(v=4).map(str)
+
+
+@given(ADDRESSES, ADDRESSES)
+def test_the_same_address_is_the_same_on_every_machine_and_another_one_is_not(one, other):
+    shown = anonymous(f"{one} {other}").split()
+    assert anonymous(f"on node 2: {other}").split()[-1] == shown[1]
+    private = any(ipaddress.ip_address(one) in ipaddress.ip_network(net) for net in ("10.0.0.0/8", "192.168.0.0/16"))
+    if private:
+        assert ipaddress.ip_address(shown[0]).is_private
+        assert (one == other) == (shown[0] == shown[1])
+
+
+def test_neighbours_stay_neighbours_and_a_gid_tells_the_address():
+    shown = anonymous("10.7.1.5 10.7.1.6 ffff 0000:0000:0000:0000:0000:ffff:0a07:0105 ::ffff:10.7.1.5").split()
+    assert shown[0].rpartition(".")[0] == shown[1].rpartition(".")[0] and shown[0] != shown[1]
+    assert str(ipaddress.ip_address(shown[3]).ipv4_mapped) == shown[0]
+    assert shown[4] == f"::ffff:{shown[0]}"
+
+
+def test_another_key_makes_other_names():
+    assert anonymous("10.7.1.5 desk.local", key="a") != anonymous("10.7.1.5 desk.local", key="b")
+
+
+def test_what_was_left_out_is_counted():
+    redactor = Redactor(["my own secret"], anonymous=True, names={"desk-7": "spark1"})
+    redactor.redact("my own secret, my own secret, hf_AbCdEfGhIjKlMnOp, 10.0.0.1, desk-7")
+    assert redactor.counts == {"secrets of the machine": 2, "tokens": 1, "addresses": 1, "names": 1}
