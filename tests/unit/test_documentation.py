@@ -184,13 +184,46 @@ ASKED = {
 
 
 # What people know from other guides, and search for here.
-SEARCHED = (
-    "huggingface-cli, hf download, rsync, docker save, nccl-tests, all_gather_perf, ib_send_bw, ibstat, dcgmi, "
-    "perfquery, nmap, hostnamectl, Open WebUI, NET/IB, NET/Socket, ssh-keygen -R, trtllm-build, "
-    "run-cluster-node.sh, NCCL_NET_GDR_LEVEL, NCCL_IB_ROCE_VERSION_NUM, sitecustomize, qwen-vl-utils, TTFT, "
-    "fastsafetensors, Structured output, max-num-seqs, DAC, AOC, ray status, --gres=gpu:1, CACHEBUST_VLLM, "
-    "NCCL_SOCKET_NTHREADS, NVIDIA Sync, /metrics, Llama 3.1 8B, 240 W, prefix cache, launch-cluster"
-).split(", ")
+SEARCHED = [
+    "huggingface-cli",
+    "hf download",
+    "rsync",
+    "docker save",
+    "nccl-tests",
+    "all_gather_perf",
+    "ib_send_bw",
+    "ibstat",
+    "dcgmi",
+    "perfquery",
+    "nmap",
+    "hostnamectl",
+    "Open WebUI",
+    "NET/IB",
+    "NET/Socket",
+    "ssh-keygen -R",
+    "trtllm-build",
+    "run-cluster-node.sh",
+    "NCCL_NET_GDR_LEVEL",
+    "NCCL_IB_ROCE_VERSION_NUM",
+    "sitecustomize",
+    "qwen-vl-utils",
+    "TTFT",
+    "fastsafetensors",
+    "Structured output",
+    "max-num-seqs",
+    "DAC",
+    "AOC",
+    "ray status",
+    "--gres=gpu:1",
+    "CACHEBUST_VLLM",
+    "NCCL_SOCKET_NTHREADS",
+    "NVIDIA Sync",
+    "/metrics",
+    "Llama 3.1 8B",
+    "240 W",
+    "prefix cache",
+    "launch-cluster",
+]
 
 
 @pytest.mark.parametrize("word", SEARCHED)
