@@ -215,16 +215,18 @@ def test_a_mistyped_variable_is_refused_where_nothing_is_started(tmp_path, playb
 def test_the_ssh_configuration_goes_by_the_inventory(tmp_path):
     file = tmp_path / "ssh" / "sparks.conf"
     variables = f"        access_client_file: {file}\n        access_client_forwards: {{9000: 127.0.0.1:8000}}\n"
-    hosts = TWO.replace("spark_rank: 1", "spark_rank: 1, ansible_user: me, ansible_port: 2222")
+    login = "ansible_user: me, ansible_port: 2222, ansible_ssh_private_key_file: ~/.ssh/spark"
+    hosts = TWO.replace("spark_rank: 1", f"spark_rank: 1, {login}")
     done = play("playbooks/ssh_config.yml", "-i", inventory(tmp_path, hosts, variables))
     assert done.returncode == 0, done.stdout + done.stderr
     assert file.read_text() == (
         "# Written by playbooks/ssh_config.yml of sparkmatrix.cluster\n"
-        "Host spark1\n    HostName 192.0.2.1\n"
-        "Host spark1-tunnel\n    HostName 192.0.2.1\n"
-        "    # The services of the cluster on this computer's loopback\n    ServerAliveInterval 30\n"
+        "Host spark1\n    HostName 192.0.2.1\n    ServerAliveInterval 30\n"
+        "Host spark1-tunnel\n    HostName 192.0.2.1\n    ServerAliveInterval 30\n"
+        "    # The services of the cluster on this computer's loopback\n"
         "    LocalForward 127.0.0.1:9000 127.0.0.1:8000\n"
         "Host spark2\n    HostName 192.0.2.2\n    User me\n    Port 2222\n"
+        '    IdentityFile "~/.ssh/spark"\n    ServerAliveInterval 30\n'
     )
 
 
