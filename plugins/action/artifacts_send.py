@@ -18,7 +18,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import importing, look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest, Segment
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.receive import BEGIN, END, TAKE
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import time_left
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import AGAIN, time_left
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
@@ -91,8 +91,11 @@ class ActionModule(ActionBase):
                 return json.loads(done["stdout"].strip().splitlines()[-1])
         except (ValueError, IndexError):
             pass
-        said = (done.get("stderr") or done.get("stdout") or "").strip().splitlines()
-        raise _NodeError(strict.words(said[-1][:1000] if said else f"it ended with {done['rc']}"))
+        said = [*(done.get("stdout") or "").strip().splitlines(), *(done.get("stderr") or "").strip().splitlines()]
+        last = said[-1][:1000] if said else "nothing"
+        if done["rc"] != 1:
+            last = f"the program that takes the model there ended with {done['rc']} and said: {last}. {AGAIN}"
+        raise _NodeError(strict.words(f"{self._host}: {last}"))
 
     def tell(self, words: str) -> None:
         if progress.screen.is_open:

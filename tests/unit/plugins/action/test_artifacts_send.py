@@ -120,4 +120,10 @@ def test_what_is_wrong_is_said_with_where(
     read = importing.read
     monkeypatch.setattr(importing, "read", lambda *words: b"!" + read(*words)[1:])
     changed = send(node, model, tmp_path / "home")
-    assert changed["failed"] and "are not what was announced" in changed["msg"]
+    assert changed["failed"] and changed["msg"].startswith("spark1: ")
+    assert "are not what was announced" in changed["msg"]
+    node.command = lambda _command, in_data: {"rc": 137, "stdout": "", "stderr": "Killed\n" if in_data else ""}
+    killed = send(node, model, tmp_path / "home")
+    assert (
+        "spark1: the program that takes the model there ended with 137 and said: Killed. Run it again" in killed["msg"]
+    )
