@@ -107,7 +107,9 @@ def program_of(plan: NodePlan, environment: Mapping[str, str] | None = None) -> 
     if not service.contained:
         return Program(python=f"{service.venv.path}/bin/python", environment=known, home=service.home)
     given = service.container
-    return Program("python3", service.image, given.gpus, given.devices, service.mounts, known, service.home)
+    # Ranks over Ray run in Ray's container; that of the engine, with its files, is on the head only.
+    mounts = plan.ray.mounts if service.over_ray else service.mounts
+    return Program("python3", service.image, given.gpus, given.devices, mounts, known, service.home)
 
 
 # --- whether this node can -------------------------------------------------------------------------------------------

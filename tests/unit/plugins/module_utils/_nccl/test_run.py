@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Mount, NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Mount, NodePlan, RayPlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import (
@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run impo
     measure,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
-from engine_plans import node_plans
+from engine_plans import node_plans, with_service
 from fabric_inputs import wired
 
 ENVIRONMENT = {"NCCL_NET": "IB", "NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/tmp/x", "NCCL_SOCKET_IFNAME": "=enP7s7"}
@@ -99,6 +99,8 @@ def test_the_program_is_that_of_the_service(tmp_path: Path) -> None:
     assert (found.image, found.python, found.gpus) == ("vllm/vllm-openai:v0.33.0", "python3", "all")
     assert found.mounts == contained.here[0].mounts
     assert "/etc/nccl.conf" in [mount.target for mount in found.mounts], "images bring one with settings"
+    over_ray = replace(with_service(contained, backend="ray"), ray=RayPlan(mounts=MOUNTS))
+    assert run.program_of(over_ray).mounts == MOUNTS, "a worker has no files of the engine's own container"
     assert not run.program_of(NodePlan("spark3")).wanted
 
 
