@@ -10,8 +10,8 @@ its versions). Inside, the modules keep their full names, so their imports work 
 
 from __future__ import annotations
 
-import ast
 import io
+import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -23,6 +23,7 @@ MODULE_UTILS = Path(__file__).resolve().parents[1] / "module_utils"
 ENTRY = "_node_program"
 # -I: neither the environment nor the current directory decides what is imported. -B: writes no __pycache__.
 SHEBANG = b"#!/usr/bin/python3 -IB\n"
+_IMPORT = re.compile(rf"^\s*from {re.escape(PACKAGE)}((?:\.\w+)*) import (\([^)]*\)|[^\n#]+)", re.M)
 _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip archive can hold
 _MAIN = f"import sys\n\nfrom {PACKAGE}.{ENTRY} import main\n\nsys.exit(main(sys.argv[1:]))\n"
 
@@ -62,10 +63,9 @@ def closure(directory: Path, roots: Iterable[str]) -> list[str]:
         found.add(name)
         path = directory / _path(name)
         try:
-            tree = ast.parse(path.read_bytes())
-        except (OSError, SyntaxError) as exc:
+            waiting.extend(_imports(path.read_text(encoding="utf-8"), directory))
+        except (OSError, UnicodeDecodeError) as exc:
             raise SparkError(f"cannot be packed: {exc}", str(path), "Restore the checkout") from exc
-        waiting.extend(_imports(tree, directory))
     return sorted(found)
 
 
@@ -74,15 +74,16 @@ def _path(name: str) -> str:
     return name.replace(".", "/") + ".py"
 
 
-def _imports(tree: ast.AST, directory: Path) -> list[str]:
+def _imports(source: str, directory: Path) -> list[str]:
     """Dotted names below :data:`PACKAGE`. ``from PACKAGE._os import evict`` names a module, ``from PACKAGE._os.evict
-    import walk`` what is in one."""
+    import walk`` what is in one. By pattern, as our formatter writes it: a run packs the tool for every node, and a
+    syntax tree takes 0.25 s."""
     found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and f"{node.module}.".startswith(f"{PACKAGE}."):
-            module = node.module[len(PACKAGE) + 1 :]
-            if module and (directory / _path(module)).is_file():
-                found.append(module)
-            else:
-                found += [f"{module}.{alias.name}".lstrip(".") for alias in node.names]
+    for match in _IMPORT.finditer(source):
+        module = match[1].lstrip(".")
+        if module and (directory / _path(module)).is_file():
+            found.append(module)
+        else:
+            names = (part.split()[0] for part in match[2].strip("()").split(",") if part.strip())
+            found += [f"{module}.{name}".lstrip(".") for name in names]
     return found

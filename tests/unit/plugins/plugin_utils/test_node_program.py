@@ -71,9 +71,22 @@ def test_closure(tmp_path):
     assert _node_program.closure(tmp_path, ["a"]) == ["_b.c", "_b.d", "_b.e", "_g", "a"]
 
 
-@pytest.mark.parametrize("content", [None, "def ("])
+@pytest.mark.parametrize("content", [None, b"\xff"])
 def test_a_broken_checkout(tmp_path, content):
     if content is not None:
-        (tmp_path / "a.py").write_text(content)
+        (tmp_path / "a.py").write_bytes(content)
     with pytest.raises(SparkError, match=r"a\.py: cannot be packed"):
         _node_program.closure(tmp_path, ["a"])
+
+
+@pytest.mark.parametrize("path", sorted(_node_program.MODULE_UTILS.rglob("*.py")), ids=lambda path: path.stem)
+def test_imports_are_found_as_python_finds_them(path):
+    """The pattern goes by how the formatter writes them."""
+    root, source = _node_program.MODULE_UTILS, path.read_text()
+    expected = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{PACKAGE}."):
+            module = node.module[len(PACKAGE) + 1 :]
+            whole = module and (root / (module.replace(".", "/") + ".py")).is_file()
+            expected += [module] if whole else [f"{module}.{alias.name}".lstrip(".") for alias in node.names]
+    assert sorted(_node_program._imports(source, root)) == sorted(expected)
