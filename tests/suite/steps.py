@@ -109,16 +109,26 @@ def scenario(name: str, words: str, budget_s: int, levels: tuple[str, ...] = FUL
     return Step(name, (command,), budget_s, levels, ON_NODES, cannot_run=needs_lab, undo=NO_LAB)
 
 
-def molecule(scenario: str, budget_s: int, levels: tuple[str, ...] = FULL, place: str = "molecule") -> Step:
-    """A Molecule scenario, which boots nodes of its own."""
+def molecule(
+    scenario: str,
+    budget_s: int,
+    levels: tuple[str, ...] = FULL,
+    place: str = "molecule",
+    *,
+    newest: bool = False,
+) -> Step:
+    """A Molecule scenario, which boots nodes of its own. ``newest``: with the ansible-core of the other environment."""
+    environment = PYTHON_312 if newest else PYTHON
     glob = ("env", f"MOLECULE_GLOB={place}/*/molecule.yml")
     commands = (
         # What an interrupted run left in Molecule's own notes would make it skip what it has done.
-        (*glob, *program(f"molecule reset --scenario-name {scenario}")),
-        (*glob, *program(f"molecule test --report --scenario-name {scenario}")),
+        (*glob, *program(f"molecule reset --scenario-name {scenario}", environment)),
+        (*glob, *program(f"molecule test --report --scenario-name {scenario}", environment)),
     )
+    name = f"{scenario}-py3.12" if newest else scenario
+    cannot_run = (lambda: needs(PYTHON_312, "3.12")() or needs_lab()) if newest else needs_lab
     inputs = (*ON_NODES, "molecule/**", ".config/**")
-    return Step(scenario, commands, budget_s, levels, inputs, cannot_run=needs_lab, undo=NO_LAB)
+    return Step(name, commands, budget_s, levels, inputs, cannot_run=cannot_run, undo=NO_LAB)
 
 
 def on_machines(name: str, command: tuple[str, ...], budget_s: int) -> Step:
@@ -274,6 +284,8 @@ def on_nodes() -> list[Step]:
         molecule("gateway", 150, TEST),
         molecule("site", 540, TEST),
         scenario("lifecycle", "lifecycle.py", 180, TEST),
+        # A whole scenario with the newest ansible-core; all others have the oldest.
+        molecule("gateway", 200, newest=True),
         *(molecule(name, 400) for name in ("access", "fabric", "modules", "os_stabilization")),
         *(molecule(n, 400, FULL, "molecule/inventories") for n in ("1spark", "3spark_ring", "4spark", "8spark")),
         molecule("launch", 500, FULL, "molecule/inventories"),
