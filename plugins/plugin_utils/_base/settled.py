@@ -33,9 +33,11 @@ def table(task_vars: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
 
 
 def entry(task_vars: Mapping[str, Any] | None, kind: str, name: str) -> Any:
-    """What was found of one set of files or unit, unless this run has changed it."""
-    found = table(task_vars, kind).get(name)
-    return None if f"{kind} {name}" in _changed(task_vars) else found
+    """What was found of one set of files or unit, unless this run has changed it: by that name, or as a part of a change
+    of the fabric or of sshd and firewall, which write facts and bring back manifests."""
+    if f"{kind} {name}" in _changed(task_vars) or not unchanged(task_vars, ACCESS, FABRIC):
+        return None
+    return table(task_vars, kind).get(name)
 
 
 def execute(

@@ -53,9 +53,13 @@ KNOWN = {
     "fabric_bandwidth": ({}, {"ready": {"tool": None, "record": None, "ports": ["port"], "gids": ["gid"]}}),
     "access_node": ({}, {**PEER, "network": NODE["network"], "fact": {"state": "applied"}}),
 }
+BY_NAME = ("managed_files", "managed_service", "port_filter")
 # Anything else is the node's to say.
 ASKED = [
     *((name, args, {}) for name, (args, _said) in KNOWN.items()),
+    # A change of the fabric marks the fact on the node as not applied yet.
+    *((name, KNOWN[name][0], {"spark_fabric_compared": {"changes": ["mtu"]}}) for name in BY_NAME),
+    *((name, KNOWN[name][0], {"spark_access_compared": {"changes": ["port"]}}) for name in BY_NAME),
     ("managed_files", {"name": "ray", "state": "absent"}, None),
     ("managed_files", {"name": "other", "files": FILES}, None),
     ("managed_files", {"name": "ray", "files": FILES[:1]}, None),
@@ -119,7 +123,7 @@ def test_everything_else_is_asked(name, args, variables):
     assert result["said"] == "by the node"
 
 
-@pytest.mark.parametrize("name", ["managed_files", "managed_service", "port_filter"])
+@pytest.mark.parametrize("name", BY_NAME)
 def test_what_this_run_has_changed_is_asked_again(name):
     """Ray's role stops a keeper that preflight has seen running; a way back places the files of before."""
     args = KNOWN[name][0]
