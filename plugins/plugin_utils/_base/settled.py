@@ -33,8 +33,8 @@ def table(task_vars: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
 
 
 def entry(task_vars: Mapping[str, Any] | None, kind: str, name: str) -> Any:
-    """What was found of one set of files or unit, unless this run has changed it: by that name, or as a part of a change
-    of the fabric or of sshd and firewall, which write facts and bring back manifests."""
+    """What was found of one set of files or unit, unless this run has changed it: by that name, or with the fabric or
+    sshd and firewall, whose changes write facts and bring back manifests."""
     if f"{kind} {name}" in _changed(task_vars) or not unchanged(task_vars, ACCESS, FABRIC):
         return None
     return table(task_vars, kind).get(name)
