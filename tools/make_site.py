@@ -37,6 +37,7 @@ OUTSIDE = re.compile(
     r"|<link\b(?![^>]*rel=\"canonical\")[^>]*\bhref=\"(?:https?:)?//[^\"]+"
 )
 OUTSIDE_STYLE = re.compile(r"url\([\"']?(?:https?:)?//[^)]+")
+FURO_ERROR = "ERROR: Adding a table of contents in Furo-based"
 SETTINGS = {
     "project": "sparkmatrix.cluster",
     "html_title": "sparkmatrix",
@@ -83,7 +84,9 @@ def make_reference(place: pathlib.Path) -> list[str]:
     names = [*sorted(path.name for path in made.glob("*_role.rst")), *(f"{name}_module.rst" for name in users)]
     (place / "options").mkdir()
     for name in names:
-        shutil.move(made / name, place / "options" / name)
+        # Furo has a table of contents of its own beside each page, and marks a second one as an error.
+        text = re.sub(r"^\.\. contents::\n(?: +:.*\n)*", "", (made / name).read_text(), flags=re.MULTILINE)
+        (place / "options" / name).write_text(text)
     shutil.rmtree(made)
     return [f"../options/{name.removesuffix('.rst')}" for name in names]
 
@@ -112,33 +115,37 @@ def fetched_from_elsewhere(site: pathlib.Path) -> list[str]:
     return found
 
 
-def build(site: pathlib.Path) -> int:
+def render(source: pathlib.Path, site: pathlib.Path) -> int:
     """The number of pages."""
+    shutil.rmtree(site, ignore_errors=True)
+    said = io.StringIO()
+    app = Sphinx(source, None, site, source.parent / "trees", "html", SETTINGS, status=None, warning=said)
+    for name in ("routeros", "nvue"):
+        app.add_lexer(name, TextLexer)
+    app.build()
+    problems = [line for line in said.getvalue().replace(f"{source}/", "").splitlines() if line]
+    problems += fetched_from_elsewhere(site)
+    problems += [f"{path}: {FURO_ERROR}" for path in site.rglob("*.html") if FURO_ERROR in path.read_text()]
+    if problems:
+        raise SystemExit("\n".join(problems))
+    (site / "index.html").write_text(
+        '<!doctype html><meta charset="utf-8"><title>sparkmatrix.cluster</title>'
+        '<meta http-equiv="refresh" content="0; url=docs/README.html">'
+        '<a href="docs/README.html">Documentation</a>\n'
+    )
+    return len(app.env.found_docs)
+
+
+def build(site: pathlib.Path) -> int:
     with tempfile.TemporaryDirectory() as temporary:
-        place = pathlib.Path(temporary)
-        source = place / "source"
+        source = pathlib.Path(temporary) / "source"
         source.mkdir()
         copy_sources(source)
         trees = navigation((ROOT / FRONT).read_text())
         trees.append(("Every setting and module", make_reference(source)))
         with (source / FRONT).open("a") as front:
             front.write("".join(toctree(*tree) for tree in trees))
-        shutil.rmtree(site, ignore_errors=True)
-        said = io.StringIO()
-        app = Sphinx(source, None, site, place / "trees", "html", SETTINGS, status=None, warning=said)
-        for name in ("routeros", "nvue"):
-            app.add_lexer(name, TextLexer)
-        app.build()
-        problems = [line for line in said.getvalue().replace(f"{source}/", "").splitlines() if line]
-        problems += fetched_from_elsewhere(site)
-        if problems:
-            raise SystemExit("\n".join(problems))
-        (site / "index.html").write_text(
-            '<!doctype html><meta charset="utf-8"><title>sparkmatrix.cluster</title>'
-            '<meta http-equiv="refresh" content="0; url=docs/README.html">'
-            '<a href="docs/README.html">Documentation</a>\n'
-        )
-        return len(app.env.found_docs)
+        return render(source, site)
 
 
 def main(arguments: list[str]) -> int:
