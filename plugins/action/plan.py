@@ -17,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import planners as bench
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import planners as engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import planners as metrics
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl import planners as nccl
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import planners as os_
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
@@ -37,6 +38,7 @@ PLANNERS: Mapping[str, Planner] = {
     **awx.PLANNERS,
     **report.PLANNERS,
     **verdict.PLANNERS,
+    **metrics.PLANNERS,
 }
 SPEC: dict[str, dict[str, Any]] = {
     "planner": {"type": "str", "required": True, "choices": list(PLANNERS)},

@@ -34,6 +34,7 @@ options:
         benchmark has measured and found; V(report) makes a page of the last ones.
       - V(doctor) judges what preflight and the nodes themselves have found, and whether the cluster serves.
       - V(first_contact) says which assumptions about real machines hold.
+      - V(observability) makes files and units of Prometheus, node_exporter and Grafana of all machines.
       - V(awx) says what is to be made, mended and removed in AWX, V(awx_unreached) why it could not be asked.
       - V(artifacts_wanted) finds the models that are not whole on all nodes, V(artifacts_room) compares one with the
         disks, V(artifacts_fan_out) says who fetches it from whom, V(artifacts_done) whether all have the same,
@@ -88,6 +89,7 @@ options:
       - doctor
       - first_contact
       - verdicts
+      - observability
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.

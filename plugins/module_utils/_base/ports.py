@@ -18,6 +18,9 @@ FABRIC_BANDWIDTH = 18515  # perftest's own
 NCCL_TEST = 29562  # where the ranks of a test of NCCL meet
 ARTIFACTS = 29560  # segments of models, between nodes, while they are copied
 IMAGES = 29561  # where nodes fetch images from another one, while they are copied; there on loopback, too
+PROMETHEUS = 9090  # its own; on loopback
+NODE_EXPORTER = 9100  # its own; on the fabric
+GRAFANA = 3000  # its own; on loopback
 
 RAY_GCS = 6379  # Ray's own
 RAY_DASHBOARD = 8265  # Ray's own; on loopback

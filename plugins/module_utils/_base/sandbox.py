@@ -62,3 +62,30 @@ WATCHDOG = (
     "CapabilityBoundingSet=",
     "RestrictAddressFamilies=AF_UNIX",
 )
+# It asks the driver for the GPU, and looks at the processes of the ranks and at what only root may read.
+METRICS = (
+    *ANY,
+    "ProtectSystem=strict",
+    "ProtectHome=read-only",
+    "PrivateTmp=yes",
+    "PrivateMounts=yes",
+    "ProtectHostname=yes",
+    "UMask=0077",
+    "CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_SYS_PTRACE",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+)
+# Prometheus and node_exporter: an account without rights, and no devices.
+SERVER = (
+    *ANY,
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "PrivateTmp=yes",
+    "PrivateDevices=yes",
+    "PrivateMounts=yes",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "UMask=0077",
+    "CapabilityBoundingSet=",
+    "SystemCallFilter=@system-service",
+    "SystemCallErrorNumber=EPERM",
+)

@@ -78,7 +78,8 @@ def filter_services(options: Options) -> dict[str, Any]:
     plans = {host: plan_document.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
     # On any node: the head of the cluster asks the APIs of all heads.
     answered = {head.port for plan in plans.values() for head in plan.heads}
-    answered |= {options["dashboard_port"]} if any(plan.ray.needed for plan in plans.values()) else set()
+    if any(plan.ray.needed for plan in plans.values()):
+        answered |= {options["dashboard_port"], *([ports.RAY_METRICS] if options["ray_metrics"] else [])}
     apis = {host: [(head.host, head.port) for head in plan.heads] for host, plan in plans.items()}
     reach = {host: port_filter.reach(host, facts, options["also"], answered, apis.get(host, ())) for host in facts}
     return {"rules": {host: port_filter.services(who) for host, who in reach.items()}}
@@ -133,6 +134,7 @@ PLANNERS = {
         {
             "also": {"type": "list", "elements": "str", "default": []},
             "dashboard_port": {"type": "int", "default": ports.RAY_DASHBOARD},
+            "ray_metrics": {"type": "bool", "default": False},  # Prometheus is an account of its own
         },
         gathered={"facts": answers.FACT, "plans": answers.PLAN},
     ),

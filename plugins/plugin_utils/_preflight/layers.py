@@ -16,13 +16,24 @@ from types import MappingProxyType
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 
-LAYERS = ("access", "os_stabilization", "fabric", "plan", "artifacts", "ray", "engine", "gateway", "verify")
+LAYERS = (
+    "access",
+    "os_stabilization",
+    "fabric",
+    "plan",
+    "artifacts",
+    "ray",
+    "engine",
+    "gateway",
+    "observability",
+    "verify",
+)
 KNOWN_TAGS = ("preflight", *LAYERS)
 # Words that Ansible itself gives a meaning.
 SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
 NOT_NAMED = "/etc/ansible/hosts"  # where Ansible looks for an inventory by itself
 # The plan is computed whenever a layer that acts on it is selected.
-PLANNED = frozenset({"artifacts", "ray", "engine", "gateway", "verify"})
+PLANNED = frozenset({"artifacts", "ray", "engine", "gateway", "observability", "verify"})
 
 Parts = Mapping[str, Sequence[str]]
 NO_PARTS: Parts = MappingProxyType({})

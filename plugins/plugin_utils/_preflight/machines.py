@@ -591,6 +591,12 @@ def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]
             found |= dict.fromkeys(places, ("Ray", everywhere))
         if layer == "gateway" and gateway_wanted(context):
             found |= {(head, port): (name, where) for port, name, where in gateway_listeners(context)}
+        if layer == "observability" and context.value(head, "observability_enabled") is True:
+            name = "observability_prometheus_port"
+            found[head, whole(context.value(head, name, ports.PROMETHEUS))] = name, ["127.0.0.1"]
+            name = "observability_exporter_port"
+            port = whole(context.value(head, name, ports.NODE_EXPORTER))
+            found |= dict.fromkeys([(host, port) for host in context.hosts], (name, everywhere))
         if layer == "engine":
             found |= {(node, port): (what, everywhere) for node, port, what in service_ports(context)}
     return {place: wanted for place, wanted in found.items() if place[1]}
@@ -708,9 +714,10 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "ports",
-        SERVING | {"gateway"},
+        SERVING | {"gateway", "observability"},
         check_ports,
-        "something else listens on a port of the head, on one of Ray on any node, or of a service where its head is",
+        "something else listens on a port of the head, on one of Ray or node_exporter on any node, or of a service"
+        " where its head is",
         "The service could not start",
     ),
     Check(

@@ -52,6 +52,7 @@ READ: Mapping[str, Shape] = {
     "spark_engine_keeper": CHANGED,
     "spark_engine_units": CHANGED,
     "spark_first_token": PROBED,
+    "spark_observability": CHANGED,
     "spark_answers": PROBED,
     "spark_gateway": Only({"endpoints": Each(url), "changed": flag}),
     "spark_update": Only({"anywhere": flag}),
@@ -98,6 +99,7 @@ def layers(known: Known, settings: Mapping[str, Any]) -> tuple[Layer, ...]:
             _first_token(known),
         ),
         _layer("gateway", known, ("spark_gateway",), _gateway(known, settings)),
+        _layer("observability", known, ("spark_observability",)),
         _layer("verify", known, ("spark_answers",), _verified(known)),
     ]
     return tuple(layer for layer in found if layer)

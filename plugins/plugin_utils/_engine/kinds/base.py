@@ -151,6 +151,7 @@ class Engine(ABC):
     profile_options: Mapping[str, Mapping[str, Any]] = {}  # by name of the profile
     key_variable = ""  # that holds the API key it asks for
     health = ""  # path where the engine itself generates a token for whoever asks; empty: a token is asked for
+    metrics = "/metrics"  # path of its page for Prometheus
     config_root = ""  # its directory of settings, which also a driver beside Ray's container reads
     devices: Sequence[str] = ("gpu",)
     tasks: Sequence[str] = ("generate",)

@@ -126,6 +126,7 @@ class TensorRTLLM(Engine):
     drafts = tuple(DECODING)
     profile_options = _PROFILE_OPTIONS
     health = "/health_generate"
+    metrics = "/prometheus/metrics"
 
     def image_version(self, image: str) -> str:
         tag = image.split("@", maxsplit=1)[0].rpartition(":")[2]

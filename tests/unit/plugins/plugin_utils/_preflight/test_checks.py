@@ -488,6 +488,23 @@ def test_ports_follow_the_variables():
     assert not list(machine_checks.check_ports(context({"engine"}, {"a": {}}, nodes=read)))
 
 
+@pytest.mark.parametrize(
+    ("settings", "port", "unit", "expected"),
+    [
+        ({}, 9090, "", []),
+        ({"observability_enabled": True}, 9090, "cockpit.service", ["ports"]),
+        ({"observability_enabled": True}, 9090, "sparkmatrix-prometheus.service", []),
+        ({"observability_enabled": True, "observability_prometheus_port": 9095}, 9090, "", []),
+        ({"observability_enabled": True}, 9100, "prometheus-node-exporter.service", ["ports"]),
+    ],
+)
+def test_ports_of_prometheus_count_where_it_is_wanted(settings, port, unit, expected):
+    read = nodes()
+    read["spark1"]["listening"] = [{"port": port, "address": "0.0.0.0", "unit": unit}]
+    asked = context({"observability"}, inventory(4, **settings), nodes=read)
+    assert [name for name, _ in examine(asked)] == expected
+
+
 def test_ports_of_the_gateway_count_where_there_is_one():
     read = nodes()
     read["spark1"]["listening"] = [

@@ -1,0 +1,65 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The planner of the layer observability: every file and unit of every node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics.files import Cluster, Service, Settings
+
+REFUSED = "Prometheus and Grafana cannot be set up, and nothing was changed:"
+
+
+def made(options: Options) -> dict[str, Any]:
+    facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
+    plans = {host: plan_document.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
+    heads = {head.name: head for plan in plans.values() for head in plan.heads}
+    head = min(facts, key=lambda host: facts[host].rank)
+    services = [
+        Service(
+            heads[one.name].instance or "engine",
+            heads[one.name].engine,
+            one.host,
+            one.port,
+            ENGINES[heads[one.name].engine].metrics,
+        )
+        for one in plans[head].services
+        if one.name in heads
+    ]
+    ray = {host: address for plan in plans.values() for host, address in plan.ray.members.items()}
+    settings = Settings(**{name: options[name] for name in vars(Settings())})
+    cluster = Cluster(head, facts, services, ray)
+    shown = judged(REFUSED, list(files.check(settings, cluster)))
+    nodes = {
+        host: {
+            "files": [{"path": path, "content": content} for path, content in node.files.items()],
+            "units": [{"name": name, "hash": made_hash} for name, made_hash in node.units.items()],
+            "ask": list(node.ask),
+        }
+        for host, node in files.make(settings, cluster, options["tool"]).items()
+    }
+    return {**shown, "nodes": nodes}
+
+
+PLANNERS = {
+    "observability": Planner(
+        made,
+        {
+            "tool": {"type": "str", "required": True},
+            **{
+                name: {"type": "str" if name == "grafana_image" else "int", "default": usual}
+                for name, usual in vars(Settings()).items()
+            },
+        },
+        gathered={"facts": answers.FACT, "plans": answers.PLAN},
+    ),
+}
