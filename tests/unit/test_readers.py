@@ -129,10 +129,14 @@ text("_preflight/network:parse_rules", json.dumps(RULES))
 text("_engine/ray_cluster:parse", 'x\n{"nodes": [{"alive": true}], "error": null}\n', refuses=(SparkError,))
 text("_engine/version:options_in", HELP)
 text("_verdict/journal:stamped", "1764000000.123456 spark1 kernel: mlx5_core: link up\n")
-text("_verdict/first_contact:redact", f"serial: 1234567890 {MAC} 8.8.8.8 spark1")
 text("_verdict/options:parse", 'vllm:cache_config_info{block_size="16"} 1.0\n', models={}, model="x")
 text("_bench/generator:read", *fixtures("bench"), refuses=(SparkError,))
 text("_gateway/apply:unit_mark", "Environment=SPARKMATRIX_UNIT=0123456789ab\n")
+TEXTS["_support/redaction:redact"] = Reader(
+    lambda said: here("_support/redaction:Redactor")(["its-own-token"], anonymous=True, key="k").redact(said),
+    (f"serial: 1234567890 {MAC} 8.8.8.8 its-own-token password=x",),
+    (),
+)
 TEXTS["_fabric/netplan:read"] = Reader(lambda said: here("_fabric/netplan:read")("a.yaml", said), (NETPLAN,))
 TEXTS["membership:parse_known_hosts"] = Reader(parse_known_hosts, (f"spark1,10.0.0.1 {KEY}\n[spark2]:22 {KEY}\n",), ())
 HAVE = {"fingerprint": "a", "have": "f"}
