@@ -5,8 +5,10 @@
 
 """A model of a small hub comes to four nodes: fetched once, copied over the fabric, checked, repaired, and refused.
 
-Usage: test_artifacts.py [--nodes N] [--keep]. Runs the layers fabric, plan and artifacts; the engine's environment has
-the hub's client. No engine runs: that one finds the model offline is asked of the hub's own library.
+Usage: test_artifacts.py [--nodes N] [--ring] [--keep]. Runs the layers fabric, plan and artifacts; the engine's
+environment has the hub's client. No engine runs: that one finds the model offline is asked of the hub's own library.
+With ``--ring`` no switch connects them: an encrypted copy through neighbours only, two models at once, and a model that
+is on the computer of Ansible.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import hashlib
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import time
@@ -30,7 +33,7 @@ from cluster import HEAD, STATE, LabError, inside, lab, say
 NAME = "lab/model"
 HOME = "/opt/sparkmatrix/models/huggingface"
 FOLDER = f"{HOME}/hub/models--lab--model"
-MANIFESTS = f"{HOME}/sparkmatrix/manifests/models--lab--model"
+RING = ("-e", "fabric_topology=ring", "-e", "fabric_allow_large_ring=true")
 LAYERS = ("--tags", "artifacts")
 SHARDS, SHARD = 3, 70 * 1024 * 1024  # two segments each
 RECIPE = """\
@@ -43,6 +46,25 @@ architecture: {layers: 4, attention_heads: 12, kv_heads: 12, head_dim: 32, hidde
 weights_gb: 0.3
 context: 256
 concurrency: 2
+"""
+
+
+# What a node sees of a copy on its cables, until a file is made.
+SNIFF = """
+import json, os, socket
+frames = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+frames.settimeout(0.2)
+seen = {"frames": 0, "readable": 0}
+while not os.path.exists("/tmp/sniffed"):
+    try:
+        frame = frames.recv(65536)
+    except TimeoutError:
+        continue
+    ports = (frame[34:36], frame[36:38])
+    if (29560).to_bytes(2, "big") in ports:
+        seen["frames"] += 1
+        seen["readable"] += b"GET /segments/" in frame
+print(json.dumps(seen))
 """
 
 
@@ -63,7 +85,8 @@ def model(seed: int) -> dict[str, bytes]:
 
 
 class Scenario:
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, ring: bool) -> None:
+        self.ring = ring
         self.nodes = [f"spark{number + 1}" for number in range(nodes)]
         self.place = STATE / "artifacts"
         self.seconds: dict[str, float] = {}
@@ -72,9 +95,10 @@ class Scenario:
 
     def boot(self) -> None:
         cluster.build()
-        cluster.boot(nodes=len(self.nodes))
+        cluster.boot("ring" if self.ring else "switch", nodes=len(self.nodes))
         self.place.mkdir(exist_ok=True)
-        (self.place / "hub-model.yml").write_text(RECIPE)
+        for name in ("model", "other", "mine"):
+            (self.place / f"hub-{name}.yml").write_text(RECIPE.replace("lab/model", f"lab/{name}"))
 
     def serve(self) -> hubs.Hub:
         """A hub on this machine, at the address that the nodes come to."""
@@ -85,7 +109,7 @@ class Scenario:
             check=True,
         ).stdout.split()
         self.address = seen[seen.index("via") + 1]
-        return hubs.Hub({NAME: hubs.repository(model(1))})
+        return hubs.Hub({NAME: hubs.repository(model(1)), "lab/other": hubs.repository(model(2))})
 
     def play(
         self, name: str, *options: str, fails: str = "", playbook: str = "site.yml", unchanged: bool = False
@@ -101,6 +125,7 @@ class Scenario:
                     "artifacts_hub_path": "/opt/sparkmatrix/engine",
                 }
             ),
+            *(RING if self.ring else ()),
             *options,
             playbook=playbook,
             show=False,
@@ -116,8 +141,9 @@ class Scenario:
         say(f"   {name}: as expected, {run.seconds:.0f} s")
         return flat
 
-    def everywhere(self, commit: str, files: dict[str, bytes]) -> None:
+    def everywhere(self, commit: str, files: dict[str, bytes], name: str = NAME) -> None:
         """Every node has exactly the files that an engine needs, and one manifest."""
+        folder = f"models--{name.replace('/', '--')}"
         wanted = {
             path: hashlib.sha256(content).hexdigest()
             for path, content in files.items()
@@ -125,11 +151,11 @@ class Scenario:
         }
         digests = set()
         for host in self.nodes:
-            text = inside(host, f"cd {FOLDER}/snapshots/{commit} && find . -type l | sort | xargs sha256sum")
+            text = inside(host, f"cd {HOME}/hub/{folder}/snapshots/{commit} && find . -type l | sort | xargs sha256sum")
             seen = {line.split()[1][2:]: line.split()[0] for line in text.splitlines()}
             if seen != wanted:
                 raise LabError(f"{host} has {seen}, expected {wanted}")
-            digests.add(inside(host, f"cat {MANIFESTS}/{commit}.json"))
+            digests.add(inside(host, f"cat {HOME}/sparkmatrix/manifests/{folder}/{commit}.json"))
             left = inside(host, f"find {HOME}/sparkmatrix/partial -type f 2>/dev/null || true")
             if left.strip():
                 raise LabError(f"{host}: left behind: {left}")
@@ -258,6 +284,87 @@ def reset(s: Scenario, _hub: hubs.Hub) -> None:
         assert inside(host, f"ls {FOLDER}/snapshots")
 
 
+def encrypted(s: Scenario, _hub: hubs.Hub) -> None:
+    """Through neighbours only, and nobody on the way reads what is asked for."""
+    said, seen = watched(s, "encrypted", "-e", "artifacts_encryption=true")
+    s.everywhere(COMMIT, FILES)
+    assert seen["frames"] > 100 and not seen["readable"], seen
+    for number, host in enumerate(s.nodes[1:], start=1):
+        (told, *_more) = re.findall(rf"lab/model is whole on {host}: ([^'\"]*)", said)
+        sources = set(re.findall(r"from (spark\d+)", told))
+        assert sources and sources <= {s.nodes[number - 1], s.nodes[(number + 1) % len(s.nodes)]}, told
+
+
+def watched(s: Scenario, name: str, *options: str) -> tuple[str, dict[str, int]]:
+    """A run, and what a node in the middle saw of it."""
+    middle = s.nodes[1]
+    inside(middle, "rm -f /tmp/sniffed")
+    with futures.ThreadPoolExecutor() as pool:
+        sniffed = pool.submit(inside, middle, f"timeout 600 python3 -c '{SNIFF}'")
+        try:
+            said = s.play(name, *LAYERS, *options)
+        finally:
+            inside(middle, "touch /tmp/sniffed")
+        return said, json.loads(sniffed.result())
+
+
+def two(s: Scenario, _hub: hubs.Hub) -> None:
+    """Two models at once: the second run says what is on its way, the first one ends well; then the second one does."""
+    for host in s.nodes[1:]:
+        inside(host, f"rm -rf {FOLDER} {HOME}/sparkmatrix")
+    begun = f"i=0; until ls {HOME}/sparkmatrix/partial/*/blobs/journal; do sleep 0.3; i=$((i+1)); [ $i -lt 900 ]; done"
+    other = ("-e", "engine_recipe=hub-other")
+    with futures.ThreadPoolExecutor() as pool:
+        one = pool.submit(s.play, "one", *LAYERS, "-e", "artifacts_rate_mb_s=3")
+        inside(s.nodes[1], begun)
+        s.play("two", *LAYERS, *other, fails="this node is copying lab/model")
+        one.result()
+    s.everywhere(COMMIT, FILES)
+    _said, seen = watched(s, "two-again", *other)
+    assert seen["readable"], f"a copy without encryption is not readable: {seen}"  # the test of the test
+    s.everywhere(hubs.commit(model(2)), model(2), "lab/other")
+    s.everywhere(COMMIT, FILES)
+
+
+def controller(s: Scenario, hub: hubs.Hub) -> None:
+    """From a directory on this machine, without a hub: refused with a link to nothing, cut off, and gone on with."""
+    mine, files, asked = s.place / "mine", model(3), len(hub.asked)
+    for path, content in files.items():
+        (mine / path).parent.mkdir(parents=True, exist_ok=True)
+        (mine / path).write_bytes(content)
+    (mine / "tokenizer.json").rename(mine / "real.json")
+    files["real.json"] = files["tokenizer.json"]
+    (mine / "tokenizer.json").symlink_to("nowhere.json")
+    source = (
+        "-e",
+        "engine_recipe=hub-mine",
+        "-e",
+        json.dumps({"artifacts_sources": {"lab/mine": f"controller:{mine}"}}),
+    )
+    s.play("dangling", *LAYERS, *source, fails="tokenizer.json")
+    (mine / "tokenizer.json").unlink()
+    (mine / "tokenizer.json").symlink_to("real.json")
+    planned = s.play("look", *LAYERS, *source, "--check")
+    assert "spark1 gets 220.2 MB from this computer" in planned, planned[-3000:]
+    kill = (
+        f"i=0; until [ $(stat -c %s {HOME}/sparkmatrix/partial/*/blobs/journal 2>/dev/null || echo 0) -gt 77 ];"
+        " do sleep 0.02; i=$((i+1)); [ $i -lt 9000 ] || exit 1; done;"
+        " pkill -KILL -f '^[^ ]*python.*[a]rtifacts receive .* take'"
+    )
+    with futures.ThreadPoolExecutor() as pool:
+        done = pool.submit(inside, HEAD, kill)
+        s.play("cut", *LAYERS, *source, fails="Send the model from this computer")
+        done.result()
+    said = s.play("sent", *LAYERS, *source)
+    (sent,) = re.findall(r"([\d.]+) MB of 220.2 MB were sent", said)
+    assert 0 < float(sent) < 160, sent
+    (commit,) = inside(HEAD, f"ls {HOME}/hub/models--lab--mine/snapshots").split()
+    s.everywhere(commit, files, "lab/mine")
+    s.play("sent-again", *LAYERS, *source, unchanged=True)
+    assert len(hub.asked) == asked, "a hub was asked"
+
+
+SWITCH = ("first", "corrupted", "killed", "full", "revision", "archive", "reset")
 CASES = {
     "first": first,
     "corrupted": corrupted,
@@ -266,16 +373,21 @@ CASES = {
     "revision": revision,
     "archive": archive,
     "reset": reset,
+    "encrypted": encrypted,
+    "two": two,
+    "controller": controller,
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=4)
-    parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--ring", action="store_true")
+    parser.add_argument("--only", default="")
     parser.add_argument("--keep", action="store_true", help="the lab stays, and the next call goes on with it")
     options = parser.parse_args()
-    s = Scenario(options.nodes)
+    s = Scenario(options.nodes, options.ring)
+    cases = options.only.split(",") if options.only else [one for one in CASES if (one in SWITCH) != options.ring]
     began = time.monotonic()
     try:
         up = (s.place / "up").exists()
@@ -286,7 +398,7 @@ def main() -> int:
             if not up:
                 s.play("fabric", "--tags", "fabric")
                 (s.place / "up").touch()
-            for name in options.only.split(","):
+            for name in cases:
                 say(f"-- {name}")
                 CASES[name](s, hub)
     except (LabError, AssertionError) as exc:

@@ -344,6 +344,7 @@ def on_nodes() -> list[Step]:
         scenario("doctor", "doctor.py", 500),
         scenario("observability", "observability.py", 600),
         scenario("artifacts", "artifacts.py", 600),
+        scenario("artifacts-ring", "artifacts.py --ring", 600),
         scenario("head-controller", "head_controller.py", 400),
         scenario("management", "management.py", 200),
         scenario("awx-job", "awx.py --lab", 400),
