@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -240,6 +241,16 @@ def test_what_is_sent_needs_room_like_a_download():
     gathered = {"looks": dict(zip(HOSTS, (look(), look(), look("whole")))), "facts": facts("spark2")}
     apart = run("artifacts_room", gathered, bring={**BRING, "obtain": "send"}, listing=LISTING)
     assert apart["failed"] and "spark2: no node that has the model" in apart["msg"]
+
+
+def test_yes_and_no_may_come_from_the_command_line():
+    """There they are texts (-e artifacts_encryption=true), which no condition and no work on a node takes."""
+    spec = yaml.safe_load((ROOT / "roles/artifacts/meta/argument_specs.yml").read_text(encoding="utf-8"))
+    names = [name for name, one in spec["argument_specs"]["main"]["options"].items() if one["type"] == "bool"]
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "roles/artifacts/tasks").glob("*.yml"))
+    for name in names:
+        used = re.findall(rf"(?:when: |\{{\{{ ){name}(.*)", text)
+        assert used and all(one.startswith(" | bool") for one in used), name
 
 
 def test_a_token_goes_to_the_hub_only():
