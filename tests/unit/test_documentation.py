@@ -164,6 +164,8 @@ def test_the_first_page_and_the_glossary_are_short() -> None:
     assert {str(path.relative_to(FRONT.parent)) for path in ROOT.glob("docs/**/*.md")} - {"README.md"} <= set(
         re.findall(r"\(([\w/-]+\.md)", FRONT.read_text())
     ) | {"examples/README.md"}, "docs/README.md lists every guide"
+    roles = {path.parent.name for path in ROOT.glob("roles/*/README.md")}
+    assert roles <= set(re.findall(r"\(\.\./roles/(\w+)/README\.md\)", FRONT.read_text())), "and every role"
 
 
 # What a new owner asks, and the words that answer it.
