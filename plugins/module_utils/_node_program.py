@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "fabric-status": "_fabric.status",
     "hub-download": "_artifacts.hub_client",
     "keep": "_keeper.loop",
+    "logs": "_status.logs",
     "metrics": "_metrics.collect",
     "mpi": "_engine.mpi",
     "offer-images": "_artifacts.image_server",
@@ -37,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "qos-apply": "_qos.profile",
     "rank": "_engine.rank",
     "status": "_status.node",
+    "top": "_status.top",
     "watch-memory": "_os.memory_watchdog",
 }
 

@@ -34,6 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import MOST_CHARACTERS, Report, parse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import screen
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL
 
@@ -376,5 +377,6 @@ def run(arguments: argparse.Namespace) -> int:
     except SparkError as exc:
         engine_rank.say(json.dumps({"schema": SCHEMA_VERSION, "problem": str(exc)}) if arguments.json else str(exc))
         return 1
-    engine_rank.say(json.dumps(found) if arguments.json else text(found))
+    said = text(found)
+    engine_rank.say(json.dumps(found) if arguments.json else screen.paint(said) if screen.coloured() else said)
     return code(found)

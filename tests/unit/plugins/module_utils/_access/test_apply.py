@@ -400,7 +400,7 @@ def test_a_peer_gets_what_is_on_the_list(monkeypatch: pytest.MonkeyPatch) -> Non
     assert forced_command.run(argparse.Namespace()) == 0
     assert called == [["sudo", "-n", TOOL, "drop-caches"]]
     assert (
-        f"p ALL=(root) NOPASSWD: {TOOL} fabric-status, {TOOL} drop-caches, {TOOL} rank kill, "
+        f"p ALL=(root) NOPASSWD: {TOOL} fabric-status, {TOOL} drop-caches, {TOOL} logs --peer follow, "
         in forced_command.sudoers("p")
     )
 

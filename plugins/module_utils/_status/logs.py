@@ -1,0 +1,190 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix logs``: on the head, the journals of keeper, engine, Ray and gateway of all nodes, by time; with
+``--ray`` also the files that Ray writes beside its journal. Secrets are left out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, screen
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
+
+HELP = "show the logs of keeper, engine, Ray and gateway of all nodes"
+PARTS = ("keeper", "engine", "ray", "gateway")
+MOST_LINES = 2000  # that one node gives
+WIDTH = 2000  # characters of a line
+ASK_S = 30.0
+ROOT = "This needs root: sudo sparkmatrix logs"
+_JOURNAL = ("journalctl", "--no-pager", "-q", "-o", "json", "--output-fields=MESSAGE,_SYSTEMD_UNIT,UNIT")
+_RAY_TIME = re.compile(r"^\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)")
+_COLOURS = ("\x1b[36m", "\x1b[35m", "\x1b[34m", "\x1b[32m")
+
+
+@dataclass(frozen=True)
+class Entry:
+    at: float  # seconds since 1970
+    unit: str  # keeper, engine-chat, raylet.out
+    text: str
+
+
+# -- on the node ------------------------------------------------------------------------------------------------------
+
+
+def parse(line: str) -> Entry | None:
+    """A line of ``journalctl -o json``. A message that is no text is a list of bytes."""
+    try:
+        found = json.loads(line)
+        said = found.get("MESSAGE") or ""
+        text = bytes(said).decode("utf-8", "replace") if isinstance(said, list) else str(said)
+        unit = str(found.get("UNIT") or found.get("_SYSTEMD_UNIT") or "")
+        at = int(found["__REALTIME_TIMESTAMP"]) / 1e6
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return Entry(at, unit.removeprefix("sparkmatrix-").removesuffix(".service"), text)
+
+
+def journal(machine: Machine) -> list[Entry]:
+    said = machine.output(*_JOURNAL, "-n", str(MOST_LINES), "-u", "sparkmatrix-*") or ""
+    return [entry for entry in map(parse, said.splitlines()) if entry]
+
+
+def ray_files(machine: Machine) -> list[Entry]:
+    """Lines without a time of their own, such as those of a traceback, have that of the line before."""
+    made = []
+    for path, text in capture.ray_logs(machine).items():
+        at = 0.0
+        for line in text.splitlines():
+            match = _RAY_TIME.match(line)
+            if match:
+                at = time.mktime(time.strptime(match.group(1).replace("T", " "), "%Y-%m-%d %H:%M:%S"))
+            made.append(Entry(at, path.rpartition("/")[2], line))
+    return sorted(made, key=lambda entry: entry.at)[-MOST_LINES:]
+
+
+def follow(popen: Callable[..., Any] = subprocess.Popen) -> Iterator[Entry]:
+    argv = [*_JOURNAL, "-f", "-n", "0", "-u", "sparkmatrix-*"]
+    with popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8", errors="replace") as process:
+        for line in process.stdout:
+            entry = parse(line)
+            if entry:
+                yield entry
+
+
+def tell(machine: Machine, entries: Iterable[Entry], say: Callable[[str], None] = engine_rank.say) -> None:
+    redactor = Redactor(capture.secrets(machine, {}))
+    for entry in entries:
+        text = redactor.redact(entry.text)[:WIDTH]
+        say(json.dumps(document.plain(Entry(entry.at, entry.unit, text))))
+
+
+# -- on the head ------------------------------------------------------------------------------------------------------
+
+
+def read(found: Mapping[str, Any]) -> Entry | None:
+    """What another node says is not trusted."""
+    at, unit, text = found.get("at"), found.get("unit"), found.get("text")
+    if not isinstance(at, (int, float)) or not isinstance(unit, str) or not isinstance(text, str):
+        return None
+    return Entry(float(at), printable(unit)[:40].replace("\n", " "), printable(text)[:WIDTH])
+
+
+def wanted(entry: Entry, parts: Sequence[str]) -> bool:
+    """Files of Ray, which have an ending, are Ray's."""
+    unit = "ray" if "." in entry.unit else entry.unit
+    return not parts or any(unit == part or unit.startswith(f"{part}-") for part in parts)
+
+
+def line(host: str, entry: Entry, colour: str = "") -> str:
+    """One entry; further lines of a traceback stand below it."""
+    at = time.strftime("%m-%d %H:%M:%S", time.localtime(entry.at)) if entry.at > 0 else "-"
+    text = entry.text.rstrip().replace("\n", "\n    ")
+    if not colour:
+        return f"{at} {host} {entry.unit}: {text}"
+    return f"{at} {colour}{host} {entry.unit}\x1b[0m: {screen.paint(text)}"
+
+
+@dataclass
+class Shown:
+    """How entries are printed, and the colour of each node."""
+
+    nodes: Sequence[str]
+    as_json: bool = False
+    coloured: bool = False
+
+    def __call__(self, host: str, entry: Entry) -> str:
+        if self.as_json:
+            return json.dumps({"host": host, **document.plain(entry)})
+        number = list(self.nodes).index(host)
+        return line(host, entry, _COLOURS[number % len(_COLOURS)] if self.coloured else "")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--node", action="append", default=[], metavar="NAME", help="of this node only; several times")
+    parser.add_argument("--part", action="append", default=[], choices=PARTS, help="of this part only; several times")
+    parser.add_argument("--lines", type=int, default=100, metavar="N", help="so many of the last ones (100)")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("--ray", action="store_true", help="also the files that Ray writes beside its journal")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument("--peer", choices=("last", "ray", "follow"), help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
+    machine = machine or Machine()
+    try:
+        if arguments.peer:
+            tell(machine, {"last": journal, "ray": ray_files}.get(arguments.peer, lambda _machine: follow())(machine))
+            return 0
+        if os.geteuid() != 0:
+            raise SparkError(ROOT)
+        return show(arguments, ask.hosts(machine.root, arguments.node))
+    except SparkError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+    except (BrokenPipeError, KeyboardInterrupt):  # who watched has gone
+        return 0
+
+
+def show(
+    arguments: argparse.Namespace, nodes: Mapping[str, bool], streams: Callable[..., list[ask.Stream]] = ask.streams
+) -> int:
+    shown = Shown(list(nodes), arguments.json, screen.coloured())
+    found: list[tuple[str, Entry]] = []
+
+    def keep(host: str, said: Mapping[str, Any]) -> None:
+        entry = read(said)
+        if entry:
+            found.append((host, entry))
+
+    def print_now(host: str, said: Mapping[str, Any]) -> None:
+        entry = read(said)
+        if entry and wanted(entry, arguments.part):
+            engine_rank.say(shown(host, entry))
+
+    words = ["last", *(["ray"] if arguments.ray else [])]
+    asked = [one for word in words for one in streams(nodes, "logs", f"logs-{word}", ["--peer", word])]
+    problems = ask.all_of(asked, keep, ASK_S)
+    kept = [one for one in found if wanted(one[1], arguments.part)]
+    for host, entry in sorted(kept, key=lambda one: one[1].at)[-max(arguments.lines, 0) :]:
+        engine_rank.say(shown(host, entry))
+    if arguments.follow:
+        problems |= ask.all_of(streams(nodes, "logs", "logs-follow", ["--peer", "follow"]), print_now, None)
+    for host, problem in problems.items():
+        sys.stderr.write(f"{host}: its logs are not known: {problem}\n")
+    return 1 if problems else 0

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix logs``: what nodes say is put in order, and not trusted."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, logs, screen
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.logs import Entry
+
+
+def journal_line(at, unit, message, **more):
+    return json.dumps({"__REALTIME_TIMESTAMP": str(at * 1_000_000), "_SYSTEMD_UNIT": unit, "MESSAGE": message, **more})
+
+
+def test_lines_of_the_journal():
+    assert logs.parse(journal_line(5, "sparkmatrix-keeper.service", "it serves")) == Entry(5.0, "keeper", "it serves")
+    by_systemd = journal_line(5, "init.scope", "Started", UNIT="sparkmatrix-engine-chat.service")
+    assert logs.parse(by_systemd) == Entry(5.0, "engine-chat", "Started")
+    assert logs.parse(journal_line(5, "x", list(b"caf\xc3\xa9"))).text == "café"
+    for broken in ("", "{}", "[]", "no json", journal_line(5, "x", None).replace("5000000", "x")):
+        assert logs.parse(broken) is None
+
+
+def test_a_node_leaves_its_secrets_out(tmp_path):
+    (tmp_path / "etc/sparkmatrix").mkdir(parents=True)
+    (tmp_path / "etc/sparkmatrix/ray.token").write_text("plainly-the-token")
+    said = []
+    logs.tell(
+        Machine(str(tmp_path), lambda _argv: Completed(1)), [Entry(1, "ray", "with plainly-the-token")], said.append
+    )
+    assert json.loads(said[0]) == {"at": 1, "unit": "ray", "text": "with (left out)"}
+
+
+def test_lines_of_ray_have_the_time_of_the_line_before(monkeypatch):
+    text = "[2026-11-23 10:00:01,5 I 1 1] (raylet) started\n  a second line\n"
+    monkeypatch.setattr(logs.capture, "ray_logs", lambda _machine: {"/x/logs/raylet.out": text})
+    first, second = logs.ray_files(Machine())
+    assert first.unit == "raylet.out" and first.at == second.at > 1.7e9
+    assert logs.wanted(first, ["ray"]) and not logs.wanted(first, ["engine"])
+
+
+class Process:
+    def __init__(self, text, code=0):
+        self.stdout = io.StringIO(text)
+        self.code = code
+
+    def wait(self):
+        return self.code
+
+    def kill(self):
+        pass
+
+
+def streams(said):
+    """``said``: by host, lines and exit code."""
+
+    def made(nodes, _command, _word, _options):
+        return [ask.Stream(host, ["x"], lambda _argv, host=host, **_kw: Process(*said[host])) for host in nodes]
+
+    return made
+
+
+def told(*entries):
+    return "".join(json.dumps({"at": at, "unit": unit, "text": text}) + "\n" for at, unit, text in entries)
+
+
+def arguments(*words):
+    parser = argparse.ArgumentParser()
+    logs.configure(parser)
+    return parser.parse_args(words)
+
+
+NODES = {"spark1": True, "spark2": False}
+
+
+def test_all_nodes_in_the_order_of_time(capsys, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    logs.time.tzset()
+    said = {
+        "spark1": (told((100, "keeper", "one"), (300, "engine", "three")), 0),
+        "spark2": (told((200, "ray", "two\nand more")), 0),
+    }
+    assert logs.show(arguments(), NODES, streams(said)) == 0
+    assert capsys.readouterr().out == (
+        "01-01 00:01:40 spark1 keeper: one\n"
+        "01-01 00:03:20 spark2 ray: two\n    and more\n"
+        "01-01 00:05:00 spark1 engine: three\n"
+    )
+    assert logs.show(arguments("--part", "ray", "--json"), NODES, streams(said)) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {"host": "spark2", "at": 200.0, "unit": "ray", "text": "two\nand more"}
+    assert logs.show(arguments("--lines", "1"), NODES, streams(said)) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_a_node_that_does_not_answer_is_named(capsys):
+    said = {"spark1": (told((1, "keeper", "one")), 0), "spark2": ("ssh: no route to host\n", 255)}
+    assert logs.show(arguments(), NODES, streams(said)) == 1
+    shown = capsys.readouterr()
+    assert "keeper: one" in shown.out
+    assert shown.err == "spark2: its logs are not known: ssh: no route to host\n"
+
+
+def test_followed(capsys):
+    said = {"spark1": (told((1, "keeper", "one")), 0), "spark2": ("", 0)}
+    assert logs.show(arguments("--follow"), NODES, streams(said)) == 0
+    assert capsys.readouterr().out.count("keeper: one") == 2
+
+
+@pytest.mark.parametrize("hostile", [{}, {"at": "1", "unit": "x", "text": "y"}, {"at": 1, "unit": [], "text": "y"}])
+def test_a_node_that_says_something_else_is_not_shown(hostile):
+    assert logs.read(hostile) is None
+
+
+def test_what_acts_on_a_terminal_is_not_shown():
+    entry = logs.read({"at": 1, "unit": "x\ny\x1b", "text": "\x1b[2Jz" + "a" * 9999})
+    assert "\x1b" not in entry.text + entry.unit and "\n" not in entry.unit
+    assert len(entry.text) == logs.WIDTH
+
+
+def test_every_word_for_a_peer_is_one_that_it_may_say():
+    for word, part in (("logs-last", "last"), ("logs-ray", "ray"), ("logs-follow", "follow")):
+        assert forced_command.ALLOWED[word][-3:] == ("logs", "--peer", part)
+    assert forced_command.ALLOWED["top"][-2:] == ("top", "--peer")
+
+
+def test_only_root_and_only_nodes_that_are_there(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(logs.os, "geteuid", lambda: 1000)
+    assert logs.run(arguments()) == 1
+    assert "sudo sparkmatrix logs" in capsys.readouterr().err
+    assert ask.hosts(str(tmp_path)) == {ask.HERE: True}
+    with pytest.raises(SparkError, match="no node spark9"):
+        ask.hosts(str(tmp_path), ["spark9"])
+
+
+def test_colours_are_for_terminals():
+    assert not screen.coloured({"NO_COLOR": "1"}, True)
+    assert not screen.coloured({"TERM": "dumb"}, True)
+    assert not screen.coloured({}, False)
+    assert screen.coloured({"TERM": "xterm"}, True)
+    assert screen.paint("it serves, ERROR") == "\x1b[32mit serves\x1b[0m, \x1b[31mERROR\x1b[0m"
+    assert "\x1b[36mspark1" in logs.Shown(["spark1"], coloured=True)("spark1", Entry(1, "ray", "x"))

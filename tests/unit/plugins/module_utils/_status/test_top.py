@@ -1,0 +1,118 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix top``: rates from two samples, of nodes that are not trusted."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, top
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.top import Sample
+
+GIB = top.GIB
+GPU = {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": ["hardware power brake"], "watts": 60.5}
+BEFORE = Sample(10.0, 120 * GIB, 24 * GIB, 3.2, GPU, {"enp1s0f0np0": (0, 10**9)}, {"engine": {"tokens": 100.0}})
+NOW = Sample(
+    12.0, 120 * GIB, 20 * GIB, 3.2, GPU, {"enp1s0f0np0": (10**9, 10**9)}, {"engine": {"tokens": 147.0, "running": 2.0}}
+)
+METRICS = """# HELP vllm:generation_tokens_total Number
+vllm:generation_tokens_total{engine="0"} 100.0
+vllm:generation_tokens_total{engine="1"} 47.0
+vllm:generation_tokens_total_created 9.0
+vllm:num_requests_running{engine="0"} 2.0
+"""
+
+
+def test_rates_of_two_samples():
+    found = top.figures(BEFORE, NOW)
+    assert found["halves"] == {"enp1s0f0np0": {"in_gbps": 4.0, "out_gbps": 0.0}}
+    assert found["services"] == {"engine": {"tokens_per_s": 23.5, "running": 2.0}}
+    assert (found["memory_total_gib"], found["memory_available_gib"]) == (120.0, 20.0)
+    restarted = top.figures(NOW, BEFORE)
+    assert restarted["services"]["engine"]["tokens_per_s"] == 0.0
+
+
+def test_tokens_of_all_replicas():
+    assert top.total(METRICS, top.TOKENS) == 147.0
+    assert top.total(METRICS, top.RUNNING) == 2.0
+    assert top.total(METRICS, top.WAITING) is None
+    assert top.total('vllm:generation_tokens_total{a="b"} NaN\n', top.TOKENS) is None
+
+
+def test_the_frame():
+    found = {"nodes": {"spark1": top.figures(BEFORE, NOW), "spark2": {"problem": "no route"}}}
+    assert top.lines(found) == [
+        "spark1     memory 100.0 of 120.0 GiB, load 3.2, GPU 96 % 2405 MHz 71 C 60 W (hardware power brake)",
+        "           enp1s0f0np0     in    4.0  out    0.0 Gb/s",
+        "           engine: 23.5 tokens/s, 2 running",
+        "spark2     not known: no route",
+    ]
+    assert "tokens not counted" in top._service({"tokens_per_s": None, "cache": 0.5})
+
+
+def test_a_node_without_anything(tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/loadavg").write_text("0.50 0.4 0.3 1/2 3\n")
+    machine = Machine(str(tmp_path), lambda _argv: Completed(127), clock=lambda: 7.0, sleep=lambda _s: None)
+    said = []
+    top.tell(machine, 2, said.append)
+    assert len(said) == 2
+    assert json.loads(said[0]) == {**document.plain(Sample(7.0)), "load": 0.5}
+
+
+HOSTILE = (
+    {},
+    {"halves": 5, "gpu": [], "services": {"x": 5}},
+    {"at": "x", "gpu": {"busy": "\x1b[2J"}, "load": float("nan")},
+)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_node_that_says_something_else(hostile):
+    read = top.read({**hostile, "halves": {"a\x1b\nb": [1, "x"], "c": [1]}})
+    assert read.halves == {"a? b": (1.0, 0.0)}
+    assert "\x1b" not in "\n".join(top.lines({"nodes": {"x": top.figures(read, read)}}))
+
+
+class Process:
+    def __init__(self, text):
+        self.stdout = io.StringIO(text)
+
+    def wait(self):
+        return 1
+
+    def kill(self):
+        pass
+
+
+def arguments(*words):
+    parser = argparse.ArgumentParser()
+    top.configure(parser)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize(("words", "says"), [(("--once",), "in    4.0"), (("--json",), '"in_gbps": 4.0')])
+def test_one_frame_with_a_node_that_is_silent(capsys, words, says):
+    text = "".join(json.dumps(document.plain(one)) + "\n" for one in (BEFORE, NOW))
+    streams = [
+        ask.Stream("spark1", ["x"], lambda _argv, **_kw: Process(text)),
+        ask.Stream("spark2", ["x"], lambda _argv, **_kw: Process("no route\n")),
+    ]
+    streams[0].read = lambda take: [take("spark1", document.plain(one)) for one in (BEFORE, NOW)]
+    assert top.show(arguments(*words), {"spark1": True, "spark2": False}, streams) == 1
+    shown = capsys.readouterr().out
+    assert says in shown and "no route" in shown
+
+
+def test_only_root(monkeypatch, capsys):
+    monkeypatch.setattr(top.os, "geteuid", lambda: 1000)
+    assert top.run(arguments()) == 1
+    assert "sudo sparkmatrix top" in capsys.readouterr().err
