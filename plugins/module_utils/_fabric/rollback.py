@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import POLL_S, Machine, alone
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import STATE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
     LOCK,
@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
     write_sysctl,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import avahi, etc_hosts, rollback
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import STORE, put_state
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import put_state
 
 HELP = "take back a change of the fabric that nobody confirmed"
 OWNER = "fabric"  # of the block in /etc/hosts
@@ -52,7 +52,7 @@ GUARD = rollback.Guard(
     Pending,
     what=WHAT,
     role="fabric",
-    marker=f"{STATE}/pending/fabric.json",
+    marker=f"{paths.STATE}/pending/fabric.json",
     unit="sparkmatrix-fabric-restore",
     command="fabric-restore",
     before="network-pre.target systemd-networkd.service NetworkManager.service",
@@ -133,7 +133,7 @@ def restore(machine: Machine, transaction: str = "", *, boot: bool = False) -> l
 def put_back(machine: Machine, found: Pending, *, boot: bool = False) -> list[str]:
     """:func:`restore` for who holds the lock."""
     # The record of what we did goes last, the guard itself after it.
-    last = [MEMORY, *(path for path in found.files if path.startswith(STORE)), GUARD.boot_link, GUARD.boot_unit]
+    last = [MEMORY, *(path for path in found.files if path.startswith(paths.MANAGED)), GUARD.boot_link, GUARD.boot_unit]
     for path in sorted(found.files, key=lambda item: last.index(item) if item in last else -1):
         put_state(path, found.files[path], root=machine.root)
     text = machine.read(etc_hosts.PATH) or ""

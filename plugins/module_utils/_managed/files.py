@@ -40,7 +40,6 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
-STORE = f"{paths.STATE}/managed"
 SCHEMA_VERSION = 1
 HIDDEN = "(secret, not shown)"
 TEMP_SUFFIX = ".sparkmatrix-new"
@@ -238,13 +237,13 @@ def put_state(path: str, state: State, *, root: str = "/") -> None:
     if disk.read(path) == state:
         return
     for parent in parents(path) if state.kind != "absent" else ():
-        _make_directory(disk.real(parent), parent, 0o700 if parent == STORE else 0o755)
+        _make_directory(disk.real(parent), parent, 0o700 if parent == paths.MANAGED else 0o755)
     disk.put(path, state)
 
 
 def manifest_path(name: str) -> str:
     """Where the manifest of a set is; for those who snapshot it. What is in it is read here only."""
-    return f"{STORE}/{name}.json"
+    return f"{paths.MANAGED}/{name}.json"
 
 
 def known(name: str, *, root: str = "/") -> bool:
@@ -445,10 +444,10 @@ class _Set:
     # -- reading
 
     def run(self, files: Sequence[File]) -> Result:
-        if not files and not os.path.lexists(self.disk.real(STORE)):
+        if not files and not os.path.lexists(self.disk.real(paths.MANAGED)):
             if not self.check_mode:
                 with contextlib.suppress(OSError):  # a removal that was cut off between the two directories
-                    os.rmdir(os.path.dirname(self.disk.real(STORE)))
+                    os.rmdir(os.path.dirname(self.disk.real(paths.MANAGED)))
             return self.result
         with self._lock():
             return self._run(files)
@@ -514,8 +513,8 @@ class _Set:
 
     def _other_names(self) -> list[str]:
         try:
-            with _refusals("read", STORE):
-                names = os.listdir(self.disk.real(STORE))
+            with _refusals("read", paths.MANAGED):
+                names = os.listdir(self.disk.real(paths.MANAGED))
         except FileNotFoundError:
             return []
         found = sorted(name[:-5] for name in names if name.endswith(".json") and not name.startswith("."))
@@ -613,7 +612,7 @@ class _Set:
         self.disk.forget_temp(path)
         if os.path.lexists(self.disk.real(path)):
             self.disk.put(path, State())
-        for directory in (STORE, os.path.dirname(STORE)):
+        for directory in (paths.MANAGED, os.path.dirname(paths.MANAGED)):
             self.disk.remove_directory(directory)
 
     @contextlib.contextmanager
@@ -622,12 +621,12 @@ class _Set:
         if self.check_mode:
             yield
             return
-        real = self.disk.real(STORE)
+        real = self.disk.real(paths.MANAGED)
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         while True:
-            for parent in parents(STORE):
+            for parent in parents(paths.MANAGED):
                 _make_directory(self.disk.real(parent), parent, 0o755)
-            _make_directory(real, STORE, 0o700)
+            _make_directory(real, paths.MANAGED, 0o700)
             try:
                 handle = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except FileNotFoundError:  # another run removed it just now
@@ -641,7 +640,7 @@ class _Set:
                     os.close(handle)
                     raise SparkError(
                         f"another run has been changing files on this node for {LOCK_TIMEOUT_S:.0f} s",
-                        STORE,
+                        paths.MANAGED,
                         "Wait for it to end, then run again",
                     ) from None
                 time.sleep(0.1)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Point
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import ServicePlan
@@ -23,7 +24,6 @@ MOST_TEXT = 768  # tokens of a prompt in plain English: the generator leaves out
 SEEDS = 100  # from one point to the next
 STARTING_S = 15.0  # until the generator has read its libraries
 PREFILL = 1000.0  # prompt tokens/s, about
-DOWNLOADED = "/var/lib/sparkmatrix/vllm-bench"  # on the head
 UNKNOWN = 10.0  # tokens/s of one request, where the plan has no figure
 DRAFTS = ("--speculative", "--spec-")  # how options begin that let an engine draft
 
@@ -50,7 +50,7 @@ class Settings:
 
     @property
     def path(self) -> str:
-        return DOWNLOADED if self.download else self.program
+        return paths.BENCH_PROGRAM if self.download else self.program
 
 
 def drafts(plan: ServicePlan) -> bool:

@@ -22,8 +22,9 @@ REFUSED = "Prometheus and Grafana cannot be set up, and nothing was changed:"
 def made(options: Options) -> dict[str, Any]:
     facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
     plans = {host: plan_document.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
-    heads = {head.name: head for plan in plans.values() for head in plan.heads}
-    head = min(facts, key=lambda host: facts[host].rank)
+    head = options["head"]
+    # The plan of the head counts last, so most: no other node says what the head's own services are.
+    heads = {one.name: one for plan in (*plans.values(), plans[head]) for one in plan.heads}
     services = [
         Service(
             heads[one.name].instance or "engine",
@@ -35,9 +36,8 @@ def made(options: Options) -> dict[str, Any]:
         for one in plans[head].services
         if one.name in heads
     ]
-    ray = {host: address for plan in plans.values() for host, address in plan.ray.members.items()}
     settings = Settings(**{name: options[name] for name in vars(Settings())})
-    cluster = Cluster(head, facts, services, ray)
+    cluster = Cluster(head, facts, services, plans[head].ray.members)
     shown = judged(REFUSED, list(files.check(settings, cluster)))
     nodes = {
         host: {
@@ -54,6 +54,7 @@ PLANNERS = {
     "observability": Planner(
         made,
         {
+            "head": {"type": "str", "required": True},
             "tool": {"type": "str", "required": True},
             **{
                 name: {"type": "str" if name == "grafana_image" else "int", "default": usual}

@@ -133,8 +133,8 @@ def _path(output: str) -> str:
 def _grouped(outputs: Mapping[str, str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for output in sorted(outputs):
-        folder, _, name = _path(output).rpartition("/")
-        top = "/".join(folder.split("/")[:3])
+        *folders, name = _path(output).split("/")
+        top = "/".join(folders[:3])
         groups.setdefault(top, []).append(name.removesuffix(".txt") if top == "tools" else name)
     return {
         top: names if len(names) <= 40 else [*names[:5], f"and {len(names) - 5} more"] for top, names in groups.items()

@@ -31,7 +31,7 @@ def link(path, target):
     return mf.File(path, link_to=target, owner=ME, group=MY_GROUP)
 
 
-def snapshot(root, ignore=mf.STORE):
+def snapshot(root, ignore=mf.paths.MANAGED):
     """Everything under root: {path: (kind, mode, content or target)}, without the state directory."""
     found = {}
     for directory, names, files in os.walk(root):
@@ -85,7 +85,7 @@ def test_apply_then_absent_brings_everything_back(root):
 
 def test_manifest_is_private(root):
     mf.apply_set("demo", [text("/etc/kept.conf", "ours")], root=str(root))
-    directory = root / mf.STORE[1:]
+    directory = root / mf.paths.MANAGED[1:]
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / "demo.json").stat().st_mode) == 0o600
     assert stat.S_IMODE(directory.parent.stat().st_mode) == 0o755
@@ -109,7 +109,7 @@ def test_what_leaves_the_set_is_removed_or_restored(root):
     assert result.changed_paths == ["/etc/kept.conf", "/etc/x/new"]
     assert (root / "etc/kept.conf").read_text() == "original\n"
     assert not (root / "etc/x").exists()
-    assert list(json.loads((root / mf.STORE[1:] / "demo.json").read_text())["files"]) == ["/etc/z"]
+    assert list(json.loads((root / mf.paths.MANAGED[1:] / "demo.json").read_text())["files"]) == ["/etc/z"]
 
 
 def test_original_returns_even_when_its_directory_is_gone(root):
@@ -244,7 +244,7 @@ def test_bad_input_is_one_message_and_no_change(root, files, message):
     with pytest.raises(SparkError, match=message):
         mf.apply_set("demo", files, root=str(root))
     assert snapshot(root) == before
-    assert not (root / mf.STORE[1:]).exists()
+    assert not (root / mf.paths.MANAGED[1:]).exists()
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a/b", ".hidden", "x" * 65])
@@ -314,7 +314,7 @@ def test_unwritable_real_directory(root):
     ],
 )
 def test_damaged_manifest_is_named(root, content):
-    directory = root / mf.STORE[1:]
+    directory = root / mf.paths.MANAGED[1:]
     directory.mkdir(parents=True)
     (directory / "other.json").write_text(content)
     with pytest.raises(SparkError, match=r"manifest of the file set 'other' is damaged.*delete it"):
@@ -322,7 +322,7 @@ def test_damaged_manifest_is_named(root, content):
 
 
 def test_two_runs_at_once(root, monkeypatch):
-    directory = root / mf.STORE[1:]
+    directory = root / mf.paths.MANAGED[1:]
     directory.mkdir(parents=True)
     monkeypatch.setattr(mf, "LOCK_TIMEOUT_S", 0.15)
     with _held(directory), pytest.raises(SparkError, match="another run has been changing files"):
@@ -459,7 +459,7 @@ def _edit(root):
     """Somebody edits, by hand, a file that a set manages."""
     for path in PATHS:
         real = root / path[1:]
-        managed = any(path in json.loads(m.read_text())["files"] for m in (root / mf.STORE[1:]).glob("*.json"))
+        managed = any(path in json.loads(m.read_text())["files"] for m in (root / mf.paths.MANAGED[1:]).glob("*.json"))
         if managed and real.exists() and not real.is_symlink():
             real.write_text("edited by hand\n")
 

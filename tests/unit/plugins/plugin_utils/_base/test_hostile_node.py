@@ -729,6 +729,18 @@ CASES = {
         ),
         lambda result: [line for line in result["lines"] if LIAR not in line],
     ),
+    "observability": Case(
+        lambda rank: {"plan": PLANS[HOSTS[rank]], "fact": VERIFIED["facts"][HOSTS[rank]]},
+        lambda seen: plan(
+            "observability",
+            {"plans": {h: s["plan"] for h, s in seen.items()}, "facts": {h: s["fact"] for h, s in seen.items()}},
+            head=HOSTS[0],
+            tool="0a",
+        ),
+        by_host("nodes"),
+        trusted=("fact",),  # tried with peers; where a node is asked is its own word
+        dear=True,
+    ),
     "node_membership": Case(
         lambda rank: {key: value for key, value in look(rank).items() if key != "fact"},
         judge_membership,

@@ -105,7 +105,7 @@ def test_the_generator_of_an_image_runs_in_the_engines_container():
     assert (generator["python"], generator["container"], generator["user"]) == ("python3", "sparkmatrix-engine", "")
     assert generator["environment"] == {}
     fetched = Settings(program="https://example.org/vllm-bench", program_sha256="a" * 64)
-    assert sweep.arguments(plan, fetched, "sparkmatrix")["generator"]["program"] == sweep.DOWNLOADED
+    assert sweep.arguments(plan, fetched, "sparkmatrix")["generator"]["program"] == sweep.paths.BENCH_PROGRAM
     assert fetched.download == {"url": "https://example.org/vllm-bench", "sha256": "a" * 64}
     own = sweep.arguments(plan, Settings(program="/opt/vllm-bench"), "sparkmatrix")["generator"]
     assert (own["program"], own["container"], own["user"]) == ("/opt/vllm-bench", "", "sparkmatrix")
