@@ -217,7 +217,7 @@ def remove_reachable(here: Cluster) -> None:
     without = ("-e", "node_without_engine=true")
     here.play("remove", "playbooks/node_remove.yml", *without)
     here.knows("spark1", [], ["spark2", "spark3"])
-    left = here.node("spark3", "ls -d /etc/sparkmatrix /etc/ansible/facts.d/sparkmatrix.fact 2>/dev/null; true")
+    left = here.node("spark3", "find /etc/sparkmatrix /etc/ansible/facts.d/sparkmatrix.fact 2>/dev/null; true")
     here.expect("files that stay on spark3", left, "")
     units = here.node("spark1", "systemctl list-units --no-legend 'sparkmatrix-engine*' 'sparkmatrix-ray*'")
     here.expect("what runs of the engine", units, "")
