@@ -80,7 +80,9 @@ def ray_files(machine: Machine) -> list[Entry]:
 
 def follow(popen: Callable[..., Any] = subprocess.Popen) -> Iterator[Entry]:
     argv = [*_JOURNAL, "-f", "-n", "0", "-u", "sparkmatrix-*"]
-    with popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8", errors="replace") as process:
+    with popen(  # pylint: disable=ansible-bad-function
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
+    ) as process:
         for line in process.stdout:
             entry = parse(line)
             if entry:

@@ -19,7 +19,8 @@ _DOUBT = re.compile(r"\b(?:inactive|activating|starting|waiting|Stopped by|WARN(
 _WELL = re.compile(r"\b(?:it serves|it answers|verified(?!,|  )|active)\b")
 
 
-def coloured(environment: Mapping[str, str] = os.environ, terminal: bool | None = None) -> bool:
+def coloured(environment: Mapping[str, str] | None = None, terminal: bool | None = None) -> bool:
+    environment = os.environ if environment is None else environment
     if environment.get("NO_COLOR") or environment.get("TERM") == "dumb":
         return False
     return sys.stdout.isatty() if terminal is None else terminal
