@@ -43,7 +43,7 @@ BROKEN = (
         "full",
         "mkdir -p /etc/sparkmatrix && mount -t tmpfs -o size=4k,mode=755 tmpfs /etc/sparkmatrix && "
         "head -c 4096 /dev/zero > /etc/sparkmatrix/full",
-        "umount /etc/sparkmatrix",
+        "umount /etc/sparkmatrix && rmdir /etc/sparkmatrix",
         "the disk is full",
     ),
 )
