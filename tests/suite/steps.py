@@ -331,6 +331,7 @@ def on_nodes() -> list[Step]:
         ),
         scenario("launches", "launches.py", 600),
         scenario("benchmark", "benchmark.py", 600),
+        scenario("nccl", "nccl.py", 500),
         scenario("services", "services.py", 600),
         scenario("services-pairs", "services.py --pairs --only pairs,pairs_again,pairs_killed", 800),
         scenario(
