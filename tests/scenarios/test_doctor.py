@@ -35,6 +35,7 @@ from test_staying_up import HEAD, WORKER, Cluster
 
 MOST_S = 60.0  # of a run with four nodes
 HALF, OTHER = "enp1s0f0np0", "enP2p1s0f0np0"
+FOREIGN = "192.168.77.5/24"
 KEY = "/etc/sparkmatrix/engine-key.env"
 PEERS = "/var/lib/sparkmatrix-peer/.ssh/authorized_keys"
 FACT = "/etc/ansible/facts.d/sparkmatrix.fact"
@@ -61,7 +62,7 @@ FORGED = "; ".join(f"sudo -u nobody logger -t kernel {shlex.quote(one.text)}" fo
 # What is done, and the cause that it has to get: all at once, since each of them stands for itself.
 BESIDE = (
     (WORKER, f"sudo ip link set {OTHER} mtu 1500", "wrong_mtu"),
-    (WORKER, f"sudo ip addr add 192.168.77.5/24 dev {HALF}", "foreign_address"),
+    (WORKER, f"sudo ip addr add {FOREIGN} dev {HALF}", "foreign_address"),
     (WORKER, journal("flaps", LINK_DOWN), "link_flaps"),
     (WORKER, journal("lacking", LACKING), "no_memory_journal"),
     (HEAD, journal("killed", KILLED + XID), "out_of_memory"),
@@ -69,12 +70,25 @@ BESIDE = (
     (HEAD, journal("boot", BROKEN_OFF), "power_off"),
     (HEAD, "sudo nft flush ruleset", "port_filter_off"),
 )
+# What the timer does, at once: the metric, and the lines of this time.
 LOOK = (
     "systemctl is-active sparkmatrix-drift.timer; sudo systemctl start sparkmatrix-drift.service;"
-    " cat /var/lib/sparkmatrix/metrics/drift.prom; sudo journalctl -q --no-pager -o cat -t sparkmatrix-drift"
+    " cat /var/lib/sparkmatrix/metrics/drift.prom; sudo journalctl --sync;"
+    " sudo journalctl -q --no-pager -o cat -t sparkmatrix-drift --cursor-file=/run/doctor-cursor"
+)
+# What is done under a cluster that serves, how it is taken back, and what the head says of it.
+DRIFTED = (
+    (f"link set {OTHER} mtu 1500", f"link set {OTHER} mtu 9000", "the MTU is 1500, and 9000 were verified"),
+    (f"addr add {FOREIGN} dev {HALF}", f"addr del {FOREIGN} dev {HALF}", f"the interface has the address {FOREIGN} "),
+)
+# What is there of the timer: files, and the folder of its metric; units.
+LEFT = (
+    "sudo find /etc/systemd /run/systemd /var/lib/sparkmatrix"
+    " -name '*drift*' -o -path /var/lib/sparkmatrix/metrics;"
+    " systemctl list-units --all --no-legend '*drift*'; systemctl list-timers --all --no-legend '*drift*'"
 )
 OF_JOURNAL = ("link_flaps", "no_memory_journal", "out_of_memory", "gpu_error", "power_off")  # these stay
-REPAIR = ((WORKER, f"sudo ip link set {OTHER} mtu 9000; sudo ip addr del 192.168.77.5/24 dev {HALF}"),)
+REPAIR = ((WORKER, f"sudo ip link set {OTHER} mtu 9000; sudo ip addr del {FOREIGN} dev {HALF}"),)
 DAMAGED = (
     (HEAD, f"sudo cp -p {KEY} /root/key; sudo truncate -s 0 {KEY}", "not_serving"),
     (WORKER, f"sudo mv {PEERS} /root/peers", "peers_unreachable"),
@@ -148,26 +162,44 @@ def healthy(doctor: Doctor) -> None:
 
 
 def drift(doctor: Doctor) -> None:
-    """The timer on the head: nothing to tell, then a line in the journal and a number; and it can be taken away."""
+    """The timer on the head: nothing to tell; then a line per difference in the journal and a number, while it goes on
+    serving; nothing again; and it can be taken away."""
     here = doctor.here
+    here.serving()
+    before = doctor.invocations()
     here.site("doctor-timer", "playbooks/drift.yml")
     again = here.site("doctor-timer-again", "playbooks/drift.yml")
     if again.changed:
         raise LabError(f"the timer was placed once more: {again.changed}")
-    before = here.node(HEAD, LOOK)
-    here.node(WORKER, f"sudo ip link set {OTHER} mtu 1500")
-    after = here.node(HEAD, LOOK)
-    here.node(WORKER, f"sudo ip link set {OTHER} mtu 9000")
-    number = f'sparkmatrix_drift{{host="{WORKER}",kind="fabric"}} 1'
-    told = f"drift fabric {WORKER}: {WORKER} "
-    if "} 1" in before or not before.startswith("active") or number not in after or told not in after:
-        raise LabError(f"the timer: {before}\n{after}")
+    looked(doctor, ())
+    for act, _back, _says in DRIFTED:
+        here.node(WORKER, f"sudo ip {act}")
+    looked(doctor, tuple(says for _act, _back, says in DRIFTED))
+    for _act, back, _says in DRIFTED:
+        here.node(WORKER, f"sudo ip {back}")
+    looked(doctor, ())
+    if doctor.invocations() != before or not here.status()["serving"]:
+        raise LabError("something was started anew beside drift")
     here.site("doctor-timer-absent", "playbooks/drift.yml", "-e", "doctor_drift_state=absent")
-    left = here.node(
-        HEAD, "ls /var/lib/sparkmatrix/metrics; systemctl list-units --all --no-legend '*drift*'", check=False
-    )
+    left = "".join(here.node(host, LEFT) for host in here.launch.hosts)
     if left.strip():
         raise LabError(f"the timer left {left}")
+
+
+def looked(doctor: Doctor, says: tuple[str, ...]) -> None:
+    """The timer has to tell of each difference on the worker, and of nothing else."""
+    told = doctor.here.node(HEAD, LOOK)
+    say("".join(f"   {line}\n" for line in told.splitlines() if "drift" in line and not line.endswith(" 0")).rstrip())
+    number = f'sparkmatrix_drift{{host="{WORKER}",kind="fabric"}} {len(says)}\n'
+    lines = [line for line in told.splitlines() if line.startswith("drift ")]
+    of_worker = [line for line in lines if line.startswith(f"drift fabric {WORKER}: {WORKER} ")]
+    if not (
+        told.startswith("active\n")
+        and len(lines) == len(of_worker) == len(says)
+        and all(any(words in line for line in lines) for words in says)
+        and ((number in told) if says else ("nothing has drifted" in told and "} 1" not in told))
+    ):
+        raise LabError(f"the timer, expected {says}: {told}")
 
 
 def faults(doctor: Doctor) -> None:
