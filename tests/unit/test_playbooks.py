@@ -230,6 +230,26 @@ def test_the_ssh_configuration_goes_by_the_inventory(tmp_path):
     )
 
 
+def test_the_tunnels_go_by_the_inventory_and_its_secrets_are_not_read(tmp_path):
+    file = tmp_path / "sparks.conf"
+    tmp_path.chmod(0o755)
+    wanted = {"access_client_file": str(file), "gateway_listen": ["192.0.2.1"], "observability_enabled": True}
+    keys = [{"name": "alice", "key": "{{ vault_that_is_locked }}"}]
+    variables = "".join(
+        f"        {name}: {json.dumps(value)}\n" for name, value in {**wanted, "gateway_keys": keys}.items()
+    )
+    done = play("playbooks/ssh_config.yml", "-i", inventory(tmp_path, TWO, variables))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"LocalForward (.*)", file.read_text()) == [
+        "127.0.0.1:8000 127.0.0.1:8000",
+        "127.0.0.1:8443 192.0.2.1:8443",
+        "127.0.0.1:3000 127.0.0.1:3000",
+        "127.0.0.1:9090 127.0.0.1:9090",
+    ]
+    assert "ssh -N spark1-tunnel" in done.stdout and "127.0.0.1:3000: Grafana" in done.stdout
+    assert tmp_path.stat().st_mode & 0o777 == 0o755  # a folder that is there keeps its rights
+
+
 # Two machines, one of them with two addresses; whoever asks ssh is written down and let in nowhere.
 STRANGERS = {
     "avahi-browse": """cat <<'END'

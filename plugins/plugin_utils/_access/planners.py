@@ -2,7 +2,8 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The planners of ssh between the nodes, of who reaches Ray and the ranks, and of what was discovered."""
+"""The planners of ssh between the nodes and from the user's computer, of who reaches Ray and the ranks, and of what was
+discovered."""
 
 from __future__ import annotations
 
@@ -13,13 +14,19 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import discovered, port_filter, proposal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import (
+    discovered,
+    port_filter,
+    proposal,
+    tunnels,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
 
 REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed:"
 
@@ -92,6 +99,19 @@ def managed_at(options: Options) -> dict[str, Any]:
     return {**judged(REFUSED, [*findings, *filter(None, [chosen.refusal])]), "address": chosen.address}
 
 
+def forwards(options: Options) -> dict[str, Any]:
+    given, defaults = options["variables"], variables.load()
+
+    def value(name: str) -> Any:
+        return given[name] if name in given else defaults[name].default if name in defaults else None
+
+    made, said = tunnels.tunnels(value, options["hosts"], options["login"], options["named"])
+    return {
+        "forwards": [{"local": one.local, "target": one.target} for one in made],
+        "lines": [*(one.line for one in made), *said],
+    }
+
+
 # looks: the result of node_info by address.
 FOUND: dict[str, Any] = {
     "candidates": {"type": "list", "elements": "dict", "required": True},
@@ -106,6 +126,15 @@ PLANNERS = {
             "host": {"type": "str", "required": True},
             "network": {"type": "dict", "required": True},  # of node_info or access_node
             "setting": {"type": "str", "default": ""},  # fabric_management_address
+        },
+    ),
+    "forwards": Planner(
+        forwards,
+        {
+            "hosts": {"type": "list", "elements": "str", "required": True},  # by rank
+            "login": {"type": "str", "required": True},  # where the head is logged in to
+            "variables": {"type": "dict", "required": True},  # of the inventory
+            "named": {"type": "dict", "default": {}},  # access_client_forwards
         },
     ),
     "peers": Planner(
