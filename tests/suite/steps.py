@@ -343,6 +343,7 @@ def on_nodes() -> list[Step]:
         scenario("images", "images.py --only spread,back,figures,strangers", 600),
         scenario("images-built", "images.py --only built", 400),
         scenario("doctor", "doctor.py", 500),
+        scenario("support", "support.py", 400),
         scenario("observability", "observability.py", 600),
         scenario("artifacts", "artifacts.py", 600),
         scenario("artifacts-ring", "artifacts.py --ring", 600),

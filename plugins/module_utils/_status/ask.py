@@ -8,7 +8,9 @@ same over the nodes' own ssh. Each answers lines of JSON, with or without an end
 from __future__ import annotations
 
 import json
+import select
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -80,6 +82,23 @@ class Stream:
     def end(self) -> None:
         if self.process is not None:
             self.process.kill()
+
+
+def when_nobody_listens(end: Callable[[], Any]) -> None:
+    """Call ``end`` once whoever reads what this program prints has gone; by itself it would notice that with the next
+    line."""
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):  # it is no file
+        return
+    gone = select.poll()
+    gone.register(output, 0)  # what cannot be asked for is told always: an error, the end
+
+    def wait() -> None:
+        gone.poll()
+        end()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def streams(nodes: Mapping[str, bool], command: str, word: str, options: Sequence[str] = ()) -> list[Stream]:

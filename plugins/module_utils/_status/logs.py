@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -24,15 +25,19 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, screen
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import LEFT_OUT, Redactor
 
 HELP = "show the logs of keeper, engine, Ray and gateway of all nodes"
 PARTS = ("keeper", "engine", "ray", "gateway")
-MOST_LINES = 2000  # that one node gives
+MOST_LINES = 2000  # that one node gives of a part
+RAY_LINES = 200  # of a file of Ray's
 WIDTH = 2000  # characters of a line
 ASK_S = 30.0
 ROOT = "This needs root: sudo sparkmatrix logs"
+KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
+KEY_LINES = 120
 _JOURNAL = ("journalctl", "--no-pager", "-q", "-o", "json", "--output-fields=MESSAGE,_SYSTEMD_UNIT,UNIT")
+_UNITS = "sparkmatrix-{}*"
 _RAY_TIME = re.compile(r"^\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)")
 _COLOURS = ("\x1b[36m", "\x1b[35m", "\x1b[34m", "\x1b[32m")
 
@@ -40,7 +45,7 @@ _COLOURS = ("\x1b[36m", "\x1b[35m", "\x1b[34m", "\x1b[32m")
 @dataclass(frozen=True)
 class Entry:
     at: float  # seconds since 1970
-    unit: str  # keeper, engine-chat, raylet.out
+    unit: str  # keeper, engine-chat, ray/raylet.out
     text: str
 
 
@@ -61,38 +66,50 @@ def parse(line: str) -> Entry | None:
 
 
 def journal(machine: Machine) -> list[Entry]:
-    said = machine.output(*_JOURNAL, "-n", str(MOST_LINES), "-u", "sparkmatrix-*") or ""
-    return [entry for entry in map(parse, said.splitlines()) if entry]
+    """Of each part by itself: an engine that talks much must not hide why its keeper has restarted it."""
+    said = [machine.output(*_JOURNAL, "-n", str(MOST_LINES), "-u", _UNITS.format(part)) or "" for part in PARTS]
+    return [entry for text in said for entry in map(parse, text.splitlines()) if entry]
 
 
 def ray_files(machine: Machine) -> list[Entry]:
-    """Lines without a time of their own, such as those of a traceback, have that of the line before."""
+    """The last lines of each. One without a time of its own, as in a traceback, has that of the line before."""
     made = []
     for path, text in capture.ray_logs(machine).items():
         at = 0.0
+        found = []
         for line in text.splitlines():
             match = _RAY_TIME.match(line)
             if match:
                 at = time.mktime(time.strptime(match.group(1).replace("T", " "), "%Y-%m-%d %H:%M:%S"))
-            made.append(Entry(at, path.rpartition("/")[2], line))
-    return sorted(made, key=lambda entry: entry.at)[-MOST_LINES:]
+            found.append(Entry(at, f"ray/{path.rpartition('/')[2]}", line))
+        made += found[-RAY_LINES:]
+    return made
 
 
 def follow(popen: Callable[..., Any] = subprocess.Popen) -> Iterator[Entry]:
-    argv = [*_JOURNAL, "-f", "-n", "0", "-u", "sparkmatrix-*"]
+    argv = [*_JOURNAL, "-f", "-n", "0", *(word for part in PARTS for word in ("-u", _UNITS.format(part)))]
     with popen(  # pylint: disable=ansible-bad-function
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
     ) as process:
-        for line in process.stdout:
-            entry = parse(line)
-            if entry:
-                yield entry
+        ask.when_nobody_listens(process.kill)
+        try:
+            for line in process.stdout:
+                entry = parse(line)
+                if entry:
+                    yield entry
+        finally:
+            process.kill()
 
 
 def tell(machine: Machine, entries: Iterable[Entry], say: Callable[[str], None] = engine_rank.say) -> None:
-    redactor = Redactor(capture.secrets(machine, {}))
+    redactor = Redactor(capture.secrets(machine, capture.settings(machine)))
+    keys: dict[str, int] = {}  # units in the middle of a private key, and how many lines it may still have
     for entry in entries:
-        text = redactor.redact(entry.text)[:WIDTH]
+        left = keys.pop(entry.unit, 0)
+        text = LEFT_OUT if left else redactor.redact(entry.text)[:WIDTH]
+        begun = KEY_LINES if KEY_BEGINS.search(entry.text) else left - 1
+        if begun > 0 and "-----END" not in entry.text:
+            keys[entry.unit] = begun
         say(json.dumps(document.plain(Entry(entry.at, entry.unit, text))))
 
 
@@ -108,9 +125,7 @@ def read(found: Mapping[str, Any]) -> Entry | None:
 
 
 def wanted(entry: Entry, parts: Sequence[str]) -> bool:
-    """Files of Ray, which have an ending, are Ray's."""
-    unit = "ray" if "." in entry.unit else entry.unit
-    return not parts or any(unit == part or unit.startswith(f"{part}-") for part in parts)
+    return not parts or any(re.match(rf"{part}(?![^-/])", entry.unit) for part in parts)
 
 
 def line(host: str, entry: Entry, colour: str = "") -> str:
@@ -155,6 +170,8 @@ def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
             return 0
         if os.geteuid() != 0:
             raise SparkError(ROOT)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: nothing is left running on any node
+            signal.signal(number, signal.default_int_handler)
         return show(arguments, ask.hosts(machine.root, arguments.node))
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
@@ -186,7 +203,17 @@ def show(
     for host, entry in sorted(kept, key=lambda one: one[1].at)[-max(arguments.lines, 0) :]:
         engine_rank.say(shown(host, entry))
     if arguments.follow:
-        problems |= ask.all_of(streams(nodes, "logs", "logs-follow", ["--peer", "follow"]), print_now, None)
+        followed = streams(nodes, "logs", "logs-follow", ["--peer", "follow"])
+
+        def end() -> None:
+            for one in followed:
+                one.end()
+
+        ask.when_nobody_listens(end)
+        try:
+            problems |= ask.all_of(followed, print_now, None)
+        finally:
+            end()
     for host, problem in problems.items():
         sys.stderr.write(f"{host}: its logs are not known: {problem}\n")
     return 1 if problems else 0

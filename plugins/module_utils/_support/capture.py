@@ -33,6 +33,7 @@ MOST_ALL = 6_000_000  # of all outputs of a machine
 COMMAND_S = 30.0
 RAY_LOGS = 24  # the newest
 VERDICTS = 5  # runs
+MOST_NAMES = 50
 
 TOOLS: Mapping[str, Sequence[str]] = {
     "ip_link": ("ip", "-br", "link"),
@@ -167,11 +168,10 @@ def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: s
     if logs:
         found |= _ours(machine)
         found |= ray_logs(machine)
-    host = machine.text("/proc/sys/kernel/hostname") or ""
     known = replace(
         redactor,
         known=(*redactor.known, *secrets(machine, found)),
-        names={**redactor.names, **({host: name, host.partition(".")[0]: name} if host and name else {})},
+        names={**redactor.names, **(dict.fromkeys(_own_names(machine), name) if name else {})},
     )
     outputs: dict[str, str] = {}
     left = MOST_ALL
@@ -180,6 +180,14 @@ def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: s
         outputs[_shown(output, known)] = shown
         left = max(left - len(shown), 0)
     return Captured(outputs, known.counts)
+
+
+def _own_names(machine: Machine) -> set[str]:
+    """What it is called, and what it was called when lines of its journal were written."""
+    told = machine.runner(["journalctl", "-F", "_HOSTNAME"]).out.splitlines()
+    names = {line.strip() for line in (machine.text("/proc/sys/kernel/hostname") or "", *told[:MOST_NAMES])}
+    names = {own for own in names if re.fullmatch(r"[\w.-]{1,253}", own) and own != "localhost"}
+    return names | {own.partition(".")[0] for own in names if own.partition(".")[0]}
 
 
 def runner(argv: Sequence[str]) -> Completed:
@@ -240,6 +248,13 @@ def ray_logs(machine: Machine) -> dict[str, str]:
             if done.rc == 0:
                 found[f"{folder}/{name}"] = done.out
     return found
+
+
+def settings(machine: Machine) -> dict[str, str]:
+    """Environments of our services, which name secrets and files of them."""
+    patterns = [pattern for pattern in OURS if pattern.endswith(".env")]
+    names = [name for pattern in patterns for name, _place in _matching(machine, pattern)]
+    return {name: text for name in names if (text := machine.text(name)) is not None}
 
 
 def secrets(machine: Machine, found: Mapping[str, str]) -> list[str]:

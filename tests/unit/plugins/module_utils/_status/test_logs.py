@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
+import threading
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
@@ -32,6 +34,18 @@ def test_lines_of_the_journal():
         assert logs.parse(broken) is None
 
 
+def test_a_part_that_talks_much_hides_no_other():
+    asked = []
+
+    def run(argv):
+        asked.append(argv[-1])
+        return Completed(0, journal_line(5, argv[-1].replace("*", ".service"), "said") + "\n")
+
+    found = logs.journal(Machine(runner=run))
+    assert [entry.unit for entry in found] == list(logs.PARTS)
+    assert asked == [f"sparkmatrix-{part}*" for part in logs.PARTS]
+
+
 def test_a_node_leaves_its_secrets_out(tmp_path):
     (tmp_path / "etc/sparkmatrix").mkdir(parents=True)
     (tmp_path / "etc/sparkmatrix/ray.token").write_text("plainly-the-token")
@@ -42,12 +56,41 @@ def test_a_node_leaves_its_secrets_out(tmp_path):
     assert json.loads(said[0]) == {"at": 1, "unit": "ray", "text": "with (left out)"}
 
 
+def test_secrets_that_settings_name_and_keys_of_several_lines_are_left_out(tmp_path):
+    (tmp_path / "etc/sparkmatrix").mkdir(parents=True)
+    (tmp_path / "etc/sparkmatrix/engine.env").write_text(
+        f'MY_SECRET="plainly-of-the-user"\nHF_TOKEN_PATH="/srv/token"\nNCCL_DEBUG="INFO"\nX={"y" * 20}\n'
+    )
+    (tmp_path / "srv").mkdir()
+    (tmp_path / "srv/token").write_text("plainly-elsewhere\n")
+    lines = [
+        *(("engine", "plainly-of-the-user and plainly-elsewhere"), ("ray", "-----BEGIN RSA PRIVATE KEY-----")),
+        *(("ray", "abc"), ("engine", "between"), ("ray", "-----END RSA PRIVATE KEY-----"), ("ray", "after")),
+    ]
+    said = []
+    logs.tell(Machine(str(tmp_path)), [Entry(1, unit, text) for unit, text in lines], said.append)
+    assert [json.loads(line)["text"] for line in said] == [
+        *("(left out) and (left out)", "(left out)", "(left out)", "between", "(left out)", "after"),
+    ]
+    said.clear()
+    endless = [Entry(1, "ray", "-----BEGIN PRIVATE KEY-----"), *[Entry(1, "ray", "words")] * 200]
+    logs.tell(Machine(str(tmp_path)), endless, said.append)
+    assert json.loads(said[-1])["text"] == "words"
+
+
 def test_lines_of_ray_have_the_time_of_the_line_before(monkeypatch):
     text = "[2026-11-23 10:00:01,5 I 1 1] (raylet) started\n  a second line\n"
     monkeypatch.setattr(logs.capture, "ray_logs", lambda _machine: {"/x/logs/raylet.out": text})
     first, second = logs.ray_files(Machine())
-    assert first.unit == "raylet.out" and first.at == second.at > 1.7e9
+    assert first.unit == "ray/raylet.out" and first.at == second.at > 1.7e9
     assert logs.wanted(first, ["ray"]) and not logs.wanted(first, ["engine"])
+
+
+def test_no_file_of_ray_hides_another_one(monkeypatch):
+    files = {"/x/logs/gcs_server.out": "one\n", "/x/logs/raylet.out": "dump\n" * 9999}
+    monkeypatch.setattr(logs.capture, "ray_logs", lambda _machine: files)
+    units = [entry.unit for entry in logs.ray_files(Machine())]
+    assert (units.count("ray/gcs_server.out"), units.count("ray/raylet.out")) == (1, logs.RAY_LINES)
 
 
 class Process:
@@ -116,6 +159,44 @@ def test_followed(capsys):
     said = {"spark1": (told((1, "keeper", "one")), 0), "spark2": ("", 0)}
     assert logs.show(arguments("--follow"), NODES, streams(said)) == 0
     assert capsys.readouterr().out.count("keeper: one") == 2
+
+
+def test_who_follows_is_ended_when_nobody_listens(monkeypatch):
+    reader, writer = os.pipe()
+    gone = threading.Event()
+    with open(writer, "w", encoding="utf-8") as output:
+        monkeypatch.setattr(ask.sys, "stdout", output)
+        ask.when_nobody_listens(gone.set)
+        assert not gone.wait(0.1)
+        os.close(reader)
+        assert gone.wait(10)
+        monkeypatch.undo()
+
+
+def test_a_journal_that_is_no_longer_followed_is_ended():
+    class Journal(Process):
+        killed = False
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_exc):
+            pass
+
+        def kill(self):
+            self.killed = True
+
+    journal = Journal(journal_line(5, "sparkmatrix-ray.service", "one") + "\n" + journal_line(6, "x", "two"))
+    entries = logs.follow(lambda *_argv, **_kw: journal)
+    assert next(entries).text == "one" and not journal.killed
+    entries.close()
+    assert journal.killed
+
+
+def test_parts_are_told_by_their_units():
+    units = ["ray", "ray/raylet.out", "raylike", "fabric-restore-1.timer", "engine", "engine-chat", "keeper.timer"]
+    found = {part: [unit for unit in units if logs.wanted(Entry(1, unit, "x"), [part])] for part in logs.PARTS}
+    assert found == {"keeper": [], "engine": ["engine", "engine-chat"], "ray": ["ray", "ray/raylet.out"], "gateway": []}
 
 
 @pytest.mark.parametrize("hostile", [{}, {"at": "1", "unit": "x", "text": "y"}, {"at": 1, "unit": [], "text": "y"}])

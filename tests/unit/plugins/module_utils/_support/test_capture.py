@@ -111,6 +111,15 @@ def test_its_own_name_is_left_out_too(node):
     assert set(found.outputs["ip_link"].split()) == {"spark1", "up"}
 
 
+def test_names_that_it_had_before_are_left_out_too(node):
+    def run(argv):
+        earlier = argv[-1] == "_HOSTNAME"
+        return Completed(0, "localhost\nspark-1a2b.lan\nno name\n" if earlier else "spark-1a2b and localhost")
+
+    found = capture(Machine(str(node), run), Redactor(anonymous=True), name="spark1")
+    assert found.outputs["ip_link"] == "spark1 and localhost"
+
+
 def test_logs_of_ray_are_read_as_their_owner_and_no_link_is_followed(node, monkeypatch):
     logs = node / "var/lib/sparkmatrix/home/ray/session_latest/logs"
     logs.mkdir(parents=True)
