@@ -8,7 +8,9 @@ Contacts no host."""
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,7 +20,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import log
@@ -36,6 +38,7 @@ SPEC: dict[str, dict[str, Any]] = {
 }
 RUNS = 3  # logs of earlier runs
 MOST = 200_000  # characters of one
+LOGIN = ("ansible_user", "ansible_ssh_user", "ansible_become_user")
 WIDTH = 300  # of what a machine says
 _SECRET = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|pass|passphrase)$")
 READ = {"packed": bundle.unpacked, "counts": bundle.SEEN.fields["counts"], "msg": strict.words}
@@ -48,17 +51,15 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec=SPEC)
         variables = task_vars or {}
-        findings: list[Finding] = []
         hostvars = variables["hostvars"]
         known = [str(value) for name, value in variables.items() if _SECRET.search(name) and isinstance(value, str)]
-        redactor = Redactor(known, args["anonymous"], args["names"], args["key"])
+        names = {socket.gethostname(): bundle.CONTROLLER, **args["names"]}
+        redactor = Redactor(known, args["anonymous"], names, args["key"], _users(hostvars, variables))
         parts = {}
         for host in variables["ansible_play_hosts_all"]:
             shown = args["names"].get(host, host) if args["anonymous"] else host
-            part = _part(hostvars[host], args["seen"], host, findings)
+            part = _part(hostvars[host], args["seen"], host)
             parts[shown] = replace(part, problem=redactor.redact(part.problem))
-        if errors(findings):
-            return {**result, "failed": True, "msg": refusal(border.REFUSED, findings)}
         if args["logs"]:
             parts[bundle.CONTROLLER] = _runs(replace(redactor, counts={}))
         made = bundle.Bundle(parts, release(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), args["anonymous"])
@@ -71,11 +72,22 @@ class ActionModule(ActionBase):
         return {**result, "changed": args["write"], "lines": made.lines, "verdict": said, "silent": made.silent}
 
 
-def _part(known: Mapping[str, Any], name: str, host: str, findings: list[Finding]) -> bundle.Part:
-    """Nothing of a machine that did not answer, or could not."""
+def _users(hostvars: Mapping[str, Any], variables: Mapping[str, Any]) -> list[str]:
+    """Who runs this, and as whom machines are contacted."""
+    own = pwd.getpwuid(os.getuid()).pw_name
+    told = [hostvars[host].get(name) for host in variables["ansible_play_hosts_all"] for name in LOGIN]
+    return sorted({own, *(str(name) for name in told if name)})
+
+
+def _part(known: Mapping[str, Any], name: str, host: str) -> bundle.Part:
+    """Nothing of a machine that did not answer, could not, or answered what our module never does: of the others there
+    is an archive all the same, which is wanted most when one of them is out of order."""
     if name not in known:
         return bundle.Part(problem="it was not asked")
+    findings: list[Finding] = []
     told = border.read(border.Only(READ), known[name], host, findings) or {}
+    if errors(findings):
+        return bundle.Part(problem=" ".join(map(str, findings))[:WIDTH])
     if not told.get("packed"):
         return bundle.Part(problem=str(told.get("msg") or "it gave no answer")[:WIDTH])
     return bundle.Part(told["packed"], told.get("counts") or {})

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -25,18 +26,26 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, screen
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import LEFT_OUT, Redactor
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import (
+    KEY_BEGINS,
+    KEY_ENDS,
+    LEFT_OUT,
+    Redactor,
+)
 
 HELP = "show the logs of keeper, engine, Ray and gateway of all nodes"
 PARTS = ("keeper", "engine", "ray", "gateway")
 MOST_LINES = 2000  # that one node gives of a part
 RAY_LINES = 200  # of a file of Ray's
+SPARE = 1000  # lines of a node before they are sorted
 WIDTH = 2000  # characters of a line
 ASK_S = 30.0
+LATEST = 2**40  # seconds since 1970, of anything that is a time
+LEAD_S = 60.0  # that the clock of another node may be ahead
 ROOT = "This needs root: sudo sparkmatrix logs"
-KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
+KEY = "-----BEGIN PRIVATE KEY-----\n"
 KEY_LINES = 120
-_JOURNAL = ("journalctl", "--no-pager", "-q", "-o", "json", "--output-fields=MESSAGE,_SYSTEMD_UNIT,UNIT")
+_JOURNAL = ("journalctl", "--no-pager", "-q", "-o", "json", "--output-fields=MESSAGE,_PID,_SYSTEMD_UNIT,UNIT")
 _UNITS = "sparkmatrix-{}*"
 _RAY_TIME = re.compile(r"^\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)")
 _COLOURS = ("\x1b[36m", "\x1b[35m", "\x1b[34m", "\x1b[32m")
@@ -58,7 +67,8 @@ def parse(line: str) -> Entry | None:
         found = json.loads(line)
         said = found.get("MESSAGE") or ""
         text = bytes(said).decode("utf-8", "replace") if isinstance(said, list) else str(said)
-        unit = str(found.get("UNIT") or found.get("_SYSTEMD_UNIT") or "")
+        # Of others than systemd, UNIT is what they claim.
+        unit = str((found.get("UNIT") if found.get("_PID") == "1" else "") or found.get("_SYSTEMD_UNIT") or "")
         at = int(found["__REALTIME_TIMESTAMP"]) / 1e6
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -80,7 +90,8 @@ def ray_files(machine: Machine) -> list[Entry]:
         for line in text.splitlines():
             match = _RAY_TIME.match(line)
             if match:
-                at = time.mktime(time.strptime(match.group(1).replace("T", " "), "%Y-%m-%d %H:%M:%S"))
+                with contextlib.suppress(ValueError, OverflowError):  # it only looks like a time
+                    at = time.mktime(time.strptime(match.group(1).replace("T", " "), "%Y-%m-%d %H:%M:%S"))
             found.append(Entry(at, f"ray/{path.rpartition('/')[2]}", line))
         made += found[-RAY_LINES:]
     return made
@@ -102,26 +113,31 @@ def follow(popen: Callable[..., Any] = subprocess.Popen) -> Iterator[Entry]:
 
 
 def tell(machine: Machine, entries: Iterable[Entry], say: Callable[[str], None] = engine_rank.say) -> None:
-    redactor = Redactor(capture.secrets(machine, capture.settings(machine)))
+    redactor = Redactor(capture.secrets(machine))
     keys: dict[str, int] = {}  # units in the middle of a private key, and how many lines it may still have
     for entry in entries:
         left = keys.pop(entry.unit, 0)
-        text = LEFT_OUT if left else redactor.redact(entry.text)[:WIDTH]
-        begun = KEY_LINES if KEY_BEGINS.search(entry.text) else left - 1
-        if begun > 0 and "-----END" not in entry.text:
+        text = redactor.redact(f"{KEY}{entry.text}" if left else entry.text)
+        inside = left > 0 and text == LEFT_OUT
+        if left and not inside:  # what is no line of a key ends it
+            text = text.removeprefix(LEFT_OUT).lstrip("\n")
+        begun = KEY_LINES if KEY_BEGINS.search(entry.text) else left - 1 if inside else 0
+        if begun > 0 and not KEY_ENDS.search(entry.text):
             keys[entry.unit] = begun
-        say(json.dumps(document.plain(Entry(entry.at, entry.unit, text))))
+        say(json.dumps(document.plain(Entry(entry.at, entry.unit, text[:WIDTH]))))
 
 
 # -- on the head ------------------------------------------------------------------------------------------------------
 
 
 def read(found: Mapping[str, Any]) -> Entry | None:
-    """What another node says is not trusted."""
+    """What another node says is not trusted: nothing is of later than now."""
     at, unit, text = found.get("at"), found.get("unit"), found.get("text")
     if not isinstance(at, (int, float)) or not isinstance(unit, str) or not isinstance(text, str):
         return None
-    return Entry(float(at), printable(unit)[:40].replace("\n", " "), printable(text)[:WIDTH])
+    if not 0 <= at < LATEST:  # nor is what is no number
+        return None
+    return Entry(min(float(at), time.time() + LEAD_S), printable(unit)[:40].replace("\n", " "), printable(text)[:WIDTH])
 
 
 def wanted(entry: Entry, parts: Sequence[str]) -> bool:
@@ -184,12 +200,20 @@ def show(
     arguments: argparse.Namespace, nodes: Mapping[str, bool], streams: Callable[..., list[ask.Stream]] = ask.streams
 ) -> int:
     shown = Shown(list(nodes), arguments.json, screen.coloured())
-    found: list[tuple[str, Entry]] = []
+    most = max(arguments.lines, 0)
+    found: dict[str, list[Entry]] = {host: [] for host in nodes}
+
+    def newest(host: str) -> list[Entry]:
+        return sorted(found[host], key=lambda entry: entry.at)[-most:] if most else []
 
     def keep(host: str, said: Mapping[str, Any]) -> None:
         entry = read(said)
-        if entry:
-            found.append((host, entry))
+        if entry and wanted(entry, arguments.part):
+            found[host].append(entry)
+            if (
+                len(found[host]) > 2 * most + SPARE
+            ):  # a node that talks without end must not fill the memory of this one
+                found[host] = newest(host)
 
     def print_now(host: str, said: Mapping[str, Any]) -> None:
         entry = read(said)
@@ -199,8 +223,8 @@ def show(
     words = ["last", *(["ray"] if arguments.ray else [])]
     asked = [one for word in words for one in streams(nodes, "logs", f"logs-{word}", ["--peer", word])]
     problems = ask.all_of(asked, keep, ASK_S)
-    kept = [one for one in found if wanted(one[1], arguments.part)]
-    for host, entry in sorted(kept, key=lambda one: one[1].at)[-max(arguments.lines, 0) :]:
+    kept = [(host, entry) for host in nodes for entry in newest(host)]
+    for host, entry in sorted(kept, key=lambda one: one[1].at)[-most:] if most else []:
         engine_rank.say(shown(host, entry))
     if arguments.follow:
         followed = streams(nodes, "logs", "logs-follow", ["--peer", "follow"])

@@ -32,6 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import
 HELP = "show memory, GPU, rates of the cables and tokens per second of all nodes, live"
 SCHEMA_VERSION = 1
 EVERY_S = 2.0
+MOST = 1e30  # of any number that a node tells
 ASK_S = 20.0  # for the first two samples of a node
 GIB = 2**30
 ROOT = "This needs root: sudo sparkmatrix top"
@@ -145,7 +146,11 @@ def tell(machine: Machine, rounds: int | None = None, say: Callable[[str], None]
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0
+    return float(value) if isinstance(value, (int, float)) and abs(value) < MOST else 0.0
+
+
+def _words(value: Any) -> list[str]:
+    return [printable(str(why))[:60].replace("\n", " ") for why in value[:16]] if isinstance(value, list) else []
 
 
 def read(found: Mapping[str, Any]) -> Sample:
@@ -162,7 +167,7 @@ def read(found: Mapping[str, Any]) -> Sample:
         available=_number(found.get("available")),
         load=_number(found.get("load")),
         gpu={
-            name: [printable(str(why))[:60] for why in value] if isinstance(value, list) else _number(value)
+            name: _words(value) if name == "slowed" else _number(value)
             for name, value in mapping("gpu").items()
             if value is not None
         },

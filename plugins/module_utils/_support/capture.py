@@ -9,19 +9,23 @@ the engine plan, verdicts and the keeper's history. Secrets do not leave the mac
 from __future__ import annotations
 
 import base64
+import contextlib
+import itertools
 import json
 import os
 import pwd
 import re
 import stat
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, trusted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact
@@ -34,6 +38,8 @@ COMMAND_S = 30.0
 RAY_LOGS = 24  # the newest
 VERDICTS = 5  # runs
 MOST_NAMES = 50
+FIRST_PERSON, LAST_PERSON = 1000, 60000  # ids of accounts, by login.defs(5)
+MOST_FILES = 10000  # of a directory of others
 
 TOOLS: Mapping[str, Sequence[str]] = {
     "ip_link": ("ip", "-br", "link"),
@@ -68,12 +74,12 @@ LOGS: Mapping[str, Sequence[str]] = {
     "journal_engine": (*_JOURNAL, "-n", "3000", "-u", "sparkmatrix-engine*"),
     "journal_ray": (*_JOURNAL, "-n", "1500", "-u", "sparkmatrix-ray*"),
     "journal_gateway": (*_JOURNAL, "-n", "500", "-u", "sparkmatrix-gateway*"),
-    "journal_ours": (*_JOURNAL, "-n", "500", "-t", "sparkmatrix-node"),
+    "journal_ours": (*_JOURNAL, "-n", "500", "-t", "sparkmatrix-node", "_UID=0"),
     "journal_nccl": (*_JOURNAL, "-n", "1000", "-u", "sparkmatrix-*", "--grep=NCCL"),
     "journal_errors": (*_JOURNAL, "-b", "-p", "err", "-n", "500"),
     "journal_kernel": (*_JOURNAL, "-k", "-n", "1000"),
     "journal_last_boot": (*_JOURNAL, "-b", "-1", "-n", "200"),
-    "processes": ("ps", "-eo", "pid,ppid,user,rss,pcpu,etimes,stat,comm", "--sort=-rss"),
+    "processes": ("ps", "-eo", "pid,ppid,user:32,rss,pcpu,etimes,stat,comm", "--sort=-rss"),
     "listening": ("ss", "-ltn"),
     "disks": ("df", "-h", "-x", "tmpfs", "-x", "overlay"),
     "containers": ("docker", "ps", "-a", "--format", "{{.Names}} {{.Image}} {{.Status}}"),
@@ -101,6 +107,7 @@ OURS = (
     f"{paths.ETC}/ray*.env",
     f"{paths.ETC}/engine*/compose.yml",
     f"{paths.ETC}/ray/*",
+    f"{paths.ETC}/web-ui.env",
     f"{paths.GATEWAY}/gateway.json",
     f"{kept_plan.DIRECTORY}/*.json",
     f"{paths.KEEPER}/*.json",
@@ -124,16 +131,23 @@ SECRETS = (
     "/root/.ssh/id_*",
     "/root/.netrc",
     "/root/.cache/huggingface/token",
-    f"{paths.HOME}/.docker/config.json",
-    f"{paths.HOME}/.cache/huggingface/token",
-    f"{paths.HOME}/.netrc",
 )
+# Of the user whom the engine runs as, below the home directory.
+SECRETS_OF_THE_ENGINE = (".docker/config.json", ".cache/huggingface/token", ".netrc")
 _PUBLIC = (".pub", ".json.example")
 _SETTING = re.compile(
-    r"^\s*(?:Environment=\"?)?[\w.-]*?(?i:key|token|secret|passw\w*|credential|auth)\w*\s*=\s*(.+?)\s*$", re.M
+    r"[ \t]*(?:Environment=\"?)?[\w.-]{0,100}?(?i:key|token|secret|passw\w{0,9}|credential|auth)\w{0,100}"
+    r"[ \t]*=[ \t]*(\S.*)"
 )
-_POINTER = re.compile(r"""^\s*\w*(?:TOKEN|KEY|PASSWORD|SECRET)_(?:PATH|FILE)="?(/[^"\n]+)""", re.MULTILINE)
-_QUOTED = re.compile(r"\"((?:auth|password|identitytoken|registrytoken|secret|token)\w*)\"\s*:\s*\"([^\"]{4,})\"")
+_POINTER = re.compile(r"""[ \t]*(?:Environment="?)?\w{0,100}(?:TOKEN|KEY|PASSWORD|SECRET)_(?:PATH|FILE)="?(/[^"]+)""")
+_QUOTED = re.compile(
+    r"\"((?:auth|password|identitytoken|registrytoken|secret|token)\w{0,100})\"\s{0,9}:\s{0,9}\"([^\"]{4,})\""
+)
+# A secret that somebody has made, and not a word that stands in logs: what others than root write is believed only so.
+_MADE = re.compile(r"(?=.{0,200}[a-z])(?=.{0,200}[A-Z])(?=.{0,200}\d)[\w.~+/=-]{12,1000}")
+MOST_MADE = 20  # of a file
+MOST_NAMED = 50  # files that settings name
+MOST_LINE = 8192
 MOST_SECRET = 65536  # bytes of a file
 SHORTEST_LINE = 12
 
@@ -146,8 +160,10 @@ class Captured:
     counts: dict[str, int] = field(default_factory=dict)
 
     def packed(self) -> str:
-        """For the way to the controller: text that compresses to a tenth."""
-        return base64.b64encode(zlib.compress(json.dumps(self.outputs).encode(), 6)).decode()
+        """For the way to the controller: text that compresses to a tenth. As UTF-8, so that no sign in a log makes it
+        larger than the controller reads."""
+        text = json.dumps(self.outputs, ensure_ascii=False)
+        return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
 
 
 def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: str = "") -> Captured:
@@ -165,17 +181,17 @@ def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: s
                 value = machine.text(f"{place}/{kind}")
                 # The kernel refuses to tell the speed of a port without a link (EINVAL).
                 found[f"{place}/{kind}"] = "(not readable)" if value is None else value
-    if logs:
-        found |= _ours(machine)
-        found |= ray_logs(machine)
+    last = ray_logs(machine) if logs else {}  # of others: however long they are, all of the rest is there
+    found |= {**(_ours(machine) if logs else {}), **last}
     known = replace(
         redactor,
-        known=(*redactor.known, *secrets(machine, found)),
+        known=(*redactor.known, *secrets(machine, found.get("unit_files", ""))),
         names={**redactor.names, **(dict.fromkeys(_own_names(machine), name) if name else {})},
+        users=(*redactor.users, *_people(machine)),
     )
     outputs: dict[str, str] = {}
     left = MOST_ALL
-    for output, text in sorted(found.items()):
+    for output, text in sorted(found.items(), key=lambda one: (one[0] in last, one[0])):
         shown = _end(known.redact(text[-2 * MOST :]), min(MOST, left))
         outputs[_shown(output, known)] = shown
         left = max(left - len(shown), 0)
@@ -188,6 +204,16 @@ def _own_names(machine: Machine) -> set[str]:
     names = {line.strip() for line in (machine.text("/proc/sys/kernel/hostname") or "", *told[:MOST_NAMES])}
     names = {own for own in names if re.fullmatch(r"[\w.-]{1,253}", own) and own != "localhost"}
     return names | {own.partition(".")[0] for own in names if own.partition(".")[0]}
+
+
+def _people(machine: Machine) -> set[str]:
+    """Accounts of people, and who runs this; by their names in full as well."""
+    found = {machine.environment.get("SUDO_USER", "")}
+    for line in (machine.text("/etc/passwd") or "").splitlines():
+        fields = line.split(":")
+        if len(fields) > 4 and fields[2].isdigit() and FIRST_PERSON <= int(fields[2]) < LAST_PERSON:
+            found |= {fields[0], fields[4].partition(",")[0]}
+    return found - {""}
 
 
 def runner(argv: Sequence[str]) -> Completed:
@@ -231,54 +257,107 @@ def _ours(machine: Machine) -> dict[str, str]:
 
 
 def ray_logs(machine: Machine) -> dict[str, str]:
-    """Read as the user who writes them: what lies there may be a link to a file of root."""
+    """Who writes them may put anything in their place: no link is followed, and nothing but a file is opened."""
     found: dict[str, str] = {}
     for base in (paths.RAY_SESSIONS, paths.RAY_SESSIONS_IN_CONTAINER):
-        folder = f"{base}/session_latest/logs"
-        place = Path(machine.real(folder))
-        try:
-            owner = pwd.getpwuid(os.stat(machine.real(base)).st_uid).pw_name
-            sizes = {one.name: one.lstat() for one in place.iterdir()}
-        except (OSError, KeyError):
-            continue
-        names = [name for name, one in sizes.items() if stat.S_ISREG(one.st_mode) and one.st_size]
-        for name in sorted(names, key=lambda name: sizes[name].st_mtime, reverse=True)[:RAY_LOGS]:
-            argv = ["tail", "-c", str(MOST), "--", str(place / name)]
-            done = machine.runner(argv if owner == "root" else ["runuser", f"--user={owner}", "--", *argv])
-            if done.rc == 0:
-                found[f"{folder}/{name}"] = done.out
+        above, _, last = base.rpartition("/")  # where a link can only be root's
+        with contextlib.suppress(OSError, ValueError, SparkError):
+            with folders.inside(machine.real(above), [last]) as sessions:
+                newest = _newest_session(sessions)
+            with folders.inside(machine.real(above), [last, newest, "logs"]) as logs:
+                texts = {name: _tail(name, logs) for name in _newest(logs)}
+            found |= {f"{base}/session_latest/logs/{name}": text for name, text in texts.items() if text}
     return found
 
 
+def _newest_session(sessions: int) -> str:
+    """Ray's link has a path of the container, so only its last part counts."""
+    try:
+        return os.path.basename(os.readlink("session_latest", dir_fd=sessions))
+    except OSError:
+        return "session_latest"
+
+
+def _newest(logs: int) -> list[str]:
+    times = {}
+    with os.scandir(logs) as entries:
+        for entry in itertools.islice(entries, MOST_FILES):
+            with contextlib.suppress(OSError):
+                seen = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(seen.st_mode) and seen.st_size:
+                    times[entry.name] = seen.st_mtime
+    return sorted(times, key=lambda name: times[name], reverse=True)[:RAY_LOGS]
+
+
+def _tail(name: str, directory: int) -> str:
+    """Nothing where it is no file any more."""
+    try:
+        opened = folders.open_file(name, directory)
+    except OSError:
+        return ""
+    with os.fdopen(opened, "rb") as stream:
+        stream.seek(max(os.fstat(opened).st_size - MOST, 0))
+        return stream.read(MOST).decode("utf-8", "replace")
+
+
 def settings(machine: Machine) -> dict[str, str]:
-    """Environments of our services, which name secrets and files of them."""
+    """Environments of our services, which name secrets and files of them; only root writes them."""
     patterns = [pattern for pattern in OURS if pattern.endswith(".env")]
     names = [name for pattern in patterns for name, _place in _matching(machine, pattern)]
     return {name: text for name in names if (text := machine.text(name)) is not None}
 
 
-def secrets(machine: Machine, found: Mapping[str, str]) -> list[str]:
-    """Values that may stand nowhere: the contents of files with secrets, and what settings name as such."""
-    named = {path for text in found.values() for path in _POINTER.findall(text)}
-    files = {name for pattern in (*SECRETS, *named) for name, _place in _matching(machine, pattern)}
-    settings = (text for name, text in found.items() if name.endswith(".env") or name == "unit_files")
-    values = {value.strip("\"'") for text in settings for value in _SETTING.findall(text)}
-    for name in sorted(files):
-        if name.endswith(_PUBLIC):
-            continue
-        text = _small(machine, name)
-        values |= {match[1] for match in _QUOTED.findall(text)}
-        values |= {value.strip("\"'") for value in _SETTING.findall(text)}
-        for line in text.splitlines():
-            plain = line.strip()
-            if len(plain) >= SHORTEST_LINE and not plain.startswith(("-----", "#", "{", "}", '"')) and " " not in plain:
-                values.add(plain)
-    return sorted(value for value in values if len(value) >= 8 and not value.startswith("/"))
+def secrets(machine: Machine, units: str = "") -> list[str]:
+    """Values that may stand nowhere: the contents of files with secrets, and what settings and ``units`` name as such.
+
+    What others than root have written teaches no word that may stand in a log: nobody can have his traces left out.
+    """
+    lines = [*_lines("\n".join(settings(machine).values())), *_lines(units)]
+    values = {match[1].strip("\"'") for line in lines if (match := _SETTING.match(line))}
+    named = [match[1] for line in lines if (match := _POINTER.match(line))]
+    patterns = {name for pattern in SECRETS for name, _place in _matching(machine, pattern)}
+    for name in sorted({*patterns, *named[:MOST_NAMED]}):
+        if not name.endswith(_PUBLIC):
+            told = list(_values(_small(machine, name)))
+            values |= set(told if name in patterns or _of_root(machine, name) else _made(told))
+    for name in SECRETS_OF_THE_ENGINE:
+        *above, last = name.split("/")
+        with contextlib.suppress(OSError, SparkError), folders.inside(machine.real(paths.HOME), above) as directory:
+            content = folders.read(directory, last, MOST_SECRET) or b""
+            values |= set(_made(_values(content.decode("utf-8", "replace"))))
+    return sorted(value for value in values if len(value.strip()) >= 8 and not value.startswith("/"))
+
+
+def _lines(text: str) -> Iterator[str]:
+    return (line for line in text.splitlines() if len(line) <= MOST_LINE)
+
+
+def _values(text: str) -> Iterator[str]:
+    """Of a file with secrets."""
+    for match in _QUOTED.finditer(text):
+        yield match[2]
+    for line in _lines(text):
+        plain, setting = line.strip(), _SETTING.match(line)
+        if setting:
+            yield setting[1].strip().strip("\"'")
+        if len(plain) >= SHORTEST_LINE and not plain.startswith(("-----", "#", "{", "}", '"')) and " " not in plain:
+            yield plain
+
+
+def _made(values: Iterable[str]) -> Iterator[str]:
+    return itertools.islice((value for value in values if _MADE.fullmatch(value)), MOST_MADE)
+
+
+def _of_root(machine: Machine, name: str) -> bool:
+    own = pwd.getpwuid(os.geteuid()).pw_name
+    return not trusted.distrusted(name, (own,), machine.root)
 
 
 def _small(machine: Machine, name: str) -> str:
+    """Regular files only: it may have become something else meanwhile."""
+    above, _, last = machine.real(name).rpartition("/")
     try:
-        with open(machine.real(name), "rb") as stream:
-            return stream.read(MOST_SECRET).decode("utf-8", "replace")
-    except OSError:
+        with folders.inside(above or "/", []) as directory:
+            return (folders.read(directory, last, MOST_SECRET) or b"").decode("utf-8", "replace")
+    except (OSError, ValueError):
         return ""

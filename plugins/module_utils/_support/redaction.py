@@ -30,11 +30,12 @@ ADDRESS, NAME, IDENTITY = "addresses", "names", "serial numbers and identities"
 
 # -- secrets
 
-_KEY = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY[A-Z ]{0,10}-----(?:(?!-----END).){0,20000}"
-    r"(?:-----END[A-Z0-9 ]{0,40}-----)?",
-    re.DOTALL,
-)
+KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY[A-Z ]{0,10}-----")
+KEY_ENDS = re.compile(r"-----END[A-Z0-9 ]{0,40}(?:-----)?")
+KEY_LINES = 400  # of the longest
+_KEY_BORDER = re.compile(r"[\"'\n]")
+_KEY_WORD = re.compile(r"[A-Za-z0-9+/]{1,100}={0,2}")
+_KEY_HEADER = re.compile(r"(?:(?:^|.* )(?:Proc-Type|DEK-Info): ?[\w,-]{0,100}|.*\]: |)\s*")
 _HEADER = re.compile(
     r"(?i)((?:authorization|api-key|cookie|auth-token)\\?[\"']?\s{0,3}:\s{0,3})(?!\s|\(left)"
     r"(?:\\?\"[^\"\r\n]*\\?\"|'[^'\r\n]*'|[^\r\n]+)"
@@ -57,8 +58,8 @@ _WORDS = (
 )
 _VALUE = r"(\\\"(?:(?!\\\")[^\r\n])*\\\"|\"(?:[^\"\\\r\n]|\\.)*\"|'[^'\r\n]*'|[\"'][^\r\n]*|\S+)"
 _NAMED = re.compile(rf"(?i)({_WORDS}([\w-]{{0,40}}))(\\?[\"']?\s{{0,3}}(?:=>|[:=])\s{{0,3}}){_VALUE}")
-_YAML = re.compile(rf"(?im)^([\s>-]{{0,40}}[\w.-]{{0,40}}?{_WORDS}([\w-]{{0,40}})[\"']?:[ \t]{{1,3}})(\S[^\r\n]*)$")
-_OPTION = re.compile(rf"(?i)(--?[\w-]{{0,40}}(?:{_WORDS}|key)([\w-]{{0,40}}))([ =]{{1,3}}){_VALUE}")
+_YAML = re.compile(rf"(?im)^([ \t>-]{{0,40}}[\w.-]{{0,40}}?{_WORDS}([\w-]{{0,40}})[\"']?:[ \t]{{1,3}})(\S[^\r\n]*)$")
+_OPTION = re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}(?:{_WORDS}|key)([\w-]{{0,40}}))([ =]{{1,3}}){_VALUE}")
 _NETRC = re.compile(r"(?i)(login\s+\S+\s+password\s+)(?!\(left)\S+")
 # Names that look like one of a secret and say where it is, or of what kind.
 _HARMLESS = re.compile(r"(?i)(?:path|file|dir|folder|type|mode|len|length|count|limit|size|format|method|_ms|_s)$")
@@ -77,7 +78,7 @@ _UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:]|\.\d)")
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|-|\.\d)")
 _SERIAL = re.compile(r"(?i)(serial[^:=\n]{0,20}[:=]\s*|device serial number )\S.*|(\[(?:SN|V\d)\][^:\n]{0,20}:\s*)\S.*")
-_AVAHI = re.compile(r"(?im)^(\s*(?:host|domain)-name\s*=\s*)\S.*")
+_AVAHI = re.compile(r"(?im)^([ \t]*(?:host|domain)-name[ \t]*=[ \t]*)\S.*")
 _NETPLAN = re.compile(r"(90-NM-[0-9a-f-]{36})-.*(?=\.yaml)")  # NetworkManager puts the name of a wireless network there
 _COMMAND_LINE = re.compile(r"((?:^BOOT_IMAGE=|command line: ).*)", re.MULTILINE | re.IGNORECASE)
 # Options of the kernel whose values tell of the machine; values of all others are left out.
@@ -88,8 +89,31 @@ _KERNEL = re.compile(
 )
 _HOME = re.compile(r"(/(?:home|Users)/)([^/\s\"':;,)]+)")
 _LOCAL = re.compile(
-    r"(?<![\w.-])((?:[\w-]+\.){1,5})(local|lan|home|internal|localdomain|home\.arpa|fritz\.box)(?![\w-])"
+    r"(?i)(?<![\w.-])((?:[\w-]+\.){1,5})"
+    r"(local|lan|home|internal|intern|corp|intranet|private|localdomain|home\.arpa|fritz\.box)(?![\w-])"
 )
+# Where programs write whose account it is: sudo, cron, sshd, PAM, logind, and what stands before an @.
+_ACCOUNTS = (
+    re.compile(r"(\bsudo(?:\[\d+\])?:\s{1,9})([A-Za-z_][\w.-]{0,63})(?= : )"),
+    re.compile(r"(\bCRON\[\d+\]: \()([A-Za-z_][\w.-]{0,63})(?=\) )", re.IGNORECASE),
+    re.compile(
+        r"(\b(?:[Ii]nvalid user|(?:for|of|authenticating) user|(?:publickey|password|keyboard-interactive/pam) for"
+        r"|User=|user=|USER=|LOGNAME=|ruser=)[ =]?)(?!invalid user )([A-Za-z_][\w.-]{0,63})"
+    ),
+    re.compile(r"()(?<![\w.-])([A-Za-z_][\w.-]{0,63})(?=\(uid=\d)"),
+)
+_AT = re.compile(
+    r"(?<![\w.+-])([A-Za-z_][\w.+-]{0,63})@(?=(?:spark|host)\d|\d{1,3}(?:\.\d{1,3}){3}(?![\w.])"
+    r"|(?:[\w-]{1,63}\.){1,5}(?!service|socket|timer|slice|target|mount|device|path|scope)[A-Za-z]{2,24}(?![\w.-]))"
+)
+# Accounts that tell of nobody: of the system, of this product, as machines are delivered, and words of every log.
+NOBODY = frozenset(
+    (
+        *("root", "nobody", "daemon", "messagebus", "syslog", "sshd", "www-data", "prometheus", "admin"),
+        *("administrator", "user", "ubuntu", "nvidia", "dgx", "spark", "test", "docker", "ray", "vllm"),
+    )
+)
+_OF_THE_SYSTEM = ("sparkmatrix", "systemd", "_")
 _PRIVATE = [ipaddress.ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")]
 _KEPT = [ipaddress.ip_network(one) for one in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")]
 
@@ -97,19 +121,24 @@ _KEPT = [ipaddress.ip_network(one) for one in ("0.0.0.0/8", "127.0.0.0/8", "169.
 @dataclass
 class Redactor:
     """``known``: values that may stand nowhere. ``anonymous``: also addresses, names, serial numbers and identities.
-    ``names``: of machines, and what stands for each. ``counts``: what was taken out so far, by kind."""
+    ``names``: of machines, and what stands for each; ``users``: of accounts. ``counts``: what was taken out so far, by
+    kind."""
 
     known: Sequence[str] = ()
     anonymous: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
+    users: Sequence[str] = ()
     counts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         forms = {form for value in self.known if len(value) >= SHORTEST for form in _forms(value)}
         self._known = _any_of(forms)
-        longer = {name: shown for name, shown in self.names.items() if len(name) > 2}
-        self._names = _any_of(longer, r"(?<![\w-])", r"(?![\w-])(?:\.[a-zA-Z][\w-]*)*")
+        self._shown = _spellings(self.names)
+        # Avahi adds a number to a name that is taken.
+        self._names = _any_of(self._shown, r"(?<![A-Za-z0-9-])", r"(?:-\d{1,3})?(?![A-Za-z0-9-])(?:\.[a-zA-Z][\w-]*)*")
+        people = {name for name in self.users if len(name) > 2 and not _of_nobody(name)}
+        self._users = _any_of(people, r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])")
         self._tables: dict[str, list[int]] = {}
 
     def redact(self, text: str) -> str:
@@ -132,7 +161,7 @@ class Redactor:
     def _secrets(self, text: str) -> str:
         if self._known:
             text = self._sub(KNOWN, self._known, text, lambda _match: LEFT_OUT)
-        text = self._sub(KEY, _KEY, text)
+        text = self._keys(text)
         text = self._sub(HEADER, _HEADER, text)
         text = self._sub(HEADER, _BEARER, text)
         text = self._sub(HEADER, _BASIC, text)
@@ -148,6 +177,15 @@ class Redactor:
         text = self._sub(RANDOM, _BLOB, text, lambda match: LEFT_OUT if _mixed(match.group(0)) else match.group(0))
         return self._sub(RANDOM, _RANDOM, text, lambda match: LEFT_OUT if _mixed(match.group(0)) else match.group(0))
 
+    def _keys(self, text: str) -> str:
+        made, at = [], 0
+        for begin in KEY_BEGINS.finditer(text):
+            if begin.start() >= at:
+                made += [text[at : begin.start()], LEFT_OUT]
+                at = _key_ends(text, begin.end())
+                self.counts[KEY] = self.counts.get(KEY, 0) + 1
+        return "".join([*made, text[at:]])
+
     # -- whose machine it is
 
     def _whose(self, text: str) -> str:
@@ -157,7 +195,12 @@ class Redactor:
         text = self._sub(IDENTITY, _COMMAND_LINE, text, lambda match: _KERNEL.sub(rf"\1={LEFT_OUT}", match.group(0)))
         if self._names:
             text = self._sub(NAME, self._names, text, self._name)
-        text = self._sub(NAME, _HOME, text, lambda match: f"{match.group(1)}user{self._number(match.group(2), 2)}")
+        text = self._sub(NAME, _HOME, text, lambda match: f"{match.group(1)}{self._user(match.group(2))}")
+        for pattern in _ACCOUNTS:
+            text = self._sub(NAME, pattern, text, self._account)
+        if self._users:
+            text = self._sub(NAME, self._users, text, lambda match: self._user(match.group(0)))
+        text = self._sub(NAME, _AT, text, lambda match: f"{self._user(match.group(1))}@")
         text = self._sub(NAME, _LOCAL, text, lambda match: f"host{self._number(match.group(1), 2)}.{match.group(2)}")
         text = self._sub(IDENTITY, _UUID, text, lambda match: f"00000000-0000-0000-0000-{self._hex(match.group(0), 6)}")
         text = self._sub(ADDRESS, _MAC, text, lambda match: f"{match.group(1)}:{_pairs(self._hex(match.group(0), 3))}")
@@ -168,8 +211,15 @@ class Redactor:
 
     def _name(self, match: re.Match[str]) -> str:
         found = match.group(0).lower()
-        name = max((name for name in self.names if found.startswith(name.lower())), key=len)
-        return self.names[name]
+        name = max((name for name in self._shown if found.startswith(name.lower())), key=len)
+        return self._shown[name]
+
+    def _user(self, name: str) -> str:
+        return name if re.fullmatch(r"user\d+", name) else f"user{self._number(name, 2)}"
+
+    def _account(self, match: re.Match[str]) -> str:
+        name = match.group(2)
+        return match.group(0) if _of_nobody(name) else f"{match.group(1)}{self._user(name)}"
 
     def _hex(self, value: str, size: int) -> str:
         return hmac.new(self.key.encode(), value.lower().encode(), "sha256").hexdigest()[: 2 * size]
@@ -227,6 +277,43 @@ class Redactor:
         return new.exploded if whole else str(new)
 
 
+def _key_ends(text: str, at: int) -> int:
+    """Behind a private key that began before ``at``. One without an end goes as far as its lines may be of a key, and
+    one within a line no further than that or a quote: whoever writes a line of a log does not hide those of others."""
+    border = _KEY_BORDER.search(text, at)
+    place = border.start() if border else len(text)
+    end = KEY_ENDS.search(text, at, place)
+    if end:
+        return end.end()
+    for _line in range(KEY_LINES):
+        if text[place : place + 1] != "\n":
+            break
+        after = text.find("\n", place + 1)
+        after = len(text) if after < 0 else after
+        end = KEY_ENDS.search(text, place, after)
+        if end:
+            return end.end()
+        following = KEY_ENDS.search(text, after, after + 300)
+        last = following is not None and "\n" not in text[after + 1 : following.start()]
+        if not may_be_of_a_key(text[place + 1 : after], last):
+            break
+        place = after
+    return place
+
+
+def may_be_of_a_key(line: str, last: bool = False) -> bool:
+    """Base64 and nothing else; or behind what a log puts before it, where it is long or looks like chance, or the next
+    line is the end."""
+    if _KEY_HEADER.fullmatch(line):
+        return True
+    line = line.strip()
+    word = re.split(r"[\s:|)\]]", line)[-1]
+    if not _KEY_WORD.fullmatch(word):
+        return False
+    kinds = len({"d" if sign.isdigit() else "u" if sign.isupper() else "l" for sign in word if sign.isalnum()})
+    return word == line or last or len(word) >= 40 or (len(word) >= 8 and kinds == 3)
+
+
 def _named(match: re.Match[str], before: str, value: str) -> str:
     """A value behind a name; ``match.group(2)`` is the end of the name."""
     if _HARMLESS.search(match.group(2)) or _NOTHING.match(value):
@@ -234,6 +321,16 @@ def _named(match: re.Match[str], before: str, value: str) -> str:
     if "token" in match.group(1).lower() and _NUMBER.match(value):  # how many, or which
         return match.group(0)
     return f"{before}{LEFT_OUT}"
+
+
+def _spellings(names: Mapping[str, str]) -> dict[str, str]:
+    """Also without the domain; of an address there is nothing shorter."""
+    short = {name.partition(".")[0]: shown for name, shown in names.items() if not _IPV4.fullmatch(name)}
+    return {name: shown for name, shown in {**short, **names}.items() if len(name) > 2}
+
+
+def _of_nobody(name: str) -> bool:
+    return name in NOBODY or name.startswith(_OF_THE_SYSTEM)
 
 
 def _mixed(text: str) -> bool:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import tarfile
 from unittest.mock import MagicMock
@@ -32,7 +33,10 @@ def act(tmp_path, monkeypatch):
         action = support_archive.ActionModule(task, MagicMock(), MagicMock(), MagicMock(), MagicMock(), MagicMock())
         variables = {
             "ansible_play_hosts_all": list(seen),
-            "hostvars": {host: {"__seen": told} if told else {} for host, told in seen.items()},
+            "hostvars": {
+                host: {"__seen": told, "ansible_user": told.get("ansible_user")} if told else {}
+                for host, told in seen.items()
+            },
             "ansible_become_password": "my-become-password",
         }
         return action.run(task_vars=variables)
@@ -72,7 +76,22 @@ def test_without_names(act, tmp_path):
             assert b"desk-7" not in tar.extractfile(entry).read()
 
 
-def test_a_machine_that_answers_something_else_is_refused(act, tmp_path):
-    result = act({"spark1": GOOD, "spark2": {"packed": "no archive"}})
-    assert result["failed"] and "spark2" in result["msg"]
-    assert not (tmp_path / "out.tar.gz").exists()
+def test_without_who_ran_it_and_where(act, tmp_path, monkeypatch):
+    monkeypatch.setattr(support_archive.socket, "gethostname", lambda: "walrus.lan")
+    monkeypatch.setattr(support_archive.pwd, "getpwuid", lambda _uid: MagicMock(pw_name="carla"))
+    log = tmp_path / "logs/20261123-100009-1-site.log"
+    log.write_text("carla on Walrus ran /home/carla/x as dave\n")
+    act({"desk-7": {**GOOD, "ansible_user": "dave"}}, anonymous=True, names={"desk-7": "spark1"}, key="k")
+    with tarfile.open(tmp_path / "out.tar.gz") as tar:
+        said = tar.extractfile(f"sparkmatrix-support/controller/logs/{log.name}").read().decode()
+    assert re.fullmatch(r"(user\d+) on controller ran /home/\1/x as user\d+\n", said)
+
+
+@pytest.mark.parametrize("lie", ["no archive", 7, {"x": 1}, GOOD["packed"][:-8]])
+def test_a_machine_that_answers_something_else_is_named_and_keeps_no_archive_from_the_others(act, tmp_path, lie):
+    result = act({"spark1": GOOD, "spark2": {"packed": lie}})
+    assert "1 of 2 machines; nothing of spark2" in result["verdict"]
+    (said,) = [line for line in result["lines"] if line.startswith("spark2: nothing, ")]
+    assert "Find out what runs on this machine" in said
+    with tarfile.open(tmp_path / "out.tar.gz") as tar:
+        assert not [name for name in tar.getnames() if "/spark2/" in name]

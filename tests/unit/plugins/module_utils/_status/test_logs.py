@@ -27,7 +27,7 @@ def journal_line(at, unit, message, **more):
 
 def test_lines_of_the_journal():
     assert logs.parse(journal_line(5, "sparkmatrix-keeper.service", "it serves")) == Entry(5.0, "keeper", "it serves")
-    by_systemd = journal_line(5, "init.scope", "Started", UNIT="sparkmatrix-engine-chat.service")
+    by_systemd = journal_line(5, "init.scope", "Started", UNIT="sparkmatrix-engine-chat.service", _PID="1")
     assert logs.parse(by_systemd) == Entry(5.0, "engine-chat", "Started")
     assert logs.parse(journal_line(5, "x", list(b"caf\xc3\xa9"))).text == "café"
     for broken in ("", "{}", "[]", "no json", journal_line(5, "x", None).replace("5000000", "x")):
@@ -76,6 +76,14 @@ def test_secrets_that_settings_name_and_keys_of_several_lines_are_left_out(tmp_p
     endless = [Entry(1, "ray", "-----BEGIN PRIVATE KEY-----"), *[Entry(1, "ray", "words")] * 200]
     logs.tell(Machine(str(tmp_path)), endless, said.append)
     assert json.loads(said[-1])["text"] == "words"
+
+
+def test_a_key_that_never_ends_hides_nothing_but_what_may_be_of_it(tmp_path):
+    said = []
+    lines = ["-----BEGIN PRIVATE KEY-----", "b3BlbnNzaC1rZXktdjEA", "CUDA error: out of memory", "words"]
+    logs.tell(Machine(str(tmp_path)), [Entry(1, "engine", line) for line in lines], said.append)
+    told = [json.loads(line)["text"] for line in said]
+    assert told == ["(left out)", "(left out)", "CUDA error: out of memory", "words"]
 
 
 def test_lines_of_ray_have_the_time_of_the_line_before(monkeypatch):
@@ -232,3 +240,35 @@ def test_colours_are_for_terminals():
     assert screen.coloured({"TERM": "xterm"}, True)
     assert screen.paint("it serves, ERROR") == "\x1b[32mit serves\x1b[0m, \x1b[31mERROR\x1b[0m"
     assert "\x1b[36mspark1" in logs.Shown(["spark1"], coloured=True)("spark1", Entry(1, "ray", "x"))
+
+
+def test_no_rank_speaks_as_the_keeper():
+    forged = journal_line(5, "sparkmatrix-engine.service", "x", UNIT="sparkmatrix-keeper.service", _PID="77")
+    assert logs.parse(forged).unit == "engine"
+
+
+def test_a_line_of_ray_that_only_looks_like_a_time(monkeypatch):
+    text = "2026-99-99 99:99:99 no time\n9999-12-31 00:00:00 far\n"
+    monkeypatch.setattr(logs.capture, "ray_logs", lambda _machine: {"/x/logs/raylet.out": text})
+    assert [entry.text for entry in logs.ray_files(Machine())] == text.splitlines()
+
+
+@pytest.mark.parametrize("at", [float("nan"), float("inf"), 1e300, 10**400, -5])
+def test_a_time_that_is_none_is_not_shown(at):
+    assert logs.read({"at": at, "unit": "engine", "text": "x"}) is None
+
+
+def test_a_node_that_is_ahead_or_talks_without_end_takes_no_place_of_others(capsys, monkeypatch):
+    monkeypatch.setattr(logs, "SPARE", 10)
+    kept = []
+    monkeypatch.setattr(
+        logs, "sorted", lambda some, key: kept.append(len(some)) or sorted(some, key=key), raising=False
+    )
+    now = logs.time.time()
+    said = {
+        "spark1": (told((now + 30, "keeper", "of the head")), 0),
+        "spark2": (told(*[(4e9, "engine", "flood")] * 500), 0),
+    }
+    assert logs.show(arguments("--lines", "3", "--json"), NODES, streams(said)) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(found) == 3 and all(one["at"] < now + 100 for one in found) and max(kept) < 40

@@ -116,3 +116,10 @@ def test_only_root(monkeypatch, capsys):
     monkeypatch.setattr(top.os, "geteuid", lambda: 1000)
     assert top.run(arguments()) == 1
     assert "sudo sparkmatrix top" in capsys.readouterr().err
+
+
+def test_figures_that_are_none_do_not_end_it():
+    lie = {"at": 10**400, "gpu": {"slowed": 5, "busy": ["x"], "mhz": 10**400, "watts": {}}, "load": float("nan")}
+    node = top.figures(top.read({}), top.read(lie))
+    assert top.lines({"nodes": {"spark2": node}})
+    assert top.read({"gpu": {"slowed": ["heat\nspark1 down"]}}).gpu["slowed"] == ["heat spark1 down"]

@@ -11,6 +11,7 @@ import ipaddress
 import json
 import re
 import secrets
+import time
 from urllib.parse import quote
 
 import pytest
@@ -154,6 +155,25 @@ def anonymous(text, names=None, key="k"):
             r"BOOT_IMAGE=/vmlinuz root=\(left out\) iommu.passthrough=0 ds=\(left out\) quiet",
         ),
         (
+            "sudo[12]:    carla : TTY=pts/0 ; USER=root ; COMMAND=x",
+            r"sudo\[12\]:    user\d+ : TTY=pts/0 ; USER=root .*",
+        ),
+        ("CRON[7]: (carla) CMD (x)", r"CRON\[7\]: \(user\d+\) CMD \(x\)"),
+        ("Accepted publickey for carla from 84.1.2.3", r"Accepted publickey for user\d+ from 2[\d.]+"),
+        ("Invalid user carla from 84.1.2.3", r"Invalid user user\d+ from 2[\d.]+"),
+        ("session opened for user carla(uid=1000) by (uid=0)", r"session opened for user user\d+\(uid=1000\) by .*"),
+        ("New session 3 of user carla.", r"New session 3 of user user\d+\.?"),
+        ("carla@84.1.2.3: Permission denied", r"user\d+@2[\d.]+: Permission denied"),
+        ("carla@desk-7: Permission", r"user\d+@spark1: Permission"),
+        ("by carla@example.org", r"by user\d+@example.org"),
+        ("alice owns /home/alice", r"(user\d+) owns /home/\1"),
+        ("log_alice.txt of alice-2", r"log_(user\d+)\.txt of \1-2"),
+        ("malice nvidia ubuntu root user@1000.service", "malice nvidia ubuntu root user@1000.service"),
+        ("x@sha256:0123 a@chat.service", "x@sha256:0123 a@chat.service"),
+        ("DESK-8 and log_desk-8", "spark2 and log_spark2"),
+        ("desk-7-2.local took the name", "spark1 took the name"),
+        ("NAS.LOCAL and git.acme.corp", r"host\d+\.LOCAL and host\d+\.corp"),
+        (
             "127.0.0.1 255.255.255.0 0.0.0.0 169.254.0.1 ::1 fe80::1%x",
             r"127.0.0.1 255.255.255.0 0.0.0.0 169.254.0.1 ::1 .*",
         ),
@@ -164,7 +184,9 @@ def anonymous(text, names=None, key="k"):
     ],
 )
 def test_whose_machine_it_is_is_left_out(said, pattern):
-    shown = anonymous(said, {"desk-7": "spark1", "desk": "spark9"})
+    names = {"desk-7": "spark1", "desk-8.acme.example": "spark2", "desk": "spark9", "10.1.2.3": "spark2"}
+    users = ["alice", "nvidia", "root", "ubuntu"]
+    shown = Redactor(anonymous=True, names=names, key="k", users=users).redact(said)
     assert re.fullmatch(pattern, shown), shown
 
 
@@ -196,3 +218,31 @@ def test_what_was_left_out_is_counted():
     redactor = Redactor(["my own secret"], anonymous=True, names={"desk-7": "spark1"})
     redactor.redact("my own secret, my own secret, hf_AbCdEfGhIjKlMnOp, 10.0.0.1, desk-7")
     assert redactor.counts == {"secrets of the machine": 2, "tokens": 1, "addresses": 1, "names": 1}
+
+
+JOURNAL = "2026-11-23T10:00:01+0000 desk-7 engine[12]: "
+
+
+def test_whoever_writes_that_a_key_begins_hides_no_line_of_others():
+    lines = ["-----BEGIN PRIVATE KEY-----", "RuntimeError: out of memory", *["Traceback refused"] * 9]
+    text = "\n".join(f"{JOURNAL}{line}" for line in [*lines, "-----END PRIVATE KEY-----", "and after"])
+    shown = Redactor().redact(text)
+    assert shown == text.replace(lines[0], LEFT_OUT)
+    history = json.dumps([{"reason": "-----BEGIN PRIVATE KEY-----"}, {"reason": "out of memory"}])
+    assert "out of memory" in Redactor().redact(history)
+
+
+def test_a_key_in_a_journal_is_left_out_with_all_its_lines():
+    body = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ+/", "Qx7Yb2", "short"]
+    key = ["-----BEGIN RSA PRIVATE KEY-----", "Proc-Type: 4,ENCRYPTED", "", *body, "-----END RSA PRIVATE KEY-----"]
+    shown = Redactor().redact("\n".join(f"{JOURNAL}{line}" for line in [*key, "after"]).replace("Qx7Yb2", "Qx7Yb2Zz"))
+    assert not [word for word in (*body, "Qx7Yb2Zz") if word in shown] and shown.endswith(": after")
+    assert Redactor().redact("\n".join([*key[:1], "abc", "abc", "and after"])) == f"{LEFT_OUT}\nand after"
+
+
+@pytest.mark.parametrize("word", ["-", "-key-", "serial:\n", "\n", "a.", "a@", "sudo: a"])
+def test_no_log_keeps_the_redaction_from_an_end(word):
+    """Of a log of the longest kind it would be forty times as much."""
+    began = time.process_time()
+    Redactor(anonymous=True, key="k", users=["alice"]).redact((word * 10000)[:10000])
+    assert time.process_time() - began < 0.25
