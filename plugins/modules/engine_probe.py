@@ -204,6 +204,13 @@ waited_s:
   returned: when the engine answered
   type: float
   sample: 41.2
+start_parts:
+  description:
+    - Seconds of the last start by part, where the keeper has seen it from the beginning. Of C(weights), C(compile) and
+      C(warm_up) those are missing that the engine does not tell; C(other) is what is left of the load.
+  returned: with O(keeper), when the engine answered
+  type: dict
+  sample: {stop: 3.1, memory: 0.4, ranks: 1.2, weights: 141.0, compile: 22.5, warm_up: 18.3, other: 21.0}
 cache:
   description: Tokens that the KV cache holds and was planned for, in words, and as a warning where it is too small.
   returned: with O(planned_tokens), where the engine tells
@@ -295,6 +302,8 @@ def main() -> None:
                 module.exit_json(changed=False, ready=False, waiting=asdict(waited))
                 return
             answer = waited
+            if params["keeper"]:
+                result["start_parts"] = keeper_wait.start_parts(Store(instance=_service(params)))
             for name, judged in _judged(params, target(), rails, before, machine):
                 result[name] = judged.as_dict()
                 if judged.warning:
@@ -334,17 +343,20 @@ def _waited(params: Mapping[str, Any], target: Callable[[], probe.Target]) -> pr
         if params["check_keeper"]:
             keeper_status.check(params["service"])
         return probe.wait_ready(target, _question(params), params["unit"] or "", timeout)
-    service = params["service"]
-    if params["description"]:
-        service = str(probe.read_config(params["description"]).get("instance") or "")
     return keeper_wait.wait_ready(
         target,
         _question(params),
         timeout,
-        instance=service,
+        instance=_service(params),
         part_s=params["part"],
         before=keeper_wait.Part(**(params["before"] or {})),
     )
+
+
+def _service(params: Mapping[str, Any]) -> str:
+    if params["description"]:
+        return str(probe.read_config(params["description"]).get("instance") or "")
+    return str(params["service"])
 
 
 def _judged(

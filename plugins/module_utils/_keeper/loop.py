@@ -36,6 +36,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
     missing_ranks,
     probed,
     progress,
+    start_times,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import (
@@ -57,7 +58,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
     short_of_memory,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, hold
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store, seconds, stamp
 
 HELP = "keep the engine of this cluster running"
@@ -177,6 +178,8 @@ class Parts:
     wall: Callable[[], float] = time.time
     say: Callable[[str], object] = engine_rank.say
     settings: Callable[[], Mapping[str, str]] = dict  # that the ranks have to run with now, for people
+    # What the engine says of its load, given the head's units as they run.
+    told: Callable[[Mapping[str, UnitReport]], start_times.Told] = lambda _units: start_times.Told()
     budget: int = 0
     weights: int = 0  # bytes that a rank reads, as the plan knows
     unit: str = "sparkmatrix-keeper"  # this keeper's own
@@ -194,6 +197,8 @@ class Keeper:
         self.since = 0.0  # wall clock: since when it is in this phase
         self.start_since: float | None = None  # since when this start goes on, None where nothing starts
         self.loading: list[progress.Rank] = []
+        self.parts_of_start: dict[str, float] = {}  # seconds; empty where it found the ranks running
+        self.part_since = 0.0
         self.watched = missing_ranks.Watched(0.0)
         self.progress_at = 0.0
         self.progress: tuple[str, ...] = ()
@@ -338,19 +343,31 @@ class Keeper:
         """Stop what is there, wait for memory, start all ranks. What went wrong, or None."""
         parts = self.parts
         self.start_since = parts.wall()
+        self.parts_of_start, self.part_since = {}, parts.clock()
         self.enter("starting", "stopping what is there")
+        ran = not all(member.stopped for member in self.members())
         problem = self.stop_all(gentle)
         if problem:
             return Verdict("start", problem)
+        if ran:
+            self.part_ends("stop")
         short = self.wait_for_memory()
         if short:
             return Verdict("memory", short)
         self.wait_for_port()
+        self.part_ends("memory")
         self.settings_before = parts.settings()
         self.enter("starting", "starting the ranks")
         self.start_wall = parts.wall()
         problem = self.start_all()
-        return Verdict("start", problem, parts.nodes[0].host) if problem else None
+        if problem:
+            return Verdict("start", problem, parts.nodes[0].host)
+        self.part_ends("ranks")
+        return None
+
+    def part_ends(self, name: str) -> None:
+        now = self.parts.clock()
+        self.parts_of_start[name], self.part_since = now - self.part_since, now
 
     def stop_all(self, gentle: bool, only_seen: bool = False) -> str:
         """The head first: it ends its requests and tells its workers. A worker that waits for the head, or ignores
@@ -452,6 +469,7 @@ class Keeper:
             if away and not any(member.seen for member in members if member.host in away):
                 return Verdict("lost", f"{', '.join(away)} went away while the engine was loading", away[0])
             parts.sleep(TICK_S)
+        self.divide_start()
         parts.started = {member.host: member.invocations for member in self.members()}
         self.watched = missing_ranks.Watched(parts.clock() + missing_ranks.LEARN_S)
         parts.prober.reset(paused=False)
@@ -459,6 +477,15 @@ class Keeper:
         self.progress_at = parts.clock()
         self.progress = ()
         return None
+
+    def divide_start(self) -> None:
+        """A start has ended with its first token: where its time went."""
+        if not self.parts_of_start:
+            return
+        self.part_ends(start_times.LOAD)
+        told = self.parts.told(self.members()[0].units)
+        self.parts_of_start = start_times.divided(self.parts_of_start, told)
+        self.parts.say(f"first token after {start_times.words(self.parts_of_start)}")
 
     def how_far(self) -> str:
         words = progress.words(self.loading, self.parts.clock())
@@ -546,6 +573,7 @@ class Keeper:
                 "since": stamp(self.since),
                 "start_since": stamp(self.start_since) if self.start_since is not None else "",
                 "start_limit_s": self.settings.start_s,
+                "start_parts": self.parts_of_start if self.phase == "serving" else {},
                 "settings": dict(self.settings_before),
                 "progress": progress.as_list(self.loading) if self.phase == "loading" else [],
                 "end": end,
@@ -601,6 +629,7 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
             step=pulse.step,
             shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
             settings=lambda: _settings(config.instance),
+            told=lambda units: _told(node.ranks.engine, units, runner),
             budget=config.budget_bytes,
             weights=config.weights_bytes,
         ),
@@ -612,6 +641,10 @@ def _settings(instance: str) -> Mapping[str, str]:
         return engine_json.read(Names(instance).description).settings
     except SparkError:
         return {}
+
+
+def _told(unit: str, units: Mapping[str, UnitReport], runner: Runner) -> start_times.Told:
+    return start_times.read(unit, units[unit].invocation, runner) if unit in units else start_times.Told()
 
 
 def _texts(kept: object) -> dict[str, str]:

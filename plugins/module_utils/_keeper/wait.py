@@ -25,6 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
     ask,
     refused,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import PARTS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import SERVING, elapsed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store
 
@@ -99,6 +100,13 @@ def wait_ready(
             words = f"{_words(state)}; {limit_s:g} s at most"
             return Part(words, clock() - began, clock() - complete_at, first)
         sleep(POLL_S)
+
+
+def start_parts(store: Store) -> dict[str, float]:
+    """Seconds of the last start by part, in their order; empty where the keeper has not seen it begin."""
+    found = store.read().get("start_parts")
+    known = found if isinstance(found, dict) else {}
+    return {name: _number(known[name]) for name in PARTS if name in known}
 
 
 def _words(state: Mapping[str, Any]) -> str:

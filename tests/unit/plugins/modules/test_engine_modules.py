@@ -234,12 +234,15 @@ def test_an_engine_that_was_stopped_is_not_waited_for(monkeypatch, key_file):
     assert result["msg"] == "sparkmatrix-keeper.service: Stopped by stop.yml at t, run by anna. Start it."
 
 
-def test_probe_waits_for_the_keeper(monkeypatch, key_file):
+def test_probe_waits_for_the_keeper(monkeypatch, key_file, tmp_path):
     asked = keeper_waits(monkeypatch)
+    monkeypatch.setattr(engine_probe, "Store", lambda instance="": Store(str(tmp_path), instance))
+    Store(str(tmp_path), "chat").write({"start_parts": {"other": 9.0, "memory": 0.5}}, print)
     with fake_engine() as engine:
         result, failed = probe(engine, key_file, keeper=True, service="chat", ready_timeout=9)
     assert not failed
     assert result["ready"]
+    assert result["start_parts"] == {"memory": 0.5, "other": 9.0}
     assert asked == [(9, "chat", 0, engine_probe.keeper_wait.Part())]
 
 

@@ -34,6 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, Stopped, UnitReport
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import Told
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import KEPT, Store
 from fake_engine import KEY, fake_engine
 
@@ -241,6 +242,30 @@ def test_a_node_that_is_off_burns_no_start(cluster):
     cluster.keep(until=450)
     assert cluster.did == ["ray spark1", "start spark2", "start spark1"]
     assert cluster.store.read()["failures"] == 0
+
+
+def test_where_the_time_of_a_start_went(cluster):
+    asked = []
+    cluster.parts.told = lambda units: asked.append(units[ENGINE].invocation) or Told(1.0, 1.5, 0.5)
+    cluster.plan[20.0] = lambda: cluster.head.hashes.update({ENGINE: "old"})
+    at = {}
+    for second in (15.0, 60.0):
+        cluster.plan[second] = lambda now=second: at.update({now: keeper_wait.start_parts(cluster.store)})
+    cluster.keep(until=60)
+    assert asked == ["1", "2"]
+    assert list(at[15.0]) == ["memory", "ranks", "weights", "compile", "warm_up", "other"]  # nothing was to be stopped
+    assert list(at[60.0]) == ["stop", *at[15.0]]
+    assert (at[60.0]["weights"], at[60.0]["compile"], at[60.0]["warm_up"]) == (1.0, 0.5, 1.0)
+    assert [text for text in cluster.said if text.startswith("first token after ")][1].endswith(" s")
+    cluster.store.write({"start_parts": "soon"}, print)
+    assert keeper_wait.start_parts(cluster.store) == {}
+
+
+def test_a_start_that_nobody_has_seen_has_no_parts(cluster):
+    for node in (cluster.head, cluster.worker):
+        node.act("start")
+    cluster.keep()
+    assert cluster.phase == "serving" and keeper_wait.start_parts(cluster.store) == {}
 
 
 def test_a_port_that_is_taken_burns_no_start(cluster):
@@ -786,6 +811,7 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
     assert parts.ray() == ""
     assert parts.metrics() == ""
     assert "journal" in parts.explain(ENGINE, "")
+    assert parts.told({ENGINE: UnitReport(invocation="i")}) == parts.told({}) == Told()
     with pytest.raises(ProbeError):
         parts.prober.ask()
     assert keeper_loop._key(config(tmp_path, key_file=str(tmp_path / "none"))) == ""

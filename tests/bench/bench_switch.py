@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From "another model, please" to its first token: ``upgrade.yml`` between two models on one simulated Spark.
+
+Usage: bench_switch.py [--only STEP[,STEP]] [--beside ID] [--keep]
+
+Real vLLM on CPUs, two recipes with compiled graphs, which the two models do not share: the first start of each finds
+no caches, the second one does. ``before``: from the command to the keeper's start; then the parts of the start as the
+keeper has seen them; ``token`` from the command to the first token, and ``ended``, when Ansible has ended. One JSON
+line, in seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/lab"))
+import cluster
+from cluster import LabError
+
+HEAD = "spark1"
+MODELS = "/opt/sparkmatrix/models"
+READY_S = 900  # the limit of a start: two cores compile for minutes where others work too
+# The same weights with a constant that is compiled into the graphs: none of the other's fit.
+OTHER = f"""
+set -e
+cp -r {MODELS}/tiny-llama {MODELS}/other
+sed -i 's/"rms_norm_eps": 1e-06/"rms_norm_eps": 1e-05/' {MODELS}/other/config.json
+grep -q 1e-05 {MODELS}/other/config.json
+"""
+NAMES = ("switch-one", "switch-other")
+
+
+class Bench:
+    def __init__(self, beside: str) -> None:
+        self.beside = beside
+        self.state = cluster.STATE / beside if beside else cluster.STATE
+
+    def boot(self) -> None:
+        more = ["--id", self.beside, "--beside"] if self.beside else []
+        command = cluster.lab("up", "--nodes", "1", "--topology", "single", *more)
+        cluster.step("Boot a simulated Spark", command, "bench-switch-up.log")
+
+    def down(self) -> None:
+        more = ["--id", self.beside] if self.beside else []
+        cluster.step("Remove the lab", cluster.lab("down", *more), "bench-switch-down.log")
+
+    def play(self, name: str, playbook: str, recipe: str) -> cluster.Run:
+        paths = [str(self.recipes()), str(ROOT / "tests/lab/recipes")]
+        settings = {"engine_recipe": recipe, "engine_recipe_paths": paths, "engine_ready_timeout_s": READY_S}
+        said = json.dumps({**settings, "fabric_bandwidth_test": "never"})
+        overlay = str((self.state / "overlay").relative_to(ROOT))
+        found = cluster.play(
+            name, "-e", said, playbook=playbook, inventory="inventories/1spark", overlay=overlay, show=False
+        )
+        if found.code:
+            raise LabError(cluster.log_tail(name))
+        return found
+
+    def recipes(self) -> Path:
+        """The lab's own, with compiled graphs, as a Spark has them."""
+        folder = self.state / "bench-switch"
+        folder.mkdir(exist_ok=True)
+        made = yaml.safe_load((ROOT / "tests/lab/recipes/tiny-llama-cpu.yml").read_text())
+        del made["options"]["enforce-eager"], made["environment"]["TORCHDYNAMO_DISABLE"]
+        for name, model in zip(NAMES, ("tiny-llama", "other"), strict=True):
+            text = yaml.safe_dump({**made, "model": f"{MODELS}/{model}", "served_model_name": name})
+            (folder / f"{name}.yml").write_text(text)
+        return folder
+
+    def node(self, command: str) -> str:
+        words = ["ssh", "-F", str(self.state / "ssh_config"), HEAD, f"sudo {command}"]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LabError(f"{command}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def switch(self, step: str, recipe: str, playbook: str = "playbooks/upgrade.yml") -> dict[str, Any]:
+        began = time.time()
+        run = self.play(f"bench-switch-{step}", playbook, recipe)
+        kept = json.loads(self.node("cat /var/lib/sparkmatrix/keeper/state.json"))
+        parts = kept["start_parts"]
+        # Nodes of the lab have the clock of this machine.
+        token = datetime.fromisoformat(kept["since"]).timestamp() - began
+        found = {"before": round(token - sum(parts.values()), 1), **parts}
+        return {**found, "token": round(token, 1), "ended": round(run.seconds, 1)}
+
+
+def first(here: Bench) -> dict[str, Any]:
+    """site.yml with the one model, on a machine on which nothing was compiled"""
+    here.node(f"sh -c {shlex.quote(OTHER)}")
+    return here.switch("first", NAMES[0], "site.yml")
+
+
+def other(here: Bench) -> dict[str, Any]:
+    """to the other model, for the first time"""
+    return here.switch("other", NAMES[1])
+
+
+def back(here: Bench) -> dict[str, Any]:
+    """back to the one, which finds what its first start has compiled"""
+    return here.switch("back", NAMES[0])
+
+
+def again(here: Bench) -> dict[str, Any]:
+    """to the other once more, likewise"""
+    return here.switch("again", NAMES[1])
+
+
+STEPS = {step.__name__: step for step in (first, other, back, again)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cluster.step_options(parser, STEPS)
+    options = parser.parse_args()
+    return cluster.run_steps("switch", Bench(options.beside), STEPS, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import Told
+
+# vLLM 0.32: one process; two ranks with a drafter, on GPUs; the workers of Ray.
+ONE = """\
+(APIServer pid=5300) INFO 11-23 22:00:01 [api_utils.py:339] version 0.32.0
+(Worker pid=5380) INFO 11-23 22:00:19 [base_loader.py:82] Initializing model took 1.202849 seconds
+(Worker pid=5380) INFO 11-23 22:00:19 [default_loader.py:501] Loading weights took 0.54 seconds
+(Worker pid=5380) INFO 11-23 22:00:27 [cpu_model_runner.py:87] Warming up model for the compilation...
+(EngineCore pid=5370) INFO 11-23 22:00:57 [core.py:394] init engine (profile, create kv cache, warmup model) took \
+38.21 s (compilation: 21.40 s)
+"""
+RANKS = """\
+(Worker_TP0 pid=34322) INFO 11-23 20:59:57 [default_loader.py:501] Loading weights took 24.84 seconds
+(Worker_TP1 pid=34323) INFO 11-23 20:59:58 [default_loader.py:501] Loading weights took 26.01 seconds
+(Worker_TP1 pid=34323) INFO 11-23 20:59:59 [default_loader.py:501] Loading weights took 2.00 seconds
+\x1b[0;36m(Worker_TP0 pid=34322)\x1b[0;0m INFO 11-23 20:59:59 [gpu_model_runner.py:5150] Model loading took 12.66 GiB \
+memory and 31.657031 seconds
+(EngineCore pid=7) INFO 11-23 21:01:00 [core.py:386] init engine (profile, create kv cache, warmup model) took 60.00 s \
+(compilation: 40.00 s — language_model: 30.00 s, encoder: 10.00 s)
+"""
+RAY = """\
+(EngineCore pid=7) (RayWorkerProc pid=4194, ip=10.100.0.2) INFO 11-23 21:00:00 [default_loader.py:501] Loading \
+weights took 80.10 seconds
+(EngineCore pid=7) INFO 11-23 21:01:00 [core.py:403] init engine (profile, create kv cache, warmup model) took 9.50 s
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (ONE, Told(0.54, 38.21, 21.4)),
+        (RANKS, Told(31.657031, 60.0, 40.0)),
+        (RAY, Told(80.1, 9.5)),
+        ("", Told()),
+        # Of a user, or of another program: not a whole line of vLLM's.
+        ("a prompt: Loading weights took 1.00 seconds", Told()),
+        ("INFO 11-23 21:00:00 [default_loader.py:501] Loading weights took 1.00 seconds, or so", Told()),
+        ("INFO 11-23 21:00:00 [default_loader.py:501] Loading weights took -1.00 seconds", Told()),
+        ("INFO 11-23 21:00:00 [core.py:1] init engine (profile, create kv cache, warmup model) took nan s", Told()),
+    ],
+)
+def test_what_the_engine_says(text, told):
+    assert start_times.parse(text.splitlines()) == told
+
+
+def test_the_journal_of_this_start_alone_is_read():
+    asked = []
+
+    def runner(argv):
+        asked.append(argv)
+        return Completed(0, ONE)
+
+    assert start_times.read("e.service", "i1", runner).weights == 0.54
+    assert asked[0][1:3] == ["_SYSTEMD_INVOCATION_ID=i1", "_SYSTEMD_UNIT=e.service"]
+    assert start_times.read("e.service", "i1", lambda _argv: Completed(1, ONE)) == Told()
+    assert start_times.read("e.service", "", runner) == start_times.read("", "i1", runner) == Told()
+    assert len(asked) == 1
+
+
+SEEN = {"stop": 3.04, "memory": 0.0, "ranks": 1.0, "load": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("told", "parts", "words"),
+    [
+        (
+            Told(40.0, 30.0, 20.0),
+            {
+                "stop": 3.0,
+                "memory": 0.0,
+                "ranks": 1.0,
+                "weights": 40.0,
+                "compile": 20.0,
+                "warm_up": 10.0,
+                "other": 30.0,
+            },
+            "104 s: stop 3 s, memory 0 s, ranks 1 s, weights 40 s, compile 20 s, warm-up 10 s, other 30 s",
+        ),
+        (
+            Told(40.0, 30.0),
+            {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "weights": 40.0, "warm_up": 30.0, "other": 30.0},
+            "104 s: stop 3 s, memory 0 s, ranks 1 s, weights 40 s, compile and warm-up 30 s, other 30 s",
+        ),
+        (
+            Told(weights=40.0),
+            {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "weights": 40.0, "other": 60.0},
+            "104 s: stop 3 s, memory 0 s, ranks 1 s, weights 40 s, compile not told, warm-up not told, other 60 s",
+        ),
+        (
+            Told(),
+            {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "other": 100.0},
+            "104 s: stop 3 s, memory 0 s, ranks 1 s, weights not told, compile not told, warm-up not told, other 100 s",
+        ),
+        # Longer than the whole load: of something else.
+        (Told(90.0, 30.0, 20.0), {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "other": 100.0}, None),
+    ],
+)
+def test_the_load_is_divided_by_what_the_engine_says(told, parts, words):
+    found = start_times.divided(SEEN, told)
+    assert found == parts and list(found) == [name for name in start_times.PARTS if name in found]
+    if words:
+        assert start_times.words(found) == words
+
+
+def test_a_start_of_which_nothing_is_known_has_no_words():
+    assert start_times.words({}) == ""
+    assert start_times.words(start_times.divided({"load": 5.0}, Told())).startswith("5 s: memory not told")
