@@ -13,6 +13,7 @@ whoever started it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import subprocess
@@ -301,8 +302,9 @@ def repetition(found: Mapping[str, Any]) -> Repetition:
 
 
 def _number(found: Mapping[str, Any], name: str) -> float:
-    """0 for what a version does not say."""
-    return float(found.get(name) or 0)
+    """0 for what a version does not say, and for the mean of nothing (NaN), which is no JSON for others."""
+    number = float(found.get(name) or 0)
+    return number if math.isfinite(number) else 0.0
 
 
 def _run(place: Place, work: Mapping[str, Any], key: str, timeout_s: float) -> tuple[str, str, bool]:

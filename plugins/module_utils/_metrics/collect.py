@@ -136,9 +136,11 @@ class Collector:
     # -- the parts
 
     def of_gpu(self) -> Samples:
-        """Nothing where there is no GPU."""
+        """Nothing where there is no GPU; one that the driver has and nvidia-smi does not tell of is no GPU at rest."""
         found = self.gpu()
         if found is None:
+            if self.machine.names("/proc/driver/nvidia/gpus"):
+                raise SparkError("nvidia-smi does not tell how fast the GPU runs", "", "Try it by hand: nvidia-smi")
             return
         for key, name, scale in (
             ("busy", "utilization_ratio", 0.01),
@@ -238,7 +240,10 @@ class Collector:
 
     def of_models(self) -> Samples:
         """Those of the plan that this node serves by. Reads no file of a model."""
-        plan = kept_plan.read(self.machine.root).current
+        kept = kept_plan.read(self.machine.root)
+        if kept.refused:
+            raise SparkError(f"the engine plan cannot be read: {kept.refused}")
+        plan = kept.current
         for model in plan.models if plan else ():
             labels = {"model": model.name, "revision": model.revision}
             if model.name.startswith("/"):

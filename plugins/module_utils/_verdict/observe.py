@@ -204,9 +204,11 @@ class _Look:
         return Service(**made), ranks
 
     def image(self, planned: ServicePlan, plan: NodePlan) -> dict[str, str]:
-        made = {"image": planned.image, "image_planned": plan.image_ids.get(planned.image, "")}
+        made = {"image": planned.image}
         with self.part(f"image {planned.image}"):
             made["image_named"] = image.find(planned.image, self.machine.runner).id
+            # Where Docker does not answer nothing is compared: an image that nobody could look for is not gone.
+            made["image_planned"] = plan.image_ids.get(planned.image, "")
             container = engine_names.RAY_PROJECT if planned.over_ray else planned.names.project
             done = self.machine.runner(["docker", "inspect", "--format", "{{.Image}}", "--", container])
             made["image_running"] = done.out.strip() if done.rc == 0 else ""

@@ -21,6 +21,7 @@ GUIDE = "docs/troubleshooting.md"
 NODE = "{{ $labels.node }}"
 HALF = f"{NODE} {{{{ $labels.interface }}}}"
 SERVICE = "{{ $labels.service }}"
+DRIFT_OLD_S = 2 * 86400  # longer than anybody lets the timer wait
 FAIL, WARN = "critical", "warning"
 _LIMIT = limits.limits()
 _LOST = "|".join((*counters.REPEATED, *counters.DROPPED))
@@ -50,6 +51,30 @@ ALERTS: tuple[Alert, ...] = (
         "not_answering",
         'time() - node_textfile_mtime_seconds{file=~".*/node.prom"} > 120',
         f"{NODE}: its metrics are old (systemctl status sparkmatrix-metrics)",
+        severity=WARN,
+    ),
+    # Of a part that cannot be read no other rule says anything.
+    Alert(
+        "MetricsPart",
+        "not_looked_at",
+        "sparkmatrix_metrics_part_ok == 0",
+        f"{NODE}: {{{{ $labels.part }}}} (journalctl -u sparkmatrix-metrics)",
+        "5m",
+        WARN,
+    ),
+    Alert(
+        "FabricNotApplied",
+        "not_looked_at",
+        "sparkmatrix_fabric_applied == 0",
+        f"{NODE}: its fabric is not verified; run ansible-playbook site.yml --tags fabric",
+        "30m",
+        WARN,
+    ),
+    Alert(
+        "DriftOld",
+        "not_looked_at",
+        f"time() - sparkmatrix_drift_checked_seconds > {DRIFT_OLD_S}",
+        f"{NODE}: nobody has looked for drift (systemctl status sparkmatrix-drift.timer)",
         severity=WARN,
     ),
     Alert("KeeperStopped", "not_serving", "sparkmatrix_keeper_running == 0", f"{NODE} {SERVICE}"),
@@ -182,6 +207,7 @@ ALERTS: tuple[Alert, ...] = (
             ("weights", "dangling_weights"),
             ("versions", "firmware_differs"),
             ("silent", "peers_unreachable"),
+            ("unseen", "not_looked_at"),
         )
     ),
 )

@@ -20,6 +20,7 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import is_id, local_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
@@ -65,12 +66,13 @@ class Service:
 
 @dataclass(frozen=True)
 class Cluster:
-    """``ray``: address of each node that has one."""
+    """``ray``: address of each node that has one. ``grafana``: id of its image, where the head has it."""
 
     head: str
     facts: Mapping[str, FabricFact]
     services: Sequence[Service] = ()
     ray: Mapping[str, str] = field(default_factory=dict)
+    grafana: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def check(settings: Settings, cluster: Cluster) -> Iterator[Finding]:
             f"observability_grafana_image {settings.grafana_image!r:.200} names no digest",
             "Write it as name@sha256:…, or leave it empty for no Grafana",
         )
+    if cluster.grafana and not is_id(cluster.grafana):
+        yield Finding(cluster.head, f"{cluster.grafana!r:.100} is no id of an image", "Look at: docker image ls")
     for host, fact in cluster.facts.items():
         if not _address(cluster, host):
             far = f"it has no address on the fabric that {cluster.head} reaches"
@@ -145,7 +149,8 @@ def _node(settings: Settings, cluster: Cluster, host: str, tool: str) -> Node:
     ask = [f"http://{LOOPBACK}:{settings.prometheus_port}/-/ready"]
     if settings.grafana_image:
         shown = _grafana(settings)
-        add(GRAFANA, *shown.values(), etc=ETC_GRAFANA, address=LOOPBACK)
+        image = cluster.grafana or local_name(settings.grafana_image)
+        add(GRAFANA, *shown.values(), etc=ETC_GRAFANA, address=LOOPBACK, image=image)
         own |= shown
         ask.append(f"http://{LOOPBACK}:{settings.grafana_port}/api/health")
     return Node({**files, **own}, units, ask)

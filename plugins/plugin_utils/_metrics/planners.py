@@ -37,7 +37,7 @@ def made(options: Options) -> dict[str, Any]:
         if one.name in heads
     ]
     settings = Settings(**{name: options[name] for name in vars(Settings())})
-    cluster = Cluster(head, facts, services, plans[head].ray.members)
+    cluster = Cluster(head, facts, services, plans[head].ray.members, options["grafana_id"])
     shown = judged(REFUSED, list(files.check(settings, cluster)))
     nodes = {
         host: {
@@ -55,6 +55,7 @@ PLANNERS = {
         made,
         {
             "head": {"type": "str", "required": True},
+            "grafana_id": {"type": "str", "default": ""},
             "tool": {"type": "str", "required": True},
             **{
                 name: {"type": "str" if name == "grafana_image" else "int", "default": usual}

@@ -39,7 +39,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict impor
 
 MOST_EVIDENCE = 40  # lines of one problem
 PAIR = 2
-MEASURED = ("rdma", "nccl", "serving")  # what a run may have been asked for alone
+OF_RDMA = frozenset({"gid", "infiniband"})  # checks of the measurement that do not begin with its name
 NOTHING = "-"  # in a table
 OWN = {"clock", "temperature"}  # each machine has its own
 SHORT = {"cuda", "dgx", "gid", "gpu", "kv", "mtu", "nccl", "os", "pcie", "rdma"}
@@ -214,7 +214,8 @@ def standing(runs: Sequence[Run]) -> list[Run]:
     """
     kept: list[Run] = []
     for run in runs:
-        if not any(_kind(run) == _kind(newer) and _measured(run) <= _measured(newer) for newer in kept):
+        newer = [one for one in kept if _kind(one) == _kind(run)]
+        if not newer or _left(run, newer):
             kept.append(run)
     return kept
 
@@ -223,20 +224,38 @@ def _kind(run: Run) -> str:
     return SAME.get(run.playbook, run.playbook)
 
 
-def _measured(run: Run) -> set[str]:
-    return {name for name in MEASURED if getattr(run, name)}
+def _measured(run: Run) -> set[tuple[str, str]]:
+    """The latency alone, which is measured beside an engine, is no word about a rate, and one service none about
+    another."""
+    return {
+        *(("rdma", one.test) for one in run.rdma),
+        *(("nccl", one.test) for one in run.nccl),
+        *(("serving", one.service) for one in run.serving),
+    }
+
+
+def _left(run: Run, newer: Sequence[Run]) -> set[str]:
+    """Parts of which it has measured what no newer run of its kind has."""
+    return {part for part, _what in _measured(run).difference(*map(_measured, newer))}
 
 
 def judged(runs: Sequence[Run]) -> list[Said]:
-    """The newest word on each thing; that it was not measured in a newer run takes no word back."""
+    """The newest word on each thing; that it was not measured in a newer run takes no word back. A run that counts for
+    a part only, beside a newer one of its kind, has no word on the rest."""
     found: dict[Any, list[Said]] = {}
-    for run in runs:
-        said = [Said(verdict, run) for verdict in run.verdicts]
+    for place, run in enumerate(runs):
+        newer = [one for one in runs[:place] if _kind(one) == _kind(run)]
+        parts = _left(run, newer)
+        said = [Said(one, run) for one in run.verdicts if not newer or _part(one) in parts]
         for key in dict.fromkeys(_about(one.verdict) for one in said):
             here = [one for one in said if _about(one.verdict) == key]
             if key not in found or _open(found[key]):
                 found[key] = here if key not in found or not _open(here) else found[key]
     return [one for group in found.values() for one in group]
+
+
+def _part(verdict: Verdict) -> str:
+    return "rdma" if verdict.check in OF_RDMA else verdict.check.partition("_")[0]
 
 
 def _typed(said: Said, commands: Commands) -> Said:
@@ -493,7 +512,7 @@ def _bar(machine: Machine) -> Bar:
 
 # --- the engine ------------------------------------------------------------------------------------------------------
 
-PERCENTILES = ("median", "p90", "p99")
+PERCENTILES = {"median": 1, "p90": 10, "p99": 100}  # of how many answers in a repetition it says something
 
 
 def _speeds(run: Run) -> tuple[Speed, ...]:
@@ -541,13 +560,19 @@ def _speed(title: str, axis: str, each: Mapping[str, Serving], charts: list[Char
     band = (points[0].expected_low, points[0].expected_high) if points[0].concurrency == 1 else (0.0, 0.0)
     charts.append(drawings.chart("Output of one request", "tokens/s", axis, list(each), series, band=band))
     for name, about in (("ttft_ms", "Time to the first token"), ("tpot_ms", "Time per further token")):
+        told = {place: _times(one, getattr(one, name)) for place, one in each.items()}
         series = [
-            Series(part, {place: getattr(one, name)[part] for place, one in each.items() if part in getattr(one, name)})
-            for part in PERCENTILES
+            Series(part, {place: times[part] for place, times in told.items() if part in times}) for part in PERCENTILES
         ]
         if any(one.points for one in series):
             charts.append(drawings.chart(about, "ms", axis, list(each), series))
     return Speed(title, tuple(charts), _speed_table(points), tuple(_speed_notes(points)))
+
+
+def _times(one: Serving, told: Mapping[str, float]) -> dict[str, float]:
+    """The slowest of two answers is no 99th percentile."""
+    answers = (one.requests - one.failed) / max(one.repetitions, 1)
+    return {part: value for part, value in told.items() if answers >= PERCENTILES.get(part, 1)}
 
 
 def _speed_table(points: Sequence[Serving]) -> Table:
@@ -566,7 +591,7 @@ def _speed_table(points: Sequence[Serving]) -> Table:
             f"{number(one.output_rate_low)} to {number(one.output_rate_high)}" if one.repetitions > 1 else NOTHING,
             *(
                 number(kind[part]) if part in kind else NOTHING
-                for kind in (one.ttft_ms, one.tpot_ms)
+                for kind in (_times(one, one.ttft_ms), _times(one, one.tpot_ms))
                 for part in PERCENTILES
             ),
             number(one.goodput) if one.goodput else NOTHING,
@@ -589,6 +614,8 @@ def _speed_notes(points: Sequence[Serving]) -> Iterable[str]:
         yield alone
     if failed := sum(one.failed for one in points):
         yield f"{some(failed, 'request')} failed"
+    if any(len(_times(one, one.ttft_ms)) < len(one.ttft_ms) for one in points):
+        yield "p90 and p99 are shown where a repetition has 10 and 100 answers (benchmark_requests)"
 
 
 def _smoke(run: Run) -> Table:

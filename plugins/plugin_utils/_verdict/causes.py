@@ -55,7 +55,8 @@ CAUSES: tuple[Cause, ...] = (
         "One half of a cable carries nothing",
         "Each cable is two network devices of 100 Gb/s; without its address or its link one of them is left out, and"
         " NCCL gets half the bandwidth, 11 to 13 GB/s, or does not start",
-        "ansible-playbook site.yml --tags fabric; if it names a cable, reseat it while both machines are off",
+        "ansible-playbook site.yml --tags fabric; if it names a cable, reseat it while both machines are off. If it"
+        " finds nothing, take NCCL_IB_HCA out of engine_environment and the recipe, and run playbooks/upgrade.yml",
         "Reboot both machines of this cable with the cable plugged in",
         "docs/fabric.md",
     ),
@@ -268,6 +269,16 @@ CAUSES: tuple[Cause, ...] = (
         "docs/preflight.md",
     ),
     Cause(
+        "not_looked_at",
+        "Something on a machine cannot be looked at",
+        "A file that cannot be read, or a program that does not answer, is neither right nor wrong: a fault behind it"
+        " would not be told",
+        "On the machine: sudo sparkmatrix drift, which names the file or program and why. Files of this collection are"
+        " written anew by ansible-playbook site.yml",
+        "Look for a full or broken disk (df -h, sudo journalctl -k) and, where it is Docker, at docker info",
+        "docs/verdicts.md",
+    ),
+    Cause(
         "link_flaps",
         "A link goes down and comes back",
         "Each time the ranks stall until packets are sent again, or lose their connection. A cable that is not seated,"
@@ -312,8 +323,8 @@ CAUSES: tuple[Cause, ...] = (
         "The GPU is held down, or stuck in a slow state",
         "Every rank waits for the slowest one. In its low-power state the GPU answers and is busy, and nvidia-smi shows"
         " no reason",
-        "Shut the machine down, unplug its power supply for five minutes, and start it. If somebody has capped the"
-        " clock, sudo nvidia-smi -rgc removes the cap",
+        "If somebody has capped the clock at less than 2000 MHz, sudo nvidia-smi -rgc removes the cap. Else shut the"
+        " machine down, unplug its power supply for five minutes, and start it",
         "Use the power supply that came with it, without a hub in between, and update the firmware (sudo fwupdmgr"
         " update)",
         "github.com/Blackwellboy/model-serving-minefield/pull/55, 2026-08",
@@ -526,7 +537,7 @@ SYMPTOMS: Mapping[str, tuple[str, ...]] = {
     "A service is slower than expected": ("below_expectation", "regression", "speculation_rejected"),
     "A machine is in trouble": (
         *("not_answering", "peers_unreachable", "power_off", "no_memory_journal", "out_of_memory", "gpu_slow"),
-        *("gpu_error", "pcie_error", "preflight"),
+        *("gpu_error", "pcie_error", "preflight", "not_looked_at"),
     ),
     "What runs is not what was planned": (
         *("environment_differs", "option_ignored", "image_differs", "dangling_weights", "firmware_differs"),

@@ -92,7 +92,11 @@ def _finding(finding: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[Verdi
 
 
 def serving(answers: Mapping[str, cluster.Answer], head: str) -> Iterator[Verdict]:
-    answer = answers[head]
+    answer = answers.get(head)
+    if answer is None:
+        words = f"the head ({head}) was left out of this run (--limit), and nobody else tells of the cluster"
+        yield verdict("status", "cluster", words, outcome=UNKNOWN, remedy="Run it without --limit")
+        return
     if answer.problem:
         if NOT_SET_UP not in answer.problem:
             yield verdict(

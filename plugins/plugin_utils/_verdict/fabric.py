@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwi
     Part,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import PciFunction
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
     PASS,
@@ -128,7 +129,9 @@ def judge(schedule: Schedule, seen: Seen) -> Judged:
     verdicts += _together(samples, seen, troubled)
     verdicts += _latency(samples, seen, beside_an_engine=schedule.gap)
     verdicts += _mtu(samples, seen)
-    verdicts += _counted(schedule, seen, {one.cause for one in verdicts})
+    verdicts += _counted(
+        schedule, seen, {(one.cause, line.partition(":")[0]) for one in verdicts for line in one.evidence}
+    )
     return Judged(tuple(verdicts), (*_measured(samples), *_pinged(seen)), tuple(samples))
 
 
@@ -204,7 +207,11 @@ def _gids(seen: Seen) -> Iterator[Verdict]:
                 if one["device"] == rail.rdma_device
             ]
             common: dict[str, Any] = {"hosts": (host,), "device": rail.rdma_device, "evidence": shown}
-            if gid is None:
+            own = [one for one in ready["gids"] if (one["device"], one["ipv4"]) == (rail.rdma_device, rail.address)]
+            if gid is None and any(one["version"] == 2 for one in own):
+                found = f"NCCL would take the GID of another address than {rail.address}, which has one"
+                yield verdict(GID, "half", found, cause="foreign_address", **common)
+            elif gid is None:
                 found = f"its GID table has no RoCE v2 entry that NCCL would take for {rail.address}"
                 yield verdict(GID, "half", found, cause="gid_missing", **common)
             elif fixed is not None and str(gid.index) != fixed:
@@ -320,11 +327,12 @@ def _busy(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
 
 
 def _pcie(_one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
-    pci = seen.port(host, device).get("pci") or {}
+    """By what a half needs, not by what the slot or the card could: cards have 16 lanes, and a Spark wires 4."""
+    pci, limit = seen.port(host, device).get("pci") or {}, seen.limits["pcie_gbps"]
     speed, width = (float(pci.get(name) or 0) for name in ("link_speed_gts", "link_width"))
-    most = [float(pci.get(name) or 0) for name in ("max_link_speed_gts", "max_link_width")]
-    if speed and width and all(most) and (speed < most[0] or width < most[1]):
-        yield f"{host} {device}: PCIe {speed:g} GT/s x{width:g}, and {most[0]:g} GT/s x{most[1]:g} are possible"
+    gbps = PciFunction("", link_speed_gts=speed, link_width=int(width)).bandwidth_gbps
+    if gbps and gbps < limit.value:
+        yield f"{host} {device}: PCIe {speed:g} GT/s x{width:g} carries {gbps:g} Gb/s, expected {limit.value:g}"
 
 
 def _slow_link(_one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
@@ -345,8 +353,11 @@ def _pausing(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
     counted = answer.get("counted", {}).get(device) or {}
     spent = float(answer.get("seconds") or 0)
     share = counters.paused_us(counted) / 1e6 / spent if spent else 0.0
-    if share > seen.limits["pause_share"].value or counters.total(counted, counters.STORMS):
+    if share > seen.limits["pause_share"].value:
         yield f"{host} {device}: silent for {share:.0%} of the time because its other end asked for pauses"
+    storms = _shown(counted, counters.STORMS)
+    if storms:
+        yield f"{host} {device}: it asked its other end to pause for so long that it counts a storm ({storms})"
 
 
 _LOOKS = (
@@ -361,7 +372,10 @@ _LOOKS = (
 def _lost_per_million(counted: Mapping[str, int]) -> float:
     lost = counters.total(counted, (*counters.REPEATED, *counters.DROPPED))
     packets = counted.get("bytes", 0) / RDMA_MTUS[0]
-    return lost / packets * 1e6 if lost >= FEW and packets else 0.0
+    if lost < FEW:
+        return 0.0
+    # Where nothing is counted that arrived, what was lost is all that is known.
+    return min(lost / packets, 1.0) * 1e6 if packets else 1e6
 
 
 def _shown(counted: Mapping[str, int], names: Sequence[str]) -> str:
@@ -545,15 +559,15 @@ def _rdma_mtu(rail: Rail) -> int:
     return next((size for size in RDMA_MTUS if size <= rail.mtu - HEADERS), RDMA_MTUS[-1])
 
 
-def _counted(schedule: Schedule, seen: Seen, known: set[str]) -> Iterator[Verdict]:
+def _counted(schedule: Schedule, seen: Seen, known: set[tuple[str, str]]) -> Iterator[Verdict]:
     """What was lost though the rates are good. Pauses are no fault by themselves, but for those that the card counts
-    as a storm."""
+    as a storm. ``known``: cause, host and device of what a slow half has told already."""
     for host in seen.facts:
         for number in range(len(schedule.rounds)):
             for device, counted in (seen.answer(host, number).get("counted") or {}).items():
                 lost = _lost_per_million(counted)
                 limit = seen.limits["loss_per_million"]
-                if lost > limit.value and "loss_storm" not in known:
+                if lost > limit.value and ("loss_storm", f"{host} {device}") not in known:
                     shown = _shown(counted, (*counters.REPEATED, *counters.DROPPED))
                     yield verdict(
                         LOSS,
@@ -568,7 +582,7 @@ def _counted(schedule: Schedule, seen: Seen, known: set[str]) -> Iterator[Verdic
                         evidence=[shown],
                     )
                 storms = _shown(counted, counters.STORMS)
-                if storms and "pause_storm" not in known:
+                if storms and ("pause_storm", f"{host} {device}") not in known:
                     text = "it asked its other end to pause for so long that it counts a storm"
                     yield verdict(
                         PAUSE,

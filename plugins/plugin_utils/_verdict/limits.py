@@ -43,14 +43,44 @@ DEFAULTS: Mapping[str, Limit] = {
     ),
     "link_gbps": Limit(184, "Gb/s", LEAST, "NVIDIA Sync, Cluster Assistant: both halves of a link, 2026-04", "NVIDIA"),
     "rate_gbps": Limit(200, "Gb/s", LEAST, "ConnectX-7 of the DGX Spark: negotiated by a link", "NVIDIA"),
+    "pcie_gbps": Limit(
+        126, "Gb/s", LEAST, "a half at Gen5 x4, as the kernel of a healthy one says: 126.028 Gb/s available", "NVIDIA"
+    ),
     "latency_us": Limit(5, "µs", MOST, "ib_write_lat measured 1.5 on a cable; a switch adds one to two", US),
     "half_share": Limit(0.4, "", LEAST, "of the bytes of all halves, where two carry them", US),
     "idle_gbps": Limit(1, "Gb/s", MOST, "what else may move over a half while it is measured", US),
     "loss_per_million": Limit(10, "packets", MOST, "of a million; healthy cables lose none", US),
     "pause_share": Limit(0.1, "", MOST, "of the time, in which a slow half had to be silent", US),
-    # NCCL, average bus rate of all_gather
+    # NCCL, bus rate of the largest size
     "nccl_pair_gbs": Limit(21.875, "GB/s", LEAST, f"{PLAYBOOKS}: 175 Gb/s for a pair and a switch", "NVIDIA"),
     "nccl_ring_gbs": Limit(10, "GB/s", LEAST, f"{PLAYBOOKS}: a ring of three", "NVIDIA"),
+    "nccl_large_ring_gbs": Limit(
+        10,
+        "GB/s",
+        LEAST,
+        "that of a ring of three, for four and more: NCCL sends as much over each cable of a ring, however many there"
+        " are, and nobody has published a figure",
+        US,
+    ),
+    "nccl_near_share": Limit(
+        0.87, "", LEAST, "of the limit; less is a failure: pairs with MTU 1500 still measured 19 of 21.875 GB/s", US
+    ),
+    "nccl_small_share": Limit(
+        0.6,
+        "",
+        LEAST,
+        "of the limit, with less than 4 GiB; less is judged, more is not: healthy pairs measured 18.4 GB/s with 512 MiB"
+        " and 20.3 with 1 GiB",
+        US,
+    ),
+    "nccl_degraded_share": Limit(
+        0.28,
+        "",
+        LEAST,
+        "of the limit; below it, over RDMA and all halves, the adapter is the cause: such pairs measured 1.6 to 2.8"
+        " GB/s",
+        US,
+    ),
     # doctor
     "no_memory_per_hour": Limit(
         100,

@@ -26,15 +26,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
 
 GIB = 2**30
-# NVIDIA's figures are those of 4 GiB and more: healthy pairs measured 18.4 GB/s with 512 MiB, 20.3 with 1 GiB and 22.3
-# with 4 GiB. Less than this share of the limit is too little for smaller sizes, too.
+# NVIDIA's figures are those of 4 GiB and more. Every rank has the same number of elements, so a size that their number
+# does not divide is a little smaller.
 JUDGED = 4 * GIB
-TELLING = GIB // 4
-SHARE_OF_SMALL = 0.6
-NEAR = 0.87  # of the limit: what a pair with MTU 1500 or a busy neighbour still reaches (19 GB/s)
-# A half of a badly initialised adapter carries 8 to 25 Gb/s of 90: a pair of such halves measured 1.6 to 2.8 GB/s.
-DEGRADED = 0.28
-LINK_GBPS = 200
+ROUNDED = 2**20
+TELLING = GIB // 4  # less than this says nothing
+THREE = 3  # machines in the largest ring that NVIDIA has measured
+PAIR = 2
 RATE, TRANSPORT, HALVES, VALUES = "nccl_rate", "nccl_transport", "nccl_halves", "nccl_values"
 
 
@@ -93,7 +91,6 @@ def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Li
     measured = [one for one in found.results if one.rows]
     if not measured:
         return _failed(found, facts, planned)
-    ring = any(fact.topology == "ring" for fact in facts.values())
     halves = _halves(found, facts, limits)
     verdicts: list[Verdict] = []
     if any(one.backend != "nccl" for one in measured):
@@ -103,6 +100,9 @@ def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Li
     alone = [one for one in measured if one.ranks == 1 or (len(set(one.hosts)) == 1 and not outside)]
     if alone:
         return Judged((_single_rank(found, alone),), _figures(found, measured))
+    if not outside and not all(one.ranks for one in measured):
+        said = f"it does not say on which machines it ran ({_rates(measured)})"
+        return Judged(not_measured(said, found.hosts).verdicts, _figures(found, measured))
     wrong = sum(one.wrong for one in measured)
     verdicts.append(
         verdict(VALUES, "cluster", f"{wrong} elements had a wrong value", cause="nccl_wrong_values", hosts=found.hosts)
@@ -112,11 +112,12 @@ def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Li
     way = _way(found, planned, measured)
     verdicts += [one for one in (way, halves if planned else None) if one]
     explained = any(one.outcome == FAIL for one in verdicts[1:])
-    limit = limits["nccl_ring_gbs" if ring else "nccl_pair_gbs"]
     for one in measured:
-        made = _rate(found, one, limit if planned else None, halves, facts)
+        made = _rate(found, one, limits if planned else None, halves, facts)
         if not explained or made.outcome == PASS:
             verdicts.append(made)
+    if not explained:
+        verdicts += _ended_early(found, facts, planned)
     return Judged(tuple(verdicts), _figures(found, measured))
 
 
@@ -125,28 +126,68 @@ def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Li
 
 def _failed(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> Judged:
     """No figure. NCCL has often said why."""
+    cause, said = _said(found, facts, planned)
+    if not cause:
+        return not_measured(said, found.hosts)
+    return Judged((_trouble(found, cause, f"the test of NCCL ended without a result: {said}"),))
+
+
+def _ended_early(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> list[Verdict]:
+    """Figures of the first sizes or tests are no word about those that did not come."""
+    if not any(found.trouble.values()) and not any(one.trouble for one in found.results):
+        return []
+    cause, said = _said(found, facts, planned)
+    text = f"the test of NCCL did not end well, so not all of it was measured: {said}"
+    if cause:
+        return [_trouble(found, cause, text)]
+    return [verdict(RATE, "cluster", text[:500], outcome=UNKNOWN, hosts=found.hosts, evidence=_evidence(found))]
+
+
+def _trouble(found: Found, cause: str, text: str) -> Verdict:
+    where = next((host for host, log in found.logs.items() if log.trouble or log.no_interface), "")
+    hosts = [where] if where and cause in ("nccl_no_interface", "memlock") else found.hosts
+    return verdict(TRANSPORT, "cluster", text[:500], cause=cause, hosts=hosts, evidence=_evidence(found))
+
+
+def _said(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> tuple[str, str]:
+    """The cause of a failure, empty where the words about it tell none; and these words."""
     logs = found.logs.values()
     trouble = [*(line for log in logs for line in log.trouble), *found.trouble.values()]
     trouble += [one.trouble for one in found.results if one.trouble]
-    said = "; ".join(dict.fromkeys(trouble)) or "it printed no result"
-    text = f"the test of NCCL ended without a result: {said}"[:500]
-    ring = any(fact.topology == "ring" for fact in facts.values())
-    opposite = ring and len(facts) > 3  # nodes that share no cable
+    said = "; ".join(filter(None, dict.fromkeys(trouble))) or "it printed no result"
+    opposite = _is_ring(facts) and len(facts) > THREE  # nodes that share no cable
     everything = " ".join(trouble)
+    no_queue_pair = "ibv_modify_qp failed" in everything
     causes = {
         "nccl_no_interface": any(log.no_interface for log in logs),
         "tree_on_ring": "ncclTransportTreeConnect" in everything
         or (opposite and any(log.rings and not log.trees for log in logs)),
         "memlock": "ibv_reg_mr" in everything and "Cannot allocate memory" in everything,
-        "gid_mismatch": "ibv_modify_qp failed" in everything,
+        "wrong_cage": no_queue_pair and _same_cages(facts),
+        "gid_mismatch": no_queue_pair,
         "no_infiniband": planned and any(log.no_device and not log.via for log in logs),
     }
-    cause = next((name for name, true in causes.items() if true), "")
-    if not cause:
-        return not_measured(said, found.hosts)
-    where = next((host for host, log in found.logs.items() if log.trouble or log.no_interface), "")
-    hosts = [where] if where and cause in ("nccl_no_interface", "memlock") else found.hosts
-    return Judged((verdict(TRANSPORT, "cluster", text, cause=cause, hosts=hosts, evidence=_evidence(found)),))
+    return next((name for name, true in causes.items() if true), ""), said
+
+
+def _is_ring(facts: Mapping[str, FabricFact]) -> bool:
+    return any(fact.topology == "ring" for fact in facts.values())
+
+
+def _same_cages(facts: Mapping[str, FabricFact]) -> bool:
+    """Whether a cable of a ring leads to a cage of the same number."""
+    ends: dict[str, dict[str, int]] = {}
+    for host, fact in facts.items():
+        for rail in fact.rails if fact.topology == "ring" else ():
+            ends.setdefault(rail.edge, {})[host] = rail.cage
+    return any(len(cages) == PAIR and len(set(cages.values())) == 1 for cages in ends.values())
+
+
+def _limit(one: Results, facts: Mapping[str, FabricFact], limits: Mapping[str, Limit]) -> Limit:
+    """Two neighbours in a ring are a pair."""
+    if not _is_ring(facts) or len(set(one.hosts)) == PAIR:
+        return limits["nccl_pair_gbs"]
+    return limits["nccl_large_ring_gbs" if max(one.ranks, len(facts)) > THREE else "nccl_ring_gbs"]
 
 
 def _single_rank(found: Found, alone: Sequence[Results]) -> Verdict:
@@ -194,15 +235,18 @@ def _way(found: Found, planned: bool, measured: Sequence[Results]) -> Verdict | 
 def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Limit]) -> Verdict | None:
     """By the counters of each half, else by what NCCL said; None where there is one half, or nothing is known."""
     limit = limits["half_share"]
+    counts: list[str] = []
     for host, devices in found.moved.items():
-        counted = {device: size for device, size in devices.items() if size >= 0}
-        total = sum(counted.values())
-        if len(devices) < 2 or len(counted) < len(devices) or not total:
+        total = sum(devices.values())
+        if min(devices.values(), default=-1) < 0 or not total:
             continue
-        least, share = min(((device, size / total) for device, size in counted.items()), key=lambda one: one[1])
-        fair = limit.value * 2 / len(counted)  # the limit is that of two halves
+        counts.append(host)
+        if len(devices) < PAIR:
+            continue
+        least, share = min(((device, size / total) for device, size in devices.items()), key=lambda one: one[1])
+        fair = limit.value * PAIR / len(devices)  # the limit is that of two halves
         if share < fair:
-            shown = ", ".join(f"{device} {size / total:.0%}" for device, size in counted.items())
+            shown = ", ".join(f"{device} {size / total:.0%}" for device, size in devices.items())
             return verdict(
                 HALVES,
                 "half",
@@ -214,7 +258,16 @@ def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, 
                 limit=replace(limit, value=round(fair, 3)),
                 evidence=_evidence(found),
             )
-    if any(size > 0 for devices in found.moved.values() for size in devices.values()):
+    if counts:
+        silent = [host for host in found.hosts if host not in counts]
+        if silent:
+            return verdict(
+                HALVES,
+                "half",
+                f"what each half carried was counted on {', '.join(counts)} only",
+                outcome=UNKNOWN,
+                hosts=silent,
+            )
         return verdict(HALVES, "half", "all halves carried their share", outcome=PASS, hosts=found.hosts)
     wanted = max((len(fact.rails) for fact in facts.values()), default=0)
     used = found.log.used or found.log.devices
@@ -234,17 +287,23 @@ def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, 
 
 
 def _rate(
-    found: Found, one: Results, limit: Limit | None, halves: Verdict | None, facts: Mapping[str, FabricFact]
+    found: Found,
+    one: Results,
+    limits: Mapping[str, Limit] | None,
+    halves: Verdict | None,
+    facts: Mapping[str, FabricFact],
 ) -> Verdict:
+    """Without ``limits`` sockets are planned."""
     largest = one.largest or Row(0, 0, 0, 0)
     value = round(largest.bus_gbs, 2)
     text = f"{_name(one)} between {one.ranks} ranks: {_shown(one)}"
-    if limit is None:
+    if limits is None:
         return verdict(RATE, "cluster", f"{text}; sockets are planned", outcome=PASS, hosts=found.hosts, value=value)
+    limit = _limit(one, facts, limits)
     if value >= limit.value:
         return verdict(RATE, "cluster", text, outcome=PASS, hosts=found.hosts, value=value, limit=limit)
-    small = largest.bytes < JUDGED
-    if small and (largest.bytes < TELLING or value >= SHARE_OF_SMALL * limit.value):
+    small = largest.bytes < JUDGED - ROUNDED
+    if small and (largest.bytes < TELLING or value >= limits["nccl_small_share"].value * limit.value):
         return verdict(
             RATE,
             "cluster",
@@ -258,11 +317,12 @@ def _rate(
     log = found.log
     cause = "nccl_slow"
     rails = [rail for fact in facts.values() for rail in fact.rails]
-    slow = [rail for rail in rails if 0 < rail.link_gbps < LINK_GBPS]
+    slow = [rail for rail in rails if 0 < rail.link_gbps < limits["rate_gbps"].value]
+    everywhere = log.over_rdma and halves is not None and halves.outcome == PASS
     if log.development:
         cause = "nccl_development_build"
         text = f"{text}, with NCCL {' '.join(word for word in (log.version, log.branch) if word)}"
-    elif value < DEGRADED * limit.value and log.over_rdma and halves and halves.outcome == PASS:
+    elif everywhere and value < limits["nccl_degraded_share"].value * limit.value:
         cause = "nic_degraded"
         text = f"{text}, over {log.transport} and all halves"
     elif slow:
@@ -276,7 +336,7 @@ def _rate(
         "cluster",
         text,
         cause=cause,
-        outcome=WARN if value >= NEAR * limit.value else FAIL,
+        outcome=WARN if value >= limits["nccl_near_share"].value * limit.value else FAIL,
         hosts=found.hosts,
         value=value,
         limit=limit,

@@ -169,13 +169,16 @@ def _ranks(observed: Observed, limits: Limits) -> Iterator[Verdict]:
         for rank in one.ranks:
             for made in _rank(host, one, rank, limits["memlock_mib"]):
                 # Ranks of one unit have the same fault: it is told once.
-                if (made.cause, made.device) not in said:
+                if (made.cause, made.device) not in said:  # of what is not known the cause is empty
                     said.add((made.cause, made.device))
                     yield made
 
 
 def _rank(host: str, one: Observation, rank: Rank, memlock: Limit) -> Iterator[Verdict]:
     title = [rank.title]
+    if rank.memlock == NOT_KNOWN:
+        words = "how much memory a rank may lock cannot be read"
+        yield verdict("rank_process", "service", words, outcome=UNKNOWN, hosts=[host], device=rank.unit, evidence=title)
     short = rank.memlock not in (NOT_KNOWN, UNLIMITED)
     below = rank.memlock_planned == UNLIMITED or rank.memlock < rank.memlock_planned
     if short and (below or (rank.over_rdma and rank.memlock < memlock.value * MIB)):

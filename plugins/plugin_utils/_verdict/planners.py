@@ -79,9 +79,9 @@ def judge(options: Options) -> dict[str, Any]:
         if one and host in options["info"]
     }
     began = _began(info)
-    head = min(options["info"], key=lambda host: (facts[host].rank if host in facts else 0, host))
+    # A cluster is called by its head, also where that does not answer, or its fact cannot be read.
     known = Run(
-        cluster=head,
+        cluster=options["head"],
         playbook=options["playbook"],
         at=datetime.fromtimestamp(began, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         seconds=round(max(time.time() - began, 0.0), 1),
@@ -165,7 +165,7 @@ def _developed(text: str) -> Any:
 def make(options: Options) -> dict[str, Any]:
     """The run as :func:`judge` puts it together. ``keep``: whether it is shown, and kept on the head."""
     # A judge is asked once for all hosts, and each of them has its answer.
-    parts = [found["part"] for name in JUDGES for found in list(options[name].values())[:1] if found.get("part")]
+    parts = [found["part"] for name in JUDGES for found in options[name].values() if found.get("part")]
     asked = bool(options["answers"])
     if asked:
         parts.append(verify(options))
@@ -225,10 +225,12 @@ PLANNERS = {
         make,
         {
             "playbook": {"type": "str", "required": True, "choices": list(PLAYBOOKS)},
+            "head": {"type": "str", "required": True},
             "limits": {"type": "dict", "default": {}},
         },
         gathered=GATHERED,
         alive=True,
         partly=tuple(name for name in GATHERED if name != "info"),
+        same=JUDGES,
     ),
 }

@@ -70,7 +70,10 @@ def _service(
         *_published(service, good, limits),
         *_regressions(service, good, earlier, now, limits),
     ]
-    if not speed:
+    if not speed and not any(map(decode, good)):
+        said = f"{service.model} answers, and the time of a token was not measured: answers of one token have none"
+        speed = [_of(service, "serving_speed", said, outcome=UNKNOWN)]
+    elif not speed:
         said = (
             f"{service.model} generates {decode(good[0]):.1f} tokens/s at {good[0].concurrency} request(s) at a time;"
             " plan and recipe have no figure, and no earlier run is kept: the next one is compared with this"
@@ -80,7 +83,8 @@ def _service(
 
 
 def decode(serving: Serving) -> float:
-    """Tokens/s of all requests together while they generate: without the time until the first token."""
+    """Tokens/s of all requests together while they generate: without the time until the first token. 0 where that was
+    not measured."""
     each = serving.tpot_ms.get("median", 0)
     return serving.concurrency * 1000 / each if each else 0.0
 
@@ -122,7 +126,7 @@ def _cut(one: Measured) -> tuple[str, ...]:
 
 def _expected(service: Service, good: Sequence[Serving]) -> Iterator[Verdict]:
     """One request at a time, by the plan's band: wide, so that what lies below it is no accident."""
-    single = [one for one in good if one.concurrency == 1 and one.expected_high]
+    single = [one for one in good if one.concurrency == 1 and one.expected_high and decode(one)]
     if not single:
         return
     best = single[0]
@@ -147,7 +151,7 @@ def _expected(service: Service, good: Sequence[Serving]) -> Iterator[Verdict]:
 def _published(service: Service, good: Sequence[Serving], limits: Mapping[str, Limit]) -> Iterator[Verdict]:
     """Runs of others differ by a factor of three for one model: much less than theirs is worth a look, no more."""
     for one in good:
-        if not one.published:
+        if not one.published or not decode(one):
             continue
         rate, share = decode(one), limits["published_share"]
         slow = rate < one.published * share.value

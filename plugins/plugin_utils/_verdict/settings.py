@@ -195,7 +195,7 @@ def _short(ident: str) -> str:
 
 def _weights(observed: Observed) -> Iterator[Verdict]:
     revisions: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    good: dict[str, list[str]] = defaultdict(list)
+    good: dict[tuple[str, str], list[str]] = defaultdict(list)
     for host, seen in observed.items():
         for one in seen.weights:
             if one.state in (BROKEN, MISSING):
@@ -211,7 +211,7 @@ def _weights(observed: Observed) -> Iterator[Verdict]:
                     "weights", "node", f"{one.name} was not looked at: {one.found}", outcome=UNKNOWN, hosts=[host]
                 )
             else:
-                good[one.name].append(host)
+                good[one.name, one.state].append(host)
             if one.revision:
                 revisions[one.name][one.revision].append(host)
     for name, found in revisions.items():
@@ -224,9 +224,10 @@ def _weights(observed: Observed) -> Iterator[Verdict]:
                 cause="dangling_weights",
                 hosts=[host for hosts in found.values() for host in hosts],
             )
-            good.pop(name, None)
-    for name, hosts in good.items():
-        yield verdict("weights", "node", f"{name} is whole", outcome=PASS, hosts=hosts)
+            good = defaultdict(list, {of: hosts for of, hosts in good.items() if of[0] != name})
+    for (name, state), hosts in good.items():
+        links = f"no link of {name} leads nowhere; others have brought it, so no list of its files is here"
+        yield verdict("weights", "node", f"{name} is whole" if state == WHOLE else links, outcome=PASS, hosts=hosts)
 
 
 def _versions(observed: Observed) -> Iterator[Verdict]:

@@ -162,6 +162,12 @@ def test_drafts_are_counted():
     assert (found.acceptance, found.acceptance_length) == (0.615, 2.2)
 
 
+def test_the_mean_of_nothing_is_no_number():
+    """Python writes it into JSON, and the controller would refuse the whole answer for it."""
+    found = generator.repetition(json.loads('{"num_prompts": 2, "output_throughput": NaN, "p99_ttft_ms": Infinity}'))
+    assert (found.output_rate, found.ttft_ms["p99"]) == (0, 0)
+
+
 @pytest.mark.parametrize("line", ["{", "[]", '{"num_prompts": "many"}', "null"])
 def test_figures_that_are_none(line):
     assert "not understood" in generator.read(line).broken

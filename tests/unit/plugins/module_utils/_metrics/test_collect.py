@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
@@ -146,6 +147,17 @@ def test_a_machine_without_anything_of_ours_tells_what_it_has(tmp_path):
         "sparkmatrix_metrics_part_ok",
         "sparkmatrix_metrics_took_seconds",
         "sparkmatrix_metrics_cpu_seconds_total",
+    }
+
+
+def test_a_gpu_and_a_plan_that_nobody_can_read_are_no_gpu_and_no_plan(node):
+    """Without a word their warnings would end."""
+    node.write("proc/driver/nvidia/gpus/000f:01:00.0/information", "Model: NVIDIA GB10\n")
+    node.write(f"{kept_plan.DIRECTORY}/current.json", "{}")
+    lines = node.new(gpu=lambda: None).all().splitlines()
+    assert {one for one in lines if one.endswith(" 0") and "part_ok" in one} == {
+        'sparkmatrix_metrics_part_ok{part="gpu"} 0',
+        'sparkmatrix_metrics_part_ok{part="models"} 0',
     }
 
 

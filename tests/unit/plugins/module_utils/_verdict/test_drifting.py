@@ -12,6 +12,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, dump
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.drifting import Drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
@@ -22,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
     Weights,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.plan import Node, plan
 from fake_spark import Spark
 
 RANK = Rank("", "u", "VLLM::Worker")
@@ -46,6 +49,8 @@ def test_what_is_as_it_was_set_up_has_not_drifted():
         (replace(SEEN, services=(replace(SERVICE, image_running="bb"),)), "image"),
         (replace(SEEN, services=(replace(SERVICE, image_named=""),)), "image"),
         (replace(SEEN, weights=(Weights("m", "", "broken", "x"),)), "weights"),
+        (replace(SEEN, ranks=(replace(RANK, environment_known=False),)), "unseen"),
+        (replace(SEEN, problems=("engine plan: it is damaged",)), "unseen"),
     ],
 )
 def test_each_drift_of_a_node(seen, kind):
@@ -61,13 +66,56 @@ def head(tmp_path, monkeypatch, other, wrong=False):
 
 
 def test_the_head_asks_the_others(tmp_path, monkeypatch):
-    assert head(tmp_path, monkeypatch, GOOD) == ([], "spark1")
+    assert head(tmp_path, monkeypatch, GOOD) == ([], ("spark1", "spark2"))
     assert head(tmp_path, monkeypatch, BAD)[0] == [DRIFTED]
     (silent,) = head(tmp_path, monkeypatch, Completed(255, "", "No route to host"))[0]
     assert (silent.host, silent.kind) == ("spark2", "silent")
     assert head(tmp_path, monkeypatch, GOOD, wrong=True)[0] == [
         Drift("spark1", "fabric", "spark1 net0: the MTU is 1500.")
     ]
+
+
+def asked(tmp_path, spark):
+    """Which nodes are asked; what has drifted."""
+    hosts = []
+    quiet = Asked(answer=spark.ask, told=lambda _target: {})
+    found, looked = drifting.collect(
+        Machine(str(tmp_path), spark.run),
+        lambda host: hosts.append(host) or Completed(0, drifting.Node(host).as_text()),
+        quiet,
+    )
+    assert set(looked) == {"spark1", *hosts}
+    return sorted(hosts), [(one.host, one.kind) for one in found]
+
+
+def test_the_head_asks_every_node_and_not_those_of_its_services_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(fabric_status, "lines", lambda _machine: (["fabric: x"], False))
+    spark = Spark(tmp_path)
+    assert asked(tmp_path, spark) == (["spark2"], [])
+    nodes = {f"spark{number}": Node(number - 1, f"10.0.0.{number}", "ssh-ed25519 A", ()) for number in (1, 2, 3)}
+    nodes["four.example.org"] = Node(3, "10.0.0.4", "ssh-ed25519 A", (), port=2222)
+    (text,) = (one["content"] for one in plan(nodes, "peer").files["spark1"] if one["path"] == peers.SSH_CONFIG)
+    spark.write(peers.SSH_CONFIG, text)
+    assert asked(tmp_path, spark) == (["four.example.org", "spark2", "spark3"], [])
+    # Of the fabric, not of what serves.
+    (tmp_path / "etc/sparkmatrix/engine.json").unlink()
+    assert asked(tmp_path, spark)[0] == ["four.example.org", "spark2", "spark3"]
+    # Another machine looks at itself.
+    spark.write(FACT_PATH, dump(replace(spark.fact, rank=1)))
+    assert asked(tmp_path, spark)[0] == []
+
+
+def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(fabric_status, "lines", lambda _machine: (["fabric: x"], False))
+    spark = Spark(tmp_path)
+    spark.write("etc/sparkmatrix/engine.json", "{")
+    assert asked(tmp_path, spark) == ([], [("spark1", "unseen")])
+    spark = Spark(tmp_path)
+    spark.write(FACT_PATH, dump(replace(spark.fact, state="applying")))
+    assert asked(tmp_path, spark)[1] == [("spark1", "unseen")]
+    (tmp_path / FACT_PATH.lstrip("/")).unlink()
+    found = drifting.this_node(Machine(str(tmp_path), spark.run), Asked(days=0, ask=False))
+    assert [one.kind for one in found.drifts] == ["fabric"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +152,12 @@ def test_versions_have_to_be_the_same_on_all_nodes(tmp_path):
     assert own == {"kernel": "6.14.0", "driver": "", "UEFI firmware": "5.36", "ConnectX firmware": "28.45.4028"}
     nodes = [drifting.Node(f"spark{number}", (), own) for number in (1, 2, 3)]
     assert list(drifting.of_versions(nodes)) == []
-    other = drifting.Node("spark4", (), {**own, "ConnectX firmware": "28.39.1002", "driver": "580"})
+    # One that does not answer has no versions.
+    assert list(drifting.of_versions([*nodes, drifting.Node("spark4")])) == []
+    driven = [replace(node, versions={**own, "driver": "580"}) for node in nodes]
+    gone = Drift("spark4", "versions", "driver none, and 580 on spark1, spark2, spark3")
+    assert list(drifting.of_versions([*driven, drifting.Node("spark4", (), own)])) == [gone]
+    other = drifting.Node("spark4", (), {**own, "ConnectX firmware": "28.39.1002"})
     assert list(drifting.of_versions([*nodes, other])) == [
         Drift("spark4", "versions", "ConnectX firmware 28.39.1002, and 28.45.4028 on spark1, spark2, spark3")
     ]
@@ -140,12 +193,13 @@ def test_the_file_for_prometheus_follows_no_link_of_the_collectors_user(tmp_path
 def test_the_file_for_prometheus(tmp_path):
     drifted = [Drift("spark2", "fabric", "x"), Drift("spark2", "fabric", "y"), Drift("spark1", "image", "z")]
     path = tmp_path / "sparkmatrix.prom"
-    drifting.write(str(path), drifting.metrics(drifted, "spark1", 1.79e9))
+    drifting.write(str(path), drifting.metrics(drifted, ("spark1", "spark3"), 1.79e9))
     text = path.read_text()
     for line in (
         'sparkmatrix_drift{host="spark2",kind="fabric"} 2',
         'sparkmatrix_drift{host="spark1",kind="image"} 1',
         'sparkmatrix_drift{host="spark1",kind="fabric"} 0',
+        'sparkmatrix_drift{host="spark3",kind="unseen"} 0',
         "sparkmatrix_drift_checked_seconds 1790000000",
     ):
         assert line in text.splitlines()

@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import gpu, observe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting, gpu, observe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
     BUSY,
     NO_GPU,
@@ -126,6 +126,12 @@ def test_images(spark):
         "sha256:bb",
         "sha256:cc",
     )
+    # Docker that does not answer says nothing of the image: it is not gone.
+    spark.answers["docker image inspect"] = Completed(1, "", "Cannot connect to the Docker daemon")
+    seen = spark.seen()
+    assert [(one.image_planned, one.image_named) for one in seen.services] == [("", "")]
+    assert any("Cannot connect" in problem for problem in seen.problems)
+    assert [(one.kind, "Cannot connect" in one.found) for one in drifting.of_node(seen)] == [("unseen", True)]
 
 
 def test_weights(spark):

@@ -61,12 +61,9 @@ def test_every_metric_of_ours_that_is_asked_for_is_written():
     assert asked - set(OURS) == set()
     unseen = set(OURS) - asked
     assert unseen == {
-        "sparkmatrix_fabric_applied",
         "sparkmatrix_probe_asked_seconds",
         "sparkmatrix_keeper_restarts",
         "sparkmatrix_verdicts_seconds",
-        "sparkmatrix_drift_checked_seconds",
-        "sparkmatrix_metrics_part_ok",
         "sparkmatrix_metrics_took_seconds",
     }, "what is written and shown nowhere is for queries by hand"
 
@@ -169,12 +166,23 @@ def test_a_node_that_only_the_management_network_leads_to_is_not_asked(cluster):
     assert made["spark1"].files["/etc/sparkmatrix/prometheus/prometheus.yml"].count(":9100") == 1
 
 
+def test_grafana_runs_by_the_id_of_what_was_fetched_and_fetches_nothing_itself(cluster):
+    known = f"sha256:{'b' * 64}"
+    for image, run in (("", f"docker.io/grafana/grafana:sha256-{'a' * 64}"), (known, known)):
+        made = files.make(Settings(grafana_image=IMAGE), replace(cluster, grafana=image), "tool1")
+        unit = made["spark1"].files[f"/etc/systemd/system/{files.GRAFANA}"]
+        assert f"    {run}\n" in unit and "--pull never" in unit
+    (finding,) = files.check(Settings(), replace(cluster, grafana="x\nUser=root"))
+    assert "is no id of an image" in finding.found
+
+
 def test_the_planner_finds_services_and_ray_in_the_plans():
     plans = cluster_plans(2, launch="ray")
     made = planners.made(
         {
             **vars(Settings()),
             "head": "spark1",
+            "grafana_id": "",
             "tool": "tool1",
             "facts": {host: fact.as_dict() for host, fact in facts("spark1", "spark2").items()},
             "plans": {host: plan.as_dict() for host, plan in plans.items()},

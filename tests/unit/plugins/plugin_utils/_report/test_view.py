@@ -32,6 +32,32 @@ def test_the_newest_run_of_a_playbook_counts_and_a_part_leaves_the_other_parts()
     ]
 
 
+def test_a_latency_beside_an_engine_takes_no_rate_back():
+    slow = at(1, "benchmark", rdma=samples.rdma(), verdicts=(said("fail", cause="nic_degraded"),))
+    latency = Rdma("spark1", "spark2", ("mlx5_0",), "latency", 1.7)
+    light = at(2, "benchmark", rdma=(latency,), verdicts=(said("pass", "rdma_latency"),))
+    seen = view([light, slow])
+    assert {one.verdict.check: one.verdict.outcome for one in seen.said} == {
+        "rdma_latency": "pass",
+        "rdma_rate": "fail",
+    }
+    again = at(3, "benchmark", rdma=(*samples.rdma(), latency), verdicts=(said("pass"),))
+    assert [one.verdict.outcome for one in view([again, light, slow]).said] == ["pass"]
+
+
+def test_a_run_that_counts_for_its_measurement_has_no_word_on_what_a_newer_one_has_judged():
+    """What was found on a machine then, and passes for all of them together now, is no problem any more."""
+    then = at(
+        1, "site", rdma=samples.rdma(), verdicts=(said("fail", "both_halves", cause="one_half_only"), said("warn"))
+    )
+    passed = Verdict("both_halves", "pass", "half", "all halves carry alike", ("spark1",))
+    seen = view([at(2, "verify", verdicts=(passed,)), then])
+    assert {(one.verdict.check, one.verdict.outcome) for one in seen.said} == {
+        ("both_halves", "pass"),
+        ("rdma_rate", "warn"),
+    }
+
+
 @pytest.mark.parametrize(
     ("newer", "older", "shown"),
     [
@@ -130,6 +156,7 @@ def test_the_speed_of_one_request_is_held_to_the_plan():
     first = view(samples.healthy()).speed[0][0]
     assert first.notes == (
         "31.2 tokens/s for one request alone; the plan expects 13 to 46; the recipe's source has published 35.2",
+        "p90 and p99 are shown where a repetition has 10 and 100 answers (benchmark_requests)",
     )
     together, output = first.charts[:2]
     assert [one.name for one in together.series] == ["All requests together", "Published by the recipe's source"]
@@ -142,6 +169,21 @@ def test_the_speed_of_one_request_is_held_to_the_plan():
     ] * 3
     failed = [replace(one, failed=2) for one in samples.serving()[:2]]
     assert "4 requests failed" in view([at(1, serving=tuple(failed))]).speed[0][0].notes
+
+
+def test_percentiles_of_few_answers_are_not_shown():
+    few, some, many = (replace(samples.serving()[4], requests=count, repetitions=2) for count in (6, 30, 200))
+
+    def shown(one):
+        (speed,) = view([at(1, serving=(one,))]).speed[0]
+        latency = next(chart for chart in speed.charts if chart.title == "Time to the first token")
+        row = dict(zip(speed.table.head, speed.table.rows[0]))
+        return [series.name for series in latency.series if series.points], row["TTFT p99, ms"], len(speed.notes)
+
+    assert shown(few) == (["median"], "-", 1)
+    assert shown(some) == (["median", "p90"], "-", 1)
+    names, slowest, notes = shown(many)
+    assert (names, slowest != "-", notes) == (["median", "p90", "p99"], True, 0)
 
 
 def test_history_has_every_run_and_a_curve_of_what_was_measured_twice():

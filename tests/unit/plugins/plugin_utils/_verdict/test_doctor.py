@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+    NOT_KNOWN,
     UNLIMITED,
     Boot,
     Difference,
@@ -227,6 +228,19 @@ def test_what_was_not_measured_is_not_passed(name):
     assert found.outcome == "unknown"
 
 
+def test_a_model_without_a_list_of_its_files_is_not_called_whole():
+    found = run(changed(weights=(replace(WEIGHTS, state="foreign"),)))
+    assert worse(found) == []
+    assert {one.hosts: one.found for one in found.verdicts if one.check == "weights"} == {
+        ("spark1",): "org/m is whole",
+        ("spark2",): "no link of org/m leads nowhere; others have brought it, so no list of its files is here",
+    }
+
+
+def test_a_limit_that_cannot_be_read_is_no_limit_that_is_kept():
+    assert worse(run(ranked(memlock=NOT_KNOWN))) == [("", "unknown", ("spark2",), UNIT)]
+
+
 # --- what the head says
 
 
@@ -293,6 +307,13 @@ def test_a_service_that_the_keeper_does_not_see_serving(state, words):
     assert worse(found) == [("not_serving", "fail", ("spark1",), SERVICE["unit"])]
     (one,) = [one for one in found.verdicts if one.cause]
     assert words in one.found
+
+
+def test_without_the_head_the_others_are_looked_at():
+    """With --limit; that the head was left out is a finding of preflight."""
+    found = run({"spark2": machine(weights=(replace(WEIGHTS, state="missing"),))})
+    assert worse(found) == [("dangling_weights", "fail", ("spark2",), ""), ("", "unknown", (), "")]
+    assert "the head (spark1) was left out" in found.verdicts[-1].found
 
 
 def test_a_machine_that_the_head_does_not_reach():

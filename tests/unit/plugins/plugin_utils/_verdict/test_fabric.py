@@ -85,6 +85,24 @@ FAULTS: dict[str, tuple[str, str, Figures, dict[str, Any]]] = {
         Figures(alone={B: 55.0}),
         {"ready": both(ports=[port(A), port(B, link_width=2)])},
     ),
+    "hot-plugged card that could have 16 lanes": (
+        "nic_degraded",
+        "fail",
+        Figures(alone={A: 13.3}),
+        {"ready": both(ports=[port(A, max_link_width=16), port(B, max_link_width=16)])},
+    ),
+    "second controller that calls x2 its best": (
+        "pcie_downtrained",
+        "warn",
+        Figures(alone={B: 55.0}),
+        {"ready": both(ports=[port(A), port(B, link_width=2, max_link_width=2)])},
+    ),
+    "packets are lost, and nobody counts those that came": (
+        "loss_storm",
+        "warn",
+        Figures(counted={A: {"out_of_sequence": 900}}),
+        {},
+    ),
     "100G at the switch": (
         "link_100g",
         "warn",
@@ -114,6 +132,22 @@ FAULTS: dict[str, tuple[str, str, Figures, dict[str, Any]]] = {
         "fail",
         Figures(failed={("spark1", A): RTR}),
         {"ready": {"spark1": {"gids": [*gids("10.9.9.9"), *gids("192.168.101.10", 3, B)]}}},
+    ),
+    "a foreign address whose GID comes first": (
+        "foreign_address",
+        "fail",
+        Figures(failed={("spark1", A): RTR}),
+        {
+            "ready": {
+                "spark1": {
+                    "gids": [
+                        *gids("10.9.9.9", 2)[1:],
+                        *gids("192.168.100.10", 3)[1:],
+                        *gids("192.168.101.10", 3, B),
+                    ]
+                }
+            }
+        },
     ),
     "slow, and nothing tells why": ("rdma_slow", "warn", Figures(alone={A: 60.0}), {}),
     "slow answers": ("rdma_slow", "warn", Figures(latency=40.0), {}),
@@ -171,6 +205,15 @@ def test_what_is_no_reason_for_an_alarm() -> None:
     # 0.1 GB/s are 0.8 Gb/s, and that is little; 0.2 GB/s are not.
     assert told(judged(Figures(alone={A: 60.0}, idle={A: 1e8}))) == {"rdma_slow": "warn"}
     assert told(judged(Figures(alone={A: 60.0}, idle={A: 2e8}))) == {"contention": "warn"}
+
+
+def test_a_loss_on_one_half_does_not_hide_that_on_another() -> None:
+    lost = {"bytes": 10**9, "out_of_sequence": 900}
+    found = judged(Figures(alone={A: 60.0}, counted={A: lost, ("spark2", B): lost}))
+    assert [(one.check, one.hosts, one.device) for one in found.verdicts if one.cause] == [
+        ("rdma_rate", ("spark2", "spark1"), A),
+        ("rdma_loss", ("spark2",), B),
+    ]
 
 
 def test_a_storm_explains_a_slow_half() -> None:

@@ -33,17 +33,23 @@ DEVELOPMENT = HEALTHY.replace("2.28.9", "2.29.0a1")
 
 PAIR = plan(wired("spark1.0 spark2.0"), Settings()).facts
 RINGS = {count: plan(ring(count), Settings(allow_large_ring=True)).facts for count in (3, 4)}
+# A ring whose cables lead to cages of the same number.
+CROSSED = {h: replace(fact, rails=tuple(replace(r, cage=0) for r in fact.rails)) for h, fact in RINGS[3].items()}
 
 
 def measured(
-    rate: float, text: str = HEALTHY, size: int = 2**32, halves: Mapping[str, int] | None = None, **changes: object
+    rate: float,
+    text: str = HEALTHY,
+    size: int = 2**32,
+    halves: Mapping[str, int] | None = None,
+    machines: int = 2,
+    **changes: object,
 ) -> dict[str, Answer]:
-    found = Results("all_gather", (Row(size, 1000, rate * 2, rate),), 2, average_gbs=rate - 1)
+    found = Results("all_gather", (Row(size, 1000, rate * 2, rate),), machines, average_gbs=rate - 1)
     moved = {"a": 10**9, "b": 10**9} if halves is None else halves
-    return {
-        "spark1": Answer(0, (replace(found, **changes),), log.parse(text), moved),  # type: ignore[arg-type]
-        "spark2": Answer(0, (), log.parse(text), moved),
-    }
+    first = Answer(0, (replace(found, **changes),), log.parse(text), moved)  # type: ignore[arg-type]
+    others = [f"spark{number}" for number in range(2, machines + 1)]
+    return {"spark1": first, **dict.fromkeys(others, Answer(0, (), log.parse(text), moved))}
 
 
 def judged(answers: Mapping[str, Answer], known: dict[str, FabricFact] | None = None) -> Judged:
@@ -104,10 +110,69 @@ def test_a_development_build_that_is_fast_is_no_alarm() -> None:
     assert outcomes(judged(measured(23.7, DEVELOPMENT))) == PASSES
 
 
-def test_a_ring_has_a_limit_of_its_own() -> None:
-    assert outcomes(judged(measured(10.3), RINGS[3])) == PASSES
-    (one,) = bad(judged(measured(6.0), RINGS[3]))
-    assert (one.cause, one.limit[0].value) == ("nccl_slow", 10)
+@pytest.mark.parametrize(("machines", "name"), [(3, "nccl_ring_gbs"), (4, "nccl_large_ring_gbs")])
+def test_a_ring_has_a_limit_of_its_own(machines: int, name: str) -> None:
+    assert outcomes(judged(measured(10.3, machines=machines), RINGS[machines])) == PASSES
+    (one,) = bad(judged(measured(6.0, machines=machines), RINGS[machines]))
+    assert (one.cause, one.limit) == ("nccl_slow", (LIMITS[name],))
+
+
+def test_two_neighbours_in_a_ring_are_a_pair() -> None:
+    (one,) = bad(judged(measured(12.0), RINGS[3]))
+    assert (one.outcome, one.limit[0].value) == ("fail", 21.875)
+
+
+@pytest.mark.parametrize("machines", range(2, 9))
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [(22.0, "pass"), (21.0, "warn"), (18.0, "fail"), (14.0, "fail"), (10.0, "fail")],
+)
+def test_every_number_of_machines_is_judged(machines: int, rate: float, expected: str) -> None:
+    """What the largest size is, where the number of machines does not divide it: rounded down for each rank."""
+    size = 2**32 // 4 // machines * machines * 4
+    switched = plan(wired(" ".join(f"spark{number}.0" for number in range(1, machines + 1)) + " @sw"), Settings()).facts
+    found = judged(measured(rate, size=size, machines=machines), switched)
+    assert outcomes(found)["nccl_rate"][0] == expected
+
+
+def test_a_run_that_ended_early_is_not_the_whole_one() -> None:
+    """The first test has figures, and the second ended with an error."""
+    answers = measured(22.3)
+    ended = {**answers, "spark2": replace(answers["spark2"], rc=1, trouble="DistBackendError: NCCL error: timeout")}
+    (one,) = bad(judged(ended))
+    assert (one.check, one.outcome) == ("nccl_rate", "unknown")
+    assert "NCCL error: timeout" in one.found
+    memlock = Log(via=("NET/IB",), trouble=("Call to ibv_reg_mr failed with error Cannot allocate memory",))
+    (one,) = bad(judged({**ended, "spark2": replace(ended["spark2"], log=memlock)}))
+    assert (one.outcome, one.cause, one.hosts) == ("fail", "memlock", ("spark2",))
+
+
+def test_halves_that_are_counted_on_some_machines_only() -> None:
+    answers = measured(22.3)
+    (one,) = bad(judged({**answers, "spark2": replace(answers["spark2"], moved={"a": -1, "b": 10**9})}))
+    assert (one.check, one.outcome, one.hosts) == ("nccl_halves", "unknown", ("spark2",))
+
+
+def test_a_result_that_names_no_machine() -> None:
+    (one,) = bad(judged(measured(104, "", ranks=0)))
+    assert (one.check, one.outcome) == ("nccl_rate", "unknown")
+    assert "104.00 GB/s" in one.found
+
+
+def test_the_limits_of_a_rate_are_the_users() -> None:
+    def over(**given: float) -> tuple[str, str]:
+        found = judge(from_ranks(measured(18.0), PAIR), PAIR, limits(given))
+        return outcomes(found)["nccl_rate"]
+
+    assert over(nccl_pair_gbs=18) == ("pass", "")
+    assert over(nccl_near_share=0.8) == ("warn", "nccl_slow")
+    assert over(nccl_degraded_share=0.9) == ("fail", "nic_degraded")
+    slower = {
+        host: replace(fact, rails=tuple(replace(rail, link_gbps=100) for rail in fact.rails))
+        for host, fact in PAIR.items()
+    }
+    (one,) = bad(judge(from_ranks(measured(11.0), slower), slower, limits({"rate_gbps": 100})))
+    assert one.cause == "nccl_slow"
 
 
 def test_what_the_fabric_itself_explains() -> None:
@@ -125,8 +190,9 @@ def test_what_the_fabric_itself_explains() -> None:
 
 def test_the_share_of_four_halves() -> None:
     halves, ring = {"a": 30, "b": 30, "c": 21, "d": 19}, RINGS[3]
-    assert outcomes(judged(measured(10.3, halves=halves), ring))["nccl_halves"] == ("fail", "one_half_only")
-    assert outcomes(judged(measured(10.3, halves={**halves, "c": 20, "d": 20}), ring)) == PASSES
+    found = judged(measured(10.3, halves=halves, machines=3), ring)
+    assert outcomes(found)["nccl_halves"] == ("fail", "one_half_only")
+    assert outcomes(judged(measured(10.3, halves={**halves, "c": 20, "d": 20}, machines=3), ring)) == PASSES
 
 
 def test_sockets_where_they_are_planned() -> None:
@@ -146,6 +212,7 @@ def test_sockets_where_they_are_planned() -> None:
         (Log(trouble=("Call to ibv_reg_mr failed with error Cannot allocate memory",)), "", PAIR, "memlock"),
         (Log(trouble=("Call to ibv_modify_qp failed with 110 Connection timed out",)), "", PAIR, "gid_mismatch"),
         (Log(rings=True), "something else", RINGS[3], ""),
+        (Log(trouble=("Call to ibv_modify_qp failed with 110",)), "", CROSSED, "wrong_cage"),
         (Log(), "Timed out after 16 seconds waiting for clients. 1/2 clients joined.", PAIR, ""),
     ],
 )

@@ -41,7 +41,8 @@ def judged(*parts, **options):
         host: {"node": nodes[host], "fact": preflight_inputs.fact(host, rank, 2)} for rank, host in enumerate(HOSTS)
     }
     plans = {host: plan.as_dict() for host, plan in cluster_plans(2).items()}
-    return planners.judge({"playbook": "verify", "info": info, "plans": plans, "parts": parts, **options})
+    asked = {"playbook": "verify", "head": "spark1", "info": info, "plans": plans, "parts": parts}
+    return planners.judge({**asked, **options})
 
 
 def test_the_run_is_put_together_from_what_is_known_and_what_was_found():
@@ -57,6 +58,13 @@ def test_the_run_is_put_together_from_what_is_known_and_what_was_found():
     assert run.services[0].options and run.services[0].hosts == HOSTS
     assert run.rdma[0].value == 13
     assert json.loads(found["json"]) == found["run"]
+
+
+def test_a_cluster_keeps_its_name_where_its_head_does_not_answer():
+    """The report puts the runs of one name together."""
+    nodes = preflight_inputs.nodes(2)
+    run = judged(info={"spark2": {"node": nodes["spark2"], "fact": preflight_inputs.fact("spark2", 1, 2)}})["run"]
+    assert (run["cluster"], [one["host"] for one in run["machines"]]) == ("spark1", ["spark2"])
 
 
 def test_what_failed_is_said_with_limit_and_remedy():
@@ -98,7 +106,7 @@ def run_verdicts(hostvars, playbook="verify", **names):
     """As the role calls it; ``hostvars`` by host, ``__name`` is the variable of the option ``name``."""
     for node, told in zip(preflight_inputs.nodes(2).values(), hostvars.values()):
         told["__info"] = {"node": node}
-    options = {"playbook": playbook, **{name: f"__{name}" for name in planners.GATHERED}, **names}
+    options = {"playbook": playbook, "head": "spark1", **{name: f"__{name}" for name in planners.GATHERED}, **names}
     variables = {"ansible_play_hosts_all": HOSTS, "ansible_play_hosts": HOSTS, "hostvars": hostvars}
     found = planner.run("verdicts", planners.PLANNERS["verdicts"], options, variables)
     assert not found.get("failed"), found["msg"]
@@ -178,5 +186,5 @@ def test_a_first_run_that_was_broken_off_is_made_up_for_by_the_next_one(monkeypa
 def test_the_role_names_every_variable_that_is_judged():
     tasks = yaml.safe_load((planners.ROOT / "roles/verify/tasks/verdicts.yml").read_text())
     (options,) = [one["sparkmatrix.cluster.plan"]["options"] for one in tasks if "sparkmatrix.cluster.plan" in one]
-    assert set(options) == {*planners.GATHERED, "playbook", "limits"}
+    assert set(options) == {*planners.GATHERED, "playbook", "head", "limits"}
     assert all(options[name] == f"spark_found_{name}" for name in planners.JUDGES)

@@ -63,6 +63,12 @@ def test_less_than_the_plan_expects():
     assert slow.remedy
 
 
+def test_answers_of_one_token_have_no_speed():
+    wrong, _passed = judged(point(tpot=0.0, expected_low=8, expected_high=28, published=100))
+    assert [(one.check, one.outcome) for one in wrong.values()] == [("serving_speed", "unknown")]
+    assert "was not measured" in wrong["serving_speed"].found
+
+
 def test_much_less_than_somebody_published():
     wrong, _passed = judged(point(concurrency=4, tpot=100.0, published=100))  # 40 tokens/s together
     assert wrong["serving_published"].cause == "below_expectation"
