@@ -14,9 +14,9 @@ Usage: tests/run.py fast|test|full [STEP …]     run the steps of a level, or o
   MINUTES=45   the stalest steps first, for so many minutes
 
 Each step writes its output to ``.cache/logs/<step>.log``. On a machine that is calm when the run begins, a step that
-takes half as long again as its budget fails the run; what runs beside the lab is held to its processor time. A step
-that cannot run on this machine is named with the reason; with ``CI=true`` that is a failure. A signal ends what runs,
-with its nodes. The steps stand in tests/suite/steps.py.
+takes half as long again as its budget fails the run; what runs beside the lab is held to its processor time, and time
+that the host of a virtual machine takes is given back. A step that cannot run on this machine is named with the reason;
+with ``CI=true`` that is a failure. A signal ends what runs, with its nodes. The steps stand in tests/suite/steps.py.
 """
 
 from __future__ import annotations

@@ -40,5 +40,6 @@ def fits(ledger: Ledger, minutes: float) -> Callable[[Step, float], bool]:
     return in_time
 
 
-def overdrawn(step: Step, seconds: float) -> bool:
-    return seconds > OVERDRAWN * step.budget_s
+def overdrawn(step: Step, seconds: float, stolen: float = 0.0) -> bool:
+    """``stolen``: which share of the processor time that it wanted the host of a virtual machine gave to others."""
+    return seconds * (1 - stolen) > OVERDRAWN * step.budget_s

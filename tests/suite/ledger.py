@@ -35,6 +35,7 @@ class Result:
     cpu_s: float  # of the step's own processes; nodes of the lab are not among them
     load: float  # of the machine when the step began
     when: str
+    stolen: float = 0.0  # the share of the processor time that the host of a virtual machine gave to others
 
 
 def cache() -> pathlib.Path:

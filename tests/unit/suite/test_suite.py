@@ -22,6 +22,7 @@ from suite.steps import CODE, LAB, UNITS, Step, steps
 
 MINUTE = 60
 LONGEST_S = 15 * MINUTE
+PROCESSORS = runner.processors
 
 
 def step(name="one", program="pass", **more):
@@ -38,6 +39,11 @@ def result(name="one", outcome=PASSED, key="key", when="2026-01-01T00:00:00Z", s
 @pytest.fixture
 def ledger(tmp_path):
     return Ledger(tmp_path / "results")
+
+
+@pytest.fixture(autouse=True)
+def _processors_of_its_own(monkeypatch):
+    monkeypatch.setattr(runner, "processors", lambda: (0, 0))
 
 
 @pytest.fixture
@@ -229,6 +235,14 @@ def test_a_step_that_overdraws_its_budget_by_half_fails_a_calm_run(ledger, tree,
     assert run_steps(ledger, tree, sleeps, calm=calm).outcomes == {"one": outcome}
 
 
+def test_what_the_host_took_is_in_the_result_and_no_fault_of_the_step(ledger, tree, logs, monkeypatch):
+    ticks = iter([(100, 10)])
+    monkeypatch.setattr(runner, "processors", lambda: next(ticks, (200, 110)))
+    sleeps = step(budget_s=1, program="import time; time.sleep(1.6)")
+    assert run_steps(ledger, tree, sleeps).outcomes == {"one": PASSED}
+    assert ledger.last("one").stolen == 0.5
+
+
 def test_beside_the_lab_a_step_is_held_to_its_processor_time(ledger, tree, monkeypatch):
     monkeypatch.setattr(runner.Run, "_execute", lambda *_: ("", 16.0))
     assert run_steps(ledger, tree, step(), calm=True).outcomes == {"one": PASSED}
@@ -299,12 +313,30 @@ def test_what_there_is_no_time_for_is_named(ledger, tree, logs):
 
 
 def test_what_runs_beside_the_lab_gives_way_to_it(ledger, tree, logs, tmp_path):
-    program = f"import os; open('{tmp_path}/%s', 'w').write(str(os.nice(0)))"
+    # Linux shares processors among sessions first, where it has autogroups, and each step has a session of its own.
+    group = Path("/proc/self/autogroup")
+    program = (
+        "import os, pathlib; group = pathlib.Path('/proc/self/autogroup');"
+        "own = group.read_text().split()[-1] if group.exists() else '';"
+        f"open('{tmp_path}/%s', 'w').write(f'{{os.nice(0)}} {{own}}')"
+    )
     taken = [step(lane, lane=lane, program=program % lane) for lane in (LAB, CODE, UNITS)]
     run_steps(ledger, tree, *taken)
-    nice = {lane: int((tmp_path / lane).read_text()) for lane in (LAB, CODE, UNITS)}
-    assert nice[LAB] == os.nice(0)
-    assert nice[CODE] == nice[UNITS] > nice[LAB]
+    nice, groups = zip(*((tmp_path / lane).read_text().split(" ") for lane in (LAB, CODE, UNITS)))
+    assert int(nice[0]) == os.nice(0) < int(nice[1]) == int(nice[2])
+    assert groups == (("0", "15", "15") if group.exists() else ("", "", ""))
+
+
+def test_a_machine_whose_host_takes_its_processors_is_given_the_time_back(tmp_path):
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 20 30 400 5 1 2 50 0 0\ncpu0 1 2 3\n")
+    assert PROCESSORS(stat) == (153, 50)
+    assert PROCESSORS(tmp_path / "none") == (0, 0)
+    assert runner.stolen_share((53, 10), (113, 50)) == 0.4
+    assert runner.stolen_share((53, 10), (113, 10)) == runner.stolen_share((9, 9), (0, 0)) == 0
+    one = step(budget_s=10)
+    assert choice.overdrawn(one, 16) and not choice.overdrawn(one, 15)
+    assert not choice.overdrawn(one, 24, 0.4) and choice.overdrawn(one, 26, 0.4)
 
 
 def test_the_processor_time_of_a_step_is_noted(ledger, tree, logs):
