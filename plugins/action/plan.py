@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import pl
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import planners as report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster as status
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import planners as verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._web_ui import planners as web_ui
 
 PLANNERS: Mapping[str, Planner] = {
     **access.PLANNERS,
@@ -39,6 +40,7 @@ PLANNERS: Mapping[str, Planner] = {
     **report.PLANNERS,
     **verdict.PLANNERS,
     **metrics.PLANNERS,
+    **web_ui.PLANNERS,
 }
 SPEC: dict[str, dict[str, Any]] = {
     "planner": {"type": "str", "required": True, "choices": list(PLANNERS)},

@@ -36,6 +36,7 @@ options:
       - V(doctor) judges what preflight and the nodes themselves have found, and whether the cluster serves.
       - V(first_contact) says which assumptions about real machines hold.
       - V(observability) makes files and units of Prometheus, node_exporter and Grafana of all machines.
+      - V(web_ui) makes environment and unit of the chat page.
       - V(awx) says what is to be made, mended and removed in AWX, V(awx_unreached) why it could not be asked.
       - V(artifacts_wanted) finds the models that are not whole on all nodes, V(artifacts_room) compares one with the
         disks, V(artifacts_fan_out) says who fetches it from whom, V(artifacts_done) whether all have the same,
@@ -92,6 +93,7 @@ options:
       - first_contact
       - verdicts
       - observability
+      - web_ui
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.

@@ -5,7 +5,7 @@
 
 """How do the time and the memory of the controller grow with the machines?
 
-    .venv/bin/python tests/bench/scale.py [--nodes 16 50 64 200] [--tags fabric] [--check]
+    .venv/bin/python tests/bench/scale.py [--nodes 16 50 64 200] [--tags access,os_stabilization,fabric] [--check]
 
 Runs an unchanged site.yml for that many simulated nodes on a switch: what modules would answer is made on the
 controller (tests/bench/callback/simulated_nodes.py), so nothing but Ansible, our actions, planners and templates is

@@ -107,6 +107,8 @@ class _Reader:
             raise _EnoughError
 
     def read(self, shape: Shape, value: Any, where: str) -> Any:
+        if callable(shape) and shape is not anything:  # most of what there is
+            return self._parsed(shape, value, where)
         if isinstance(shape, Maybe):
             # An empty text: what Ansible's templates make of nothing.
             nothing = value is None or (value == "" and not callable(shape.shape))
@@ -134,8 +136,11 @@ class _Reader:
             )
         if shape is anything:
             return self._anything(value, where)
+        return self._parsed(lambda document: shape.read(document, self.host), value, where)
+
+    def _parsed(self, parse: Callable[[Any], Any], value: Any, where: str) -> Any:
         try:
-            return shape.read(value, self.host) if isinstance(shape, Document) else shape(value)
+            return parse(value)
         except ValueError as exc:
             self.refuse(where, str(exc))
         except SparkError as exc:

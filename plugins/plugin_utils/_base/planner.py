@@ -38,6 +38,8 @@ class Planner:
 
     ``alive``: only of the hosts that have not failed so far. A way back must not wait for a machine that died.
     ``partly``: options of ``gathered`` whose variable not every host has; those without it are left out.
+    ``same``: options of ``partly`` whose variable a task that runs once has registered, so that it is as long as there
+    are hosts and the same on all of them. The planner gets it of the first host that has it.
     """
 
     make: Callable[[Options], dict[str, Any]]
@@ -45,17 +47,15 @@ class Planner:
     gathered: Mapping[str, border.Shape] = field(default_factory=dict)
     alive: bool = False
     partly: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
 
 
-def gather(task_vars: Mapping[str, Any], name: str, alive: bool = False, partly: bool = False) -> dict[str, Any]:
-    """The value of a variable on every host of the play, or on those that have not failed."""
-    hosts, hostvars = task_vars["ansible_play_hosts" if alive else "ansible_play_hosts_all"], task_vars["hostvars"]
-    if partly:
-        hosts = [host for host in hosts if name in hostvars[host]]
-    missing = [host for host in hosts if name not in hostvars[host]]
-    if missing:
+def gather(variables: Mapping[str, Mapping[str, Any]], name: str, partly: bool = False) -> dict[str, Any]:
+    """The value of a variable by host."""
+    missing = [host for host in variables if name not in variables[host]]
+    if missing and not partly:
         raise SparkError(f"{name} is not known", ", ".join(missing), "Run the whole layer for all machines")
-    return {host: hostvars[host][name] for host in hosts}
+    return {host: known[name] for host, known in variables.items() if name in known}
 
 
 def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,10 +64,16 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
     checked = ArgumentSpecValidator(spec).validate(options)
     if checked.error_messages:
         return failure(f"planner {name}: {'; '.join(checked.error_messages)}")
+    # Looked up once: Ansible puts all variables of a host together each time.
+    hosts = task_vars["ansible_play_hosts" if planner.alive else "ansible_play_hosts_all"] if planner.gathered else ()
+    variables = {host: task_vars["hostvars"][host] for host in hosts}
     try:
         read = {
-            option: gather(task_vars, checked.validated_parameters[option], planner.alive, option in planner.partly)
+            option: gather(
+                _first(variables, name) if option in planner.same else variables, name, option in planner.partly
+            )
             for option in planner.gathered
+            for name in [checked.validated_parameters[option]]
         }
         findings: list[Finding] = []
         known = {
@@ -83,6 +89,10 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
     except (LookupError, TypeError, AttributeError, ValueError) as exc:
         # A result that is not what our modules return: named, not shown as a traceback.
         return failure(f"the planner {name} was given something unexpected: {exc!r}")
+
+
+def _first(variables: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Mapping[str, Any]]:
+    return dict([(host, known) for host, known in variables.items() if name in known][:1])
 
 
 def failure(text: str) -> dict[str, Any]:

@@ -11,11 +11,13 @@ as well lie to the module that is not run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 FILES, UNITS = "files", "units"
-CHANGED = "sparkmatrix_changed"  # a fact of the host: what this run has changed
+# Facts of the host: that this run has changed something, and by this name and more, what.
+CHANGED = "sparkmatrix_changed"
 NODE_INFO, ACCESS, FABRIC = "spark_node_info", "spark_access_compared", "spark_fabric_compared"
 
 
@@ -35,7 +37,7 @@ def table(task_vars: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
 def entry(task_vars: Mapping[str, Any] | None, kind: str, name: str) -> Any:
     """What was found of one set of files or unit, unless this run has changed it: by that name, or with the fabric or
     sshd and firewall, whose changes write facts and bring back manifests."""
-    if f"{kind} {name}" in _changed(task_vars) or not unchanged(task_vars, ACCESS, FABRIC):
+    if _changed(task_vars, kind, name) or not unchanged(task_vars, ACCESS, FABRIC):
         return None
     return table(task_vars, kind).get(name)
 
@@ -46,8 +48,9 @@ def execute(
     """Run the module (``ActionBase._execute_module``), and remember for this run whether it has changed something."""
     result = ask(task_vars=task_vars, **call)
     if result.get("changed") and node(task_vars):
-        everything = sorted({*_changed(task_vars), f"{kind} {name}"})
-        result["ansible_facts"] = {CHANGED: {"at": node(task_vars).get("time"), "what": everything}}
+        # One fact for each: of a loop, Ansible keeps those of the last entry that have the same name.
+        when = {"at": node(task_vars).get("time")}
+        result["ansible_facts"] = {CHANGED: when, _fact(kind, name): when}
     return result
 
 
@@ -56,10 +59,14 @@ def unchanged(task_vars: Mapping[str, Any] | None, *variables: str) -> bool:
     return not any(_mapping((task_vars or {}).get(name)).get("changes") for name in variables)
 
 
-def _changed(task_vars: Mapping[str, Any] | None) -> Sequence[str]:
-    noted = _mapping(_mapping((task_vars or {}).get("ansible_facts")).get(CHANGED))
+def _fact(kind: str, name: str) -> str:
+    return f"{CHANGED}_{kind}_{re.sub('[^a-zA-Z0-9]', '_', name)}"
+
+
+def _changed(task_vars: Mapping[str, Any] | None, kind: str, name: str) -> bool:
+    noted = _mapping(_mapping((task_vars or {}).get("ansible_facts")).get(_fact(kind, name)))
     # Facts may be kept from run to run, and preflight may have looked again since.
-    return noted.get("what") or () if noted.get("at") == node(task_vars).get("time") else ()
+    return bool(noted) and noted.get("at") == node(task_vars).get("time")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -53,5 +53,16 @@ def did_you_mean(
     return f"Did you mean {' or '.join([', '.join(names[:-1]), names[-1]][len(names) < 2 :])}?" if names else ""
 
 
+def one_slip(word: str, name: str) -> bool:
+    """Whether one letter is missing, too many or another one, or two neighbours are swapped."""
+    if word == name or abs(len(word) - len(name)) > 1:
+        return False
+    short, long = sorted((word, name), key=len)
+    at = next((place for place, (one, other) in enumerate(zip(short, long, strict=False)) if one != other), len(short))
+    if len(short) < len(long):
+        return short[at:] == long[at + 1 :]
+    return short[at + 1 :] == long[at + 1 :] or short[at : at + 2][::-1] + short[at + 2 :] == long[at:]
+
+
 def _words(name: str) -> list[str]:
     return [part for part in _SEPARATORS.split(name.lower()) if part]

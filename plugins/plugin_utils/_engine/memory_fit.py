@@ -286,9 +286,8 @@ def overhead_of(model: Architecture, parallel: Parallel, load: Load, eager: bool
     """(all overhead, activations of it) in bytes: activations, CUDA graphs, runtime, loader and communication."""
     activations = max(GIB // 2, load.batched * (model.hidden_size or ASSUMED_HIDDEN) * ACTIVATION_BYTES)
     activations += load.sequences * model.vocab_size * SAMPLER_BYTES
-    ranks = parallel.tensor * parallel.pipeline * parallel.data
     graphs = 0 if eager else GRAPHS + min(load.sequences, CAPTURED) * GRAPHS_PER_SEQUENCE
-    rest = RUNTIME + graphs + (NCCL_PER_NODES * math.ceil(math.log2(ranks)) if ranks > 1 else 0)
+    rest = RUNTIME + graphs + NCCL_PER_NODES * math.ceil(math.log2(parallel.ranks))
     return activations + rest + LOADER_BYTES.get(load.loader, 0), activations
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
@@ -173,7 +174,7 @@ def find(name: str, paths: Sequence[str], names: OptionNames = VARIABLES) -> tup
 
 def read(path: Path, names: OptionNames = VARIABLES) -> tuple[Recipe | None, list[Finding]]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml_load(path.read_text(encoding="utf-8"))
     except OSError as exc:
         return None, [Finding(str(path), f"the recipe cannot be read ({exc.strerror})", f"Check {names['recipe']}")]
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as exc:

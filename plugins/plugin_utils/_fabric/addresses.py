@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -204,7 +205,12 @@ def _with_address(rail: Rail, text: str, found: Found) -> Rail:
 
 
 def network_of(rail: Rail) -> Network:
-    return ipaddress.IPv4Network(f"{rail.address}/{rail.prefix}", strict=False)
+    return _network(rail.address, rail.prefix)
+
+
+@functools.lru_cache(maxsize=4096)  # asked for by every node for every other one
+def _network(address: str, prefix: int) -> Network:
+    return ipaddress.IPv4Network(f"{address}/{prefix}", strict=False)
 
 
 def check_together(rails: Mapping[str, Mapping[Strand, Rail]], findings: list[Finding]) -> list[Network]:

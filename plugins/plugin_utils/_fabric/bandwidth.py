@@ -75,7 +75,8 @@ def schedule(
     if busy and not everything:
         return Schedule((), busy, gap=True)
     rounds = _rounds(facts, paths, ready, first_port, _light if busy else _everything if everything else _quick)
-    return Schedule(rounds, busy if rounds else "no two nodes share a subnet", gap=bool(busy))
+    alone = "" if rounds else "no two nodes share a subnet"
+    return Schedule(rounds, alone or busy, gap=bool(busy) or (bool(alone) and len(facts) > 1))
 
 
 def _not_wanted(test: str, facts: Mapping[str, FabricFact], ready: Ready, changed: bool) -> str:

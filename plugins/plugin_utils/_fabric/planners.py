@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, WARN
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Maybe, ours
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,
     Planner,
@@ -51,7 +51,6 @@ NODE = {
     **dict.fromkeys(("rank", "management_address", "login", "cages", "addresses", "environment"), ours),
     "network": answers.NETWORK,
     "rdma": answers.RDMA,
-    "neighbors": Maybe(answers.NEIGHBORS),
 }
 MEASURED = {"probes": answers.PROBES, "gids": answers.GIDS}
 FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the planner fabric returns it
@@ -71,7 +70,11 @@ def discover(options: Options) -> dict[str, Any]:
 
 def plan(options: Options) -> dict[str, Any]:
     findings = fabric_plan.missing_nodes(options["sparks"], options["nodes"])
-    nodes = {host: fabric_plan.node_input(host, raw, findings) for host, raw in options["nodes"].items()}
+    heard = {host: found for host, found in options["heard"].items() if "heard" in found}  # not where it was skipped
+    nodes = {
+        host: fabric_plan.node_input(host, {**raw, "neighbors": heard.get(host)}, findings)
+        for host, raw in options["nodes"].items()
+    }
     managed = {host: {node.management_address: ownership.MANAGEMENT} for host, node in nodes.items()}
     findings += [] if findings else ownership.conflicts(managed, _given(options["nodes"]))
     settings = Settings(**{field.name: options[field.name] for field in fields(Settings)})
@@ -98,7 +101,7 @@ def verify(options: Options) -> dict[str, Any]:
         for host, found in options["measured"].items()
     }
     # Not refused here: the facts say applying, and the role takes the change back before it fails.
-    return _shown(fabric_plan.verify(load_facts(options), measured, options["export_gid_index"]))
+    return _judged(fabric_plan.verify(load_facts(options), measured, options["export_gid_index"]))
 
 
 def publish(options: Options) -> dict[str, Any]:
@@ -107,20 +110,26 @@ def publish(options: Options) -> dict[str, Any]:
     )
 
 
-def _shown(made: Plan) -> dict[str, Any]:
-    common, own = fabric_names.hosts_lines(made.facts)
+def _judged(made: Plan) -> dict[str, Any]:
     return {
         "warnings": [str(finding) for finding in warnings(made.findings)],
         "refusal": refusal(NOT_WORKING, made.findings) if made.refused else None,
-        "topology": made.topology,
         "facts": {host: fact.as_dict() for host, fact in made.facts.items()},
         "texts": {host: dump(fact) for host, fact in made.facts.items()},
+        "summary": list(made.summary),
+    }
+
+
+def _shown(made: Plan) -> dict[str, Any]:
+    common, own = fabric_names.hosts_lines(made.facts)
+    return {
+        **_judged(made),
+        "topology": made.topology,
         "paths": fabric_plan.paths(made.facts),
         "hosts_lines": common,
         "own_hosts_lines": own,
         "firewall": fabric_firewall.rules(made.facts),
         "filters": {host: port_filter.fabric(fact) for host, fact in made.facts.items()},
-        "summary": list(made.summary),
         "cable_map": list(made.cable_map),
     }
 
@@ -197,7 +206,7 @@ PLANNERS = {
             "qos": {"type": "str", "choices": list(QOS), "default": "none"},
             "qos_force": {"type": "bool", "default": False},
         },
-        gathered={"nodes": NODE},
+        gathered={"nodes": NODE, "heard": answers.NEIGHBORS},
     ),
     "fabric_verify": Planner(
         verify,

@@ -6,21 +6,23 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border, planner
 from planning import plan
 
 
 def test_a_host_without_the_variable_is_refused() -> None:
-    play = {"ansible_play_hosts_all": ["a", "b", "c"], "hostvars": {"a": {"__x": 1}, "b": {}, "c": {}}}
+    known: dict[str, dict[str, object]] = {"a": {"__x": 1}, "b": {}, "c": {}}
     with pytest.raises(SparkError, match=r"^b, c: __x is not known\. Run the whole layer for all machines"):
-        planner.gather(play, "__x")
-    play["hostvars"] = {host: {"__x": None} for host in "abc"}
-    assert planner.gather(play, "__x") == {"a": None, "b": None, "c": None}
+        planner.gather(known, "__x")
+    assert planner.gather(known, "__x", partly=True) == {"a": 1}
+    assert planner.gather({host: {"__x": None} for host in "abc"}, "__x") == {"a": None, "b": None, "c": None}
 
 
 def test_a_planner_of_living_hosts_does_not_wait_for_a_dead_one() -> None:
     play = {"ansible_play_hosts_all": ["a", "b"], "ansible_play_hosts": ["a"], "hostvars": {"a": {"__x": 1}, "b": {}}}
-    assert planner.gather(play, "__x", alive=True) == {"a": 1}
+    for alive, expected in ((True, {"a": 1}), (False, None)):
+        asked = planner.Planner(lambda options: {"read": options["x"]}, {}, {"x": border.anything}, alive=alive)
+        assert planner.run("some", asked, {"x": "__x"}, play).get("read") == expected
 
 
 def test_options_are_checked() -> None:

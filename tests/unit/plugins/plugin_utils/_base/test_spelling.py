@@ -59,3 +59,21 @@ def test_every_name_of_others_leads_to_one_of_ours():
 
 def test_three_names_are_a_list():
     assert spelling.did_you_mean("a", ["a-b", "a-c", "a-d", "e"], shown=repr) == "Did you mean 'a-b', 'a-c' or 'a-d'?"
+
+
+@pytest.mark.parametrize(
+    ("word", "slip"),
+    [
+        ("engine_recipe", False),
+        ("engin_recipe", True),
+        ("engine_reecipe", True),
+        ("engine_rexipe", True),
+        ("engine_rceipe", True),
+        ("engine_rceipes", False),
+        ("engine_recipe_", True),
+        ("ngine_recip", False),
+        ("", False),
+    ],
+)
+def test_one_slip(word, slip):
+    assert spelling.one_slip(word, "engine_recipe") is slip

@@ -146,11 +146,40 @@ def test_sliding_layers_stop_growing():
     assert kept.request(65536) < 0.6 * full.request(65536)
 
 
+def test_layers_that_slide_may_have_heads_of_their_own_and_are_shared_among_the_ranks():
+    # As Gemma: layers that see the window have more and smaller heads than those that see everything.
+    model = Architecture(
+        48, 16, 2, 512, sliding_layers=40, sliding_window=1024, sliding_kv_heads=8, sliding_head_dim=256
+    )
+    split = Parallel(2, 2, "")
+    kept = fit.cache(model, split, fit.Load(0, 1, "fp8", batched=2048))
+    # Per token: 4 growing and 20 sliding layers on a stage, a key and a value of one byte, half of the heads on a rank.
+    growing, sliding = 4 * 1 * 512 * 2, 20 * 4 * 256 * 2
+    assert (kept.block_bytes, kept.window, kept.window_bytes) == (16 * growing, 3072, sliding)
+    assert kept.request(8192) == 8192 * growing + 3072 * sliding
+    assert kept.request(160) == 160 * (growing + sliding)
+    # A head that is there once is on every rank.
+    lone = replace(model, sliding_kv_heads=0, kv_heads=1)
+    assert fit.sliding_bytes(lone, split, "fp8") == 256 * 2
+    assert fit.cache(replace(model, sliding_layers=0), split, fit.Load(0, 1)).window == 0
+
+
 def test_a_hybrid_request_has_a_constant_part():
     kept = fit.cache(QWEN_27B, Parallel(2, 1, ""), fit.Load(0, 1, "fp8"))
     assert kept.block == 1568
     assert kept.constant == 6
     assert kept.request(1) == 7 * kept.block_bytes
+
+
+def test_a_hybrid_model_in_stages_and_with_a_draft():
+    kept = fit.cache(QWEN_27B, ONE, fit.Load(0, 1, "fp8"))
+    drafting = fit.cache(QWEN_27B, ONE, fit.Load(0, 1, "fp8", drafted=3))
+    assert (drafting.block, drafting.block_bytes) == (kept.block, kept.block_bytes)
+    assert drafting.constant == kept.constant // 2 * 5  # a block, one more, and one for each drafted token
+    staged = fit.cache(QWEN_27B, Parallel(1, 2, ""), fit.Load(0, 1, "fp8"))
+    assert (staged.block_bytes * 2, staged.constant) == (kept.block_bytes, kept.constant)
+    # Half of a state in blocks of sixteen tokens where a value has two bytes, of 32 where it has one.
+    assert fit.cache(QWEN_27B, ONE, fit.Load(0, 1)).block % 32 == 16 and kept.block % 32 == 0
 
 
 @given(st.integers(1, 10**6), st.integers(0, 64), st.sampled_from(["auto", "fp8"]))
@@ -181,6 +210,8 @@ def test_free_memory_bounds_the_share():
     assert fit.utilization(32768, 0, total, 90 * fit.GIB) == 0.75
     assert fit.utilization(32768, 0, total, 119 * fit.GIB) == 0.80
     assert fit.utilization(32768, 0.85, total, 90 * fit.GIB) == 0.85
+    assert fit.utilization(32768, 0, total, int(89.9 * fit.GIB)) == 0.74  # whole percent, and never above
+    assert fit.utilization(32768, 0, total, 0) == fit.utilization(32768, 0, 0, total) == 0.80  # not measured
 
 
 def test_weights_of_a_pipeline_stage():
@@ -192,6 +223,11 @@ def test_weights_of_a_pipeline_stage():
     assert stage == pytest.approx((72.7e9 - 2 * ends) * 27 / 80 + ends, rel=1e-9)
     # Replicated tensors are on every tensor parallel rank.
     assert fit.weights_per_rank(model, Weights(10**9, 10**8), Parallel(2, 1, "")) == 550_000_000
+    # Both ways of sharing: a stage has its layers, and one of the ends, over two ranks; the replicated ones whole.
+    both = fit.weights_per_rank(model, Weights(72_700_000_000, 700_000_000), Parallel(2, 4, ""))
+    assert both == pytest.approx(((72e9 - 2 * ends) / 4 + ends) / 2 + 0.7e9 / 4, rel=1e-9)
+    # Too small for its ends to count: evenly.
+    assert fit.weights_per_rank(model, Weights(10**9, 10**8), Parallel(2, 2, "")) == 225_000_000 + 50_000_000
 
 
 def test_activations_follow_the_batched_tokens():
@@ -217,6 +253,38 @@ def test_the_schedulers_limit_costs_graphs_and_samples():
     assert overhead(1024) - overhead(1024, eager=True) == pytest.approx(5.1 * fit.GIB, rel=0.05)
     assert overhead(8) - overhead(8, eager=True) == pytest.approx(1.1 * fit.GIB, rel=0.05)
     assert overhead(1024, eager=True) - overhead(8, eager=True) == 1016 * 200064 * 16
+
+
+def test_every_doubling_of_the_ranks_costs_buffers():
+    def rest(*sizes):
+        overhead, activations = fit.overhead_of(
+            LLAMA_8B, Parallel(*sizes[:2], "", *sizes[2:]), fit.Load(1, 1), eager=True
+        )
+        return overhead - activations
+
+    half = fit.GIB // 2
+    assert rest(1, 1) == fit.RUNTIME
+    assert [rest(*sizes) - fit.RUNTIME for sizes in ((2, 1), (1, 2), (1, 1, 2))] == [half] * 3
+    assert [rest(*sizes) - fit.RUNTIME for sizes in ((2, 2), (1, 3), (4, 2), (2, 1, 4))] == [2 * half] * 2 + [
+        3 * half
+    ] * 2
+
+
+def test_few_tokens_at_once_still_take_half_a_gibibyte():
+    assert fit.overhead_of(LLAMA_8B, ONE, fit.Load(1, 1, batched=64))[1] == fit.GIB // 2
+
+
+def test_what_is_beside_the_engine_counts():
+    weights, load = Weights(10**10), fit.Load(1024, 1)
+    plain = fit.fit(LLAMA_8B, ONE, weights, load, share=0.5)
+    drafting = fit.fit(LLAMA_8B, ONE, weights, load, share=0.5, draft=fit.GIB)
+    assert drafting.weights - plain.weights == plain.kv_available - drafting.kv_available == fit.GIB
+    shared = fit.fit(LLAMA_8B, ONE, weights, load, share=0.5, beside=60 * fit.GIB)
+    assert shared.host - plain.host == 60 * fit.GIB == shared.beside
+    assert plain.host == fit.OS_RESERVE + fit.ENGINE_HOST
+    assert "the engine's processes and the other services need" in shared.reasons[-1]
+    eager = fit.fit(LLAMA_8B, ONE, weights, load, share=0.5, eager=True)
+    assert plain.overhead - eager.overhead == 2 * fit.GIB  # the graphs for 64 requests
 
 
 def test_a_loader_may_keep_memory():
@@ -254,7 +322,12 @@ def test_room_and_pinned_bytes():
     made = budget()
     assert made.kv_cache_memory_bytes % (fit.GIB // 4) == 0
     assert 0 <= made.kv_available - made.kv_cache_memory_bytes < fit.GIB // 4
+    assert made.as_dict()["kv_cache_memory_bytes"] == made.kv_cache_memory_bytes
     assert budget(weights_gb=200).room() == "No room for a KV cache"
+    size, many = fit.gib(made.kv_available), made.max_concurrency
+    assert made.room() == f"KV cache up to {size} GiB: {many} request(s) of 32768 tokens, or 8 of {made.max_context}"
+    whole = replace(made, max_context=32768)
+    assert whole.room() == f"KV cache up to {size} GiB: {many} request(s) of 32768 tokens"
 
 
 @pytest.mark.parametrize("context", [32768, 131072])

@@ -119,7 +119,7 @@ def other(**changes: Any) -> dict[str, dict[str, Any]]:
         ({"ready": other(verbs=False)}, "no /dev/infiniband", True),
         ({"ready": other(busy=["x"])}, "the engine is running and would be disturbed on spark2", True),
         ({"forks": 1}, "set --forks 2", True),
-        ({"paths": {}}, "no two nodes share a subnet", False),
+        ({"paths": {}}, "no two nodes share a subnet", True),
     ],
 )
 def test_reasons_for_not_measuring(changes: dict[str, Any], reason: str, gap: bool) -> None:
@@ -127,6 +127,11 @@ def test_reasons_for_not_measuring(changes: dict[str, Any], reason: str, gap: bo
     assert reason in made.reason
     assert made.gap is gap
     assert not made.rounds and not made.no_infiniband
+
+
+def test_one_machine_has_nobody_to_measure_with() -> None:
+    made = plan(fabric(1), ready={"spark1": READY})
+    assert (made.reason, made.gap) == ("no two nodes share a subnet", False)
 
 
 def test_neither_tcp_nor_a_single_node_is_measured() -> None:

@@ -19,8 +19,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render
 from engine_plans import node_plans
 
 UNITS = "/etc/systemd/system"
-ENGINE, RAY, KEEPER, WATCHDOG = (
-    f"{UNITS}/sparkmatrix-{name}.service" for name in ("engine", "ray", "keeper", "memory-watchdog")
+ENGINE, RAY, KEEPER, WATCHDOG, METRICS, PROMETHEUS = (
+    f"{UNITS}/sparkmatrix-{name}.service"
+    for name in ("engine", "ray", "keeper", "memory-watchdog", "metrics", "prometheus")
 )
 
 
@@ -89,12 +90,19 @@ def test_keeper_and_watchdog_are_root_and_no_more():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("path", "highest"), [(ENGINE, 3.0), (RAY, 3.0), (KEEPER, 3.0), (WATCHDOG, 1.5)])
+@pytest.mark.parametrize(
+    ("path", "highest"),
+    [(ENGINE, 3.0), (RAY, 3.0), (KEEPER, 3.0), (WATCHDOG, 1.5), (METRICS, 4.5), (PROMETHEUS, 2.2)],
+)
 def test_the_score_of_systemd(path, highest, tmp_path):
     """Of 10, less is better; without a sandbox 9.0, and 9.6 for root."""
     unit = tmp_path / path.rpartition("/")[2]
-    watchdog = "\n".join(["[Service]", "ExecStart=/bin/true", *root_sandbox.WATCHDOG, ""])
-    unit.write_text(watchdog if path == WATCHDOG else files()[path])
+    own = {
+        WATCHDOG: root_sandbox.WATCHDOG,
+        METRICS: root_sandbox.METRICS,
+        PROMETHEUS: ("User=prometheus", *root_sandbox.SERVER),
+    }
+    unit.write_text("\n".join(["[Service]", "ExecStart=/bin/true", *own[path], ""]) if path in own else files()[path])
     argv = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     (score,) = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", said)
