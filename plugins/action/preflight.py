@@ -141,6 +141,8 @@ class ActionModule(ActionBase):
     ) -> preflight_checks.Context:
         hostvars = task_vars["hostvars"]
         prefixes = preflight_variables.prefixes(layers)
+        documented = preflight_variables.load()
+        slips = preflight_variables.slips((name for host in sparks for name in hostvars[host]), documented)
         hosts: dict[str, dict[str, Any]] = {}
         broken: dict[str, dict[str, str]] = {}
         nodes: dict[str, Any] = {}
@@ -152,7 +154,7 @@ class ActionModule(ActionBase):
             variables = hostvars[host]
             hosts[host] = {}
             for name in variables:
-                if not name.startswith(prefixes) and name not in ALSO:
+                if not name.startswith(prefixes) and name not in ALSO and name not in slips:
                     continue
                 try:
                     hosts[host][name] = variables[name]
@@ -187,7 +189,7 @@ class ActionModule(ActionBase):
             hosts=hosts,
             play_hosts=args["play_hosts"],
             settings=settings,
-            variables=preflight_variables.load(),
+            variables=documented,
             broken=broken,
             nodes=nodes,
             failures=failures,

@@ -59,6 +59,7 @@ class ActionModule(ActionBase):
             tags=() if {"all", "tagged"} & set(tags) else tags,
             layers=collect.layers(known, own),
             services=collect.services(known),
+            starts=collect.starts(known),
             way=collect.way(known, head, own, collect.interfaces(seen)),
             reboot=collect.reboot(known),
             leaving=tuple(args["leaving"]),

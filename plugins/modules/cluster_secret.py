@@ -43,9 +43,11 @@ options:
     type: str
     default: root
   state:
-    description: Whether the secret should be there. V(absent) brings back what was at O(path) before.
+    description:
+      - Whether the secret should be there. V(absent) brings back what was at O(path) before. V(read) only looks, at one
+        of another layer, and returns no more than its fingerprint.
     type: str
-    choices: [present, absent]
+    choices: [present, absent, read]
     default: present
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
@@ -96,8 +98,8 @@ replaced:
   type: bool
   sample: false
 fingerprint:
-  description: Changes with the secret and does not tell it, for hashes of configurations.
-  returned: success with O(state=present)
+  description: Changes with the secret and does not tell it, for hashes of configurations. Empty where there is none.
+  returned: success with O(state=present) or O(state=read)
   type: str
   sample: 5d2c0a3fb1e7
 """
@@ -117,7 +119,7 @@ def main() -> None:
             "required": {"type": "bool", "default": False},
             "owner": {"type": "str", "default": "root"},
             "group": {"type": "str", "default": "root"},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "absent", "read"], "default": "present"},
         },
         supports_check_mode=True,
     )
@@ -131,7 +133,7 @@ def main() -> None:
         group=params["group"],
         required=params["required"],
     )
-    act = managed_secret.remove if params["state"] == "absent" else managed_secret.ensure
+    act = {"absent": managed_secret.remove, "read": managed_secret.read}.get(params["state"], managed_secret.ensure)
     try:
         outcome = act(wanted, check_mode=module.check_mode)
     except SparkError as exc:
@@ -140,7 +142,9 @@ def main() -> None:
         module.warn(warning)
     result = {"changed": outcome.result.changed, "diff": outcome.result.diff}
     if params["state"] == "present":
-        result.update(secret=outcome.secret, fingerprint=outcome.fingerprint, replaced=outcome.replaced)
+        result.update(secret=outcome.secret, replaced=outcome.replaced)
+    if params["state"] != "absent":
+        result.update(fingerprint=outcome.fingerprint)
     module.exit_json(**result)
 
 

@@ -16,7 +16,7 @@ description:
     copy. A transient unit does it, until O(state=absent) or until nobody has asked for a quarter of an hour.
 options:
   fetch:
-    description: Images that are not there yet.
+    description: Images that have to be there. One that Docker has is not fetched.
     type: list
     elements: str
     default: []
@@ -86,6 +86,12 @@ fetched:
   returned: success
   type: list
   sample: [nvcr.io/nvidia/vllm:26.10-py3]
+ids:
+  description: Ids of those of O(fetch) that Docker has now.
+  returned: success
+  type: dict
+  sample:
+    nvcr.io/nvidia/vllm:26.10-py3: sha256:1f0c
 """
 
 from functools import partial
@@ -94,6 +100,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_copy
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 
 
 def main() -> None:
@@ -114,10 +121,12 @@ def main() -> None:
     fetched, archived = [], {}
     try:
         if module.check_mode:
-            module.exit_json(changed=bool(params["fetch"]), fetched=params["fetch"])
+            there = ids(params["fetch"])
+            fetched = [name for name in params["fetch"] if name not in there]
+            module.exit_json(changed=bool(fetched), fetched=fetched, ids=there)
         if params["state"] == "absent":
             image_copy.withdraw(run)
-            module.exit_json(changed=False, fetched=[])
+            module.exit_json(changed=False, fetched=[], ids={})
         for name in params["fetch"]:
             build = params["builds"].get(name)
             offered, changed = image_copy.obtain(name, params["archive"], params["login"], run, build)
@@ -127,9 +136,15 @@ def main() -> None:
                 fetched.append(name)
         if params["images"]:
             image_copy.offer(params["images"], params["addresses"], params["allowed"], archived, run)
+        there = ids(params["fetch"])
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=bool(fetched), fetched=fetched)
+    module.exit_json(changed=bool(fetched), fetched=fetched, ids=there)
+
+
+def ids(names: list[str]) -> dict[str, str]:
+    found = {name: engine_image.find(name).id for name in names}
+    return {name: one for name, one in found.items() if one}
 
 
 if __name__ == "__main__":

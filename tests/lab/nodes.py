@@ -295,11 +295,14 @@ def _helpers(lab: Lab) -> list[int]:
 
 
 def default_mounts() -> list[str]:
-    """The engine environment, where it has been built."""
+    """The engine environment, where it has been built, and that of the chat page."""
     cache = cache_dir()
     if not (cache / ".engine.stamp").exists():
         return []
-    return engine_mounts(cache / "engine", cache / "python", cache / "models/tiny-llama")
+    mounts = engine_mounts(cache / "engine", cache / "python", cache / "models/tiny-llama")
+    if (cache / ".web-ui.stamp").exists():
+        mounts.append(f"{cache / 'web-ui'}:/opt/sparkmatrix/web-ui:ro")
+    return mounts
 
 
 def engine_mounts(engine: pathlib.Path | None, python: pathlib.Path | None, model: pathlib.Path | None) -> list[str]:

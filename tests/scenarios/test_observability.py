@@ -74,6 +74,9 @@ EVENTS = f"sparkmatrix_rdma_events_total{{{HALF_OF},counter="
 CASES: dict[str, tuple[dict[str, str], int]] = {
     "NodeSilent": ({'up{job="node",node="spark2"}': "0x9"}, 3),
     "NodeMetricsOld": ({'node_textfile_mtime_seconds{node="spark2",file="/a/node.prom"}': "0x9"}, 6),
+    "MetricsPart": ({'sparkmatrix_metrics_part_ok{node="spark2",part="fabric"}': "0x9"}, 6),
+    "FabricNotApplied": ({'sparkmatrix_fabric_applied{node="spark2"}': "0x40"}, 32),
+    "DriftOld": ({'sparkmatrix_drift_checked_seconds{node="spark1"}': "0x2900"}, 2890),
     "KeeperStopped": ({f"sparkmatrix_keeper_running{{{ENGINE}}}": "0x9"}, 3),
     "KeeperGaveUp": ({f'sparkmatrix_keeper_phase{{{ENGINE},phase="gave_up"}}': "1x9"}, 1),
     "KeeperSilent": ({f"sparkmatrix_keeper_silent_seconds{{{ENGINE}}}": "70x9"}, 3),
@@ -138,11 +141,15 @@ CASES: dict[str, tuple[dict[str, str], int]] = {
             ("Weights", "weights"),
             ("Versions", "versions"),
             ("Silent", "silent"),
+            ("Unseen", "unseen"),
         )
     },
 }
 HEALTHY = {
     'up{job="node",node="spark2"}': "1x40",
+    'sparkmatrix_metrics_part_ok{node="spark2",part="fabric"}': "1x40",
+    'sparkmatrix_fabric_applied{node="spark2"}': "1x40",
+    'sparkmatrix_drift_checked_seconds{node="spark1"}': "0x40",
     f"sparkmatrix_keeper_running{{{ENGINE}}}": "1x40",
     f'sparkmatrix_keeper_phase{{{ENGINE},phase="serving"}}': "1x40",
     f'sparkmatrix_keeper_phase{{{ENGINE},phase="gave_up"}}': "0x40",

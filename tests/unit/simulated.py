@@ -7,15 +7,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import CodeType
 from unittest import mock
 
 DCB = Path(__file__).parents[1] / "lab/tools/dcb"
+
+
+@functools.cache
+def _compiled(path: Path) -> CodeType:
+    return compile(path.read_text(encoding="utf-8"), str(path), "exec")
 
 
 def dcb(arguments: Sequence[str], root: Path) -> tuple[int, str, str]:
@@ -28,7 +34,7 @@ def dcb(arguments: Sequence[str], root: Path) -> tuple[int, str, str]:
         contextlib.redirect_stderr(err),
     ):
         try:
-            runpy.run_path(str(DCB), run_name="__main__")
+            exec(_compiled(DCB), {"__name__": "__main__", "__file__": str(DCB)})
         except SystemExit as exc:
             code = int(exc.code or 0)
     return code, out.getvalue(), err.getvalue()

@@ -136,3 +136,16 @@ def test_root_runs_and_writes_nothing_in_an_environment_of_somebody_else():
     assert len(acting) == 5, "making, the lock, installing it and the rest, kernels; engine_inputs asks as the owner"
     for name, argv in acting.items():
         assert 0 < argv.find("runuser") < argv.find("__engine_venv_owner") < argv.find("__engine_venv.path"), name
+
+
+def test_no_unit_loses_its_file_before_it_is_stopped():
+    """What is cut off in between leaves a unit that runs, and that nothing tells of any more."""
+    found = []
+    for path in sorted((ROOT / "roles").glob("*/tasks/*.yml")):
+        placed = False
+        for task in yaml.safe_load(path.read_text()) or []:
+            placed = placed or "sparkmatrix.cluster.managed_files" in task
+            stops = task.get("sparkmatrix.cluster.managed_service") or {}
+            if placed and stops.get("state") == "absent":
+                found.append(f"{path.relative_to(ROOT)}: {task['name']}")
+    assert found == []

@@ -11,6 +11,7 @@ rules with another comment or none belong to somebody else and are never changed
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 import shlex
@@ -117,6 +118,7 @@ def ssh_rules(ports: Iterable[int], sources: Sequence[str] = ()) -> list[str]:
     return [f"allow from {network(s)} to any port {port} proto tcp" for port in numbers for s in sources]
 
 
+@functools.lru_cache(maxsize=4096)  # of every node for every other one
 def peer_rule(address: str, netdev: str = "") -> str:
     """Everything from one peer, over one interface or any."""
     return f"allow {'in on ' + netdev + ' ' if netdev else ''}from {network(address)}"

@@ -32,3 +32,6 @@ RAY_SESSIONS = f"{HOME}/ray"
 RAY_SESSIONS_IN_CONTAINER = f"{STATE}/ray"
 SSH = f"{ETC}/ssh"  # the keys and names with which nodes reach each other
 VERDICTS = f"{STATE}/verdicts"  # of runs of verify, doctor and benchmark; on the head
+WEB_UI = f"{STATE}/web-ui"  # accounts, chats and files of the page
+WEB_UI_BACKUPS = f"{STATE}/web-ui-backups"
+WEB_UI_KEY = f"{ETC}/web-ui.key"  # signs its logins

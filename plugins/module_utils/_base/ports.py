@@ -21,6 +21,7 @@ IMAGES = 29561  # where nodes fetch images from another one, while they are copi
 PROMETHEUS = 9090  # its own; on loopback
 NODE_EXPORTER = 9100  # its own; on the fabric
 GRAFANA = 3000  # its own; on loopback
+WEB_UI = 8080  # its own; on loopback
 
 RAY_GCS = 6379  # Ray's own
 RAY_DASHBOARD = 8265  # Ray's own; on loopback

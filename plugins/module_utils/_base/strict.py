@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import ipaddress
 import re
 import struct
@@ -94,7 +95,11 @@ def rdma_device(value: Any) -> str:
 
 def host(value: Any) -> str:
     """A name of the inventory: a host name, or an address."""
-    text = string(value)
+    return _host(string(value))
+
+
+@functools.lru_cache(maxsize=4096)  # every node names every other one
+def _host(text: str) -> str:
     return text if canonical(text) == text else _matching("host name", text)
 
 

@@ -26,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
+_ID = re.compile(r"sha256:[0-9a-f]{64}")
 MIN_COMPOSE = (2, 20)  # `up --no-log-prefix --pull never` as they are used here
 MIN_RAY = (2, 52)  # the first with tokens; without one, who reaches the port can run code
 MIN_RAY_TEXT = ".".join(map(str, MIN_RAY))
@@ -109,6 +110,11 @@ def local_name(name: str) -> str:
     before, at, digest = name.partition("@")
     folder, slash, last = before.rpartition("/")
     return f"{folder}{slash}{last.partition(':')[0]}:{digest.replace(':', '-')}" if at else name
+
+
+def is_id(text: str) -> bool:
+    """What Docker calls an image by its content. A node says it, and it may go into a unit."""
+    return bool(_ID.fullmatch(text))
 
 
 def find(name: str, runner: Runner = run_program) -> Image:

@@ -80,6 +80,12 @@ def render(secret: str, variable: str = "") -> str:
     return f'{variable}="{secret}"\n' if variable else f"{secret}\n"
 
 
+def read(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcome:
+    """Of a secret that another layer keeps, for its fingerprint. Empty where there is none."""
+    _check(wanted)
+    return Outcome(Result(), parse(_read(wanted.path, root) or "", wanted.variable), False)
+
+
 def ensure(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcome:
     """Put the secret in place. In check mode a secret that would be made is empty in the outcome.
 

@@ -144,12 +144,16 @@ def plan(nodes: Mapping[str, Node], user: str) -> Plan:
     names = labels(list(nodes))
     known = "".join(_known(names[host], host, node) for host, node in _by_rank(nodes))
     reach = {host: _names(names[host], host, node) for host, node in nodes.items()}
+    # Made once: the same text on every node, and as long as there are nodes.
+    same = [
+        {"path": KNOWN_HOSTS, "content": f"{_TITLE}\n{known}"},
+        {"path": CLIENT, "content": _client(reach)},
+        {"path": CONFIG, "content": _config(nodes, reach, user)},
+    ]
     return Plan(
         files={
             host: [
-                {"path": KNOWN_HOSTS, "content": f"{_TITLE}\n{known}"},
-                {"path": CLIENT, "content": _client(reach)},
-                {"path": CONFIG, "content": _config(nodes, reach, user)},
+                *same,
                 {"path": f"/var/lib/{user}/.ssh/authorized_keys", "content": _authorized(host, nodes)},
                 {"path": SUDOERS, "content": forced_command.sudoers(user), "mode": "0440"},
             ]
@@ -242,5 +246,5 @@ def rules(nodes: Mapping[str, Node]) -> dict[str, dict[str, list[str]]]:
                 peers += [ufw.peer_rule(address) for address in (there.address, cluster)]
         # Ranks open ports of their own choosing to each other, with Ray and without it.
         peers = list(dict.fromkeys(peers))
-        found[host] = {"fabric": fabric.get(host, []), "ray": peers, "engine": list(peers)}
+        found[host] = {"fabric": fabric.get(host, []), "ray": peers, "engine": peers}
     return found

@@ -91,6 +91,7 @@ PARTS = (
         "observability_grafana_port",
         lambda asked: asked.observed and bool(asked.value("observability_grafana_image")),
     ),
+    Part("chat page", "web_ui_port", lambda asked: asked.on("web_ui_enabled") and asked.kept("web_ui")),
     Part("Prometheus", "observability_prometheus_port", lambda asked: asked.observed),
 )
 

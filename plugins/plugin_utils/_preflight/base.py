@@ -9,6 +9,8 @@ A check names the layers it is for; a run makes only the checks of its layers, a
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,9 +61,9 @@ class Settings:
     settled: Mapping[str, str] = field(default_factory=dict)  # the same of the playbook, which knows why; comes first
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Context:
-    """What the checks see.
+    """What the checks see; a key of caches, which equals only itself.
 
     ``hosts`` maps every host of the group ``sparks`` to its variables, those outside ``--limit`` too; ``broken`` holds
     variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
@@ -93,12 +95,16 @@ class Context:
 
     def fact(self, host: str) -> fabric_fact.FabricFact | None:
         """The fabric fact of an earlier run; None where there is none, or none that can be read."""
-        if host not in self.earlier:
-            return None
-        try:
-            return fabric_fact.load(self.earlier[host], host)
-        except SparkError:
-            return None
+        return self._facts.get(host)
+
+    @functools.cached_property
+    def _facts(self) -> Mapping[str, fabric_fact.FabricFact]:
+        """Read once, since many checks ask."""
+        found = {}
+        for host, document in self.earlier.items():
+            with contextlib.suppress(SparkError):
+                found[host] = fabric_fact.load(document, host)
+        return found
 
     def rdma_ports(self, host: str) -> list[Mapping[str, Any]]:
         """Ports of RDMA devices as the module ``ibdev2netdev`` returns them; empty where they were not asked for."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -607,7 +608,13 @@ def check_nccl_several(context: Context) -> Iterator[Finding]:
 
 
 def _drift(context: Context, *kinds: str) -> Iterator[drift.Drift]:
-    """What has changed on the nodes since their fabric was verified."""
+    return (item for item in _drifts(context) if item.kind in kinds)
+
+
+@functools.lru_cache(maxsize=1)
+def _drifts(context: Context) -> list[drift.Drift]:
+    """What has changed on the nodes since their fabric was verified; several checks share it."""
+    made: list[drift.Drift] = []
     for host, node in context.nodes.items():
         fact, present = context.fact(host), {item["name"]: item for item in context.interfaces(host)}
         if fact is None or not present:
@@ -617,7 +624,8 @@ def _drift(context: Context, *kinds: str) -> Iterator[drift.Drift]:
         there = [rail for rail in fact.rails if rail.netdev in present]
         now = {rail.netdev: _effective(present[rail.netdev], rail, rail.netdev not in off) for rail in there}
         gids = None if node.get("gids") is None else [Gid.of_dict(entry) for entry in node["gids"]]
-        yield from (item for item in drift.drift(known, now, gids) if item.kind in kinds)
+        made += drift.drift(known, now, gids)
+    return made
 
 
 def check_half_off(context: Context) -> Iterator[Finding]:
@@ -668,6 +676,8 @@ def check_gid_missing(context: Context) -> Iterator[Finding]:
         if gids is None:
             continue
         present = {item["name"]: item for item in context.interfaces(host)}
+        fact = context.fact(host)
+        own = {rail.netdev: rail.address for rail in fact.rails} if fact and fact.state == "applied" else {}
         for device, port in links(context, host):
             netdev = str(port.get("netdev"))
             table = {
@@ -676,6 +686,8 @@ def check_gid_missing(context: Context) -> Iterator[Finding]:
                 if gid.get("device") == port.get("rdma_device") and gid.get("version") == 2 and gid.get("ipv4")
             }
             for item in (present.get(netdev) or {}).get("addresses") or []:
+                if str(item["address"]) != own.get(netdev, str(item["address"])):
+                    continue  # the check foreign_address says it, and nobody needs its GID
                 if item.get("family") == "inet" and str(item["address"]) not in table:
                     yield Finding(
                         host,

@@ -45,6 +45,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     as_list,
     whole,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._web_ui import files as web_ui_files
 
 FABRIC_SPEC = FABRIC_PLANNERS["fabric"].spec
 
@@ -121,19 +122,21 @@ def check_unknown(context: Context) -> Iterator[Finding]:
     # A role without a specification documents nothing, so nothing can be said about its names.
     documented = {f"{variable.role}_" for variable in context.variables.values()}
     prefixes = tuple(prefix for prefix in preflight_variables.prefixes(context.layers) if prefix in documented)
+    given = {host: {*values, *context.broken.get(host, {})} for host, values in context.hosts.items()}
+    slips = preflight_variables.slips((name for names in given.values() for name in names), context.variables)
     where: dict[str, list[str]] = defaultdict(list)
-    for host, values in context.hosts.items():
-        for name in {*values, *context.broken.get(host, {})}:
-            if name.startswith(prefixes) and name not in context.variables:
+    for host, names in given.items():
+        for name in names:
+            if name in slips or (name.startswith(prefixes) and name not in context.variables):
                 where[name].append(host)
     for name, hosts in sorted(where.items()):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in context.settings.ignored_variables):
             continue
-        (role, *_others) = (prefix for prefix in prefixes if name.startswith(prefix))
+        hint = f"Did you mean {slips[name]}?" if name in slips else ""
+        role = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
         near = [known for known in context.variables if known.startswith(role)]
-        hint = spelling.did_you_mean(name, near, prefix=role) or spelling.did_you_mean(
-            name, context.variables, cutoff=0.75
-        )
+        hint = hint or spelling.did_you_mean(name, near, prefix=role)
+        hint = hint or spelling.did_you_mean(name, context.variables, cutoff=0.75)
         hint = hint or "See the README of the role for its variables"
         yield Finding(
             context.who(h for h in context.hosts if h in hosts),
@@ -369,6 +372,45 @@ def check_gateway(context: Context) -> Iterator[Finding]:
             yield Finding(head, f"{name} is {port}, which is {others[port]}, too", f"Choose another {name}")
 
 
+def web_ui_wanted(context: Context) -> bool:
+    head = context.head
+    return (
+        head is not None
+        and boolean(context.value(head, "web_ui_enabled", False), strict=False)
+        and context.value(head, "web_ui_state") != "absent"
+    )
+
+
+def check_web_ui(context: Context) -> Iterator[Finding]:
+    if not web_ui_wanted(context):
+        return
+    head = context.head or ""
+    if not gateway_wanted(context):
+        yield Finding(
+            head,
+            "web_ui_enabled is true, and there is no gateway, which is the page's way to the models",
+            "Set gateway_listen, [127.0.0.1] where nobody else is to come in; or web_ui_enabled: false",
+        )
+    values = {name: context.value(head, f"web_ui_{name}") for name in vars(web_ui_files.Settings())}
+    for name, value in values.items():
+        variable = context.variables.get(f"web_ui_{name}")
+        if variable and preflight_variables.complaint(variable, value):
+            return  # the check `types` says it
+    given = {name: value for name, value in values.items() if value is not None}
+    given |= {name: whole(given[name]) for name in ("port", "memory_mib") if name in given}
+    settings = web_ui_files.Settings(**given)
+    for finding in web_ui_files.check(settings):
+        yield replace(finding, host=head)
+    gateway = {
+        whole(context.value(head, f"gateway_{name}", gateway_settings.ARGUMENTS[name]["default"])): f"gateway_{name}"
+        for name in ("port", "local_port")
+    }
+    others = {**cluster_ports(context), **gateway, **{port: what for _node, port, what in service_ports(context)}}
+    if settings.port in others:
+        found = f"web_ui_port is {settings.port}, which is {others[settings.port]}, too"
+        yield Finding(head, found, "Choose another web_ui_port")
+
+
 CHECKS: tuple[Check, ...] = (
     Check(
         "names",
@@ -405,7 +447,7 @@ CHECKS: tuple[Check, ...] = (
         "unknown_variables",
         ANY,
         check_unknown,
-        "a variable with one of our prefixes does not exist",
+        "a variable with one of our prefixes does not exist, or a name is one letter away from one that does",
         "A misspelled variable changes nothing, silently",
     ),
     Check(
@@ -447,6 +489,14 @@ CHECKS: tuple[Check, ...] = (
         "the settings of the gateway contradict each other or would open what is not for clients",
         "The layer gateway would refuse them after everything else has run",
         fixed="the layer gateway refuses them",
+    ),
+    Check(
+        "web_ui",
+        frozenset({"web_ui"}),
+        check_web_ui,
+        "the chat page is wanted without a gateway, its port is another one's, or its settings cannot be",
+        "The layer web_ui would refuse them after everything else has run",
+        fixed="the layer web_ui refuses them",
     ),
     Check(
         "port_filter",

@@ -25,6 +25,7 @@ LAYERS = (
     "ray",
     "engine",
     "gateway",
+    "web_ui",
     "observability",
     "verify",
 )
@@ -33,7 +34,7 @@ KNOWN_TAGS = ("preflight", *LAYERS)
 SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
 NOT_NAMED = "/etc/ansible/hosts"  # where Ansible looks for an inventory by itself
 # The plan is computed whenever a layer that acts on it is selected.
-PLANNED = frozenset({"artifacts", "ray", "engine", "gateway", "observability", "verify"})
+PLANNED = frozenset({"artifacts", "ray", "engine", "gateway", "web_ui", "observability", "verify"})
 
 Parts = Mapping[str, Sequence[str]]
 NO_PARTS: Parts = MappingProxyType({})

@@ -39,6 +39,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.inv
     gateway_wanted,
     ray_asked_for,
     service_ports,
+    web_ui_wanted,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.ready import check_model_disk
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import ROLES
@@ -87,9 +88,15 @@ def check_reached(context: Context) -> Iterator[Finding]:
         elif "host key" in lower:
             remedy = "Log in once by hand to accept the machine's key: ssh <user>@<address>"
         elif "permission denied" in lower:
-            remedy = "Check ansible_user, and copy your key with ssh-copy-id; add -k to type a password"
+            remedy = (
+                "Check ansible_user, and put your key there: ssh-copy-id <user>@<address>, or playbooks/bootstrap.yml"
+                " --ask-pass; add -k to type a password"
+            )
         elif "resolve" in lower:
-            remedy = "Write the machine's address in ansible_host"
+            remedy = (
+                "Write the machine's address into hosts.yml of your inventory, as ansible_host;"
+                " playbooks/discover.yml looks for machines"
+            )
         elif "timed out" in lower or "no route" in lower or "refused" in lower or "unreachable" in lower:
             remedy = (
                 "Is the machine on, and is ansible_host its management address? Try ssh by hand; where that takes long,"
@@ -597,6 +604,8 @@ def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]
             name = "observability_exporter_port"
             port = whole(context.value(head, name, ports.NODE_EXPORTER))
             found |= dict.fromkeys([(host, port) for host in context.hosts], (name, everywhere))
+        if layer == "web_ui" and web_ui_wanted(context):
+            found[head, whole(context.value(head, "web_ui_port", ports.WEB_UI))] = "web_ui_port", ["127.0.0.1"]
         if layer == "engine":
             found |= {(node, port): (what, everywhere) for node, port, what in service_ports(context)}
     return {place: wanted for place, wanted in found.items() if place[1]}
@@ -714,7 +723,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "ports",
-        SERVING | {"gateway", "observability"},
+        SERVING | {"gateway", "web_ui", "observability"},
         check_ports,
         "something else listens on a port of the head, on one of Ray or node_exporter on any node, or of a service"
         " where its head is",

@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from ansible.module_utils.common.parameters import DEFAULT_TYPE_VALIDATORS
+from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -25,15 +27,25 @@ ROLE_LAYERS: Mapping[str, frozenset[str]] = {
     "os_stabilization": frozenset({"os_stabilization"}),
     "os_update": frozenset({"os_stabilization"}),
     "fabric": frozenset({"fabric"}),
-    "ray": frozenset({"plan", "ray", "engine", "gateway", "observability", "verify"}),
+    "ray": frozenset({"plan", "ray", "engine", "gateway", "web_ui", "observability", "verify"}),
     "artifacts": frozenset({"plan", "artifacts"}),
-    "engine": frozenset({"plan", "ray", "engine", "gateway", "observability", "verify"}),
-    "gateway": frozenset({"gateway", "verify"}),
+    "engine": frozenset({"plan", "ray", "engine", "gateway", "web_ui", "observability", "verify"}),
+    "gateway": frozenset({"gateway", "web_ui", "verify"}),
+    "web_ui": frozenset({"gateway", "web_ui"}),
     "observability": frozenset({"ray", "engine", "observability"}),
     "verify": frozenset({"verify"}),
     "benchmark": frozenset({"verify"}),
     "doctor": frozenset({"verify"}),
 }
+# Of Ansible, where a slip means another login or machine.
+CONNECTION = (
+    "ansible_become_password",
+    "ansible_connection",
+    "ansible_host",
+    "ansible_port",
+    "ansible_ssh_private_key_file",
+    "ansible_user",
+)
 # Read by every run.
 ALWAYS = ("preflight", "spark")
 
@@ -148,6 +160,7 @@ SHARED: tuple[Variable, ...] = (
             ("spark_engine_units", "engine"),
             ("spark_first_token", "engine"),
             ("spark_gateway", "gateway"),
+            ("spark_web_ui", "web_ui"),
             ("spark_observability", "observability"),
             ("spark_answers", "verify"),
             ("spark_found_fabric", "fabric"),
@@ -170,7 +183,7 @@ def load(roles: Path = ROLES) -> dict[str, Variable]:
     for path in sorted(roles.glob("*/meta/argument_specs.yml")):
         role = path.parent.parent.name
         try:
-            entries = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values()
+            entries = yaml_load(path.read_text(encoding="utf-8"))["argument_specs"].values()
             for entry in entries:
                 for name, option in (entry.get("options") or {}).items():
                     # Several entry points of a role repeat what they read; the first one documents it.
@@ -203,6 +216,22 @@ def prefixes(layers: frozenset[str]) -> tuple[str, ...]:
     """Prefixes of the variables that these layers read, each with its underscore."""
     roles = [role for role, readers in ROLE_LAYERS.items() if readers & layers]
     return tuple(f"{name}_" for name in (*ALWAYS, *roles))
+
+
+def slips(names: Iterable[str], documented: Mapping[str, Variable]) -> dict[str, str]:
+    """Names without a prefix of a role that are one slip away from a variable of ours or of a connection, with it.
+
+    What begins with a prefix is looked at by the layers that read it. The others belong to the user or to Ansible.
+    """
+    owned = tuple({f"{variable.role}_" for variable in documented.values()})
+    known = (*documented, *CONNECTION)
+    found = {}
+    for name in set(names):
+        if name not in CONNECTION and not name.startswith(owned):
+            meant = next((one for one in known if spelling.one_slip(name, one)), "")
+            if meant:
+                found[name] = meant
+    return found
 
 
 def complaint(variable: Variable, value: Any) -> str:

@@ -14,9 +14,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag, number, url, words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import load as load_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Each, Maybe, Only, Shape
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summary import Layer, Login, Service, Way
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summary import (
+    Layer,
+    Login,
+    Service,
+    Start,
+    Way,
+)
 
 CHANGED = Only({"changed": flag, "skipped": flag})
 CHANGES = Only({"changes": Each(words)})
@@ -28,6 +35,7 @@ PROBED = Only(
                     "ready": flag,
                     "answer": Maybe(Only({"model": words, "tokens_per_s": number})),
                     "waited_s": number,
+                    "start_parts": Only(dict.fromkeys(start_times.PARTS, number)),
                     "endpoint": url,
                     "task": words,
                 }
@@ -52,6 +60,7 @@ READ: Mapping[str, Shape] = {
     "spark_engine_keeper": CHANGED,
     "spark_engine_units": CHANGED,
     "spark_first_token": PROBED,
+    "spark_web_ui": CHANGED,
     "spark_observability": CHANGED,
     "spark_answers": PROBED,
     "spark_gateway": Only({"endpoints": Each(url), "changed": flag}),
@@ -99,6 +108,7 @@ def layers(known: Known, settings: Mapping[str, Any]) -> tuple[Layer, ...]:
             _first_token(known),
         ),
         _layer("gateway", known, ("spark_gateway",), _gateway(known, settings)),
+        _layer("web_ui", known, ("spark_web_ui",)),
         _layer("observability", known, ("spark_observability",)),
         _layer("verify", known, ("spark_answers",), _verified(known)),
     ]
@@ -168,6 +178,15 @@ def _ray(known: Known) -> str:
 def _first_token(known: Known) -> str:
     took = [one.get("waited_s", 0.0) for one in _results(known, "spark_first_token") if one.get("ready")]
     return f"first token after {max(took):.0f} s" if took and max(took) >= SLOW_S else ""
+
+
+def starts(known: Known) -> tuple[Start, ...]:
+    """Where the time of the starts of this run went: an engine that served already was started by another one."""
+    return tuple(
+        Start(one["answer"]["model"], one["start_parts"])
+        for one in _results(known, "spark_first_token")
+        if one.get("answer") and one.get("start_parts") and one.get("waited_s", 0.0) >= SLOW_S
+    )
 
 
 def _gateway(known: Known, settings: Mapping[str, Any]) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 
 WIDTH = 110  # of the line with the layers
@@ -80,6 +81,14 @@ class Service:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Seconds to its first token, by part (:mod:`_keeper.start_times`)."""
+
+    model: str
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Way:
     """How clients come in. ``private``: at loopback of the head, so from elsewhere through ssh."""
 
@@ -104,6 +113,7 @@ class Run:
     tags: tuple[str, ...] = ()  # empty: all layers
     layers: tuple[Layer, ...] = ()
     services: tuple[Service, ...] = ()
+    starts: tuple[Start, ...] = ()  # in this run
     way: Way | None = None
     reboot: tuple[str, ...] = ()  # nodes that wait for one
     leaving: tuple[str, ...] = ()
@@ -202,9 +212,16 @@ def _use(run: Run) -> list[str]:
     speeds = "; ".join(_speed(one, len(run.services) > 1) for one in run.services if one.measured is not None)
     if speeds:
         found.append(_line("speed", speeds))
+    elif run.starts and run.playbook in STARTING:  # which measure nothing: it is one line or the other
+        found.append(_line("start", "; ".join(_start(one, len(run.services) > 1) for one in run.starts)))
     if run.way:
         found += _way(run, run.way)
     return found
+
+
+def _start(start: Start, several: bool) -> str:
+    said = start_times.words(start.parts)
+    return f"{start.model}: {said}" if several else said
 
 
 def _speed(service: Service, several: bool) -> str:

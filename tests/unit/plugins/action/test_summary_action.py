@@ -124,6 +124,21 @@ def test_a_start_plans_nothing_and_says_where_it_answers():
     assert act(known, "start")["failed"]
 
 
+def test_an_upgrade_says_where_the_time_of_its_start_went():
+    known = site()
+    del known["spark1"]["spark_answers"]  # no layer verify
+    (first,) = known["spark1"]["spark_first_token"]["results"]
+    first["start_parts"] = {"stop": 3.0, "memory": 0.2, "ranks": 1.0, "weights": 20.4, "other": 15.0, "more": 9.0}
+    assert lines(known, "upgrade")["start"] == (
+        "40 s: stop 3 s, memory 0 s, ranks 1 s, weights 20 s, compile not told, warm-up not told, other 15 s"
+    )
+    assert "start" not in lines(known, "site")
+    first["waited_s"] = 0.4  # it served already
+    assert "start" not in lines(known, "upgrade")
+    first["start_parts"] = {"stop": "$(reboot)"}
+    assert act(known, "upgrade")["failed"]
+
+
 def test_programs_get_the_summary_as_set_stats_gives_it():
     stats = act(site())["ansible_stats"]
     assert (stats["per_host"], stats["aggregate"]) == (False, False)

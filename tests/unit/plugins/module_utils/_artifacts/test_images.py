@@ -532,9 +532,16 @@ def test_the_offer_is_a_unit_of_its_own_slice(tmp_path, monkeypatch):
         image_copy.offer([NAME], ["10.10.0.1"], ["10.10.0.2"], {NAME: oci(tmp_path)}, refuses)
 
 
-def test_the_modules_in_check_mode():
+def test_the_modules_in_check_mode(monkeypatch):
+    there: dict[str, str] = {}
+    monkeypatch.setattr(
+        image_offer.engine_image, "find", lambda name: image_offer.engine_image.Image(id=there.get(name, ""))
+    )
     result, failed = run_module(image_offer, {"fetch": [NAME]}, check=True)
     assert (failed, result["changed"], result["fetched"]) == (False, True, [NAME])
+    there[NAME] = "sha256:1f0c"
+    result, failed = run_module(image_offer, {"fetch": [NAME]}, check=True)
+    assert (failed, result["changed"], result["fetched"], result["ids"]) == (False, False, [], there)
     assert not run_module(image_offer, {"images": [NAME]}, check=True)[0]["changed"]
     receipts = [{"image": NAME, "source": "spark1", "addresses": []}]
     result, failed = run_module(image_receive, {"receipts": receipts}, check=True)

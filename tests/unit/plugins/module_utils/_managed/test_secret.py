@@ -139,3 +139,11 @@ def test_what_is_written_is_read(secret, variable):
 def test_no_fingerprint_of_nothing():
     assert cs.fingerprint("") == ""
     assert cs.fingerprint("a") != cs.fingerprint("b")
+
+
+def test_one_of_another_layer_is_looked_at_and_not_taken_over(wanted, tmp_path):
+    assert cs.read(wanted(), root=str(tmp_path)).fingerprint == ""
+    made = cs.ensure(wanted(name="gateway"), root=str(tmp_path))
+    found = cs.read(wanted(name="web_ui"), root=str(tmp_path))
+    assert found.fingerprint == made.fingerprint and not found.result.changed
+    assert cs.names(root=str(tmp_path)) == ["gateway"]

@@ -61,6 +61,15 @@ def test_every_peer_gets_in_with_its_own_key_for_the_peer_commands_only() -> Non
     ]
 
 
+def test_what_all_nodes_share_is_made_once() -> None:
+    """Else the plan of many nodes grows with their square, in Ansible's memory and between its processes."""
+    made = ap.plan(cluster(*SWITCH), USER)
+    for path in (ap.KNOWN_HOSTS, ap.CLIENT, ap.CONFIG):
+        assert content(made, "spark1", path) is content(made, "spark2", path)
+    shared = set(map(id, made.rules["spark1"]["engine"])) & set(map(id, made.rules["spark2"]["engine"]))
+    assert len(shared) == 2  # both let the third node in, at two addresses
+
+
 def test_host_keys_are_known_by_name_and_address_on_both_networks() -> None:
     made = ap.plan(cluster(*SWITCH), USER)
     known = content(made, "spark1", ap.KNOWN_HOSTS)

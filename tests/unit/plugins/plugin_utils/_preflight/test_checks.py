@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from preflight_inputs import ALL, NODE, context, fact, inventory, nodes
 
 ROOT = Path(__file__).resolve().parents[5]
+DIGEST = f"ghcr.io/open-webui/open-webui@sha256:{'a' * 64}"
 OVER_RAY = {"engine_launch": "ray"}
 
 
@@ -113,6 +114,21 @@ def test_unknown_variables():
     # a run looks only at the variables of its layers, and of roles that document theirs
     assert [name for name, _ in judge(context({"os_stabilization"}, hosts))] == ["unknown_variables"]
     assert judge(context({"verify"}, inventory(1, verify_odd=1))) == []
+
+
+def test_a_slip_in_the_prefix_is_found_too():
+    """Or the default serves, and nobody knows why."""
+    hosts = inventory(2, engin_recipe="a", my_own_port=1, ansible_become_pass="x", inventory_dir="/x")
+    hosts["spark1"]["ansible_usr"] = "nvidia"
+    texts = [text for _, text in judge(context(hosts=hosts))]
+    assert [text.partition(". ")[0] for text in texts] == [
+        "spark1: there is no variable ansible_usr",
+        "all 2 sparks: there is no variable engin_recipe",
+    ]
+    assert "Did you mean ansible_user?" in texts[0]
+    assert "Did you mean engine_recipe?" in texts[1]
+    settings = pf.Settings(ignored_variables=("engin_recipe", "ansible_usr"))
+    assert judge(context(hosts=hosts, settings=settings)) == []
 
 
 def test_types_and_templates():
@@ -503,6 +519,35 @@ def test_ports_of_prometheus_count_where_it_is_wanted(settings, port, unit, expe
     read["spark1"]["listening"] = [{"port": port, "address": "0.0.0.0", "unit": unit}]
     asked = context({"observability"}, inventory(4, **settings), nodes=read)
     assert [name for name, _ in examine(asked)] == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, []),
+        ({"web_ui_enabled": "yes", "web_ui_state": "absent"}, []),
+        ({"web_ui_enabled": "yes"}, ["there is no gateway"]),
+        ({"web_ui_enabled": True, "gateway_listen": ["lo"], "web_ui_image": DIGEST}, []),
+        ({"web_ui_enabled": True, "gateway_listen": ["lo"], "web_ui_image": "A B"}, ["is no image"]),
+        (
+            {"web_ui_enabled": True, "gateway_listen": ["lo"], "web_ui_runtime": "venv", "web_ui_port": "8081"},
+            ["is 8081"],
+        ),
+        ({"web_ui_enabled": True, "gateway_listen": ["lo"], "web_ui_runtime": "venv", "web_ui_port": 80}, ["is 80"]),
+    ],
+)
+def test_the_page_needs_a_gateway_and_a_port_of_its_own(settings, expected):
+    asked = context({"web_ui"}, inventory(2, **{"web_ui_image": DIGEST, **settings}))
+    found = [finding.found for finding in inventory_checks.check_web_ui(asked)]
+    assert len(found) == len(expected) and all(want in one for want, one in zip(expected, found, strict=True))
+
+
+def test_the_port_of_the_page_counts_where_it_is_wanted():
+    read = nodes()
+    read["spark1"]["listening"] = [{"port": 8080, "address": "127.0.0.1"}]
+    for settings, expected in (({}, []), ({"web_ui_enabled": True, "web_ui_image": DIGEST}, ["ports"])):
+        hosts = inventory(4, gateway_listen=["lo"], **settings)
+        assert [name for name, _ in examine(context({"web_ui"}, hosts, nodes=read))] == expected
 
 
 def test_ports_of_the_gateway_count_where_there_is_one():

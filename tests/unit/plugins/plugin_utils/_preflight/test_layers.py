@@ -20,7 +20,7 @@ ALL = list(preflight_layers.LAYERS)
         pytest.param([], ["engine"], [], ["plan", "engine"], id="engine-needs-the-plan"),
         pytest.param([], ["verify"], [], ["plan", "verify"], id="verify-needs-the-plan"),
         pytest.param([], ["preflight"], [], [], id="preflight-alone"),
-        pytest.param([], ["all"], ["engine", "verify"], [*ALL[:-4], "gateway", "observability"], id="skip"),
+        pytest.param([], ["all"], ["engine", "verify"], [*ALL[:-5], "gateway", "web_ui", "observability"], id="skip"),
         pytest.param([], ["tagged"], ["fabric"], [name for name in ALL if name != "fabric"], id="tagged"),
         pytest.param(["fabric"], ["all"], [], ["fabric"], id="layer-playbook"),
         pytest.param([], ["ray", "engine"], ["engine"], ["plan", "ray"], id="skip-one-that-is-named"),
@@ -49,7 +49,8 @@ def test_a_mistyped_tag_is_refused_with_a_suggestion():
     _selected, findings = preflight_layers.select([], ["fabrik", "always"], [])
     assert [str(f) for f in findings] == [
         "--tags: there is no layer 'fabrik'. Did you mean 'fabric'? The layers are: "
-        "preflight, access, os_stabilization, fabric, plan, artifacts, ray, engine, gateway, observability, verify."
+        "preflight, access, os_stabilization, fabric, plan, artifacts, ray, engine, gateway, web_ui, observability, "
+        "verify."
     ]
 
 

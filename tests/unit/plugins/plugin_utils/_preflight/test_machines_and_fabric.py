@@ -355,6 +355,11 @@ FAULTS = {
         "spark2: NCCL is 2.29.0, the topology ring needs 2.30.7 or later",
         ALL,
     ),
+    "web_ui": (
+        both(every("web_ui_enabled", True), every("web_ui_runtime", "venv")),
+        "spark1: web_ui_enabled is true, and there is no gateway, which is the page's way to the models",
+        {"web_ui"},
+    ),
     "compiler": (
         without_nvcc,
         "spark2: there is no nvcc (neither in PATH nor as /usr/local/cuda/bin/nvcc)",
@@ -400,6 +405,14 @@ def test_one_fault_is_one_finding_of_its_check(name):
     assert own[0].remedy
     # One cause may have another effect too (an old NCCL on one machine is a skew); it never turns up somewhere else.
     assert {other.name for other, _finding in made} <= {name, "versions"}
+
+
+def test_a_foreign_address_needs_no_gid():
+    """One fault, and not two."""
+    cluster = Cluster()
+    interface("enp1s0f0np0", addresses=[OWN, {**OWN, "address": "192.168.77.5"}])(cluster)
+    made = {check.name for check, _finding in judge(cluster, ALL)}
+    assert made - {"versions"} == {"foreign_address"}
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summar
     Login,
     Run,
     Service,
+    Start,
     Way,
 )
 
@@ -28,6 +29,7 @@ HEAD = Login("spark1", "nvidia@10.0.0.11")
 SERVICE = Service("qwen3-235b", "generate", "vLLM on 4 nodes, context 32768 x 8 requests", 12.0, 41.0, 23.4)
 GATEWAY = Way("https://10.0.0.11:8443/v1", "/etc/sparkmatrix/gateway/keys/default.key", own_ca=True)
 LOOPBACK = Way("http://127.0.0.1:8000/v1", "/etc/sparkmatrix/engine-key.env", private=True)
+START = Start("qwen3-235b", {"stop": 3.0, "other": 2.0})
 NODES = ("spark1", "spark2", "spark3", "spark4")
 LAYERS = (
     Layer("access", "", NODES),
@@ -168,14 +170,22 @@ def test_the_speed_is_compared_with_the_plan(measured, high, says):
     assert line(replace(SITE, services=(replace(SERVICE, measured=measured, high=high),)), "speed") == [says]
 
 
+def test_each_of_several_starts_has_its_name():
+    services = (replace(SERVICE, measured=None),) * 2
+    run = replace(SITE, playbook="restart", services=services, starts=(START, replace(START, model="b")))
+    (text,) = line(run, "start")
+    assert text.startswith("qwen3-235b: 5 s: stop 3 s, ") and "; b: 5 s: " in text
+
+
 def test_it_is_a_screen_whatever_ran():
     options = {
         "playbook": ("site", "node_remove", "rollback", "verify", "os_update"),
         "way": (GATEWAY, LOOPBACK),
         "reboot": ((), ("spark1",)),
         "leaving": ((), ("spark5",)),
-        "services": ((SERVICE,), (SERVICE,) * 4),
+        "services": ((SERVICE,), (SERVICE,) * 4, (replace(SERVICE, measured=None),)),
         "check": (False, True),
+        "starts": ((), (START,) * 4),
     }
     for values in itertools.product(*options.values()):
         assert len(summary.lines(replace(SITE, **dict(zip(options, values, strict=True))))) <= summary.MOST

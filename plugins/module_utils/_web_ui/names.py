@@ -1,0 +1,13 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Names and places of the chat page on the head, for all who deal with it."""
+
+from __future__ import annotations
+
+SET = "web_ui"
+OWN_KEY = "web_ui_key"  # the set of files with its own key
+UNIT = "sparkmatrix-web-ui.service"
+USER = "sparkmatrix-web-ui"
+CLIENT = "web-ui"  # who it is to the gateway

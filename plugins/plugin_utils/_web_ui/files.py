@@ -1,0 +1,184 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From the settings of the chat page (Open WebUI) to its unit and its environment on the head.
+
+Names of variables are those of release 0.12.4 (``open_webui/env.py``, ``open_webui/config.py``). No secrets: the unit
+reads them from files when it starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import local_name
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.keys import path as key_path
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import names
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
+
+ROLE = "web_ui"
+MANAGED = "Managed by sparkmatrix.cluster (role web_ui)."
+LOOPBACK = "127.0.0.1"
+ENVIRONMENT = f"{paths.ETC}/web-ui.env"
+RUN = "/run/sparkmatrix-web-ui"
+IN_CONTAINER = "/data"  # where the data are there
+RUNTIMES = ("container", "venv")
+ROLES = ("pending", "user")
+_IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?")
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+){1,3}")
+_PLACE = re.compile(r"(/[A-Za-z0-9._-]+)+")
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+# What keeps the page to itself: set by nobody else, whatever the inventory says.
+_OURS = frozenset(
+    {"DATA_DIR", "STATIC_DIR", "DATABASE_URL", "HOME", "HOST", "PORT", "LD_PRELOAD", "LD_LIBRARY_PATH", "PATH"}
+)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
+
+
+@dataclass(frozen=True)
+class Settings:
+    runtime: str = "container"
+    image: str = ""
+    version: str = "0.12.4"
+    venv: str = "/opt/sparkmatrix/web-ui"
+    port: int = ports.WEB_UI
+    data_dir: str = paths.WEB_UI
+    backup_dir: str = paths.WEB_UI_BACKUPS
+    signup: bool = True
+    default_role: str = "pending"
+    memory_mib: int = 4096
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """As the page reaches it: on loopback, where it needs no TLS."""
+
+    port: int
+    timeout_s: int = 3600
+
+
+@dataclass(frozen=True)
+class Made:
+    files: Mapping[str, str]
+    hash: str
+    ask: str  # a page that answers when it is up
+
+
+def check(settings: Settings) -> Iterator[Finding]:
+    """All that is wrong with the settings, known without any machine."""
+    for name, low, high in (("port", 1024, 65535), ("memory_mib", 1024, 65536)):
+        value = getattr(settings, name)
+        if not low <= value <= high:
+            yield _wrong(f"web_ui_{name} is {value}", f"Set it to {low} to {high}")
+    if settings.runtime == "container" and not _IMAGE.fullmatch(settings.image):
+        yield _wrong(
+            f"web_ui_image {settings.image!r:.200} is no image",
+            "Write it as name@sha256:… or name:tag, or set web_ui_runtime: venv",
+        )
+    if settings.runtime == "venv" and not _VERSION.fullmatch(settings.version):
+        yield _wrong(f"web_ui_version is {settings.version!r:.50}", "Write a release of open-webui, like 0.12.4")
+    for name in ("venv", "data_dir", "backup_dir"):
+        place = getattr(settings, name)
+        if not _PLACE.fullmatch(place) or "/.." in place or place.count("/") < 2:
+            yield _wrong(f"web_ui_{name} is {place!r:.200}", "Write a full path of letters, digits and . _ -")
+    if not settings.data_dir.endswith("/web-ui"):
+        yield _wrong(
+            f"web_ui_data_dir is {settings.data_dir!r:.200}",
+            "Let it end in /web-ui: what is there is taken for the page's own, and may be removed",
+        )
+    if _below(settings.backup_dir, settings.data_dir):
+        yield _wrong("web_ui_backup_dir is below web_ui_data_dir", "A backup there would be lost with the data")
+    for name, value in settings.environment.items():
+        if not _NAME.fullmatch(name) or name in _OURS or name in _fixed(settings, Gateway(1)):
+            yield _wrong(
+                f"web_ui_environment has {name!r:.100}", "Leave it out: it is no variable, or the role itself sets it"
+            )
+        elif _SECRET.search(name):
+            yield _wrong(f"web_ui_environment has {name}", "Leave secrets out: its file may be read by every account")
+        elif any(character in str(value) for character in "\n\r\0\"'\\"):
+            yield _wrong(
+                f"web_ui_environment has a value of {name} with quotes or lines", "Write it on one line without them"
+            )
+
+
+def _below(one: str, other: str) -> bool:
+    return f"{one}/".startswith(f"{other}/")
+
+
+def _wrong(found: str, remedy: str) -> Finding:
+    return Finding("", found, remedy)
+
+
+def _fixed(settings: Settings, gateway: Gateway) -> dict[str, str]:
+    """Who may come in, whom it asks, and that it asks nobody else."""
+    return {
+        "WEBUI_AUTH": "True",
+        "ENABLE_PERSISTENT_CONFIG": "False",  # or keys and addresses of the first start would stay for ever
+        "ENABLE_SIGNUP": str(settings.signup),
+        "DEFAULT_USER_ROLE": settings.default_role,
+        "ENABLE_OPENAI_API": "True",
+        "OPENAI_API_BASE_URLS": f"http://{LOOPBACK}:{gateway.port}/v1",
+        "ENABLE_OLLAMA_API": "False",
+        "OFFLINE_MODE": "True",
+        "HF_HUB_OFFLINE": "1",
+        "ENABLE_VERSION_UPDATE_CHECK": "False",
+        "ANONYMIZED_TELEMETRY": "False",
+        "DO_NOT_TRACK": "True",
+        "SCARF_NO_ANALYTICS": "True",
+        "ENABLE_COMMUNITY_SHARING": "False",
+        "ENABLE_OTEL": "False",
+        "ENABLE_PIP_INSTALL_FRONTMATTER_REQUIREMENTS": "False",
+    }
+
+
+def environment(settings: Settings, gateway: Gateway) -> dict[str, str]:
+    """The user's own come last, but for those that are fixed."""
+    usual = {
+        "ENV": "prod",
+        "AIOHTTP_CLIENT_TIMEOUT": str(gateway.timeout_s),
+        "CORS_ALLOW_ORIGIN": f"http://{LOOPBACK}:{settings.port};http://localhost:{settings.port}",
+        # Whoever has an account may ask every model of the gateway.
+        "BYPASS_MODEL_ACCESS_CONTROL": "True",
+        # Files go into the prompt as they are: no model for them is fetched, or held in memory.
+        "BYPASS_EMBEDDING_AND_RETRIEVAL": "True",
+        "RAG_EMBEDDING_ENGINE": "openai",
+        # Else tools of its own go along with every question, and an engine without a parser of calls refuses those.
+        "DEFAULT_MODEL_PARAMS": '{"function_calling":"legacy"}',
+        # An administrator of the page would run programs on the head.
+        "ENABLE_PLUGINS": "False",
+        "ENABLE_WEB_SEARCH": "False",
+    }
+    return {**usual, **{name: str(value) for name, value in settings.environment.items()}, **_fixed(settings, gateway)}
+
+
+def make(settings: Settings, gateway: Gateway, marks: str, image: str = "") -> Made:
+    """``marks``: what changes with keys and release, so that the page starts anew with them. ``image``: its id, where
+    the head has it."""
+    where = {"container": (IN_CONTAINER, "/tmp/static"), "venv": (settings.data_dir, f"{RUN}/static")}  # noqa: S108 - its own
+    data, static = where[settings.runtime]
+    lines = {**environment(settings, gateway), "DATA_DIR": data, "STATIC_DIR": static}
+    text = f"# {MANAGED}\n" + "".join(f"{name}={value}\n" for name, value in sorted(lines.items()))
+    unit = f"{settings.runtime}.service.j2"
+    values = {
+        "settings": settings,
+        "names": names,
+        "managed": MANAGED,
+        "sandbox": sandbox,
+        "environment": ENVIRONMENT,
+        "run": RUN,
+        "address": LOOPBACK,
+        "gateway_key": key_path(names.CLIENT),
+        "own_key": paths.WEB_UI_KEY,
+        "image": image or local_name(settings.image),
+        "inside": IN_CONTAINER,
+    }
+    mark = config_hash(templates.render(ROLE, unit, **values, hash=""), text, marks)
+    files = {ENVIRONMENT: text, f"{paths.UNITS}/{names.UNIT}": templates.render(ROLE, unit, **values, hash=mark)}
+    return Made(files, mark, f"http://{LOOPBACK}:{settings.port}/health")
