@@ -12,6 +12,7 @@ list does not name comes back.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -22,10 +23,10 @@ import stat
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
@@ -39,6 +40,7 @@ _MAGIC = b"SQLite format 3\0"
 _BESIDE = ("-wal", "-shm", "-journal")  # of a database, and in it after the copy
 _LEFT_OUT = ("cache",)  # made anew
 _CHUNK = 1 << 20
+_END, _FAILED = "end", "failed"  # of what the account has sent; its files are below data/
 
 
 @dataclass(frozen=True)
@@ -99,30 +101,107 @@ def _add(archive: tarfile.TarFile, path: str, content: bytes, now: float) -> Non
 
 
 def _copy(place: str, copy: Path) -> None:
-    """Regular files only: a link that the page's account has placed leads nowhere."""
+    """All regular files below ``place``, as the account that owns it reads them.
+
+    Root would follow what that account puts there between a look and an opening, and SQLite opens by name. So a process
+    with the rights of the account reads and sends, and root only writes what comes.
+    """
+    owner = os.stat(place, follow_symlinks=False)
     copy.mkdir(mode=0o700)
-    for folder, folders, files, handle in os.fwalk(place, follow_symlinks=False):
+    scratch = tempfile.mkdtemp(prefix=".web-ui-", dir=os.path.dirname(place))
+    try:
+        os.chown(scratch, owner.st_uid, owner.st_gid)
+        come, go = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(come)
+            _as_account(owner, lambda: _send(place, scratch, go))
+        os.close(go)
+        try:
+            with os.fdopen(come, "rb") as stream:
+                _receive(stream, copy, place)
+        finally:
+            os.waitpid(child, 0)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _as_account(owner: os.stat_result, act: Callable[[], None]) -> NoReturn:
+    """Without the rights of root, and without a way back into the module."""
+    try:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+            os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
+        act()
+    finally:
+        os._exit(0)  # what was said is in the stream, which ends too early otherwise
+
+
+def _send(place: str, scratch: str, go: int) -> None:
+    with os.fdopen(go, "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as out:
+        try:
+            for path, source in _regular(place):
+                with source:
+                    if source.read(len(_MAGIC)) == _MAGIC:
+                        copied = Path(scratch, "copy.db")
+                        _copy_database(os.path.join(place, path), copied)
+                        out.add(str(copied), f"data/{path}", recursive=False)
+                        copied.unlink()
+                    else:
+                        entry = _plain(out.gettarinfo(arcname=f"data/{path}", fileobj=source))
+                        source.seek(0)
+                        entry.type, entry.linkname = tarfile.REGTYPE, ""  # one with two names is sent twice
+                        out.addfile(entry, source)
+            _add(out, _END, b"", 0)
+        except (SparkError, OSError) as exc:
+            _add(out, _FAILED, str(exc).encode(errors="replace"), 0)
+
+
+def _regular(place: str) -> Iterator[tuple[str, BinaryIO]]:
+    """Path and open file. A link leads nowhere, and what cannot be read ends it: it would be missing later."""
+    for folder, folders, files, handle in os.fwalk(place, follow_symlinks=False, onerror=_unless_gone):
         inside = os.path.relpath(folder, place)
         if inside == ".":
             folders[:] = [one for one in folders if one not in _LEFT_OUT]
-        (copy / inside).mkdir(mode=0o700, exist_ok=True)
         for one in files:
             if any(one.endswith(end) and one[: -len(end)] in files for end in _BESIDE):
                 continue
             try:
                 opened = os.open(one, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
-            except OSError:
-                continue  # a link, or gone meanwhile
-            with os.fdopen(opened, "rb") as source:
-                if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                    continue
-                target = copy / inside / one
-                if source.read(len(_MAGIC)) == _MAGIC:
-                    _copy_database(os.path.join(folder, one), target)
-                else:
-                    source.seek(0)
-                    with open(target, "wb") as stream:
-                        shutil.copyfileobj(source, stream, _CHUNK)
+            except OSError as exc:
+                _unless_gone(exc)
+                continue
+            if stat.S_ISREG(os.fstat(opened).st_mode):
+                yield os.path.normpath(os.path.join(inside, one)), os.fdopen(opened, "rb")
+            else:
+                os.close(opened)
+
+
+def _unless_gone(exc: OSError) -> None:
+    """A link, a socket, or gone meanwhile."""
+    if exc.errno not in (errno.ELOOP, errno.ENXIO, errno.ENOENT):
+        raise exc
+
+
+def _receive(stream: BinaryIO, copy: Path, place: str) -> None:
+    failed, remedy = "the reading ended early", "Look at: journalctl -u sparkmatrix-web-ui"
+    with contextlib.suppress(tarfile.TarError, EOFError), tarfile.open(fileobj=stream, mode="r|") as archive:
+        for entry in _entries(archive):
+            source = archive.extractfile(entry) if entry.isreg() else None
+            inside = entry.name[len("data/") :]
+            if source and entry.name == _END:
+                return
+            if source and entry.name == _FAILED:
+                failed = source.read(2000).decode(errors="replace")
+                break
+            if source is None or f"data/{inside}" != entry.name or not _safe(inside):
+                failed = f"{entry.name!r:.200} is no file of it"
+                break
+            target = copy / inside
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(source, target)
+    raise SparkError(f"the data cannot be copied: {failed}", place, remedy)
 
 
 def _copy_database(source: str, target: Path) -> None:
@@ -270,14 +349,17 @@ def _fits(document: Mapping[str, Any]) -> bool:
 
 
 def _fine(name: str, told: Any) -> bool:
-    parts = name.split("/")
     return (
         isinstance(told, dict)
-        and all(part not in ("", ".", "..") and "\0" not in part for part in parts)
+        and _safe(name)
         and type(told.get("size")) is int
         and told["size"] >= 0
         and isinstance(told.get("sha256"), str)
     )
+
+
+def _safe(name: str) -> bool:
+    return all(part not in ("", ".", "..") and "\0" not in part for part in name.split("/"))
 
 
 def _wrong(path: str, found: str) -> SparkError:

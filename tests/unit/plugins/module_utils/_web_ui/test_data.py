@@ -9,9 +9,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import tarfile
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import
 
 NOW = 1_795_000_000.0
 KEY = "k" * 40
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -75,6 +78,54 @@ def test_a_damaged_database_is_no_backup(place, tmp_path):
     with pytest.raises(SparkError, match=r"cannot be copied|damaged"):
         data.backup(str(place), str(tmp_path / "backups"), "", "", NOW)
     assert os.listdir(tmp_path / "backups") == []
+
+
+def test_a_file_that_the_account_cannot_read_is_not_left_out_silently(place, tmp_path, monkeypatch):
+    real = os.open
+
+    def refusing(path, *arguments, **options):
+        if path == "letter.txt":
+            raise PermissionError(13, "Permission denied")
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with pytest.raises(SparkError, match=r"cannot be copied.*Permission denied"):
+        data.backup(str(place), str(tmp_path / "backups"), "", "", NOW)
+    assert os.listdir(tmp_path / "backups") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read more than the account of the page")
+def test_root_reads_nothing_for_the_account(place, tmp_path):
+    """Whatever is swapped in between: the reading itself has the rights of the account."""
+    with tempfile.TemporaryDirectory() as open_to_all:
+        os.chmod(open_to_all, 0o755)
+        here = Path(
+            shutil.copytree(place, Path(open_to_all, "web-ui"), ignore=shutil.ignore_patterns("pipe"), symlinks=True)
+        )
+        for path in (here, *here.rglob("*")):
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        assert data.backup(str(here), str(tmp_path / "first"), "", "", NOW).files == 3
+        with closing(sqlite3.connect(tmp_path / "secret.db")) as secret:
+            secret.execute("create table key (words text)")
+            secret.commit()
+        os.replace(tmp_path / "secret.db", here / "secret.db")  # root's, 0644
+        os.chmod(here / "secret.db", 0o600)
+        with pytest.raises(SparkError, match="Permission denied"):
+            data.backup(str(here), str(tmp_path / "second"), "", "", NOW)
+        assert os.listdir(open_to_all) == ["web-ui"]
+
+
+@pytest.mark.parametrize("entry", [tarfile.TarInfo("data/../x"), tarfile.TarInfo("list.json"), None])
+def test_what_the_account_sends_is_read_strictly(tmp_path, entry):
+    sent = io.BytesIO()
+    with tarfile.open(fileobj=sent, mode="w|") as out:
+        if entry:
+            out.addfile(entry)
+    sent.seek(0)
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(SparkError, match="no file of it" if entry else "ended early"):
+        data._receive(sent, tmp_path / "copy", "/data")
+    assert os.listdir(tmp_path) == ["copy"] and os.listdir(tmp_path / "copy") == []
 
 
 def entries(path):
