@@ -78,15 +78,15 @@ class _Indented(yaml.SafeDumper):
 
 
 def awx_objects() -> dict[str, Any]:
-    with (ROOT / "roles/awx/vars/main/objects.yml").open(encoding="utf-8") as file:
-        return dict(yaml.load(file, Loader=_Data))
+    places = [ROOT / "roles/awx/vars/main" / name for name in ("objects.yml", "surveys.yml")]
+    return {key: value for place in places for key, value in yaml.load(place.read_text(), Loader=_Data).items()}
 
 
 def awx_surveys(_old: str) -> str:
     known = preflight_variables.load()
     made = {playbook: surveys.survey(asked, known) for playbook, asked in awx_objects()["__awx_questions"].items()}
     text = yaml.dump({"awx_surveys": made}, Dumper=_Indented, sort_keys=False, allow_unicode=True, width=120)
-    return f"---\n# Written by make docs, from objects.yml and the argument specifications of the roles.\n{text}"
+    return f"---\n# Written by make docs, from surveys.yml and the argument specifications of the roles.\n{text}"
 
 
 def awx_page(old: str) -> str:

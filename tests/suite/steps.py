@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAB_ID = os.environ.get("SPARKMATRIX_LAB_ID", "test")  # a cluster that `make demo` left up is not ours
@@ -349,7 +349,7 @@ def on_nodes() -> list[Step]:
         scenario("doctor", "doctor.py", 500),
         scenario("support", "support.py", 400),
         scenario("observability", "observability.py", 600),
-        scenario("web-ui", "web_ui.py", 900),
+        replace(scenario("web-ui", "web_ui.py", 900), cannot_run=lambda: needs_browser() or needs_lab()),
         scenario("artifacts", "artifacts.py", 600),
         scenario("artifacts-ring", "artifacts.py --ring", 600),
         scenario("head-controller", "head_controller.py", 400),

@@ -29,7 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_f
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_source
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_blobs import Offer, Offered
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_server import TAG, without_tls
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, meminfo, paths, sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, meminfo, paths, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.ports import IMAGES
@@ -44,7 +44,7 @@ _CHUNK = 1 << 20
 _COMPILER = 6 * 1024**3  # bytes that nvcc takes for a file of kernels; 3 to 8 GiB are reported
 _SAID = 1500  # characters of what a build says last
 _SANDBOX = (
-    *sandbox.ANY,
+    *unit_sandbox.ANY,
     "ProtectSystem=strict",
     f"ReadWritePaths={paths.RUN}",
     "ProtectHome=read-only",

@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
@@ -43,9 +43,9 @@ PROGRESS = f"{paths.RUN}/artifacts-progress.json"
 COPY, PREPARE, CHECK, OBTAIN, EXPORT = "copy", "prepare", "check", "obtain", "export"
 DOWNLOAD, ADOPT, IMPORT = "download", "adopt", "import"
 AGAIN = "Run it again: it goes on where this ended"
-# Models and archives are where their owner wants them, and other users read them: not sandbox.ROOT, which may write to
-# the state of services only, and with modes for root alone.
-SANDBOX = (*sandbox.ANY, "ProtectSystem=full", "ProtectHome=read-only")
+# Models and archives are where their owner wants them, and other users read them. So not unit_sandbox.ROOT,
+# which writes to the state of services only, and with modes for root alone.
+SANDBOX = (*unit_sandbox.ANY, "ProtectSystem=full", "ProtectHome=read-only")
 # An engine that serves meanwhile keeps at least 90 % of its rate, also where it has all cores in use
 # (tests/bench/beside_engine.py), and its memory. The weight is for machines on which units have cgroups of their own.
 ASIDE = ("Nice=15", "CPUWeight=4", "OOMScoreAdjust=500")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
@@ -341,7 +341,7 @@ def watchdog(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     units = " ".join(f"--unit {unit}" for unit in options.watchdog_units)
     arguments = f"--available-mib {options.watchdog_available_mib} --seconds {options.watchdog_seconds}"
-    sandboxed = "\n".join(sandbox.WATCHDOG)
+    sandboxed = "\n".join(unit_sandbox.WATCHDOG)
     text = f"""\
 [Unit]
 Description=Stop the engine before this machine runs out of memory

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import is_id, local_name
@@ -131,7 +131,14 @@ def _node(settings: Settings, cluster: Cluster, host: str, tool: str) -> Node:
     address = _address(cluster, host)
 
     def add(unit: str, *parts: str, **values: object) -> None:
-        values = {"settings": settings, "paths": paths, "sandbox": sandbox, "user": USER, "managed": MANAGED, **values}
+        values = {
+            "settings": settings,
+            "paths": paths,
+            "sandbox": unit_sandbox,
+            "user": USER,
+            "managed": MANAGED,
+            **values,
+        }
         body = templates.render(ROLE, f"{unit}.j2", **values, hash="")
         units[unit] = config_hash(body, *parts)
         files[f"{paths.UNITS}/{unit}"] = templates.render(ROLE, f"{unit}.j2", **values, hash=units[unit])

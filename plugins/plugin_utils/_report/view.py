@@ -35,7 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawin
     number,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, words
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, closing_lines
 
 MOST_EVIDENCE = 40  # lines of one problem
 PAIR = 2
@@ -55,7 +55,7 @@ class Said:
 
     @property
     def where(self) -> str:
-        return words.where(self.verdict)
+        return closing_lines.where(self.verdict)
 
     @property
     def measured(self) -> str:

@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Run,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import words
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import closing_lines
 
 
 def text(run: Run) -> str:
@@ -39,10 +39,10 @@ def text(run: Run) -> str:
 
 def _case(suite: ElementTree.Element, one: Verdict) -> None:
     case = ElementTree.SubElement(
-        suite, "testcase", classname=f"{one.scope}.{one.check}", name=printable(words.where(one)), time="0"
+        suite, "testcase", classname=f"{one.scope}.{one.check}", name=printable(closing_lines.where(one)), time="0"
     )
     found = printable(one.found)
-    evidence = printable("\n".join([words.said(one), *one.evidence]))
+    evidence = printable("\n".join([closing_lines.said(one), *one.evidence]))
     if one.outcome == FAIL:
         ElementTree.SubElement(case, "failure", message=found, type=one.cause).text = evidence
     elif one.outcome == UNKNOWN:

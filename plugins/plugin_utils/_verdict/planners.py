@@ -34,6 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import a
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document, Maybe, Only, ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import (
+    closing_lines,
     doctor,
     engine,
     first_contact,
@@ -41,7 +42,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict impor
     junit,
     limits,
     settings,
-    words,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
 
@@ -92,13 +92,13 @@ def judge(options: Options) -> dict[str, Any]:
         services=tuple(gather.services(plans)),
     )
     run = _with(known, options["parts"])
-    shown = words.lines(run)
+    shown = closing_lines.lines(run)
     return {
         "run": run.as_dict(),
         "outcome": run.outcome,
         "lines": shown,
         "not_measured": [one.found for one in run.verdicts if one.outcome == UNKNOWN],
-        "refusal": words.refusal(run),
+        "refusal": closing_lines.refusal(run),
         "json": json.dumps(run.as_dict(), indent=1, sort_keys=True) + "\n",
         "junit": junit.text(run),
     }

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import local_name
@@ -170,7 +170,7 @@ def make(settings: Settings, gateway: Gateway, marks: str, image: str = "") -> M
         "settings": settings,
         "names": names,
         "managed": MANAGED,
-        "sandbox": sandbox,
+        "sandbox": unit_sandbox,
         "environment": ENVIRONMENT,
         "run": RUN,
         "address": LOOPBACK,

@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     RayPlan,
     ServicePlan,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import engine_sandbox
 
 SERVICE = "engine"
 RAY_SERVICE = "ray"
@@ -51,7 +51,7 @@ def document(service: ServicePlan, sandboxed: bool = True) -> dict[str, Any]:
     """A rank; over Ray the driver of the ranks that Ray's own container on this node, and others, hold."""
     names = service.names
     made = _service(service.container, service.image, service.engine.command, service.mounts, names.project)
-    made.update(sandbox.container() if sandboxed else {})
+    made.update(engine_sandbox.container() if sandboxed else {})
     with_key = service.is_head and service.engine.key
     made["env_file"] = [names.environment, *([paths.ENGINE_KEY] if with_key else [])]
     if service.over_ray:
@@ -64,7 +64,7 @@ def document(service: ServicePlan, sandboxed: bool = True) -> dict[str, Any]:
 def ray_document(ray: RayPlan, container: Container, sandboxed: bool = True) -> dict[str, Any]:
     """``ray start --block`` of one node. The ranks are its children, so it has all that a rank has."""
     made = _service(container, ray.image, ray.command, ray.mounts, ray.container)
-    made.update(sandbox.container() if sandboxed else {})
+    made.update(engine_sandbox.container() if sandboxed else {})
     made["env_file"] = [engine_names.RAY_ENVIRONMENT]
     return {"name": ray.container, "services": {RAY_SERVICE: made}}
 

@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, RayPlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sandbox, systemd_quoting
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import engine_sandbox, systemd_quoting
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role ray)"
 _OLD_SESSIONS = "-name session_2* -mtime +7"
@@ -107,7 +107,7 @@ def _venv_service(plan: NodePlan, settings: Settings) -> Sequence[str]:
         "RestartSec=3",
         f"LimitMEMLOCK={settings.memlock}",
         f"LimitNOFILE={settings.nofile}",
-        *(sandbox.unit(writable, named) if settings.sandbox else []),
+        *(engine_sandbox.unit(writable, named) if settings.sandbox else []),
     ]
 
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sandbox as root_sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray
@@ -31,7 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import WATCHDOG_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sandbox, systemd_quoting
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import engine_sandbox, systemd_quoting
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role engine)."
 _UNIT_TITLE = f"{_MANAGED} The last line changes with everything that needs a restart.\n"
@@ -268,7 +267,7 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
 def _sandbox(service: ServicePlan) -> Sequence[str]:
     engine = service.engine
     named = [*engine.command.words, *engine.env.values(), *engine.starter_env.values()]
-    return sandbox.unit([service.home, service.model_cache], named)
+    return engine_sandbox.unit([service.home, service.model_cache], named)
 
 
 def _container_unit(service: ServicePlan, settings: Settings) -> str:
@@ -329,7 +328,7 @@ def _keeper_unit(names: Names) -> str:
         "# It has to act when memory is short, and must not be what makes it so: what nodes print is read with limits.",
         "OOMScoreAdjust=-900",
         "MemoryMax=1G",
-        *root_sandbox.KEEPER,
+        *unit_sandbox.KEEPER,
     ]
     return _UNIT_TITLE + "\n".join(lines) + "\n"
 

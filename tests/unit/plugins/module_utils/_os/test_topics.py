@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -213,7 +213,7 @@ def test_the_watchdogs_hash_follows_its_unit():
     assert f"SPARKMATRIX_CONFIG_HASH={one.services[topics.WATCHDOG_UNIT]}\n" in text
     units = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service", "sparkmatrix-ray.service")
     assert " ".join(f"--unit {unit}" for unit in units) in text
-    assert set(sandbox.WATCHDOG) <= set(text.splitlines())
+    assert set(unit_sandbox.WATCHDOG) <= set(text.splitlines())
 
 
 # -- packages

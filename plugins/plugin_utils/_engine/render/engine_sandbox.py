@@ -14,14 +14,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 
 _HOME = re.compile(r"(?:^|[^\w./-])/(?:home|root|run/user)(?:/|$)")  # a path in one, anywhere in a word
 _NVIDIA = "/usr/bin/nvidia-modprobe"
 _UNIT = (
     "# No privileges, now or later. Devices are not restricted: those of the GPU have no fixed numbers.",
-    *sandbox.ANY,
+    *unit_sandbox.ANY,
     "CapabilityBoundingSet=",
     "ProtectHostname=yes",
     "ProtectProc=invisible",

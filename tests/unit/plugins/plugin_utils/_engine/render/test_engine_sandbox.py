@@ -10,10 +10,10 @@ import re
 import subprocess
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sandbox as root_sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import (
+    engine_sandbox,
     ray_files,
-    sandbox,
     service_files,
 )
 from engine_plans import node_plans
@@ -36,7 +36,7 @@ def files(sandboxed=True, **settings):
 @pytest.mark.parametrize("path", [ENGINE, RAY])
 def test_a_rank_has_no_privileges_and_writes_into_its_directories_only(path):
     lines = set(files()[path].splitlines())
-    assert {*root_sandbox.ANY, "CapabilityBoundingSet=", "ProtectSystem=strict", "ProtectHome=yes"} <= lines
+    assert {*unit_sandbox.ANY, "CapabilityBoundingSet=", "ProtectSystem=strict", "ProtectHome=yes"} <= lines
     assert {"ProtectProc=invisible", "PrivateTmp=yes", "SystemCallErrorNumber=EPERM"} <= lines
     assert "ReadWritePaths=/opt/sparkmatrix/models/huggingface /var/lib/sparkmatrix/home" in lines
     # A setuid program does nothing in there, so what CUDA would call is called before, and without it.
@@ -73,7 +73,7 @@ def test_off_nothing_of_it_is_there():
     ],
 )
 def test_homes_are_hidden_unless_something_is_read_there(named, homes):
-    assert sandbox.unit(["/srv/a"], named)[-1] == f"ProtectHome={homes}"
+    assert engine_sandbox.unit(["/srv/a"], named)[-1] == f"ProtectHome={homes}"
 
 
 def test_a_cache_below_a_home_stays_writable():
@@ -84,7 +84,7 @@ def test_a_cache_below_a_home_stays_writable():
 
 def test_keeper_and_watchdog_are_root_and_no_more():
     lines = files()[KEEPER].splitlines()
-    assert set(root_sandbox.KEEPER) <= set(lines)
+    assert set(unit_sandbox.KEEPER) <= set(lines)
     # Whose memory Python's ctypes and Ray make.
     assert "MemoryDenyWriteExecute=yes" not in lines
 
@@ -98,9 +98,9 @@ def test_the_score_of_systemd(path, highest, tmp_path):
     """Of 10, less is better; without a sandbox 9.0, and 9.6 for root."""
     unit = tmp_path / path.rpartition("/")[2]
     own = {
-        WATCHDOG: root_sandbox.WATCHDOG,
-        METRICS: root_sandbox.METRICS,
-        PROMETHEUS: ("User=prometheus", *root_sandbox.SERVER),
+        WATCHDOG: unit_sandbox.WATCHDOG,
+        METRICS: unit_sandbox.METRICS,
+        PROMETHEUS: ("User=prometheus", *unit_sandbox.SERVER),
     }
     unit.write_text("\n".join(["[Service]", "ExecStart=/bin/true", *own[path], ""]) if path in own else files()[path])
     argv = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
