@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import l
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.log import Log
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import Results, Row
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Answer
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Verdict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Size, Verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import nccl
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
@@ -70,40 +70,192 @@ PASSES = dict.fromkeys(("nccl_values", "nccl_transport", "nccl_halves", "nccl_ra
 def test_a_healthy_pair_gives_no_alarm() -> None:
     found = judged(measured(22.3))
     assert outcomes(found) == PASSES
+    assert [(one.scope, one.found) for one in found.verdicts] == [
+        ("cluster", "all values were right"),
+        ("cluster", "NCCL used NET/IB"),
+        ("half", "all halves carried their share"),
+        ("cluster", "all_gather between 2 ranks: 22.30 GB/s with 4 GiB"),
+    ]
+    assert {one.hosts for one in found.verdicts} == {("spark1", "spark2")}
     (figures,) = found.figures
     assert (figures.transport, figures.halves, figures.version) == ("NET/IB", 2, "2.28.9")
+    assert figures.sizes == (Size(2**32, 1000, 44.6, 22.3, 0),)
     assert (figures.largest_gbs, figures.average_gbs, figures.hosts) == (22.3, 21.3, ("spark1", "spark2"))
     assert lines(found.figures) == ["all_gather between 2 ranks: 22.3 GB/s with 4 GiB, 21.3 on average, over NET/IB"]
 
 
 @pytest.mark.parametrize(
-    ("answers", "expected"),
+    ("answers", "expected", "found", "value"),
     [
-        (measured(2.5, SOCKETS), ("nccl_transport", "fail", "tcp_fallback")),
-        (measured(2.5, LOADED + SOCKETS), ("nccl_transport", "fail", "plugin_fallback")),
-        (measured(2.5, MISSING + SOCKETS), ("nccl_transport", "fail", "plugin_fallback")),
-        (measured(11.5, halves={"a": 10**9, "b": 0}), ("nccl_halves", "fail", "one_half_only")),
-        (measured(12, HEALTHY.replace("NET/IB/1", "NET/IB/0"), halves={}), ("nccl_halves", "fail", "one_half_only")),
-        (measured(2.82), ("nccl_rate", "fail", "nic_degraded")),
-        (measured(3.04, DEVELOPMENT), ("nccl_rate", "fail", "nccl_development_build")),
-        (measured(20.5), ("nccl_rate", "warn", "nccl_slow")),
-        (measured(15.0), ("nccl_rate", "fail", "nccl_slow")),
-        (measured(19.7, size=2**30), ("nccl_rate", "unknown", "")),
-        (measured(9.0, size=2**30), ("nccl_rate", "fail", "nccl_slow")),
-        (measured(104, "", ranks=1), ("nccl_rate", "fail", "single_rank_trap")),
-        (measured(0.1, backend="gloo"), ("nccl_rate", "unknown", "")),
-        (measured(22.3, wrong=4), ("nccl_values", "fail", "nccl_wrong_values")),
-        (measured(22.3, ""), ("nccl_transport", "unknown", "")),
+        (
+            measured(2.5, SOCKETS),
+            ("nccl_transport", "fail", "tcp_fallback"),
+            "NCCL used NET/Socket, and RDMA is planned: all_gather 2.50 GB/s with 4 GiB",
+            2.5,
+        ),
+        (
+            measured(2.5, LOADED + SOCKETS),
+            ("nccl_transport", "fail", "plugin_fallback"),
+            "NCCL used NET/Socket, and RDMA is planned, and the plug-in Mesh was loaded: all_gather 2.50"
+            " GB/s with 4 GiB",
+            2.5,
+        ),
+        (
+            measured(2.5, MISSING + SOCKETS),
+            ("nccl_transport", "fail", "plugin_fallback"),
+            "NCCL used NET/Socket, and RDMA is planned, and the plug-in mesh was not found: all_gather"
+            " 2.50 GB/s with 4 GiB",
+            2.5,
+        ),
+        (
+            measured(11.5, halves={"a": 997, "b": 2}),
+            ("nccl_halves", "fail", "one_half_only"),
+            "the halves of spark1 did not carry the same: a 100%, b 0% of 0.0 GB",
+            0.002,
+        ),
+        (
+            measured(12, HEALTHY.replace("NET/IB/1", "NET/IB/0"), halves={}),
+            ("nccl_halves", "fail", "one_half_only"),
+            "NCCL used a, and 2 halves are planned",
+            1,
+        ),
+        (
+            measured(2.823),
+            ("nccl_rate", "fail", "nic_degraded"),
+            "all_gather between 2 ranks: 2.82 GB/s with 4 GiB, over NET/IB and all halves",
+            2.82,
+        ),
+        (
+            measured(3.04, DEVELOPMENT),
+            ("nccl_rate", "fail", "nccl_development_build"),
+            "all_gather between 2 ranks: 3.04 GB/s with 4 GiB, with NCCL 2.29.0a1",
+            3.04,
+        ),
+        (
+            measured(20.5),
+            ("nccl_rate", "warn", "nccl_slow"),
+            "all_gather between 2 ranks: 20.50 GB/s with 4 GiB",
+            20.5,
+        ),
+        (
+            measured(15.0),
+            ("nccl_rate", "fail", "nccl_slow"),
+            "all_gather between 2 ranks: 15.00 GB/s with 4 GiB",
+            15.0,
+        ),
+        (
+            measured(19.7, size=2**30),
+            ("nccl_rate", "unknown", ""),
+            "all_gather between 2 ranks: 19.70 GB/s with 1 GiB; the limit is that of 4 GiB and more",
+            19.7,
+        ),
+        (
+            measured(9.0, size=2**30),
+            ("nccl_rate", "fail", "nccl_slow"),
+            "all_gather between 2 ranks: 9.00 GB/s with 1 GiB",
+            9.0,
+        ),
+        (
+            measured(104, "", ranks=1),
+            ("nccl_rate", "fail", "single_rank_trap"),
+            "all_gather ran with one rank: 104.00 GB/s with 4 GiB is the speed of the memory, and says nothing"
+            " of the fabric",
+            0,
+        ),
+        (
+            measured(0.1, backend="gloo"),
+            ("nccl_rate", "unknown", ""),
+            "NCCL was not measured: the engine's torch sees no GPU; over gloo all_gather 0.10 GB/s with 4 GiB",
+            0,
+        ),
+        (
+            measured(22.3, wrong=4),
+            ("nccl_values", "fail", "nccl_wrong_values"),
+            "4 elements had a wrong value",
+            0,
+        ),
+        (
+            measured(22.3, ""),
+            ("nccl_transport", "unknown", ""),
+            "which network NCCL took is not in the output",
+            0,
+        ),
     ],
 )
-def test_causes(answers: dict[str, Answer], expected: tuple[str, str, str]) -> None:
-    """The one that is found, and nothing beside it."""
-    found = judged(answers)
-    (one,) = bad(found)
-    assert (one.check, one.outcome, one.cause) == expected
+def test_causes(answers: dict[str, Answer], expected: tuple[str, str, str], found: str, value: float) -> None:
+    """The one that is found, and nothing beside it; with all that a reader needs to follow it."""
+    (one,) = bad(judged(answers))
+    assert (one.check, one.outcome, one.cause, one.found) == (*expected, found)
+    assert one.value == pytest.approx(value, abs=1e-9)
+    one_host = "did not carry the same" in found
+    assert (one.hosts, one.device) == ((("spark1",), "b") if one_host else (("spark1", "spark2"), ""))
+    assert one.scope == ("half" if one.check == "nccl_halves" else "cluster")
+    assert [limit.value for limit in one.limit] == (
+        [0.4] if one_host else [21.875] if one.check == "nccl_rate" and value else []
+    )
+    proved = one.cause not in ("", "nccl_wrong_values")
+    assert one.evidence == (answers["spark1"].log.evidence if proved else ())
     if one.cause:
         assert one.remedy
         assert one.otherwise
+    elif one.check == "nccl_transport":
+        assert one.remedy == "Run it again with NCCL_DEBUG=INFO"
+    elif value:
+        assert one.remedy == "Measure with larger sizes"
+
+
+def test_ranks_on_one_machine_say_nothing_of_the_fabric() -> None:
+    one = Results("", (Row(2**32, 1000, 208, 104),), 4, hosts=("x",) * 4)
+    (found,) = judge(nccl.from_text((one,), Log(evidence=("a", "b"))), PAIR, LIMITS).verdicts
+    assert found.found.startswith("a collective ran with 4 ranks on one machine: 104.00 GB/s with 4 GiB is the speed")
+    assert (found.hosts, found.evidence, found.scope) == (("x",), ("a", "b"), "cluster")
+
+
+def test_two_runs_together() -> None:
+    one, other = judged(measured(22.3)), judged(measured(20.5))
+    both = one + other
+    assert both.verdicts == (*one.verdicts, *other.verdicts)
+    assert both.figures == (*one.figures, *other.figures)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (2**30, "1 GiB"),
+        (2**32 - 4, "4.0 GiB"),
+        (3 * 2**29, "1.5 GiB"),
+        (2**20, "1 MiB"),
+        (2**30 - 1, "1024.0 MiB"),
+        (2**10, "1 KiB"),
+        (1023, "1023 B"),
+        (0, "0 B"),
+    ],
+)
+def test_how_sizes_are_shown(count: int, shown: str) -> None:
+    assert (
+        judged(measured(22.3, size=count))
+        .verdicts[3]
+        .found.startswith(f"all_gather between 2 ranks: 22.30 GB/s with {shown}")
+    )
+
+
+def test_just_at_the_limits() -> None:
+    """Of a rate, of a share, and of a size that counts."""
+
+    def said(rate: float, size: int = 2**32) -> tuple[str, str]:
+        return outcomes(judged(measured(rate, size=size)))["nccl_rate"]
+
+    near, small, degraded = (LIMITS[f"nccl_{name}_share"].value * 21.875 for name in ("near", "small", "degraded"))
+    assert said(round(near + 0.005, 2)) == ("warn", "nccl_slow")
+    assert said(round(near - 0.01, 2)) == ("fail", "nccl_slow")
+    assert said(round(small + 0.005, 2), 2**30) == ("unknown", "")
+    assert said(round(small - 0.01, 2), 2**30) == ("fail", "nccl_slow")
+    assert said(round(degraded + 0.005, 2)) == ("fail", "nccl_slow")
+    assert said(round(degraded - 0.01, 2)) == ("fail", "nic_degraded")
+    assert said(21, 2**32 - 2**20) == ("warn", "nccl_slow")
+    assert said(21, 2**32 - 2**20 - 4) == ("unknown", "")
+    assert said(0.1, 2**28) == ("fail", "nic_degraded")
+    assert said(0.1, 2**28 - 4) == ("unknown", "")
 
 
 def test_a_development_build_that_is_fast_is_no_alarm() -> None:
