@@ -132,14 +132,14 @@ def main() -> int:
                 f" {run.largest_given / 1000:.0f} kB | {run.largest_answer / 1000:.0f} kB |",
                 flush=True,
             )
-    grows = {what: round(growth(runs, what), 2) for what in ("cpu_s", "largest_given", "largest_answer")}
+    compared = ("cpu_s", "largest_given", "largest_answer") if len(runs) > 1 else ()
+    grows = {what: round(growth(runs, what), 2) for what in compared}
     print(json.dumps({"runs": [asdict(run) for run in runs], "grows": grows}))
     too_much = [
-        *([f"processor time grows by n^{grows['cpu_s']}"] if grows["cpu_s"] > GROWTH_OF_TIME else []),
         *(
-            f"{what} grows by n^{grows[what]}"
-            for what in ("largest_given", "largest_answer")
-            if grows[what] > GROWTH_OF_SIZES
+            f"{what} grows by n^{power}"
+            for what, power in grows.items()
+            if power > (GROWTH_OF_TIME if what == "cpu_s" else GROWTH_OF_SIZES)
         ),
         *(f"{run.nodes} nodes take {run.memory_mib:.0f} MiB" for run in runs if run.memory_mib > MEMORY_MIB),
     ]
