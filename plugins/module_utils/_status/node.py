@@ -294,7 +294,9 @@ def _until(asked: Asked) -> str:
 
 def _verdict(asked: Asked) -> dict[str, Any] | None:
     """Of the last run that is kept here, which is on the cluster's head; None where there is none, or without root."""
-    runs = verdict_store.read(1, asked.at)[0] if asked.root else []
+    runs, refused = verdict_store.read(1, asked.at) if asked.root else ([], [])
+    if refused:
+        return {"problem": refused[0]}
     return (
         {
             "time": runs[0].at,
@@ -331,6 +333,8 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def verdict(last: Mapping[str, Any]) -> list[str]:
+    if "problem" in last:
+        return [last["problem"]]
     first = f"{last['time']}, {last['playbook']}.yml: {last['counted']}"
     return [first, *last["failed"]]
 

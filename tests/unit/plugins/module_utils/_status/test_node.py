@@ -230,3 +230,11 @@ def test_the_last_verdicts_are_shown_with_what_failed(cluster: Cluster) -> None:
         "verdict   2026-11-23T07:30:00Z, verify.yml: 1 failed, 1 passed",
         "          spark1 - spark2: 13 Gb/s",
     ]
+
+
+def test_damaged_verdicts_are_told(cluster: Cluster) -> None:
+    path = verdict_store.keep(Run("spark1", "verify", "2026-11-23T07:30:00Z", 1, "0.1.0"), str(cluster.root))
+    (cluster.root / path.lstrip("/")).write_text("{")
+    shown = status.text(cluster.found()).splitlines()[-1]
+    assert shown.startswith(f"verdict   {path}: the verdicts cannot be read")
+    assert "run the playbook again" in shown
