@@ -198,6 +198,10 @@ def _receive(stream: BinaryIO, copy: Path, place: str) -> None:
             if source is None or f"data/{inside}" != entry.name or not _safe(inside):
                 failed = f"{entry.name!r:.200} is no file of it"
                 break
+            free = shutil.disk_usage(copy).free
+            if entry.size > free:  # one may say that it is larger than any disk
+                failed, remedy = f"{inside!r:.200} has {entry.size >> 20} MiB, and {free >> 20} are free", "Make room"
+                break
             target = copy / inside
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write(source, target)

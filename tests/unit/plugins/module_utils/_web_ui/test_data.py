@@ -94,6 +94,14 @@ def test_a_file_that_the_account_cannot_read_is_not_left_out_silently(place, tmp
     assert os.listdir(tmp_path / "backups") == []
 
 
+def test_a_file_that_is_larger_than_the_disk_is_not_begun(place, tmp_path):
+    with open(place / "uploads/endless", "wb") as sparse:
+        sparse.truncate(1 << 43)
+    with pytest.raises(SparkError, match=r"endless' has 8388608 MiB, and \d+ are free.* Make room"):
+        data.backup(str(place), str(tmp_path / "backups"), "", "", NOW)
+    assert os.listdir(tmp_path / "backups") == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read more than the account of the page")
 def test_root_reads_nothing_for_the_account(place, tmp_path):
     """Whatever is swapped in between: the reading itself has the rights of the account."""
