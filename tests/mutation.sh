@@ -33,7 +33,8 @@ for file in "${files[@]}"; do
 done
 cd "$work"
 {
-  printf '[mutmut]\nsource_paths=%s/plugins\nalso_copy=\n    %s/tests\n    pytest.ini\n' "$collection" "$collection"
+  printf '[mutmut]\nsource_paths=%s/plugins\nalso_copy=\n    pytest.ini\n' "$collection"
+  printf "    $collection/%s\n" tests docs roles playbooks inventories tools
   printf 'only_mutate=\n'
   printf '    */plugins/%s.py\n' "${files[@]}"
   # A fixed seed: without it a mutant may live in one run and die in the next.

@@ -249,12 +249,12 @@ def _no_result(one: Sample, seen: Seen) -> Verdict:
     (mine, other), said, back = one.ends[0], one.found[0], one.there[0]
     nothing = "the test ran and carried nothing" if said.get("value") == 0 else "no result came back"
     reason = said.get("reason") or nothing
-    there = f"; {one.peer} says: {back['reason']}" if back.get("reason") else ""
+    there = f"; {one.peer} says: {back['reason']}" if back.get("reason") not in (None, "", reason) else ""
     cause = str(said.get("cause") or back.get("cause") or "")
     unanswered = _unanswered(one, seen)
     if unanswered:
         cause = "wrong_mtu" if str(unanswered.get("cause", "")).startswith("mtu") else "one_half_only"
-        there += f"; a ping of full size says: {unanswered.get('reason')}"
+        there += f"; a ping of full size: {unanswered.get('reason') or 'no answer'}"
     elif cause == "gid_mismatch" and _same_cages(one, seen):
         cause = "wrong_cage"
     return verdict(
@@ -264,7 +264,7 @@ def _no_result(one: Sample, seen: Seen) -> Verdict:
         cause=cause if cause in BY_NAME else ALSO_CALLED.get(cause, "rdma_fails"),
         hosts=(one.host, one.peer),
         device=mine.device,
-        evidence=[str(text) for text in (said.get("reason"), back.get("reason")) if text],
+        evidence=[str(text) for text in dict.fromkeys((said.get("reason"), back.get("reason"))) if text],
         remedy=str(said.get("remedy") or "") if cause in ("", "firewall") else "",
     )
 
@@ -417,23 +417,25 @@ def _attributed(halves: Sequence[Verdict], samples: Sequence[Sample]) -> list[Ve
         if (host, device) not in always or others_too:
             continue
         slow = own
-        others = [name for one in slow for name in one.hosts if name != host]
-        values = [one.value for one in slow]
+        others = sorted({name for one in slow for name in one.hosts if name != host})
+        reached = dict.fromkeys(
+            f"{value:g}" for value in (min(one.value for one in slow), max(one.value for one in slow))
+        )
         worst = min(slow, key=lambda one: one.value)
         told |= {id(one) for one in slow}
         found.append(
             verdict(
                 RATE,
                 "half",
-                f"RDMA writes with {', '.join(others)} reach {min(values):g} to {max(values):g} Gb/s, and with no other"
-                " node more: it is this end",
+                f"RDMA writes with {', '.join(others)} reach {' to '.join(reached)} Gb/s, and with no other node more:"
+                " it is this end",
                 cause=worst.cause,
                 outcome=worst.outcome,
                 hosts=(host,),
                 device=device,
                 value=worst.value,
                 limit=worst.limit[0],
-                evidence=[line for one in slow for line in one.evidence],
+                evidence=list(dict.fromkeys(line for one in slow for line in one.evidence)),
             )
         )
     found += [one for one in halves if one.outcome != PASS and id(one) not in told]
@@ -569,10 +571,15 @@ def _counted(schedule: Schedule, seen: Seen, known: set[tuple[str, str]]) -> Ite
                 limit = seen.limits["loss_per_million"]
                 if lost > limit.value and ("loss_storm", f"{host} {device}") not in known:
                     shown = _shown(counted, (*counters.REPEATED, *counters.DROPPED))
+                    share = (
+                        f"{lost:.0f} of a million packets"
+                        if counted.get("bytes")
+                        else "packets, out of an unknown number,"
+                    )
                     yield verdict(
                         LOSS,
                         "half",
-                        f"{lost:.0f} of a million packets were lost or sent again while it was measured",
+                        f"{share} were lost or sent again while it was measured",
                         cause="loss_storm",
                         outcome=WARN,
                         hosts=(host,),

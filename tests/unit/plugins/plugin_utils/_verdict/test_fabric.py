@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -181,6 +182,42 @@ def test_every_fault_has_its_cause(name: str) -> None:
     found = told(judged(figures, **changes))
     assert {known: what for known, what in found.items() if what != "unknown"} == {cause: outcome}
     assert BY_NAME[cause].remedy
+
+
+# All that is said of each fault, to be read as a whole. Written anew, to be read again: WRITE_FIXTURES=1 pytest -n0 …
+SAID = Path(__file__).parents[3] / "fixtures/verdicts/fabric.txt"
+
+
+def everything(found: judge.Judged) -> str:
+    lines: list[str] = []
+    for one in found.verdicts:
+        limit = f" of {one.limit[0].value:g} {one.limit[0].unit}" if one.limit else ""
+        own = BY_NAME[one.cause].remedy if one.cause else ""
+        lines += [
+            f"{one.outcome} {one.check} ({one.scope}) {' - '.join(one.hosts)} {one.device}: {one.value:g}{limit}",
+            f"  {one.found}" + (f": {one.cause}" if one.cause else ""),
+            *(f"  | {line}" for line in one.evidence),
+            *([f"  > {one.remedy}"] if one.remedy != own else []),
+        ]
+        said = judge.finding(one)
+        lines += [f"  ! {said.severity}: {said}"] if one.outcome == "fail" else []
+    lines += [f"  {line}" for line in judge.lines(found)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def test_every_word_about_every_fault() -> None:
+    made = {
+        name: everything(judged(figures, **changes)) for name, (_cause, _outcome, figures, changes) in FAULTS.items()
+    }
+    made["nothing is wrong"] = everything(judged(Figures(), pings={}))
+    made["four machines, one slow"] = everything(
+        judged(Figures(alone={("spark3", A): 13.0}, together={("spark3", A): 13.0}), fabric(4))
+    )
+    made["the engine runs"] = everything(judged(Figures(latency=40.0), ready=both(busy=["x"])))
+    text = "".join(f"# {name}\n{said}\n\n" for name, said in made.items())
+    if os.environ.get("WRITE_FIXTURES"):
+        SAID.write_text(text)
+    assert text == SAID.read_text()
 
 
 @pytest.mark.parametrize(
