@@ -21,6 +21,7 @@ mkdir -p "$work/$collection/tests/unit/plugins"
 cp -r plugins "$work/$collection/"
 cp -r docs roles "$work/$collection/"
 cp -r playbooks inventories tools "$work/$collection/"
+find "$work/$collection" -type l -delete # to collections: mutmut follows them
 cp -r tests/lab tests/bench "$work/$collection/tests/"
 cp -r tests/unit/fixtures tests/unit/*.py "$work/$collection/tests/unit/"
 tests=()
