@@ -68,6 +68,17 @@ def test_no_name_of_a_file_that_is_included_has_an_equals_sign():
     assert not [one for one in named if "=" in one[1]]
 
 
+def test_what_is_done_in_turn_is_done_in_the_order_of_the_play():
+    """Of files that machines include each for itself, Ansible takes first that of the machine that has answered first."""
+    in_a_loop = re.compile(
+        r"include_tasks:.*\n(?:  +\S.*\n)*?  +(?:loop|with_\w+):.*\n(?:  +\S.*\n)*?  +when:.*inventory_hostname"
+    )
+    files = [path for room in ("roles", "playbooks") for path in (ROOT / room).rglob("*.yml")]
+    assert [str(path) for path in files if in_a_loop.search(path.read_text())] == []
+    before = "- include_tasks: a.yml\n  loop: x\n  loop_control:\n    loop_var: y\n  when: y == inventory_hostname\n"
+    assert in_a_loop.search(before)
+
+
 def test_what_roles_share_is_documented():
     text = (ROOT / "docs/architecture.md").read_text()
     shared = {
