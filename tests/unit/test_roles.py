@@ -69,7 +69,7 @@ def test_no_name_of_a_file_that_is_included_has_an_equals_sign():
 
 
 def test_what_is_done_in_turn_is_done_in_the_order_of_the_play():
-    """Of files that machines include each for itself, Ansible takes first that of the machine that has answered first."""
+    """Of files that machines include each for itself, Ansible takes first that of the one that has answered first."""
     in_a_loop = re.compile(
         r"include_tasks:.*\n(?:  +\S.*\n)*?  +(?:loop|with_\w+):.*\n(?:  +\S.*\n)*?  +when:.*inventory_hostname"
     )

@@ -359,6 +359,31 @@ def test_pings_are_shown_with_the_others() -> None:
     assert (one.host, one.peer, one.halves, one.value) == ("spark1", "spark2", (B,), 42.0)
 
 
+def test_of_many_machines_the_slowest_ping_of_each_half_is_kept() -> None:
+    for count, kept in ((16, 16 * 2 * 15), (17, 17 * 2)):
+        facts = fabric(count)
+        rails = {host: fact.rails for host, fact in facts.items()}
+        pings = {
+            host: [
+                {
+                    "rail": rail.index,
+                    "peer": peer,
+                    "ok": True,
+                    "rtt_ms": int(peer.removeprefix("spark")) / 100,
+                    "address": "",
+                }
+                for peer in facts
+                if peer != host
+                for rail in rails[host]
+            ]
+            for host in facts
+        }
+        found = [one for one in judged(Figures(), facts, pings=pings).rdma if one.test == "ping"]
+        assert len(found) == kept
+        slowest = max((one for one in found if one.host == "spark1"), key=lambda one: one.value)
+        assert (slowest.peer, slowest.value) == (f"spark{count}", count * 10.0)
+
+
 def test_the_record_has_the_slower_direction_of_each_half() -> None:
     facts = fabric(2)
     made = scheduled(facts)
