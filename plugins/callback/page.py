@@ -161,10 +161,12 @@ class CallbackModule(CallbackBase):
         self._forward("v2_playbook_on_play_start", play)
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        workers.share()
         self._task(task)
         self._forward("v2_playbook_on_task_start", task, is_conditional)
 
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        workers.share()
         self._task(task)
         self._forward("v2_playbook_on_handler_task_start", task)
 

@@ -11,6 +11,7 @@ processor time of a run that changes nothing (docs/performance.md).
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 
 from ansible.parsing.dataloader import DataLoader
@@ -34,3 +35,13 @@ def prepare() -> None:
         loader.action_loader.get(f"ansible.builtin.{name}", class_only=True)
     for name in OURS:
         import_module(f"{ACTIONS}.{name}")
+
+
+def share() -> None:
+    """Called before a task's workers are forked: what is there now is theirs, too, and stays in one place in memory.
+
+    A worker that looks for garbage writes to every object, and the kernel then copies all of the controller's memory
+    (docs/performance.md: a quarter of the memory with 120 machines, nothing with 32). What is frozen is only left out
+    of that search; what nobody refers to any more goes as before.
+    """
+    gc.freeze()

@@ -64,6 +64,9 @@ class CallbackModule(CallbackBase):
         ActionBase._execute_module = execute
         ActionBase._low_level_execute_command = lambda *_args, **_more: {"rc": 0, "stdout": "", "stderr": ""}
 
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        workers.share()
+
 
 def execute(self: ActionBase, *args: Any, **call: Any) -> dict[str, Any]:
     name = str(call.get("module_name") or (args[0] if args else None) or self._task.action).rpartition(".")[2]
