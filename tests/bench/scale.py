@@ -133,11 +133,12 @@ def main() -> int:
                 flush=True,
             )
     compared = ("cpu_s", "largest_given", "largest_answer") if len(runs) > 1 else ()
-    grows = {what: round(growth(runs, what), 2) for what in compared}
-    print(json.dumps({"runs": [asdict(run) for run in runs], "grows": grows}))
+    grows = {what: growth(runs, what) for what in compared}
+    shown = {what: round(power, 2) for what, power in grows.items()}
+    print(json.dumps({"runs": [asdict(run) for run in runs], "grows": shown}))
     too_much = [
         *(
-            f"{what} grows by n^{power}"
+            f"{what} grows by n^{power:.3f}"
             for what, power in grows.items()
             if power > (GROWTH_OF_TIME if what == "cpu_s" else GROWTH_OF_SIZES)
         ),
