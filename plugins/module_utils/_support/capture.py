@@ -260,7 +260,7 @@ def ray_logs(machine: Machine) -> dict[str, str]:
     """Who writes them may put anything in their place: no link is followed, and nothing but a file is opened."""
     found: dict[str, str] = {}
     for base in (paths.RAY_SESSIONS, paths.RAY_SESSIONS_IN_CONTAINER):
-        above, _, last = base.rpartition("/")  # where a link can only be root's
+        above, _slash, last = base.rpartition("/")  # where a link can only be root's
         with contextlib.suppress(OSError, ValueError, SparkError):
             with folders.inside(machine.real(above), [last]) as sessions:
                 newest = _newest_session(sessions)
@@ -355,7 +355,7 @@ def _of_root(machine: Machine, name: str) -> bool:
 
 def _small(machine: Machine, name: str) -> str:
     """Regular files only: it may have become something else meanwhile."""
-    above, _, last = machine.real(name).rpartition("/")
+    above, _slash, last = machine.real(name).rpartition("/")
     try:
         with folders.inside(above or "/", []) as directory:
             return (folders.read(directory, last, MOST_SECRET) or b"").decode("utf-8", "replace")

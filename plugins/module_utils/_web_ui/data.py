@@ -356,7 +356,8 @@ def _fine(name: str, told: Any) -> bool:
     return (
         isinstance(told, dict)
         and _safe(name)
-        and type(told.get("size")) is int
+        and isinstance(told.get("size"), int)
+        and not isinstance(told["size"], bool)
         and told["size"] >= 0
         and isinstance(told.get("sha256"), str)
     )
