@@ -185,7 +185,8 @@ def _unless_gone(exc: OSError) -> None:
 
 
 def _receive(stream: BinaryIO, copy: Path, place: str) -> None:
-    failed, remedy = "the reading ended early", "Look at: journalctl -u sparkmatrix-web-ui"
+    failed = "the reading ended early"
+    remedy = f"Every file has to be one that the owner of {place} reads: chown it, or move it away. Then run again"
     with contextlib.suppress(tarfile.TarError, EOFError), tarfile.open(fileobj=stream, mode="r|") as archive:
         for entry in _entries(archive):
             source = archive.extractfile(entry) if entry.isreg() else None
@@ -219,23 +220,21 @@ def _copy_database(source: str, target: Path) -> None:
         raise SparkError(
             f"the database cannot be copied ({exc})", source, "Look at: journalctl -u sparkmatrix-web-ui"
         ) from exc
-    _healthy(target, source)
+    _healthy(target, source, "Bring the last backup back: playbooks/web_ui_restore.yml")
 
 
 def _quoted(path: str) -> str:
     return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
-def _healthy(path: Path, called: str) -> None:
+def _healthy(path: Path, called: str, remedy: str) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path)) as database:
             said = database.execute("pragma quick_check").fetchone()
     except sqlite3.Error as exc:
         said = (str(exc),)
     if said != ("ok",):
-        raise SparkError(
-            f"the database is damaged ({said[0] if said else 'nothing is said'})", called, "Take another archive"
-        )
+        raise SparkError(f"the database is damaged ({said[0] if said else 'nothing is said'})", called, remedy)
 
 
 def _inside(copy: Path) -> Iterator[str]:
@@ -286,7 +285,7 @@ def unpack(path: str, target: Path, free: int | None = None) -> Archive:
     for one in files:
         with open(target / one, "rb") as head:
             if head.read(len(_MAGIC)) == _MAGIC:
-                _healthy(target / one, f"{path}: {one}")
+                _healthy(target / one, f"{path}: {one}", "Take another archive")
     return Archive(path, document["program"], len(files), size, document["key"])
 
 

@@ -75,7 +75,7 @@ def test_without_data_there_is_nothing_to_back_up(tmp_path):
 
 def test_a_damaged_database_is_no_backup(place, tmp_path):
     (place / "broken.db").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-    with pytest.raises(SparkError, match=r"cannot be copied|damaged"):
+    with pytest.raises(SparkError, match=r"cannot be copied"):
         data.backup(str(place), str(tmp_path / "backups"), "", "", NOW)
     assert os.listdir(tmp_path / "backups") == []
 
@@ -89,7 +89,7 @@ def test_a_file_that_the_account_cannot_read_is_not_left_out_silently(place, tmp
         return real(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refusing)
-    with pytest.raises(SparkError, match=r"cannot be copied.*Permission denied"):
+    with pytest.raises(SparkError, match=r"cannot be copied.*Permission denied.* chown it"):
         data.backup(str(place), str(tmp_path / "backups"), "", "", NOW)
     assert os.listdir(tmp_path / "backups") == []
 

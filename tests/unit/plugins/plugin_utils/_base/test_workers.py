@@ -41,8 +41,3 @@ def test_a_worker_copies_little_of_the_controllers_memory(thawed: None) -> None:
     alone = copied_by_a_worker(lambda: None)
     assert copied_by_a_worker(workers.share) < alone / 2
     assert len(held) == 400_000
-
-
-def test_it_changes_nothing_but_time() -> None:
-    workers.prepare()
-    workers.prepare()
