@@ -90,7 +90,8 @@ def packed_module() -> bytes:
         task_vars={"ansible_python_interpreter": sys.executable},
         module_compression="ZIP_DEFLATED",
     )
-    return built.b_module_data if hasattr(built, "b_module_data") else built[0]
+    data: bytes = built.b_module_data if hasattr(built, "b_module_data") else built[0]
+    return data
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:

@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "collections")]
@@ -255,7 +256,11 @@ def jobs(bench: Bench) -> Iterator[Path]:
             for other in order
         )
         whole = {sha256: str(bench.source / name) for name, sha256 in bench.files.items()} if node == 0 else {}
-        places = {"manifest": str(bench.base / "manifest.json"), "partial": str(bench.to(node)), "whole": whole}
+        places: dict[str, Any] = {
+            "manifest": str(bench.base / "manifest.json"),
+            "partial": str(bench.to(node)),
+            "whole": whole,
+        }
         job = Job(f"n{node}", "t" * 64, receivers, peers, **places)
         path = bench.base / f"job{node}.json"
         path.touch(0o600)
@@ -326,7 +331,12 @@ def _which(bench: Bench, name: str) -> str:
 def rsync_in_turn(bench: Bench) -> float:
     options = _sshd(bench)
     argvs = [_rsync_ssh(bench, options, node) for node in bench.receivers]
-    return timed(lambda: [bench.finish([bench.start(0, *argv)]) for argv in argvs] and None)
+
+    def work() -> None:
+        for argv in argvs:
+            bench.finish([bench.start(0, *argv)])
+
+    return timed(work)
 
 
 def rsync_parallel(bench: Bench) -> float:

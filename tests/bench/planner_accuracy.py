@@ -14,6 +14,7 @@ from __future__ import annotations
 import pathlib
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collections"))
 
@@ -27,7 +28,7 @@ QWEN_30B = Architecture(layers=48, attention_heads=32, kv_heads=4, head_dim=128)
 MINIMAX = Architecture(layers=62, attention_heads=48, kv_heads=8, head_dim=128)
 TINY = Architecture(layers=4, attention_heads=4, kv_heads=2, head_dim=32)
 TINY_MLA = Architecture(4, 4, 4, 128, attention="mla", kv_lora_rank=512, rope_head_dim=64)
-DELTA = {"linear_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128}
+DELTA: dict[str, Any] = {"linear_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128}
 QWEN_27B = Architecture(64, 24, 4, 256, full_attention_layers=16, linear_value_heads=48, **DELTA)
 QWEN_122B = Architecture(48, 32, 2, 256, full_attention_layers=12, linear_value_heads=64, **DELTA)
 ONE, TWO, FOUR = (Parallel(size, 1, "") for size in (1, 2, 4))

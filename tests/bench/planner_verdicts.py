@@ -28,8 +28,8 @@ GIB_IN_GB = 1024**3 / 1e9
 VLLM_SEQUENCES = 1024  # vLLM's own limit on this much memory, where the published command sets none
 VISIBLE = int(121.69 * 1024**3)
 
-DELTA = {"linear_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128}
-MAMBA = {"linear_key_heads": 8, "linear_key_head_dim": 128, "linear_value_head_dim": 64}
+DELTA: dict[str, Any] = {"linear_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128}
+MAMBA: dict[str, Any] = {"linear_key_heads": 8, "linear_key_head_dim": 128, "linear_value_head_dim": 64}
 QWEN_VOCABULARY = 248320
 LLAMA_70B = Architecture(80, 64, 8, 128, 8192, 128256)
 LLAMA_405B = Architecture(126, 128, 8, 128, 16384, 128256)

@@ -93,7 +93,12 @@ def measure(nodes: int, tags: str, folder: pathlib.Path) -> Run:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
     largest = 0.0
     ended = threading.Event()
-    threading.Thread(target=lambda: (process.wait(), ended.set()), daemon=True).start()
+
+    def wait() -> None:
+        process.wait()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
     while not ended.wait(1):
         largest = max(largest, memory(process.pid))
     seconds, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)

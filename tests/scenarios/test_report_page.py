@@ -23,7 +23,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/unit"), str(ROOT / "tests")]
 
-import report_samples as samples  # type: ignore[import-not-found]
+import report_samples as samples
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import page as pages
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import view
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import CAUSES

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
@@ -45,7 +46,7 @@ DOMAINS = ("0000", "0002")
 HALVES = (("rocep1s0f0", "enp1s0f0np0"), ("roceP2p1s0f0", "enP2p1s0f0np0"))
 
 
-def gid(half_number, address, index=3, version=2):
+def gid(half_number: int, address: str, index: int = 3, version: int = 2) -> dict[str, Any]:
     device, netdev = HALVES[half_number]
     return Gid(device, 1, index, gid_of(address), version, netdev).as_dict()
 

@@ -98,7 +98,7 @@ def made(name: str, host: str, rank: int, options: Mapping[str, Any]) -> Mapping
         return {"changes": [], "fact_applied": True, "fact": options["fact"], "transaction": "", "backend": "networkd"}
     if name == "fabric_bandwidth":
         known = node(host, rank)
-        look = {"tool": None, "verbs": True, "busy": [], "software": [], "record": None}
+        look: dict[str, Any] = {"tool": None, "verbs": True, "busy": [], "software": [], "record": None}
         return {"ready": {**look, "ports": known["rdma"]["devices"], "gids": known["gids"]}}
     if name == "access_node":
         connection = ["10.64.255.1", "50000", address(64, rank), "22"]
