@@ -28,7 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import doctor, limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME, SYMPTOMS, Cause
 
 BEGIN, END = "<!-- begin: make docs -->\n", "<!-- end -->"
@@ -140,14 +140,14 @@ def troubleshooting(_old: str) -> str:
         "# Troubleshooting",
         "",
         *wrapped(
-            "Every fault that [verify, doctor and benchmark](verdicts.md) can name, and what to do. The name stands in"
-            " JSON and JUnit of a run. What preflight refuses is in [preflight.md](preflight.md). This page is made"
-            " from the table of causes in the code."
+            "Every fault that [verify, doctor and benchmark](verdicts.md) can name, and what to do. A run's JSON and"
+            " JUnit carry the name; a second name in a row is that of preflight's check. What preflight refuses is in"
+            " [preflight.md](preflight.md). This page is made from the table of causes in the code."
         ),
         "",
         *(f"- [{symptom}](#{anchor(symptom)})" for symptom in SYMPTOMS),
         "",
-        "A remedy is short for this:",
+        "How to read a remedy:",
         "",
         "| It says | Do |",
         "|---|---|",
@@ -166,9 +166,15 @@ def troubleshooting(_old: str) -> str:
     for symptom, names in SYMPTOMS.items():
         found = [BY_NAME[name] for name in names]
         lines += ["", f"## {symptom}", "", "| Found | Name |", "|---|---|"]
-        lines += [f"| [{cause.title}](#{anchor(cause.title)}) | `{cause.name}` |" for cause in found]
+        lines += [f"| [{cause.title}](#{anchor(cause.title)}) | {names_of(cause)} |" for cause in found]
         lines += [line for cause in found for line in about(cause)]
     return "\n".join(lines) + "\n"
+
+
+def names_of(cause: Cause) -> str:
+    """Its own, and those of the checks before a run that find it: readers search for either."""
+    checks = [check for check, name in doctor.CAUSES.items() if name == cause.name != check]
+    return ", ".join(f"`{name}`" for name in (cause.name, *checks))
 
 
 def about(cause: Cause) -> list[str]:

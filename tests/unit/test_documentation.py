@@ -181,7 +181,11 @@ ASKED = {
     "Where are the logs?": "journalctl -u sparkmatrix-engine",
     "Who can reach it?": "other nodes and root",
     "How do I rotate keys?": "gateway_keys",
-    "A machine has lost its network": "fabric-status",
+    "A machine has lost its network": "sudo sparkmatrix access-restore",
+    "Does my model fit?": "playbooks/plan.yml",
+    "How do I back up?": "etc/sparkmatrix/gateway/keys",
+    "It stopped, or restarted, at night": "sudo sparkmatrix logs --part keeper",
+    "NVIDIA Sync has set it up already": "fabric_foreign: adopt",
 }
 
 
@@ -225,6 +229,12 @@ SEARCHED = [
     "240 W",
     "prefix cache",
     "launch-cluster",
+    "tmux",
+    "all_reduce_perf",
+    "docker load",
+    "mlnx_qos",
+    "avahi",
+    "fail2ban",
 ]
 
 

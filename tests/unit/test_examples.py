@@ -40,8 +40,8 @@ NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 RECIPES = {path.stem: required(*engine_recipe.read(path)) for path in engine_recipe.SHIPPED.glob("*.yml")}
 KNOWN = variables.load()
 # Programs whose options nothing here knows: those of any computer, and those of which a reader is told (run=by-hand).
-USUAL = {"cd", "env", "export", "git", "pip", "python3", "unzip"}
-BY_HAND = {"ansible-builder", "apt-get", "certbot", "dcb", "ethtool", "hf", "rsync", "sbatch"}
+USUAL = {"cd", "env", "export", "git", "pip", "python3", "tar", "umask", "unzip"}
+BY_HAND = {"ansible-builder", "ansible-vault", "apt-get", "certbot", "dcb", "ethtool", "hf", "rsync", "sbatch"}
 PLAYBOOKS = "".join(path.read_text() for path in sorted((ROOT / "playbooks").rglob("*.yml")))
 PLACES = "".join(
     path.read_text()
