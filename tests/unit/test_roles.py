@@ -160,3 +160,41 @@ def test_no_unit_loses_its_file_before_it_is_stopped():
             if placed and stops.get("state") == "absent":
                 found.append(f"{path.relative_to(ROOT)}: {task['name']}")
     assert found == []
+
+
+def excused(text: str) -> list[tuple[str, list[str]]]:
+    """Rules of ansible-lint that a line is excused from, and the variables of the task or line that it stands in."""
+    found = []
+    for part in re.split(r"\n(?=\s*- name: |\S)", text):
+        for rules in re.findall(r"# *noqa\b:? *(.*)$", part, re.MULTILINE):
+            code = re.sub(r" *# *noqa.*", "", part)
+            named = re.findall(r"^\s+register: (\w+)$", code, re.MULTILINE) + re.findall(r"^(\w+):", code)
+            for facts in re.findall(r"^(\s+)ansible\.builtin\.set_fact:\n((?:\1 .*\n?)+)", code, re.MULTILINE):
+                named += re.findall(rf"^{facts[0]}  (\w+):", facts[1], re.MULTILINE)
+            found.append((rules, [name for name in named if not name.startswith("__") and name != "cacheable"]))
+    return found
+
+
+def test_a_rule_that_a_line_is_excused_from_is_one_that_the_contributing_guide_explains():
+    guide = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Rules of ansible-lint")[2].partition("\n## ")[0]
+    links = dict(re.findall(r"\[`([a-z-]+(?:\[[a-z-]+\])?)`\]\((\S+?)\)", guide))
+    for rule, link in links.items():
+        assert link == f"https://docs.ansible.com/projects/lint/rules/{rule.partition('[')[0]}/"
+    prefixes = tuple(re.findall(r"`(\w+_)…`", guide))
+    used = set()
+    for path in (path for room in ("roles", "playbooks", "molecule") for path in (ROOT / room).rglob("*.yml")):
+        for rules, named in excused(path.read_text()):
+            where = f"{path.relative_to(ROOT)}: {rules}, {named}"
+            assert rules in links and named and all(name.startswith(prefixes) for name in named), where
+            used.add((rules, *(name.partition("_")[0] + "_" for name in named)))
+    assert {rule for rule, *_prefixes in used} == set(links) and {one for _, *some in used for one in some} == {
+        *prefixes
+    }
+
+
+def test_a_line_that_is_excused_from_another_rule_is_found():
+    task = "- name: One\n  ping:\n  register: y # noqa: no-handler\n- name: Two\n  register: spark_z\n"
+    assert excused(task) == [("no-handler", ["y"])]
+    facts = "- name: One # noqa: a[b]\n  ansible.builtin.set_fact:\n    spark_x: 1\n    other: 2\n  when: x\n"
+    assert excused(facts) == [("a[b]", ["spark_x", "other"])]
+    assert excused("a_b: # noqa: c\n  - name: d\n    e: f\n") == [("c", ["a_b"])]
