@@ -32,6 +32,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict impor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME, SYMPTOMS, Cause
 
 BEGIN, END = "<!-- begin: make docs -->\n", "<!-- end -->"
+# Pages of others, as causes name them.
+ADDRESS = r"\b(?:github\.com|docs\.(?:kernel\.org|docker\.com|nvidia\.com))/[^\s,;]+"
 
 
 def layers(check: preflight_checks.Check) -> str:
@@ -178,8 +180,9 @@ def names_of(cause: Cause) -> str:
 
 
 def about(cause: Cause) -> list[str]:
-    page = re.fullmatch(r"docs/(\S+\.md)", cause.source)
-    source = f"[{page[1]}]({page[1]})" if page else cause.source
+    page = re.fullmatch(r"(docs/)?(\S+\.md)", cause.source)
+    place = f"{'' if page[1] else '../'}{page[2]}" if page else ""
+    source = f"[{page[2]}]({place})" if page else re.sub(ADDRESS, r"[\g<0>](https://\g<0>)", cause.source)
     texts = (
         f"{cause.why}.",
         f"**Do**: {cause.remedy}.",
@@ -190,7 +193,7 @@ def about(cause: Cause) -> list[str]:
 
 
 def wrapped(text: str) -> list[str]:
-    text = text.replace("..", ".").replace("<", "&lt;").replace("?.", "?")
+    text = re.sub(r"\.\.(?!/)", ".", text).replace("<", "&lt;").replace("?.", "?")
     return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 

@@ -546,7 +546,7 @@ def check_aer(context: Context) -> Iterator[Finding]:
         "aer_fatal",
         "a fatal PCIe error",
         "Reboot; if it comes back, power the machine off for a minute, update its firmware (fwupdmgr), and reseat the "
-        "QSFP cable. Repeated errors are a case for the maker",
+        "QSFP cable. If the error comes back, contact the manufacturer",
     )
 
 
@@ -733,7 +733,7 @@ CHECKS: tuple[Check, ...] = (
         "limits",
         frozenset({"os_stabilization"}),
         check_limits,
-        "limits are wanted that this machine cannot grant",
+        "the settings ask for higher limits than this machine can grant",
         "pam_limits refuses every login whose limits it cannot set",
         fixed="nobody could log in any more",
     ),

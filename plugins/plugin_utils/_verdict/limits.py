@@ -86,7 +86,7 @@ DEFAULTS: Mapping[str, Limit] = {
         100,
         "lines per hour",
         MOST,
-        "healthy starts log up to 23 of them, and machines that then stood still about 200:"
+        "healthy starts log up to 23 of them, and machines that then froze about 200:"
         " github.com/vllm-project/vllm/issues/56824, github.com/NVIDIA/open-gpu-kernel-modules/issues/1358, 2026-09",
         US,
     ),

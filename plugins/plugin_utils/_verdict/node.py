@@ -108,7 +108,7 @@ def _lines(host: str, lines: Lines, limits: Limits) -> Iterator[Verdict]:
         )
     elif lines.kind in (journal.OUT_OF_MEMORY, journal.GPU_ERROR):
         words, cause = {
-            journal.OUT_OF_MEMORY: ("the kernel killed {device} for want of memory", "out_of_memory"),
+            journal.OUT_OF_MEMORY: ("the kernel killed {device} because memory ran out", "out_of_memory"),
             journal.GPU_ERROR: ("the driver reports an error of the GPU {device}", "gpu_error"),
         }[lines.kind]
         yield verdict(
