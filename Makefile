@@ -59,7 +59,7 @@ renew: env locks ## locks, and pin the recipes' models and images to what is the
 	@.venv/bin/python tools/renew_pins.py || failed=1; \
 	git --no-pager diff --stat -- requirements roles plugins; exit $${failed:-0}
 
-release: env ## archive of the last commit into dist/, built twice alike and used once (TRIAL=1: CONTRIBUTING.md)
+release: envs ## archive of the last commit into dist/, built twice alike, installed and used (TRIAL=1: CONTRIBUTING.md)
 	@.venv/bin/python tools/release.py dist $(if $(TRIAL),--trial)
 
 clean: ## remove environments and caches of this checkout

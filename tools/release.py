@@ -4,8 +4,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """Build the archive of the collection from the last commit, the same to the byte wherever it is built, and use it as
-somebody does who has nothing else: install it, load every playbook by its full name, run one. Beside it a list of what
-is in it and what it needs (SBOM, CycloneDX 1.6), and the sums.
+somebody does who has nothing else. With each Python of the tests a new environment gets what the README tells users to
+install; the archive is installed there, with its dependencies out of the package ``ansible`` and nowhere else; every
+playbook is loaded by its full name, and one plans a cluster. Beside the archive a list of what is in it and what it
+needs (SBOM, CycloneDX 1.6), and the sums.
 
     tools/release.py DIRECTORY [--trial]
 
@@ -15,34 +17,37 @@ A release has all its changes in the changelog, and a tag may follow. ``--trial`
 from __future__ import annotations
 
 import argparse
+import datetime
 import gzip
 import hashlib
 import io
 import json
-import os
 import pathlib
 import re
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / ".venv/bin"
-# Installed by the user of the collection; what engines on the nodes need is locked in the role.
-NEEDED = ("requirements.txt", "roles/*/files/locks/*.txt", "requirements/awx.in")
+PYTHONS = (".venv", ".venv-py312")  # with the oldest Python pip takes the oldest ansible of the README's range
+INSTALLED = re.compile(r"pip install '(ansible\b[^']+)' -r requirements\.txt")
+# What of the README's first example has to come out.
+INVENTORY, RECIPE = "inventories/2spark", "minimax-m2.7-awq"
+PLANNED = ("; fits", "Endpoint: http://127.0.0.1:8000/v1 on spark1")
+LOCKS = "roles/*/files/locks/*.txt"  # what is installed on nodes
 LOCKED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)")
 MANIFEST, FILES = "MANIFEST.json", "FILES.json"
 
 
-def run(*words: str, where: pathlib.Path, **environment: str) -> str:
-    done = subprocess.run(
-        words, cwd=where, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+def run(*words: str, where: pathlib.Path, environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(words, cwd=where, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(words)}\n{(done.stdout + done.stderr)[-4000:]}")
     return done.stdout
@@ -69,19 +74,23 @@ def not_ready(version: str, changed: bool, waiting: bool, released: Container[st
     return "" if version in released else f"galaxy.yml says {version}, and CHANGELOG.md does not know it"
 
 
-def build(place: pathlib.Path) -> bytes:
-    """The archive, from a copy of the last commit."""
-    source = place / "source"
+def build(commit: str, source: pathlib.Path) -> bytes:
+    """The archive, from a copy of the commit, which stays there."""
+    place = source.parent
     source.mkdir(parents=True)
-    with tarfile.open(fileobj=io.BytesIO(commit("git", "archive", "HEAD"))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(git("archive", commit))) as archive:
         archive.extractall(source, filter="data")
     run(str(BIN / "ansible-galaxy"), "collection", "build", "--output-path", str(place), where=source)
     (made,) = place.glob("*.tar.gz")
-    return settled(made.read_bytes(), int(commit("git", "log", "-1", "--format=%ct")))
+    return settled(made.read_bytes(), time_of(commit))
 
 
-def commit(*words: str) -> bytes:
-    return subprocess.run(words, cwd=ROOT, capture_output=True, check=True).stdout
+def time_of(commit: str) -> int:
+    return int(git("log", "-1", "--format=%ct", commit))
+
+
+def git(*words: str) -> bytes:
+    return subprocess.run(("git", *words), cwd=ROOT, capture_output=True, check=True).stdout
 
 
 def settled(archive: bytes, time: int) -> bytes:
@@ -115,57 +124,78 @@ def _change(content: dict[str, tuple[tarfile.TarInfo, bytes]], name: str, values
     content[name] = (content[name][0], (json.dumps(values, indent=1, sort_keys=True) + "\n").encode())
 
 
-def use(archive: pathlib.Path, place: pathlib.Path) -> int:
-    """Install it where nothing else of this project is; the number of playbooks that load."""
-    galaxy, playbook = str(BIN / "ansible-galaxy"), str(BIN / "ansible-playbook")
-    settings = place / "ansible.cfg"
-    settings.write_text("[defaults]\n")
-    alone = {"ANSIBLE_COLLECTIONS_PATH": str(place), "ANSIBLE_CONFIG": str(settings), "HOME": str(place)}
-    run(galaxy, "collection", "install", "--no-deps", "-p", str(place), str(archive), where=place, **alone)
-    installed = place / "ansible_collections/sparkmatrix/cluster"
-    hosts = {f"spark{number}": {"spark_rank": number, "ansible_host": f"192.0.2.{number + 1}"} for number in range(2)}
-    inventory = place / "hosts.yml"
-    inventory.write_text(json.dumps({"all": {"children": {"sparks": {"hosts": hosts}}}}))
-    names = sorted(path.stem for path in (installed / "playbooks").glob("*.yml"))
-    every = [f"sparkmatrix.cluster.{name}" for name in names]
-    run(playbook, "-i", str(inventory), "--list-tasks", *every, where=place, **alone)
-    said = run(playbook, "-i", str(inventory), "sparkmatrix.cluster.recipes", where=place, **alone)
-    if "gpt-oss-120b" not in said:
-        raise SystemExit(f"the installed playbook recipes does not list the recipes:\n{said[-2000:]}")
-    return len(names)
+def use(archive: pathlib.Path, source: pathlib.Path, python: pathlib.Path, place: pathlib.Path) -> str:
+    """Install it where nothing else is, and use it; says with what, and how many playbooks load."""
+    made, empty = place / "environment", place / "empty"
+    empty.mkdir()
+    run(str(python), "-m", "venv", str(made), where=empty)
+    pip = (str(made / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    run(*pip, asked_for(source), "--requirement", str(source / "requirements.txt"), where=empty)
+    # Nothing of the user's or of the tests' settings, and Ansible's own places for collections.
+    alone = {"HOME": str(place), "PATH": f"{made / 'bin'}:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    galaxy, playbook = str(made / "bin/ansible-galaxy"), str(made / "bin/ansible-playbook")
+    # Offline: a dependency that the package ansible does not have in a version that galaxy.yml wants is an error.
+    run(galaxy, "collection", "install", "--offline", str(archive), where=empty, environment=alone)
+    run(galaxy, "collection", "verify", "--offline", "sparkmatrix.cluster", where=empty, environment=alone)
+    installed = place / ".ansible/collections/ansible_collections/sparkmatrix/cluster"
+    inventory = str(source / INVENTORY)
+    every = [f"sparkmatrix.cluster.{path.stem}" for path in sorted((installed / "playbooks").glob("*.yml"))]
+    run(playbook, "-i", inventory, "--list-tasks", *every, where=empty, environment=alone)
+    words = ("sparkmatrix.cluster.plan", "-i", inventory, "-e", f"engine_recipe={RECIPE}")
+    said = run(playbook, *words, where=empty, environment=alone)
+    if missing := [text for text in PLANNED if text not in said]:
+        raise SystemExit(f"the installed playbook plan does not say {missing}:\n{said[-4000:]}")
+    program = "import importlib.metadata as m, sys; print('%d.%d' % sys.version_info[:2], m.version('ansible'))"
+    version, ansible = run(str(made / "bin/python"), "-c", program, where=empty).split()
+    return f"{len(every)} playbooks load and one plans with ansible {ansible} on Python {version}"
 
 
-def contents(version: str, archive: bytes) -> dict[str, Any]:
-    """The bill of materials: the collection, the collections it depends on, and every Python package that it names."""
-    galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text())
-    parts = {
-        f"pkg:generic/ansible-collection/{name}": {"name": name, "version": wanted}
-        for name, wanted in galaxy["dependencies"].items()
-    }
-    for pattern in NEEDED:
-        for path in sorted(ROOT.glob(pattern)):
-            for found in filter(None, map(LOCKED.match, path.read_text().splitlines())):
-                parts[f"pkg:pypi/{found[1].lower()}@{found[2]}"] = {"name": found[1], "version": found[2]}
+def asked_for(source: pathlib.Path) -> str:
+    """The range of the package ansible that the README tells users to install."""
+    found = INSTALLED.search((source / "README.md").read_text())
+    if not found:
+        raise SystemExit("README.md does not say which ansible to install")
+    return found[1]
+
+
+def contents(source: pathlib.Path, archive: bytes, time: int) -> dict[str, Any]:
+    """The bill of materials: the collection, what the controller needs, in a range, and what is installed on nodes, in
+    the versions of the locks."""
+    galaxy = yaml.safe_load((source / "galaxy.yml").read_text())
+    parts = {f"ansible-collection/{name}": _ranged(name, wanted) for name, wanted in galaxy["dependencies"].items()}
+    for line in (source / "requirements.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            asked = Requirement(line)
+            parts[f"pkg:pypi/{asked.name.lower()}"] = _ranged(asked.name, str(asked.specifier))
+    for path in sorted(source.glob(LOCKS)):
+        for found in filter(None, map(LOCKED.match, path.read_text().splitlines())):
+            parts[f"pkg:pypi/{found[1].lower()}@{found[2]}"] = {"name": found[1], "version": found[2]}
     described = {
         "type": "application",
         "bom-ref": "collection",
         "name": "sparkmatrix.cluster",
-        "version": version,
+        "version": str(galaxy["version"]),
         "licenses": [{"license": {"id": galaxy["license"][0]}}],
         "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(archive).hexdigest()}],
     }
     components = [
-        {"type": "library", "bom-ref": ref, **part, **({"purl": ref} if ref.startswith("pkg:pypi") else {})}
+        {"type": "library", "bom-ref": ref, **part, **({"purl": ref} if ref.startswith("pkg:") else {})}
         for ref, part in sorted(parts.items())
     ]
+    made = datetime.datetime.fromtimestamp(time, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": described},
+        "metadata": {"timestamp": made, "component": described},
         "components": components,
         "dependencies": [{"ref": "collection", "dependsOn": sorted(parts)}],
     }
+
+
+def _ranged(name: str, wanted: str) -> dict[str, Any]:
+    # The field `version` is for one version.
+    return {"name": name, "properties": [{"name": "sparkmatrix:required", "value": wanted}]}
 
 
 def main(arguments: list[str]) -> int:
@@ -177,24 +207,30 @@ def main(arguments: list[str]) -> int:
     reason = not_ready(version, *state_of(ROOT))
     if reason and not options.trial:
         raise SystemExit(f"not released: {reason}")
+    commit = git("rev-parse", "HEAD").decode().strip()  # somebody may commit meanwhile
     with tempfile.TemporaryDirectory() as temporary:
         place = pathlib.Path(temporary)
-        archive, again = build(place / "one"), build(place / "two")
+        source = place / "one/source"
+        archive, again = build(commit, source), build(commit, place / "two/source")
         if archive != again:
             raise SystemExit("two builds of the same commit differ")
         options.directory.mkdir(parents=True, exist_ok=True)
+        version = str(yaml.safe_load((source / "galaxy.yml").read_text())["version"])
         path = options.directory / f"sparkmatrix-cluster-{version}.tar.gz"
         path.write_bytes(archive)
-        alone = place / "alone"
-        alone.mkdir()
-        count = use(path.resolve(), alone)
-    bill = options.directory / f"{path.name.removesuffix('.tar.gz')}.cdx.json"
-    bill.write_text(json.dumps(contents(version, archive), indent=2) + "\n")
+        said = []
+        for name in PYTHONS:
+            if (ROOT / name / "bin/python").exists() and not (ROOT / name).is_symlink():
+                with tempfile.TemporaryDirectory(dir=place) as alone:  # half a gigabyte, so one after the other
+                    python = ROOT / name / "bin/python"
+                    said.append(use(path.resolve(), source, python, pathlib.Path(alone)))
+        bill = options.directory / f"{path.name.removesuffix('.tar.gz')}.cdx.json"
+        bill.write_text(json.dumps(contents(source, archive, time_of(commit)), indent=2) + "\n")
     sums = [f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}" for one in (path, bill)]
     (options.directory / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     print("\n".join(sums))
     kind = f"A trial, no release: {reason}" if reason else f"Ready to publish: ansible-galaxy collection publish {path}"
-    print(f"{len(archive) / 1e6:.1f} MB, built twice alike; {count} playbooks load from it. {kind}")
+    print(f"{len(archive) / 1e6:.2f} MB, built twice alike. {'; '.join(said)}. {kind}")
     return 0
 
 

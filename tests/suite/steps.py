@@ -258,8 +258,15 @@ def checks() -> list[Step]:
             ON_NODES,
             CODE,
         ),
-        # The archive twice alike, installed, and its playbooks loaded by their full names.
-        Step("release", (program("python tools/release.py .cache/release --trial"),), 60, FULL, TESTED, CODE),
+        # The archive twice alike, and installed in new environments: two of half a gigabyte, from an index of packages.
+        Step(
+            "release",
+            (program("python tools/release.py .cache/release --trial"),),
+            180,
+            FULL,
+            (*TESTED, "README.md", "requirements.txt", "changelogs/**"),
+            CODE,
+        ),
         # Every page of the documentation with its links, and the reference from argument specifications.
         Step("site-of-docs", (program("python tools/make_site.py .cache/site"),), 90, FULL, (*TESTED, "*.md"), CODE),
         # The page in a browser; its driver comes from an index of packages.

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import importlib.metadata
+import json
 import pathlib
 import re
 import sys
 from collections.abc import Iterator
 
+import pytest
+import release
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GALAXY = yaml.safe_load((ROOT / "galaxy.yml").read_text())
@@ -63,6 +68,25 @@ def test_every_collection_that_is_required_is_used_and_the_other_way_round():
     listed = yaml.safe_load((ROOT / "collections/requirements.yml").read_text())["collections"]
     assert {entry["name"]: entry["version"] for entry in listed} == GALAXY["dependencies"]
     assert {name.rpartition(".")[0] for name in called()} == set(GALAXY["dependencies"])
+
+
+@pytest.mark.parametrize("name", GALAXY["dependencies"])
+def test_the_package_ansible_brings_every_collection_that_is_required(name):
+    """The tests have the oldest ansible of the README's range, or the newest: no user has to ask Galaxy."""
+    package = importlib.metadata.distribution("ansible")
+    assert Requirement(release.asked_for(ROOT)).specifier.contains(package.version)
+    path = pathlib.Path(package.locate_file("ansible_collections"), *name.split("."), "MANIFEST.json")
+    bundled = json.loads(path.read_text())["collection_info"]["version"]
+    assert SpecifierSet(GALAXY["dependencies"][name]).contains(bundled)
+    asked = SpecifierSet(yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["requires_ansible"])
+    assert asked.contains(importlib.metadata.version("ansible-core"))
+
+
+def test_the_range_of_ansible_is_that_of_the_locks():
+    """So what is tested is the oldest and the newest of what the README installs."""
+    lower, upper = sorted(str(one) for one in Requirement(release.asked_for(ROOT)).specifier)[::-1]
+    dev = (ROOT / "requirements/dev.in").read_text()
+    assert f"ansible{lower}," in dev and f',{upper} ; python_version >= "3.12"' in dev
 
 
 def test_awx_awx_is_needed_by_the_role_awx_alone_and_named_there():

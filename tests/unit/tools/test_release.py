@@ -2,12 +2,14 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is a release, and that an archive has nothing of the moment and the machine that built it."""
+"""What is a release, that an archive has nothing of the moment and the machine that built it, and what is in its list
+of contents."""
 
 from __future__ import annotations
 
 import io
 import json
+import pathlib
 import tarfile
 
 import pytest
@@ -57,3 +59,35 @@ def test_archives_of_one_commit_are_the_same_to_the_byte() -> None:
     with tarfile.open(fileobj=io.BytesIO(one)) as archive:
         assert {member.mtime for member in archive} == {1700000000}
         assert archive.getnames() == sorted(archive.getnames())
+
+
+def test_the_list_of_contents_has_ranges_for_the_controller_and_versions_for_the_nodes(tmp_path: pathlib.Path) -> None:
+    files = {
+        "galaxy.yml": "{version: 1.2.3, license: [GPL-3.0-or-later], dependencies: {some.thing: '>=1.0.0,<2.0.0'}}",
+        "requirements.txt": "# Why.\nNetAddr>=1.3,<2\n",
+        "roles/engine/files/locks/vllm-1.txt": "torch==2.9.0 \\\n    --hash=sha256:00\n# a comment==1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    made = release.contents(tmp_path, b"archive", 1700000000)
+    assert made["metadata"]["component"]["version"] == "1.2.3"
+    assert made["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+    assert made["dependencies"][0]["dependsOn"] == [one["bom-ref"] for one in made["components"]]
+    collection, asked, locked = made["components"]
+    assert collection["name"] == "some.thing" and "version" not in collection and "purl" not in collection
+    assert collection["properties"][0]["value"] == ">=1.0.0,<2.0.0"
+    assert asked["purl"] == "pkg:pypi/netaddr" and asked["properties"][0]["value"] in ("<2,>=1.3", ">=1.3,<2")
+    assert locked["purl"] == "pkg:pypi/torch@2.9.0" and locked["version"] == "2.9.0" and "properties" not in locked
+
+
+def test_what_this_repository_needs_is_in_the_list() -> None:
+    listed = {one["name"] for one in release.contents(release.ROOT, b"", 0)["components"]}
+    assert {"ansible.posix", "community.general", "jmespath", "netaddr", "vllm", "sglang"} <= listed
+
+
+def test_a_readme_that_does_not_say_which_ansible_is_no_release(tmp_path: pathlib.Path) -> None:
+    assert release.asked_for(release.ROOT).startswith("ansible>=")
+    (tmp_path / "README.md").write_text("pip install ansible\n")
+    with pytest.raises(SystemExit, match="which ansible"):
+        release.asked_for(tmp_path)
