@@ -7,6 +7,7 @@ program what it lacks, and gives it that, over the connection that Ansible has a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -19,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest, Segment
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.receive import BEGIN, END, TAKE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import AGAIN, time_left
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
 
@@ -67,30 +68,32 @@ class ActionModule(ActionBase):
 
     def _send(self, args: dict[str, Any], source: importing.Source, of: Manifest) -> dict[str, Any]:
         told = {"manifest": of.as_dict(), "ref": args["ref"] if args["ref"] != of.revision else ""}
-        missing = set(self._node(args, of, BEGIN, data=json.dumps(told).encode()))
+        asked = self._node(args, of, BEGIN, kind=list, data=json.dumps(told).encode())
+        missing = {number for number in asked if isinstance(number, int)}
         pieces = [one for one in of.segments() if one.number in missing]
         size = sum(one.size for one in pieces)
         sending = _Teller(self, f"sending {of.name} to {self._host}", size)
         for some in _together(pieces):
             data = b"".join(importing.read(source, one) for one in some)
-            self._node(args, of, TAKE, *(str(one.number) for one in some), data=data)
+            self._node(args, of, TAKE, *(str(one.number) for one in some), kind=object, data=data)
             sending.add(len(data))
-        ended: dict[str, Any] = self._node(args, of, END)
+        ended: dict[str, Any] = self._node(args, of, END, kind=dict)
         whole = sum({one.blob: one.size for one in of.files}.values())
         self.tell(f"{of.name}: {size / 1e6:.1f} MB of {whole / 1e6:.1f} MB were sent")
         return {**ended, "bytes": size}
 
-    def _node(self, args: dict[str, Any], of: Manifest, step: str, *words: str, data: bytes = b"\n") -> Any:
+    def _node(
+        self, args: dict[str, Any], of: Manifest, step: str, *words: str, kind: type[Any], data: bytes = b"\n"
+    ) -> Any:
         """What the program there says. Data go through standard input, as Ansible's own modules do: this works with
         every way to become root, where rsync knows sudo without a password only."""
         model = f"{of.name}@{of.revision}"
         argv = [paths.NODE_PROGRAM, "artifacts", "receive", "--home", args["home"], "--model", model, step]
         done = self._low_level_execute_command(shlex.join([*argv, *words]), in_data=data)
-        try:
-            if done["rc"] == 0:
-                return json.loads(done["stdout"].strip().splitlines()[-1])
-        except (ValueError, IndexError):
-            pass
+        with contextlib.suppress(IndexError, SparkError):
+            found = json_text.read(done["stdout"].strip().splitlines()[-1]) if done["rc"] == 0 else None
+            if done["rc"] == 0 and isinstance(found, kind):
+                return found
         said = [*(done.get("stdout") or "").strip().splitlines(), *(done.get("stderr") or "").strip().splitlines()]
         last = said[-1][:1000] if said else "nothing"
         if done["rc"] != 1:

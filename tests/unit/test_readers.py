@@ -118,7 +118,7 @@ text("_fabric/interfaces:parse_effective", json.dumps(ADDRESSES), refuses=(Spark
 text("_fabric/ibdev2netdev:parse", *fixtures("ibdev2netdev"), refuses=(SparkError,))
 text("_fabric/show_gids:parse", *fixtures("show_gids"), refuses=(SparkError,))
 text("_fabric/perftest:parse", *fixtures("perftest"), refuses=(SparkError,))
-text("_fabric/lldp:parse_lldpcli", *fixtures("lldp"), refuses=(ValueError,))
+text("_fabric/lldp:parse_lldpcli", *fixtures("lldp"), refuses=(SparkError,))
 text("_preflight/node_info:driver_version", "NVRM version: NVIDIA UNIX x for aarch64  580.95.05  Release")
 text("_preflight/node_info:release", 'NAME="DGX OS"\nVERSION_ID=7.2\n')
 text("_preflight/running_engines:gpu_processes", "1234, /usr/bin/python3\n")
@@ -299,5 +299,5 @@ def test_a_cut_text_tells_nothing_that_the_whole_does_not(name: str, data: st.Da
 def test_what_another_node_says_that_it_has(document: Any) -> None:
     try:
         parse_have(json.dumps(document).encode(), "a", 15)
-    except WRONG as exc:
+    except SparkError as exc:
         assert str(exc)

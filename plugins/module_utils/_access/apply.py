@@ -22,7 +22,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback, ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd as access_sshd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
@@ -300,7 +300,7 @@ class _Access:
             machine.command("ufw", "default", "allow", "incoming", step="setting the default policy")
         ufw.act(machine, self.rules)
         for path in ufw.RULES:
-            state = State.from_dict(memory["files"][path])
+            state = memory["files"][path]
             now = read_state(path, root=machine.root)
             # Where somebody else has added rules since, they stay; else the file is byte for byte what it was.
             if now != state and ufw.tuples(now.content) == ufw.tuples(state.content):
@@ -312,21 +312,16 @@ def _memory(machine: Machine) -> dict[str, Any] | None:
     text = machine.read(MEMORY)
     if text is None:
         return None
-    try:
-        document: dict[str, Any] = json.loads(text)
+    with json_text.Reading(
+        "the record of the firewall before the first change is damaged",
+        MEMORY,
+        "Delete it; the firewall then has to be restored by hand (sudo ufw status numbered)",
+    ):
+        document = json_text.mapping(text)
         if document["schema"] != 1:
             raise ValueError("not schema 1")
-        return {
-            "active": bool(document["active"]),
-            "closed": bool(document["closed"]),
-            "files": dict(document["files"]),
-        }
-    except (ValueError, KeyError, TypeError) as exc:
-        raise SparkError(
-            f"the record of the firewall before the first change is damaged ({exc})",
-            MEMORY,
-            "Delete it; the firewall then has to be restored by hand (sudo ufw status numbered)",
-        ) from exc
+        files = {path: State.from_dict(document["files"][path]) for path in ufw.RULES}
+        return {"active": bool(document["active"]), "closed": bool(document["closed"]), "files": files}
 
 
 def _line(active: bool, closed: bool) -> str:

@@ -27,9 +27,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.hashing import Tell, nothing
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest, parse
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 MANIFEST, BLOBS = "manifest.json", "blobs/"
+ANOTHER = "Use an archive that playbooks/artifacts.yml has written, and copy it as a whole"
 _SCHEMA = 1
 _LARGEST_MANIFEST = 256 * 1024 * 1024
 _CHUNK = 4 * 1024 * 1024
@@ -195,7 +197,7 @@ def refuse_pickle(manifest: Manifest, path: str) -> None:
 
 
 def _odd(path: str, found: str) -> SparkError:
-    return SparkError(found, path, "Use an archive that playbooks/artifacts.yml has written, and copy it as a whole")
+    return SparkError(found, path, ANOTHER)
 
 
 def _read(cache: Cache, tar: tarfile.TarFile, path: str, pickle: bool, tell: Tell) -> list[Imported]:
@@ -233,13 +235,11 @@ def _manifests(
     if first is None or first.name != MANIFEST or not first.isreg() or first.size > _LARGEST_MANIFEST:
         raise _odd(path, f"it does not begin with {MANIFEST}")
     source = tar.extractfile(first)
-    try:
-        told = json.loads(source.read() if source else b"")
+    with json_text.Reading(f"its {MANIFEST} cannot be used", path, ANOTHER):
+        told = json_text.mapping(source.read() if source else b"")
         if told["schema"] != _SCHEMA:
             raise ValueError(f"schema is {told['schema']!r:.20}")
         models = [(parse(one["manifest"]), tuple(map(caches.check_ref, one["refs"]))) for one in told["models"]]
-    except (ValueError, TypeError, LookupError, RecursionError) as exc:
-        raise _odd(path, f"its {MANIFEST} cannot be used ({exc})") from exc
     if not models:
         raise _odd(path, "it has no model")
     return models

@@ -41,7 +41,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.tal
     Bucket,
     NodeState,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, ports, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths, ports, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import open_lock
 
@@ -119,11 +119,9 @@ class Status:
 
 def read_job(path: str) -> Job:
     """Raises :class:`SparkError`."""
-    try:
-        with open(path, "rb") as stream:
-            if os.fstat(stream.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise SparkError("others can read it, and it has the copy's token", path, "Make it 0600 and root's")
-            read: Job = document.load(Job, json.loads(stream.read(_MOST_JOB)))
+    text = _content(path, secret=True)
+    with json_text.Reading("the description of the copy is damaged", path, AGAIN):
+        read: Job = document.load(Job, json_text.read(text))
         for host in (read.host, *read.receivers, *(peer.host for peer in read.peers)):
             strict.host(host)
         for link in (link for peer in read.peers for link in peer.links):
@@ -133,21 +131,23 @@ def read_job(path: str) -> Job:
             raise ValueError(f"token has fewer than {_TOKEN} characters")
         strict.whole(1, 65535)(read.port)
         strict.whole(0)(read.rate)
-    except OSError as exc:
-        raise SparkError(f"cannot be read ({exc.strerror})", path, AGAIN) from exc
-    except (TypeError, ValueError) as exc:
-        raise SparkError(f"the description of the copy is damaged ({exc})", path, AGAIN) from exc
-    return read
+        return read
 
 
 def read_manifest(path: str) -> manifest.Manifest:
+    text = _content(path)
+    with json_text.Reading("the manifest is damaged", path, AGAIN):
+        return manifest.parse(json_text.read(text))
+
+
+def _content(path: str, secret: bool = False) -> bytes:
     try:
         with open(path, "rb") as stream:
-            return manifest.parse(json.loads(stream.read(_MOST_JOB)))
+            if secret and os.fstat(stream.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise SparkError("others can read it, and it has the copy's token", path, "Make it 0600 and root's")
+            return stream.read(_MOST_JOB)
     except OSError as exc:
         raise SparkError(f"cannot be read ({exc.strerror})", path, AGAIN) from exc
-    except (TypeError, ValueError) as exc:
-        raise SparkError(f"the manifest is damaged ({exc})", path, AGAIN) from exc
 
 
 def contexts(job: Job) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
@@ -366,13 +366,11 @@ def keep(status: object, path: str = STATUS) -> None:
 
 def last(path: str = STATUS, lock: str = LOCK) -> Status | None:
     """The last status on this node; None where nothing was copied since the boot."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            read: Status = document.load(Status, json.load(stream))
-    except FileNotFoundError:
+    if not os.path.exists(path):
         return None
-    except (OSError, TypeError, ValueError) as exc:
-        raise SparkError(f"the status of the copy cannot be read ({exc})", path, "Run as root") from exc
+    text = _content(path)
+    with json_text.Reading("the status of the copy cannot be read", path, "Run as root"):
+        read: Status = document.load(Status, json_text.read(text))
     if read.ended or is_running(lock):
         return read
     return replace(read, ended=True, problems=(*read.problems, f"the copy on {read.host} was killed. {AGAIN}"))

@@ -34,6 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.tal
     parse_have,
     read_head,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 Kind = TypeVar("Kind")
 
@@ -227,7 +228,7 @@ class Receiver:
                 text = bytearray(connection.ask(f"/have/{known}", most))
                 connection.fill(memoryview(text))
                 have, said = parse_have(bytes(text), self.store.fingerprint, (1 << len(self.store.segments)) - 1)
-            except (OSError, EOFError, RefusedError, ValueError, TypeError, RecursionError) as exc:
+            except (OSError, EOFError, RefusedError, ValueError, SparkError) as exc:
                 with self._changed:
                     source.up, source.problem = False, _words(exc)
                 if connection:
@@ -464,4 +465,4 @@ def _write(handle: int, part: memoryview, offset: int) -> None:
 
 
 def _words(exc: Exception) -> str:
-    return str(getattr(exc, "strerror", None) or exc) or type(exc).__name__
+    return str(getattr(exc, "strerror", None) or getattr(exc, "found", None) or exc) or type(exc).__name__

@@ -10,7 +10,6 @@ must not lead root elsewhere.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import stat
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -116,8 +116,8 @@ def read_json(base: str, parts: Sequence[str], name: str) -> Any:
     """What is in it; nothing where it is missing or damaged."""
     try:
         with inside(base, parts) as directory:
-            return json.loads(read(directory, name) or b"null")
-    except (OSError, ValueError, RecursionError, SparkError):
+            return json_text.read(read(directory, name) or b"null")
+    except (OSError, SparkError):
         return None
 
 

@@ -39,7 +39,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.man
     check_name,
     check_revision,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_files import Reply
@@ -157,8 +157,8 @@ class _Hub:
 
     def _read(self, reply: Reply) -> Any:
         try:
-            return json.loads(reply.body)
-        except (ValueError, RecursionError) as exc:
+            return json_text.read(reply.body)
+        except SparkError as exc:
             raise self.odd("no JSON") from exc
 
     def get(self, path: str, span: str = "") -> Reply:
@@ -623,7 +623,7 @@ def _last(file: Any) -> str:
 
 def _why(out: str, err: str, code: int) -> tuple[str, str]:
     try:
-        told = json.loads(out)
+        told = json_text.mapping(out)
         return str(told["kind"]), str(told["says"])
-    except (ValueError, LookupError, TypeError):
+    except (LookupError, SparkError):
         return hub_client.NETWORK, err[:500] or f"it ended with {code}"

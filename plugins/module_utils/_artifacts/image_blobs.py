@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import os
 import socket
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 
 _TOGETHER = 1 << 20  # bytes; what is smaller is sent with its neighbours
 _SMALL = 1 << 17
@@ -65,6 +67,7 @@ class Piece:
 
 
 Part = Union[bytes, Piece]
+DAMAGED = "Docker's list of what a layer consists of is damaged"
 
 
 def parts(blob: Blob) -> Iterator[Part]:
@@ -79,31 +82,37 @@ def parts(blob: Blob) -> Iterator[Part]:
 def layer(listed: str, tree: str) -> Iterator[Part]:
     """The archive of a layer that Docker has unpacked. Its list has two kinds of entries: bytes of the archive, and
     files whose content comes from the tree (github.com/vbatts/tar-split)."""
-    for entry in _entries(listed):
-        if entry["type"] == 2:
-            yield base64.b64decode(entry.get("payload") or "")
-        elif entry.get("size"):
-            name = base64.b64decode(entry["name_raw"]) if entry.get("name_raw") else entry["name"].encode()
-            path = os.path.join(os.fsencode(tree), name.lstrip(b"/"))
-            yield Piece(os.fsdecode(path), 0, int(entry["size"]))
+    with json_text.Reading(DAMAGED, listed):
+        for entry in _entries(listed):
+            if entry["type"] == 2:
+                yield base64.b64decode(entry.get("payload") or "")
+            elif entry.get("size"):
+                name = base64.b64decode(entry["name_raw"]) if entry.get("name_raw") else entry["name"].encode()
+                path = os.path.join(os.fsencode(tree), name.lstrip(b"/"))
+                yield Piece(os.fsdecode(path), 0, int(entry["size"]))
 
 
 def layer_size(listed: str) -> int:
     size = 0
-    for entry in _entries(listed):
-        text = entry.get("payload") or ""
-        size += (len(text) * 3 // 4 - text[-2:].count("=")) if entry["type"] == 2 else int(entry.get("size") or 0)
+    with json_text.Reading(DAMAGED, listed):
+        for entry in _entries(listed):
+            text = entry.get("payload") or ""
+            size += (len(text) * 3 // 4 - text[-2:].count("=")) if entry["type"] == 2 else int(entry.get("size") or 0)
     return size
 
 
 def _entries(listed: str) -> Iterator[Mapping[str, Any]]:
-    with gzip.open(listed, "rb") as stream:
-        for line in stream:
-            yield json.loads(line)
+    try:
+        with gzip.open(listed, "rb") as stream:
+            for line in stream:
+                yield json_text.mapping(line)
+    except (EOFError, zlib.error) as exc:
+        raise ValueError(str(exc)) from exc
 
 
 def send(connection: socket.socket, blob: Blob, start: int = 0) -> None:
-    """From the byte ``start`` on. Raises :class:`OSError` where the files are not what they were."""
+    """From the byte ``start`` on. Raises :class:`OSError` or :class:`SparkError` where the files are not what they
+    were."""
     waiting = bytearray()
     for part in parts(blob):
         size = part.size if isinstance(part, Piece) else len(part)

@@ -9,11 +9,11 @@ Docker is shared with whatever else runs on the node, so what no plan has ever u
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
@@ -44,8 +44,8 @@ def listed(kept: Kept, runner: Runner = run, root: str = "/") -> tuple[list[Imag
     try:
         told = _inspect("image", done.out.split(), runner) if done.rc == 0 else None
         containers = _inspect("container", _ids(runner), runner) if told else []
-    except ValueError as exc:
-        return [], f"what Docker says of its images cannot be read ({exc})"
+    except SparkError as exc:
+        return [], str(exc)
     if told is None:
         return [], f"Docker does not answer ({done.complaint})"
     used = engine_image.known(root)
@@ -59,27 +59,37 @@ def _ids(runner: Runner) -> list[str]:
 def _inspect(what: str, ids: Sequence[str], runner: Runner) -> list[dict[str, Any]]:
     """One that has gone meanwhile is not among them."""
     asked = list(dict.fromkeys(ids))
-    told = json.loads(runner(["docker", what, "inspect", *asked]).out or "[]") if asked else []
-    if not isinstance(told, list) or not all(isinstance(one, dict) and "Id" in one for one in told):
-        raise ValueError(f"no list of {what}s")
-    return told
+    with json_text.Reading(f"what Docker says of its {what}s cannot be read", "", "Look at: docker info"):
+        told = json_text.mappings(runner(["docker", what, "inspect", *asked]).out or "[]") if asked else []
+        if not all(isinstance(one.get("Id"), str) for one in told):
+            raise ValueError("one has no id")
+        return told
 
 
 def _image(
     told: Mapping[str, Any], containers: Sequence[Mapping[str, Any]], answers: Mapping[str, Any], kept: Kept
 ) -> Image:
-    own, used = str(told["Id"]), answers.get(engine_image.USED) or {}
-    names = tuple(sorted(map(str, told.get("RepoTags") or ())))
-    digests = tuple(sorted(map(str, told.get("RepoDigests") or ())))
+    own, used = str(told["Id"]), json_text.entry(answers, engine_image.USED)
+    names, digests = _words(told, "RepoTags"), _words(told, "RepoDigests")
     return Image(
         own,
         names,
         digests,
-        int(told.get("Size") or 0),
-        tuple(map(str, used.get("names", ()))),
-        int(used.get("day", 0)),
+        _whole(told, "Size"),
+        _words(used, "names"),
+        _whole(used, "day"),
         _planned(own, {*names, *digests}, kept) or _running(own, names, containers),
     )
+
+
+def _words(told: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = told.get(name)
+    return tuple(sorted(map(str, found))) if isinstance(found, list) else ()
+
+
+def _whole(told: Mapping[str, Any], name: str) -> int:
+    found = told.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
 
 def _planned(image: str, names: set[str], kept: Kept) -> str:
@@ -93,8 +103,8 @@ def _planned(image: str, names: set[str], kept: Kept) -> str:
 
 def _running(image: str, names: Sequence[str], containers: Sequence[Mapping[str, Any]]) -> str:
     for one in containers:
-        if one.get("Image") == image or (one.get("Config") or {}).get("Image") in names:
-            state = (one.get("State") or {}).get("Status") or "unknown"
+        if one.get("Image") == image or json_text.entry(one, "Config").get("Image") in names:
+            state = json_text.entry(one, "State").get("Status") or "unknown"
             return f"needed by container {str(one.get('Name') or one['Id']).lstrip('/')} ({state})"
     return ""
 

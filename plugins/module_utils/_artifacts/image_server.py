@@ -12,7 +12,6 @@ be written here, and only the nodes that are to have these images, known by thei
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import select
@@ -24,7 +23,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_blobs import Blob, Offer, send
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import notify
 
 HELP = "offer images of this node to others, while they are copied"
@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             if without_tls(self.connection):
                 super().handle()
-        except OSError as exc:  # the receiver has gone, or a file has
+        except (OSError, SparkError) as exc:  # the receiver has gone, or a file has
             self.close_connection = True
             self.log_message("%s", exc)
 
@@ -144,13 +144,16 @@ def serve(
             server.socket.close()
 
 
+AGAIN = "Run the layer that copies the image again"
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="what to offer, as a run of Ansible has written it")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with open(arguments.file, encoding="utf-8") as stream:
-        offer = document.load(Offer, json.load(stream))
+    with open(arguments.file, "rb") as stream, json_text.Reading("what to offer is damaged", arguments.file, AGAIN):
+        offer = document.load(Offer, json_text.read(stream.read()))
     os.unlink(arguments.file)
     serve(offer, lambda: notify("READY=1"))
     return 0

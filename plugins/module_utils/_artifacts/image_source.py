@@ -26,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.ima
     Offered,
     layer_size,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
@@ -43,19 +44,15 @@ Find = Callable[[str], "Blob | None"]
 def from_docker(name: str, image: str, runner: Runner = run, root: str = "/") -> Offered:
     """``image``: its id, as Docker says it."""
     done = runner(["docker", "info", "--format", "{{json .}}"])
-    try:
-        told = json.loads(done.out)
+    with json_text.Reading("Docker does not say where its images are", "docker info", "Look at: docker info"):
+        told = json_text.mapping(done.out)
         place, driver = Path(root, str(told["DockerRootDir"]).lstrip("/")), str(told["Driver"])
-    except (ValueError, KeyError, TypeError) as exc:
-        raise SparkError("Docker does not say where its images are", "docker info", "Look at: docker info") from exc
     if ["driver-type", "io.containerd.snapshotter.v1"] in (told.get("DriverStatus") or []):
         return _from_containerd(name, image, [place / "containerd/daemon", Path(root, _SYSTEMS_STORE.lstrip("/"))])
     if driver != "overlay2":
         raise SparkError(f"images are not read from Docker's storage driver {driver}", f"image {name}", EACH)
-    try:
+    with json_text.Reading("it cannot be read from Docker's store", f"image {name}", EACH):
         return _from_overlay2(image, place)
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise SparkError(f"it cannot be read from Docker's store ({exc})", f"image {name}", EACH) from exc
 
 
 def _from_containerd(name: str, image: str, places: Sequence[Path]) -> Offered:
@@ -74,7 +71,7 @@ def _from_containerd(name: str, image: str, places: Sequence[Path]) -> Offered:
 def _from_overlay2(image: str, place: Path) -> Offered:
     metadata = place / "image/overlay2"
     configuration = metadata / "imagedb/content/sha256" / _hexadecimal(image)
-    told = json.loads(configuration.read_bytes())
+    told = json_text.mapping(configuration.read_bytes())
     blobs = {image: Blob(configuration.stat().st_size, path=str(configuration))}
     layers, chain = [], ""
     for digest in told["rootfs"]["diff_ids"]:
@@ -170,19 +167,15 @@ def _manifest(digest: str, find: Find, name: str) -> Mapping[str, Any]:
 
 
 def _document(blob: Blob, where: str) -> Mapping[str, Any]:
-    try:
+    with json_text.Reading("its manifest is damaged", where, EACH):
         if blob.size > _MOST:
             raise ValueError(f"it has {blob.size} bytes")
         with open(blob.path, "rb") as stream:
-            told = json.loads(os.pread(stream.fileno(), blob.size, blob.offset))
-        if not isinstance(told, dict):
-            raise TypeError("it is no mapping")
+            told = json_text.mapping(os.pread(stream.fileno(), blob.size, blob.offset))
         for one in [told.get("config") or {}, *(told.get("layers") or []), *(told.get("manifests") or [])]:
-            if not isinstance(one, dict):
+            if not isinstance(one, dict) or not isinstance(one.get("annotations") or {}, dict):
                 raise TypeError("an entry is no mapping")
-    except (OSError, ValueError, TypeError) as exc:
-        raise SparkError(f"its manifest is damaged ({exc})", where, EACH) from exc
-    return told
+        return told
 
 
 def _hexadecimal(digest: str) -> str:

@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest, Segment
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import PROGRESS
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
         with copy.alone():
             told: Any
             if arguments.step == BEGIN:
-                told = begin(cache, json.loads(given.read(_MOST)), Machine())
+                told = begin(cache, json_text.read(given.read(_MOST)), Machine())
             elif arguments.step == TAKE:
                 told = take(cache, (name, revision), arguments.numbers, given)
             else:

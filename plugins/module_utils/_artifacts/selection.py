@@ -9,13 +9,13 @@ A repository often holds its weights two or three times; gpt-oss-120b is 196 GB,
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import check_paths, is_path
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 INDEX = "model.safetensors.index.json"
@@ -137,10 +137,8 @@ def _weights(name: str, sizes: Mapping[str, int], indexes: Mapping[str, str], pi
 def _indexed(name: str, sizes: Mapping[str, int], indexes: Mapping[str, str], index: str) -> set[str]:
     if index not in indexes:
         return set()
-    try:
-        found = {str(one) for one in json.loads(indexes[index])["weight_map"].values()}
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as exc:
-        raise SparkError(f"its {index} cannot be read ({exc})", name, "Use another revision") from exc
+    with json_text.Reading(f"its {index} cannot be read", name, "Use another revision"):
+        found = {str(one) for one in json_text.mapping(indexes[index])["weight_map"].values()}
     odd = {one for one in found if not one.endswith(PICKLE if index == INDEXES[-1] else _SAFETENSORS)}
     if odd:
         raise SparkError(f"its {index} names {_some(odd)}", name, "Use another repository: these are no such weights")

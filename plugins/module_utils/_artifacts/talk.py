@@ -19,7 +19,8 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import words
 
 COPYING, WHOLE, FAILED = "copying", "whole", "failed"
@@ -62,18 +63,19 @@ def most_of_have(segments: int, hosts: int) -> int:
 
 
 def parse_have(text: bytes, fingerprint: str, everything: int) -> tuple[int, Have]:
-    """Raises :class:`ValueError` or :class:`TypeError` with what does not fit."""
-    read: Have = document.load(Have, json.loads(text))
+    """Raises :class:`SparkError` with what does not fit."""
+    with json_text.Reading("its answer is not understood"):
+        read: Have = document.load(Have, json_text.read(text))
     if read.fingerprint != fingerprint:
-        raise ValueError("it copies another model or revision")
+        raise SparkError("it copies another model or revision")
     if not re.fullmatch("[0-9a-f]+", read.have, re.ASCII):
-        raise ValueError("its segments are no number")
+        raise SparkError("its segments are no number")
     have = int(read.have, 16)
     if have & ~everything:
-        raise ValueError("it names segments that do not exist")
+        raise SparkError("it names segments that do not exist")
     nodes = {host: replace(state, said=words(state.said)[:MOST_SAID]) for host, state in read.nodes.items()}
     if any(min(state.beat, state.received, state.lacking) < 0 for state in nodes.values()):
-        raise ValueError("its numbers are below zero")
+        raise SparkError("its numbers are below zero")
     return have, replace(read, nodes=nodes)
 
 

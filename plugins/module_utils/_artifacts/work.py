@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, unit_sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
@@ -196,7 +196,10 @@ def _prepare(work: Work, cache: Cache, teller: Teller) -> Result:
 
 def _manifest(work: Work) -> Manifest:
     """It comes from another node, and may be of no other model than the one that is copied."""
-    of = manifests.parse(json.loads(work.manifest))
+    with json_text.Reading(
+        "its manifest is damaged", f"{work.name} {work.revision[:12]}", "Run the layer artifacts again"
+    ):
+        of = manifests.parse(json_text.read(work.manifest))
     if (of.name, of.revision) != (work.name, work.revision or of.revision):
         raise SparkError(
             f"the manifest is of {of.name} {of.revision[:12]}",
@@ -335,21 +338,17 @@ def _check(work: Work, cache: Cache, teller: Teller) -> Result:
 
 
 def parse(values: object, where: str = "") -> Work:
-    try:
+    with json_text.Reading("what to do is damaged", where, AGAIN):
         made: Work = document.load(Work, values)
-    except (TypeError, ValueError) as exc:
-        raise SparkError(f"what to do is damaged ({exc})", where, AGAIN) from exc
-    return made
+        return made
 
 
 def read(path: str = WORK) -> Work:
     try:
         with open(path, "rb") as stream:
-            return parse(json.loads(stream.read(_MOST)), path)
+            return parse(json_text.read(stream.read(_MOST), path, AGAIN), path)
     except OSError as exc:
         raise SparkError(f"cannot be read ({exc.strerror})", path, AGAIN) from exc
-    except ValueError as exc:
-        raise SparkError(f"what to do is damaged ({exc})", path, AGAIN) from exc
 
 
 def run(path: str = WORK) -> int:
@@ -375,9 +374,9 @@ def run(path: str = WORK) -> int:
 
 def progress(path: str = PROGRESS) -> Progress | None:
     try:
-        with open(path, encoding="utf-8") as stream:
-            made: Progress = document.load(Progress, json.load(stream))
-    except (OSError, TypeError, ValueError):
+        with open(path, "rb") as stream:
+            made: Progress = document.load(Progress, json_text.read(stream.read(_MOST)))
+    except (OSError, TypeError, ValueError, SparkError):
         return None
     return made
 

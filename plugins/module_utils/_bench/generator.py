@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Target
 
@@ -271,12 +272,12 @@ def read(said: str) -> Outcome:
     missing = broken = ""
     for line in said.splitlines():
         try:
-            found = json.loads(line)
+            found = json_text.mapping(line)
             if "missing" in found or "broken" in found:
                 missing, broken = str(found.get("missing") or ""), str(found.get("broken") or "")
             else:
                 runs.append(repetition(found))
-        except (ValueError, TypeError, AttributeError) as exc:
+        except (*json_text.DAMAGE, SparkError) as exc:
             broken = f"its figures are not understood ({exc})"
     if not (missing or broken or runs):
         broken = "it ended without a word"

@@ -10,13 +10,12 @@ that, too (:func:`_engine.probe.read_config`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
@@ -91,8 +90,10 @@ def parse(values: Any) -> Description:
 
 def read(path: str = paths.ENGINE) -> Description:
     try:
-        return parse(json.loads(Path(path).read_text(encoding="utf-8")))
+        text = Path(path).read_bytes()
     except FileNotFoundError as exc:
         raise SparkError("this node takes part in no engine", path, REMEDY) from exc
-    except (OSError, ValueError, TypeError) as exc:
-        raise SparkError(f"the description of the engine is damaged ({exc})", path, REMEDY) from exc
+    except OSError as exc:
+        raise SparkError(f"the description of the engine cannot be read ({exc.strerror})", path, REMEDY) from exc
+    with json_text.Reading("the description of the engine is damaged", path, REMEDY):
+        return parse(json_text.read(text))

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -131,8 +131,8 @@ def inspect(name: str, runner: Runner = run_program) -> Image:
         raise SparkError(
             f"Docker gives no information about it ({done.complaint})", f"image {name}", "Look at: docker info"
         )
-    try:
-        first = json.loads(done.out)[0]
+    with json_text.Reading("what Docker says about it is damaged", f"image {name}", "Look at: docker info"):
+        first = json_text.mappings(done.out)[0]
         return Image(
             id=str(first["Id"]),
             content=_content(first),
@@ -140,10 +140,6 @@ def inspect(name: str, runner: Runner = run_program) -> Image:
             size=int(first.get("Size") or 0),
             platform=f"{first.get('Os')}/{first.get('Architecture')}",
         )
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as exc:
-        raise SparkError(
-            f"what Docker says about it is damaged ({exc})", f"image {name}", "Look at: docker info"
-        ) from exc
 
 
 def _content(told: Mapping[str, Any]) -> str:
@@ -216,10 +212,10 @@ def note(image: str, name: str, root: str = "/", check_mode: bool = False) -> No
 def known(root: str = "/") -> dict[str, dict[str, Any]]:
     """By id: what images have said, and when a plan used them."""
     try:
-        found = json.loads(Path(root, ANSWERS.lstrip("/")).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = {}
-    return {key: said for key, said in found.items() if isinstance(said, dict)} if isinstance(found, dict) else {}
+        found = json_text.mapping(Path(root, ANSWERS.lstrip("/")).read_bytes())
+    except (OSError, SparkError):
+        return {}
+    return {key: said for key, said in found.items() if isinstance(said, dict)}
 
 
 def _keep(image: str, question: str, answer: Mapping[str, Any], root: str, check_mode: bool) -> None:

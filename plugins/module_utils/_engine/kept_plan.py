@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
@@ -108,11 +108,13 @@ def _path(name: str, root: str) -> Path:
 def _load(name: str, root: str) -> NodePlan | None:
     where = f"{DIRECTORY}/{name}.json"
     try:
-        found = json.loads(_path(name, root).read_text(encoding="utf-8"))
+        text = _path(name, root).read_bytes()
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as exc:
+    except OSError as exc:
         raise SparkError(f"it cannot be read ({exc})", where, REMEDY) from exc
+    with json_text.Reading("it cannot be read", where, REMEDY):
+        found = json_text.read(text)
     return engine_plan.load(found, where, REMEDY)
 
 

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 HUB = "https://huggingface.co"
@@ -124,9 +125,8 @@ def read(place: Path) -> str:
         if config is None:
             raise SparkError("it has no config.json, so it is no model", str(place), remedy)
         text = config.read_bytes()
-        if not isinstance(json.loads(text), dict):
-            raise SparkError("its config.json is no JSON object", str(place), remedy)
-        files, wrong = _weights(place)
+        json_text.mapping(text, str(config), remedy)
+        files, wrong = _weights(place, remedy)
     except (OSError, ValueError) as exc:
         raise SparkError(f"it cannot be read ({exc})", str(place), remedy) from exc
     if wrong:
@@ -135,11 +135,12 @@ def read(place: Path) -> str:
     return _signature(hashlib.sha256(text).hexdigest(), [*files, *also])
 
 
-def _weights(place: Path) -> tuple[list[Path], str]:
+def _weights(place: Path, remedy: str) -> tuple[list[Path], str]:
     """The files of the weights, and what is wrong with them. A repository may have the same weights twice."""
     sets = []
     for index in sorted(place.glob(_INDEX), key=lambda path: ("safetensors" not in path.name, path.name)):
-        named = set(map(str, (json.loads(index.read_bytes()).get("weight_map") or {}).values()))
+        with json_text.Reading("it names no weights", str(index), remedy):
+            named = set(map(str, json_text.mapping(index.read_bytes()).get("weight_map", {}).values()))
         sets.append(sorted(place / name for name in named))
     single = [found for pattern in _WEIGHTS for found in sorted(place.glob(pattern))]
     listed = {path for files in sets for path in files}
@@ -172,11 +173,11 @@ def _wrong(path: Path) -> str:
         if length > min(size, _LONGEST_HEADER):
             return f"is damaged or cut off ({size} bytes)"
         try:
-            header = json.loads(opened.read(length))
+            header = json_text.mapping(opened.read(length))
             end = max(
                 (int(one["data_offsets"][1]) for name, one in header.items() if name != "__metadata__"), default=0
             )
-        except (ValueError, TypeError, LookupError, AttributeError):
+        except (*json_text.DAMAGE, SparkError):
             return "is damaged"
     whole = 8 + length + end
     return "" if size == whole else f"has {size} bytes of {whole}"

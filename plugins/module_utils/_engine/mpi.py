@@ -24,9 +24,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 
@@ -160,7 +159,7 @@ def wait(
             if not words:
                 say(f"{address[0]}: refused, it does not know the secret or orders something else than {DAEMON}")
             connection.sendall(b"ok\n" if words else b"refused\n")
-        except (OSError, ValueError, RecursionError) as exc:  # the last one by json, of brackets in brackets
+        except (OSError, ValueError, SparkError) as exc:
             words = []
             say(f"{address[0]}: no order ({exc})")
         if words:
@@ -170,9 +169,7 @@ def wait(
 
 
 def _accepted(line: str, secret: bytes, place: str, nonce: str) -> list[str]:
-    document: Any = json.loads(line)
-    if not isinstance(document, dict):
-        return []
+    document = json_text.mapping(line)
     words, proof = document.get("words"), document.get("proof")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or not isinstance(proof, str):
         return []

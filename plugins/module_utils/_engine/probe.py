@@ -12,6 +12,7 @@ the whole answer.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import math
@@ -24,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, listening, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -286,13 +287,7 @@ def _exchanged(
     finally:
         exchange.close()
     seconds = round(max(limit.clock() - started, 1e-6), 4)
-    try:
-        document = json.loads(text)
-    except ValueError as exc:
-        raise ProbeError("garbage", f"the answer is no {what}: {text[:80]!r}", target.where) from exc
-    if not isinstance(document, dict):
-        raise ProbeError("garbage", f"the answer is no {what}: {text[:80]!r}", target.where)
-    return document, seconds
+    return _document(text, what, target), seconds
 
 
 def exchange(
@@ -471,24 +466,26 @@ def _translated(exc: Exception, target: Target) -> ProbeError:
 def _complaint(response: http.client.HTTPResponse) -> str:
     """``HTTP 404 Not Found: <what the engine says>`` from OpenAI's error object, or the beginning of the body."""
     text = response.read(4096).decode("utf-8", "replace")
-    try:
-        document = json.loads(text)
+    with contextlib.suppress(SparkError):
+        document = json_text.mapping(text)
         error = document.get("error")
         text = str(error.get("message") if isinstance(error, Mapping) else error or document.get("detail") or text)
-    except (ValueError, AttributeError):
-        pass
     said = " ".join(text.split())[:300]
     return f"HTTP {response.status} {response.reason}" + (f": {said}" if said else "")
 
 
 def _object(data: str, target: Target) -> dict[str, Any]:
-    try:
-        document = json.loads(data)
-    except ValueError as exc:
-        raise ProbeError("garbage", f"the answer is no JSON: {data[:80]!r}", target.where) from exc
-    if not isinstance(document, dict) or not isinstance(document.get("choices") or [], list):
+    document = _document(data, "chat completion", target)
+    if not isinstance(document.get("choices") or [], list):
         raise ProbeError("garbage", f"the answer is no chat completion: {data[:80]!r}", target.where)
     return document
+
+
+def _document(text: str, what: str, target: Target) -> dict[str, Any]:
+    try:
+        return json_text.mapping(text)
+    except SparkError as exc:
+        raise ProbeError("garbage", f"the answer is no {what}: {text[:80]!r}", target.where) from exc
 
 
 def _count(value: Any) -> int:
@@ -614,22 +611,19 @@ def run(arguments: argparse.Namespace) -> int:
 def read_config(path: str) -> dict[str, Any]:
     """What the engine layer wrote about the service; ``host``, ``port``, ``model`` and ``key_file`` are there."""
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-        complete = (
-            isinstance(document["host"], str)
-            and isinstance(document["port"], int)
-            and isinstance(document["model"], str)
-            and isinstance(document["key_file"], str)
-        )
+        text = Path(path).read_bytes()
     except FileNotFoundError as exc:
         several = [name for name in engine_names.instances() if name]
         remedy = f"There are several: --service {' or '.join(several)}" if several else "Ask the head (spark_rank 0)"
         raise SparkError("no engine serves on this node", path, remedy) from exc
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise SparkError(f"the description of the engine is damaged ({exc})", path, "Run the engine layer") from exc
-    if not complete:
-        raise SparkError("the description of the engine is damaged", path, "Run the engine layer")
-    return dict(document)
+    except OSError as exc:
+        raise SparkError(f"cannot be read ({exc.strerror})", path, "Run as root: sudo") from exc
+    with json_text.Reading("the description of the engine is damaged", path, "Run the engine layer"):
+        document = json_text.mapping(text)
+        for name, kind in (("host", str), ("port", int), ("model", str), ("key_file", str)):
+            if not isinstance(document[name], kind):
+                raise TypeError(f"{name} is {document[name]!r:.40}")
+        return document
 
 
 def target_of(config: Mapping[str, Any]) -> Target:

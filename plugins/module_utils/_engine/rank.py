@@ -11,14 +11,13 @@ services: of the one that spans nodes); whoever asks can name none.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, paths, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, meminfo, paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -162,9 +161,9 @@ class Node:
 
     def _watchdog(self) -> Stopped:
         try:
-            found = json.loads(_text(Path(self.root) / memory_watchdog.REASON.lstrip("/")))
+            found = json_text.mapping(_text(Path(self.root) / memory_watchdog.REASON.lstrip("/")))
             return Stopped(str(found["time"]), str(found["reason"]))
-        except (ValueError, KeyError, TypeError):
+        except (KeyError, SparkError):
             return Stopped()
 
     def start(self, *, only: str = "") -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 # argv: address, wanted addresses as JSON, seconds. The last line is {"nodes": [{address, alive, gpus}], "error": text}.
@@ -119,9 +120,9 @@ def parse(output: str) -> tuple[list[dict[str, Any]] | None, str]:
     """The script's last line. Everything before it is Ray's own talk."""
     for line in reversed(output.strip().splitlines()):
         try:
-            document = json.loads(line)
+            document = json_text.mapping(line)
             nodes = document["nodes"]
-        except (ValueError, KeyError, TypeError):
+        except (KeyError, SparkError):
             continue
         if nodes is None or (isinstance(nodes, list) and all(isinstance(node, dict) for node in nodes)):
             return nodes, str(document.get("error") or "")

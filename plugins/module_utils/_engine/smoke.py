@@ -10,7 +10,6 @@ What a service does not offer, it refuses with a status of 400 to 422; that is n
 from __future__ import annotations
 
 import base64
-import json
 import struct
 import time
 import zlib
@@ -18,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError, Question, Target
 
@@ -138,9 +139,9 @@ def _json(target: Target, timeout_s: float, tokens: int) -> tuple[str, str]:
     answer = _completion(target, text, timeout_s, max_tokens=tokens, response_format=wanted)
     content = str(_message(answer, target).get("content") or "")
     try:
-        if json.loads(content)["answer"] in ("yes", "no"):
+        if json_text.mapping(content)["answer"] in ("yes", "no"):
             return OK, "an answer by the schema"
-    except (ValueError, KeyError, TypeError):
+    except (KeyError, SparkError):
         if _cut(answer, tokens):
             return NOT_JUDGED, f"no complete answer within {tokens} tokens"
     raise ProbeError("garbage", f"the answer is not by the schema: {content[:80]!r}", target.where)
@@ -196,10 +197,10 @@ def _cut(document: Mapping[str, Any], tokens: int) -> bool:
 def _called(message: Mapping[str, Any], target: Target) -> str:
     try:
         function = message["tool_calls"][0]["function"]
-        city = json.loads(function["arguments"])["city"]
+        city = json_text.mapping(function["arguments"])["city"]
         if function["name"] != "get_weather":
             raise ValueError(function["name"])
-    except (KeyError, IndexError, TypeError, ValueError) as exc:
+    except (*json_text.DAMAGE, SparkError) as exc:
         calls = message.get("tool_calls")
         function = calls[0].get("function") if isinstance(calls, list) and isinstance(calls[0], dict) else calls
         found = f"the call of a tool is not as its schema: {function!r:.300}"

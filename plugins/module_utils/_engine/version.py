@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image
 
 # Runs where the engine is. Its program is beside the Python that found it, or in PATH.
@@ -70,14 +70,12 @@ def ask(wanted: Mapping[str, Any], runner: Runner, *, user: str, home: str) -> A
     else:
         python = f"{wanted['name']}/bin/python"
         done = runner(["runuser", "-u", user, "--", "env", f"HOME={home}", python, "-c", ASK, question])
-    try:
-        told = json.loads(done.out.strip().splitlines()[-1])
+    with json_text.Reading(
+        f"it cannot be asked which engine it has: {done.complaint[-300:]}",
+        wanted["name"],
+        "Its Python has to start. Name an image or a version that this release has an option table for",
+    ):
+        told = json_text.mapping(done.out.strip().splitlines()[-1])
         version, text = str(told["version"]), str(told["help"])
-    except (ValueError, IndexError, KeyError, TypeError) as exc:
-        raise SparkError(
-            f"it cannot be asked which engine it has ({done.complaint[-300:]})",
-            wanted["name"],
-            "Its Python has to start. Name an image or a version that this release has an option table for",
-        ) from exc
     options = options_in(text)
     return Answer(version, tuple(options) if len(options) >= FEWEST else ())

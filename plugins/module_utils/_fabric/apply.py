@@ -19,12 +19,12 @@ MTU, administrative state and sysctls from before the first change, and every ad
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan as fabric_netplan
@@ -109,11 +109,9 @@ class Outcome:
 def default_routes(machine: Machine) -> set[str]:
     """The interfaces that carry a default route."""
     done = machine.command("ip", "-j", "-4", "route", "show", "default", step="reading the routes")
-    try:
-        ways = [way for entry in json.loads(done.out or "[]") for way in entry.get("nexthops", [entry])]
+    with json_text.Reading("the output of 'ip -j route show' cannot be read", "", "Update iproute2"):
+        ways = [way for entry in json_text.mappings(done.out or "[]") for way in entry.get("nexthops", [entry])]
         return {str(way["dev"]) for way in ways if "dev" in way}
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise SparkError(f"the output of 'ip -j route show' cannot be read ({exc})", "", "Update iproute2") from exc
 
 
 def sysctls_asked(ipv6: bool) -> dict[str, int]:
@@ -245,8 +243,8 @@ class _Apply:
         text = self.machine.read(FACT_PATH)
         if text is None:
             return
-        with contextlib.suppress(ValueError, SparkError):
-            fact = load(json.loads(text), self.wanted.fact.host if self.wanted.fact else "")
+        with contextlib.suppress(SparkError):
+            fact = load(json_text.read(text), self.wanted.fact.host if self.wanted.fact else "")
             self.outcome.fact = fact.as_dict()
             same = self.wanted.fact is not None and fact.plan_hash == self.wanted.fact.plan_hash
             self.outcome.fact_applied = same and fact.state == "applied"

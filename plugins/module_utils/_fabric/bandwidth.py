@@ -11,7 +11,6 @@ rate tells.
 from __future__ import annotations
 
 import glob
-import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, paths, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, json_text, paths, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, TIMED_OUT, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -88,11 +87,10 @@ def software_devices(machine: Machine) -> list[str]:
 def read_record(path: str = RECORD) -> dict[str, Any] | None:
     """The kept measurement; None where there is none, or what is there cannot be read."""
     try:
-        with open(path, encoding="utf-8") as stream:
-            found = json.load(stream)
-    except (OSError, ValueError):
+        with open(path, "rb") as stream:
+            return json_text.mapping(stream.read())
+    except (OSError, SparkError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------

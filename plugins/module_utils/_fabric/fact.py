@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -119,8 +119,8 @@ def on_disk(machine: Machine) -> Any:
     text = machine.read(FACT_PATH)
     if text is None:
         return None
-    with contextlib.suppress(ValueError):
-        return json.loads(text)
+    with contextlib.suppress(SparkError):
+        return json_text.read(text)
     return text
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -71,8 +71,12 @@ class Memory:
     def parse(cls, text: str | None) -> Memory:
         if text is None:
             return cls()
-        try:
-            document = json.loads(text)
+        with json_text.Reading(
+            "the record of the interfaces' state before the first change is damaged",
+            MEMORY,
+            "Delete it; the next undo then leaves MTU and sysctls as they are",
+        ):
+            document = json_text.mapping(text)
             if document["schema"] != 1:
                 raise ValueError(f"schema {document['schema']!r}")
             interfaces = {
@@ -86,12 +90,6 @@ class Memory:
                 for name, entry in document["interfaces"].items()
             }
             return cls(interfaces, bool(document["networkd_started"]), str(document.get("backend", "networkd")))
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise SparkError(
-                f"the record of the interfaces' state before the first change is damaged ({exc})",
-                MEMORY,
-                "Delete it; the next undo then leaves MTU and sysctls as they are",
-            ) from exc
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -99,11 +97,9 @@ class Memory:
 
 def parse_effective(text: str) -> dict[str, Effective]:
     """The output of ``ip -j addr show`` (iproute2 5 and newer) by interface."""
-    try:
-        entries = json.loads(text) if text.strip() else []
+    with json_text.Reading("the output of 'ip -j addr show' cannot be read", "", "Update iproute2"):
+        entries = json_text.mappings(text) if text.strip() else []
         return {str(entry["ifname"]): _effective(entry) for entry in entries if entry.get("ifname")}
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise SparkError(f"the output of 'ip -j addr show' cannot be read ({exc})", "", "Update iproute2") from exc
 
 
 def _effective(entry: Mapping[str, Any]) -> Effective:

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 
 ETHERTYPE = 0x88CC
 # Nearest bridge, nearest non-TPMR bridge, nearest customer bridge: a sender may use any of them.
@@ -65,12 +66,12 @@ def _identifier(kind: int, value: bytes) -> str:
 
 
 def parse_lldpcli(text: str) -> list[tuple[str, Announcement]]:
-    """``lldpcli -f json show neighbors``: own netdev and neighbour. Raises ValueError for text that is not JSON.
+    """``lldpcli -f json show neighbors``: own netdev and neighbour.
 
     One interface is an object, several are a list of objects; a chassis without a system name has no name above its
     attributes (lldpd issue 236).
     """
-    document = json.loads(text) if text.strip() else {}
+    document = json_text.read(text, "lldpcli", "Look at: sudo lldpcli -f json show neighbors") if text.strip() else {}
     found = []
     for netdev, entry in _interfaces(document):
         system, chassis = _chassis(entry.get("chassis"))

@@ -221,8 +221,8 @@ def lldpd(runner: Runner) -> tuple[list[tuple[str, lldp.Announcement]], str]:
         return [], f"lldpcli: {done.complaint}"
     try:
         return lldp.parse_lldpcli(done.out), ""
-    except ValueError as exc:
-        return [], f"lldpcli printed something that is not JSON ({exc})"
+    except SparkError as exc:
+        return [], str(exc)
 
 
 def probe(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift, rollback, show_gids
@@ -36,8 +36,8 @@ def lines(machine: Machine) -> tuple[list[str], bool]:
         found.append("fabric: not configured")
     else:
         fact = None
-        with contextlib.suppress(ValueError):
-            fact = load(json.loads(text), "this node")
+        with contextlib.suppress(SparkError):
+            fact = load(json_text.read(text), "this node")
         if fact is None:
             wrong = True
             found.append(

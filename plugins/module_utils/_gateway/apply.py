@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening as base_listening
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
@@ -164,10 +164,8 @@ class _Gateway:
 
     def _interfaces(self) -> dict[str, list[str]]:
         text = self.machine.command("ip", "-json", "address", "show", step="reading the addresses").out
-        try:
-            return gateway_listeners.interfaces(json.loads(text))
-        except ValueError as exc:
-            raise SparkError("ip -json printed no JSON", "ip address", "Install iproute2") from exc
+        with json_text.Reading("what ip -json printed cannot be read", "ip address", "Install iproute2"):
+            return gateway_listeners.interfaces(json_text.mappings(text))
 
     def _refuse_taken_ports(self, listeners: Sequence[Listener]) -> None:
         """Somebody else's listener would keep ours from coming up, after what ran before has been replaced."""

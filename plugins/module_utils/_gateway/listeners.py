@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import (
@@ -57,13 +58,13 @@ def resolve(settings: Settings, interfaces: Mapping[str, Sequence[str]]) -> list
     return list(dict.fromkeys(found))
 
 
-def interfaces(document: Any) -> dict[str, list[str]]:
+def interfaces(links: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """``ip -json address`` as ``{interface: [addresses]}``, without link-local ones: those need a zone."""
     found: dict[str, list[str]] = {}
-    for link in document if isinstance(document, list) else []:
-        if isinstance(link, Mapping) and link.get("ifname"):
+    for link in links:
+        if link.get("ifname"):
             own = found.setdefault(str(link["ifname"]), [])
-            for item in link.get("addr_info") or []:
+            for item in json_text.entries(link, "addr_info"):
                 if item.get("scope") in ("global", "host") and not item.get("deprecated"):
                     own.append(str(item.get("local")))
     return found

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 
 
@@ -53,8 +54,8 @@ def noted(
 def last(instance: str = "", root: str = "/") -> Probed | None:
     """None where no keeper has asked since the boot."""
     try:
-        with open(path(instance, root), encoding="utf-8") as file:
-            made: Probed = document.load(Probed, json.load(file))
-    except (OSError, ValueError, TypeError):
+        with open(path(instance, root), "rb") as file:
+            made: Probed = document.load(Probed, json_text.read(file.read()))
+    except (OSError, ValueError, TypeError, SparkError):
         return None
     return made

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
 
 SCHEMA_VERSION = 1
 MOST_CHARACTERS = 1024 * 1024  # of one line
-MOST_QUOTED = 200  # characters of what does not fit
 
 
 @dataclass(frozen=True)
@@ -61,22 +60,17 @@ EMPTY = Report({})
 
 def parse(text: str) -> Report:
     """The only reader. Raises :class:`SparkError` with what does not fit."""
-    try:
+    with json_text.Reading(
+        "the report of its ranks is not understood", "", "Give all nodes the same release: run the engine layer"
+    ):
         if len(text) > MOST_CHARACTERS:
             raise ValueError(f"it has more than {MOST_CHARACTERS} characters")
-        values = _printable(json.loads(text))
-        if not isinstance(values, dict) or values.get("schema") != SCHEMA_VERSION:
-            found = values.get("schema") if isinstance(values, dict) else "none"
-            raise ValueError(f"schema {found!r}, this release reads {SCHEMA_VERSION}")
+        values = _printable(json_text.mapping(text))
+        if values.get("schema") != SCHEMA_VERSION:
+            raise ValueError(f"schema {values.get('schema')!r:.40}, this release reads {SCHEMA_VERSION}")
         report: Report = document.load(Report, values)
         if report.available < 0 or any(min(unit.read, unit.written) < 0 for unit in report.units.values()):
             raise ValueError("a number of bytes is below 0")
-    except (ValueError, TypeError, RecursionError) as exc:
-        raise SparkError(
-            f"the report of its ranks is not understood ({' '.join(str(exc).split())[:MOST_QUOTED]})",
-            "",
-            "Give all nodes the same release: run the engine layer",
-        ) from exc
     return report
 
 

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
@@ -90,16 +90,15 @@ class Store:
     def look(self) -> tuple[dict[str, Any], str]:
         """The state, and what is wrong with its file: for people, who are told. Raises where it may not be read."""
         try:
-            found = json.loads(self._path(STATE).read_text(encoding="utf-8"))
-            if not isinstance(found, dict):
-                raise ValueError("no JSON object")
+            found = json_text.mapping(self._path(STATE).read_bytes())
         except FileNotFoundError:
             return {}, "it has kept nothing yet"
         except PermissionError as exc:
             where = f"{self.directory}/{STATE}"
             raise SparkError("no permission to read the keeper's state", where, "Ask as root: sudo") from exc
-        except (OSError, ValueError) as exc:
-            return {}, f"{self.directory}/{STATE} is damaged ({exc}); the keeper writes it anew with its next change"
+        except (OSError, SparkError) as exc:
+            why = getattr(exc, "found", exc)
+            return {}, f"{self.directory}/{STATE} is damaged ({why}); the keeper writes it anew with its next change"
         return found, ""
 
     @property
@@ -162,8 +161,8 @@ class Store:
 
     def _load(self, name: str) -> Any:
         try:
-            return json.loads(self._path(name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return json_text.read(self._path(name).read_bytes())
+        except (OSError, SparkError):
             return None
 
     def _path(self, name: str) -> Path:

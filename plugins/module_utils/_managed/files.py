@@ -37,7 +37,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 SCHEMA_VERSION = 1
@@ -525,8 +525,12 @@ class _Set:
         state = self.disk.read(path)
         if state.kind != "file":
             return _Manifest(name)
-        try:
-            document = json.loads(state.content)
+        with json_text.Reading(
+            f"the manifest of the file set {name!r} is damaged, so the originals are not known",
+            path,
+            "Restore it from a backup; or, if the originals do not matter, delete it and run again",
+        ):
+            document = json_text.mapping(state.content)
             if document["schema"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {document['schema']!r}, this release reads {SCHEMA_VERSION}")
             files = {
@@ -534,12 +538,6 @@ class _Set:
                 for key, value in document["files"].items()
             }
             return _Manifest(name, files, {str(directory) for directory in document["directories"]})
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise SparkError(
-                f"the manifest of the file set {name!r} is damaged ({exc}), so the originals are not known",
-                path,
-                "Restore it from a backup; or, if the originals do not matter, delete it and run again",
-            ) from exc
 
     def _check_strangers(self, files: Sequence[File], others: Sequence[_Manifest]) -> None:
         owner = {self._identity(path): other.name for other in others for path in other.files}

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 
 Document = dict[str, Any]
 
@@ -24,15 +24,7 @@ def load(content: bytes | None, path: str) -> Document:
     """The object in a file; nothing, and an empty file, are an empty one."""
     if content is None or not content.strip():
         return {}
-    try:
-        document = json.loads(content)
-    except ValueError as exc:
-        raise SparkError(
-            f"this is no JSON ({exc})", path, "Repair the file; its service cannot read it either"
-        ) from exc
-    if not isinstance(document, dict):
-        raise SparkError("this is JSON, but no object", path, "Repair the file; its service cannot read it either")
-    return document
+    return json_text.mapping(content, path, "Repair the file; its service cannot read it either")
 
 
 def dump(document: Document) -> bytes:

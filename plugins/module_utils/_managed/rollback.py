@@ -25,8 +25,9 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM, STATE, UNITS
@@ -116,20 +117,18 @@ class Guard(Generic[AnyPending]):
         return None if text is None else self.parse(text)
 
     def parse(self, text: str) -> AnyPending:
-        try:
-            document: dict[str, Any] = json.loads(text)
+        with json_text.Reading(
+            "the snapshot of an interrupted change is damaged, so it cannot be taken back",
+            self.marker,
+            f"Look at {self.by_hand}, delete the file, and run the layer {self.role} again",
+        ):
+            document = json_text.mapping(text)
             if document.pop("schema") != SCHEMA:
                 raise ValueError(f"not schema {SCHEMA}")
             if not document["id"]:
                 raise ValueError("no id")
             files = {str(path): State.from_dict(values) for path, values in document.pop("files").items()}
             return self.kind(**document, files=files)
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise SparkError(
-                f"the snapshot of an interrupted change is damaged ({exc}), so it cannot be taken back",
-                self.marker,
-                f"Look at {self.by_hand}, delete the file, and run the layer {self.role} again",
-            ) from exc
 
     def claim(self, machine: Machine) -> AnyPending | None:
         """What an interrupted run left. Raises :class:`SparkError` when nothing here could take a change back."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -138,10 +138,10 @@ class Service:
 
     def _noted_hash(self, state: Unit) -> str | None:
         try:
-            note = json.loads(self._note.read_text())
-            return str(note["config_hash"]) if note["invocation"] == state.invocation else None
-        except (OSError, ValueError, KeyError, TypeError):
+            note = json_text.mapping(self._note.read_bytes())
+        except (OSError, SparkError):
             return None
+        return str(note.get("config_hash")) if note.get("invocation") == state.invocation else None
 
     # -- acting
 

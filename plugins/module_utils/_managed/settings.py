@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -264,13 +264,17 @@ class Settings:
 
     def _load(self) -> Record:
         try:
-            text = (Path(self.root) / self.path[1:]).read_text(encoding="utf-8")
+            text = (Path(self.root) / self.path[1:]).read_bytes()
         except FileNotFoundError:
             return Record()
         except OSError as exc:
             raise SparkError(f"cannot read: {exc.strerror}", self.path, "Run with become: true") from exc
-        try:
-            document = json.loads(text)
+        with json_text.Reading(
+            "the record of the earlier settings is damaged",
+            self.path,
+            "Restore it from a backup; or, if they do not matter, delete it and run again",
+        ):
+            document = json_text.mapping(text)
             if document["schema"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {document['schema']!r}")
             values = {kind: {str(k): str(v) for k, v in document.get(kind, {}).items()} for kind in KINDS[3:]}
@@ -283,12 +287,6 @@ class Settings:
                 [str(action) for action in document.get("pending", [])],
                 merged,
             )
-        except (ValueError, KeyError, TypeError, AttributeError, SparkError) as exc:
-            raise SparkError(
-                f"the record of the earlier settings is damaged ({exc})",
-                self.path,
-                "Restore it from a backup; or, if they do not matter, delete it and run again",
-            ) from exc
 
     def store(self, record: Record, known: Record) -> None:
         """Write ``record`` where it differs from what is on disk; an empty one leaves no file."""

@@ -10,13 +10,13 @@ whole environment, of which nothing is read.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 MOST_ROWS = 128
@@ -153,10 +153,10 @@ def _from_json(text: str) -> list[Results]:
     if not text.lstrip().startswith("{"):
         return []
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = json_text.mapping(text)
+    except SparkError:
         return []
-    if not isinstance(document, Mapping) or not isinstance(document.get("results"), list):
+    if not isinstance(document.get("results"), list):
         return []
     rows = tuple(row for row in map(_json_row, document["results"]) if row)[:MOST_ROWS]
     words = _list(document.get("args"))

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import fnmatch
 import glob
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -236,13 +236,13 @@ def firmware(machine: Machine) -> list[str]:
     if done.rc not in (0, 2):
         return []
     try:
-        devices = json.loads(done.out or "{}").get("Devices") or []
-    except ValueError:
+        devices = json_text.entries(json_text.read(done.out or "{}"), "Devices")
+    except SparkError:
         return []
     return [
         f"{device.get('Name', 'a device')}: {device.get('Version', '?')} -> {releases[0].get('Version', '?')}"
         for device in devices
-        if (releases := device.get("Releases") or [])
+        if (releases := json_text.entries(device, "Releases"))
     ]
 
 

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -70,10 +70,9 @@ def _json_list(text: str | None) -> list[dict[str, Any]] | None:
     if text is None:
         return None
     try:
-        parsed = json.loads(text) if text.strip() else []
-    except ValueError:
+        return [item for item in json_text.mappings(text) if item] if text.strip() else []
+    except SparkError:
         return None
-    return [item for item in parsed if isinstance(item, dict) and item] if isinstance(parsed, list) else None
 
 
 def parse_addresses(text: str | None) -> list[dict[str, Any]] | None:

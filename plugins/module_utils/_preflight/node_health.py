@@ -83,7 +83,7 @@ def gpu_clocks(runner: Runner | None = None, power: bool = False) -> dict[str, A
     words = [word.strip() for word in first.split(",")]
     if len(words) != len(query.split(",")) or not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", words[-1]):
         return None
-    busy, celsius, mhz = (int(word) if word.isdigit() else None for word in words[-4:-1])
+    busy, celsius, mhz = (int(word) if word.isdecimal() else None for word in words[-4:-1])
     slowed = [why for bit, why in SLOWDOWNS.items() if int(words[-1], 16) & bit]
     found = {"busy": busy, "celsius": celsius, "mhz": mhz, "slowed": slowed}
     return {**found, "watts": float(words[0]) if _WATTS.fullmatch(words[0]) else None} if power else found

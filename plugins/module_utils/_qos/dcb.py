@@ -11,10 +11,10 @@ a ``dscp-prio`` entry exists. ``app`` prints invalid JSON in 6.1, hence its text
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.state import (
@@ -36,15 +36,8 @@ _PAIR = re.compile(r"([0-9]{1,2}):([0-7])")
 
 def parse_json(text: str, name: str, where: str) -> dict[str, Any]:
     """One JSON object, as ``dcb -j <name> show dev IF`` prints it."""
-    try:
-        document = json.loads(text, object_pairs_hook=_once)
-    except (ValueError, RecursionError) as exc:
-        line = getattr(exc, "lineno", 1)
-        content = [*text.split("\n"), ""][line - 1].strip()[:120]
-        raise SparkError(f"dcb {name}: line {line} is not valid JSON: {content!r}", where, REPORT) from None
-    if not isinstance(document, dict):
-        raise SparkError(f"dcb {name}: line 1 is not a JSON object: {text.strip()[:120]!r}", where, REPORT)
-    return document
+    with json_text.Reading(f"dcb {name} printed {text.strip()[:120]!r}", where, REPORT):
+        return json_text.mapping(text, pairs=_once)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

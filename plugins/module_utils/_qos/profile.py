@@ -21,7 +21,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
@@ -84,13 +84,11 @@ def parse_wanted(text: str | None) -> tuple[str, tuple[str, ...]]:
     """Profile and interfaces of the file; ``("none", ())`` without a file."""
     if text is None:
         return "none", ()
-    try:
-        document = json.loads(text)
+    with json_text.Reading("the file is damaged", WANTED, "Run the fabric layer again"):
+        document = json_text.mapping(text)
         if document["schema"] != SCHEMA_VERSION or document["profile"] not in PROFILES:
             raise ValueError(f"schema {document['schema']!r}, profile {document['profile']!r}")
         return str(document["profile"]), tuple(qos_state.interface_name(str(name)) for name in document["interfaces"])
-    except (ValueError, KeyError, TypeError, SparkError) as exc:
-        raise SparkError(f"the file is damaged ({exc})", WANTED, "Run the fabric layer again") from exc
 
 
 def escape(name: str) -> str:
@@ -139,20 +137,18 @@ def original(state: qos_state.QosState) -> dict[str, Any]:
 def parse_record(text: str | None) -> dict[str, dict[str, Any]]:
     if text is None:
         return {}
-    try:
-        document = json.loads(text)
+    with json_text.Reading(
+        "the record of the QoS settings from before the first change is damaged",
+        RECORD,
+        "Delete it; the present settings then stay until the next reboot",
+    ):
+        document = json_text.mapping(text)
         if document["schema"] != SCHEMA_VERSION:
             raise ValueError(f"schema {document['schema']!r}")
         record = {qos_state.interface_name(str(name)): dict(entry) for name, entry in document["interfaces"].items()}
         for name, entry in record.items():
             restored(entry, name)
         return record
-    except (ValueError, KeyError, TypeError, AttributeError, SparkError) as exc:
-        raise SparkError(
-            f"the record of the QoS settings from before the first change is damaged ({exc})",
-            RECORD,
-            "Delete it; the present settings then stay until the next reboot",
-        ) from exc
 
 
 def restored(entry: Mapping[str, Any], interface: str) -> qos_state.Wanted:

@@ -7,7 +7,6 @@ same over the nodes' own ssh. Each answers lines of JSON, with or without an end
 
 from __future__ import annotations
 
-import json
 import select
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -69,13 +68,11 @@ class Stream:
         said = ""
         for line in iter(lambda: self.process.stdout.readline(LONGEST + 1), ""):
             try:
-                found = json.loads(line)
-            except (ValueError, RecursionError):
-                found = None
-            if isinstance(found, dict):
-                take(self.host, found)
-            else:
+                found = json_text.mapping(line)
+            except SparkError:
                 said = peers.words(line)
+            else:
+                take(self.host, found)
         code = self.process.wait()
         self.problem = said or (f"it ended with {code}" if code else "")
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
@@ -64,13 +64,13 @@ class Entry:
 def parse(line: str) -> Entry | None:
     """A line of ``journalctl -o json``. A message that is no text is a list of bytes."""
     try:
-        found = json.loads(line)
+        found = json_text.mapping(line)
         said = found.get("MESSAGE") or ""
         text = bytes(said).decode("utf-8", "replace") if isinstance(said, list) else str(said)
         # Of others than systemd, UNIT is what they claim.
         unit = str((found.get("UNIT") if found.get("_PID") == "1" else "") or found.get("_SYSTEMD_UNIT") or "")
         at = int(found["__REALTIME_TIMESTAMP"]) / 1e6
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (*json_text.DAMAGE, SparkError):
         return None
     return Entry(at, unit.removeprefix("sparkmatrix-").removesuffix(".service"), text)
 

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run_limited
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -115,17 +115,16 @@ class Node:
 
 
 def read(host: str, text: str) -> Node:
-    """What ``drift --peer`` of another node has printed; ValueError for what is none. It is not trusted."""
-    told = json.loads(text)
-    if not isinstance(told, dict) or not isinstance(told.get("versions"), dict):
-        raise ValueError("it is no answer of this program")
-    drifts = []
-    for kind, found in list(told["drifts"])[:MOST_DRIFTS]:
-        if kind not in KINDS:
-            raise ValueError(f"it names {peers.words(str(kind))[:40]}")
-        drifts.append(Drift(host, kind, peers.words(str(found))))
-    versions = {name: peers.words(str(told["versions"].get(name) or "")) for name in VERSIONS}
-    return Node(host, tuple(drifts), versions)
+    """What ``drift --peer`` of another node has printed. It is not trusted."""
+    with json_text.Reading("it is no answer of this program", host, "Give all nodes the same release: run site.yml"):
+        told = json_text.mapping(text)
+        drifts = []
+        for kind, found in list(told["drifts"])[:MOST_DRIFTS]:
+            if kind not in KINDS:
+                raise ValueError(f"it names {peers.words(str(kind))[:40]}")
+            drifts.append(Drift(host, kind, peers.words(str(found))))
+        versions = {name: peers.words(str(told["versions"].get(name) or "")) for name in VERSIONS}
+        return Node(host, tuple(drifts), versions)
 
 
 def wanted(machine: Machine, fact: FabricFact | None) -> tuple[list[str], list[str]]:
@@ -162,7 +161,7 @@ def others(hosts: Sequence[str], ask: Callable[[str], Any]) -> list[Node]:
     for host, done in answers.items():
         try:
             found.append(read(host, done.out))
-        except (ValueError, TypeError, LookupError, RecursionError):
+        except SparkError:
             said = peers.words(done.complaint)
             found.append(Node(host, (Drift(host, "silent", f"it does not tell what has drifted: {said}"),)))
     return found

@@ -10,7 +10,7 @@ import json
 import re
 from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
@@ -45,10 +45,12 @@ def read(most: int = KEPT, root: str = "/") -> tuple[list[Run], list[str]]:
                 text = file.read(MOST_BYTES + 1)
             if len(text) > MOST_BYTES:
                 raise ValueError("too long")
-            runs.append(document.load(json.loads(text), where))
+            with json_text.Reading("the verdicts cannot be read", where, document.REMEDY):
+                found = json_text.read(text)
+            runs.append(document.load(found, where))
         except PermissionError as exc:
             raise SparkError("no permission to read it", where, "Ask as root: sudo") from exc
-        except (OSError, ValueError, RecursionError) as exc:
+        except (OSError, ValueError) as exc:
             refused.append(str(SparkError(f"the verdicts cannot be read: {exc}", where, document.REMEDY)))
         except SparkError as exc:
             refused.append(str(exc))

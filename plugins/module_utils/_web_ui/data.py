@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 
@@ -327,10 +328,10 @@ def _list(path: str, archive: tarfile.TarFile) -> dict[str, Any]:
     entry = archive.next()
     source = archive.extractfile(entry) if entry and entry.name == LIST and entry.size <= MOST_LIST else None
     try:
-        document = json.loads(source.read()) if source else None
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or not _fits(document):
+        document = json_text.mapping(source.read()) if source else {}
+    except SparkError:
+        document = {}
+    if not _fits(document):
         raise _wrong(path, "it does not begin with a list of its files")
     if document["version"] != VERSION:
         raise _wrong(path, f"it is of version {document['version']!r:.20}, and this release reads {VERSION}")

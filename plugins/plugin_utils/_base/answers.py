@@ -9,11 +9,11 @@ A field that is compared, or goes to another machine, into a file or a command, 
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import (
     address,
@@ -71,10 +71,8 @@ def _fact(document: Any, name: str) -> dict[str, Any] | None:
 
 def _manifest(text: Any, name: str) -> Any:
     """Of the node that has the model: what the others make files from."""
-    try:
-        return manifest.parse(json.loads(text) if isinstance(text, str) else text)
-    except (TypeError, ValueError) as exc:
-        raise SparkError(f"its manifest of the model (files and segments) cannot be used: {exc}", name) from exc
+    with json_text.Reading("its manifest of the model (files and segments) cannot be used", name, border.REMEDY):
+        return manifest.parse(json_text.read(text) if isinstance(text, str) else text)
 
 
 def _run(value: Any, name: str) -> dict[str, Any]:

@@ -9,13 +9,14 @@ What the user sets in options and environment of their own is named by that alre
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -86,8 +87,8 @@ def spellings(name: str, value: Any) -> Iterator[str]:
     yield name.partition(".")[0]
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
-            value = json.loads(value)
-        except ValueError:
+            value = json_text.read(value)
+        except SparkError:
             return
     if isinstance(value, Mapping):
         yield from (f"{name}.{key}" for key in value)

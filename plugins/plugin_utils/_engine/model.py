@@ -10,14 +10,13 @@ Written into recipes, so that a plan needs no network, or read from the model's 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 
 ATTENTIONS = ("gqa", "mla")
 
@@ -88,22 +87,14 @@ def read(directory: Path) -> tuple[Architecture, Weights | None]:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    remedy = "Name a directory with the model's config.json"
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise SparkError(f"it cannot be read ({exc.strerror})", str(path), remedy) from exc
-    except ValueError as exc:
-        raise SparkError(f"it is no valid JSON ({exc})", str(path), remedy) from exc
-    if not isinstance(document, Mapping):
-        raise SparkError("it holds no mapping", str(path), remedy)
-    return document
+    with json_text.Reading("it cannot be read", str(path), "Name a directory with the model's config.json"):
+        return json_text.mapping(path.read_bytes())
 
 
 def from_config(config: Mapping[str, Any]) -> Architecture:
     """``config.json`` of the Llama, Qwen, DeepSeek, Mixtral, gpt-oss, Gemma, Nemotron-H and Qwen3-Next families."""
-    text = {**config, **(config.get("text_config") or config.get("llm_config") or {})}
-    try:
+    with json_text.Reading("it is not understood", "config.json", "Write the architecture into the recipe"):
+        text = {**config, **(config.get("text_config") or config.get("llm_config") or {})}
         kinds = _kinds(text)
         if kinds:
             text.setdefault("num_hidden_layers", len(kinds))
@@ -143,8 +134,6 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
             sliding_kv_heads=kv_heads if wide else 0,
             sliding_head_dim=head_dim if wide else 0,
         )
-    except KeyError as exc:
-        raise SparkError(f"it has no {exc.args[0]}", "config.json", "Write the architecture into the recipe") from exc
 
 
 # Nemotron-H writes its layers as one letter each, or as words of its own.
@@ -193,11 +182,12 @@ def from_index(index: Mapping[str, Any], model: Architecture) -> Weights:
 
     The index has no sizes of single tensors, so those of the replicated ones come from the shape of the model.
     """
-    total = int((index.get("metadata") or {}).get("total_size") or 0)
-    if total <= 0:
-        raise SparkError("it has no metadata.total_size", "model.safetensors.index.json", "Set weights_gb instead")
-    names = [name for name in index.get("weight_map") or {} if _REPLICATED.search(name)]
-    return Weights(total, sum(_replicated_bytes(name, model) for name in names))
+    with json_text.Reading("it is not understood", "model.safetensors.index.json", "Set weights_gb instead"):
+        total = int(json_text.entry(index, "metadata").get("total_size") or 0)
+        if total <= 0:
+            raise ValueError("it has no metadata.total_size")
+        names = [name for name in json_text.entry(index, "weight_map") if _REPLICATED.search(name)]
+        return Weights(total, sum(_replicated_bytes(name, model) for name in names))
 
 
 def _replicated_bytes(name: str, model: Architecture) -> int:

@@ -10,7 +10,6 @@ that comes from a shipped recipe of the same model, or from the model's own file
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
     SparkError,
@@ -338,8 +338,8 @@ def _is_option(word: str) -> bool:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return json_text.read(text)
+    except SparkError:
         return text
 
 

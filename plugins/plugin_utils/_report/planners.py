@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import context
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, store
@@ -75,7 +76,7 @@ def of_folder(folder: Path) -> Found:
         try:
             for run in _documents(path):
                 runs[run.cluster, run.playbook, run.at] = run
-        except (OSError, ValueError, RecursionError) as exc:
+        except (OSError, ValueError) as exc:
             left_out.append(f"{path}: it is no JSON of a run: {exc}")
         except SparkError as exc:
             left_out.append(str(exc))
@@ -87,7 +88,7 @@ def _documents(path: Path) -> list[Run]:
         text = file.read(store.MOST_BYTES + 1)
     if len(text) > store.MOST_BYTES:
         raise ValueError(f"it has more than {store.MOST_BYTES} bytes")
-    found = json.loads(text)
+    found = json_text.read(text, str(path), "Name a file that the report or a run has written")
     several = isinstance(found, Mapping) and isinstance(found.get("runs"), list)
     return [document.load(one, str(path)) for one in (found["runs"] if several else [found])]
 

@@ -11,13 +11,12 @@ by its own head only.
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
@@ -52,7 +51,7 @@ def read(result: Any, host: str) -> Answer:
         if len(str(said)) > MOST_CHARACTERS:
             raise ValueError("it is too long")
         findings: list[Finding] = []
-        document = border.read(border.anything, json.loads(str(said)), host, findings)
+        document = border.read(border.anything, json_text.mapping(str(said)), host, findings)
         if findings:
             raise ValueError(str(findings[0]))
         if document.get("schema") != node.SCHEMA_VERSION:
@@ -63,7 +62,7 @@ def read(result: Any, host: str) -> Answer:
         node.text(document)  # all of it can be shown
         _of_another(host, answer, with_node=True)
         serving({host: answer}, host)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as exc:
+    except (*json_text.DAMAGE, SparkError) as exc:
         return Answer({}, f"its status is not understood ({exc!r:.200}); {OTHER}")
     return answer
 

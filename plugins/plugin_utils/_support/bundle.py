@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import gzip
 import io
 import json
@@ -18,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import By, Only
 
@@ -47,11 +47,11 @@ def unpacked(value: Any) -> dict[str, str]:
     try:
         packer = zlib.decompressobj()
         text = packer.decompress(base64.b64decode(value, validate=True), MOST_BYTES)
-        found = json.loads(text) if not packer.unconsumed_tail else None
-    except (TypeError, ValueError, binascii.Error, zlib.error, RecursionError) as exc:
+        if packer.unconsumed_tail:
+            raise ValueError("it is too large")
+        found = json_text.mapping(text)
+    except (TypeError, ValueError, zlib.error, SparkError) as exc:
         raise ValueError(f"is not what was packed ({type(exc).__name__})") from exc
-    if not isinstance(found, dict):
-        raise ValueError("is too large, or no mapping")
     return {_name(name): _output(text) for name, text in found.items()}
 
 

@@ -50,8 +50,8 @@ SHARD = "model-00002-of-00002.safetensors"
     [
         (shutil.rmtree, "there is nothing at this path"),
         (lambda place: (place / "config.json").unlink(), "it has no config.json"),
-        (lambda place: (place / "config.json").write_text("[]"), "its config.json is no JSON object"),
-        (lambda place: (place / "config.json").write_text("{"), "it cannot be read"),
+        (lambda place: (place / "config.json").write_text("[]"), "this is JSON, but no object: []"),
+        (lambda place: (place / "config.json").write_text("{"), "this is no JSON"),
         (lambda place: (place / SHARD).unlink(), f"{SHARD} is missing"),
         (lambda place: (place / SHARD).write_bytes(b""), f"{SHARD} is empty"),
         (lambda place: (place / SHARD).write_bytes((place / SHARD).read_bytes()[:-1]), "bytes of"),

@@ -118,7 +118,7 @@ def test_other_good_answers(mode, tokens):
         ("404", "status", 404, "does not exist"),
         ("not-http", "garbage", 0, "broke"),
         ("cut", "garbage", 0, "ends in the middle"),
-        ("truncated-json", "garbage", 0, "no JSON"),
+        ("truncated-json", "garbage", 0, "no chat completion"),
         ("not-an-object", "garbage", 0, "no chat completion"),
         ("choices-text", "garbage", 0, "no chat completion"),
         ("no-delta", "garbage", 0, "without a delta"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.lldp import (
     Announcement,
     decode,
@@ -123,5 +124,5 @@ def test_any_json_is_read(document: Any) -> None:
 
 
 def test_text_that_is_no_json() -> None:
-    with pytest.raises(ValueError, match="Expecting"):
+    with pytest.raises(SparkError, match="this is no JSON"):
         parse_lldpcli("plain text")

@@ -301,7 +301,7 @@ def test_tools(fixtures: Path) -> None:
     [
         (Completed(NOT_FOUND), ""),
         (Completed(1, "", "unable to connect to socket /run/lldpd.socket"), "lldpcli: unable to connect"),
-        (Completed(0, "plain"), "not JSON"),
+        (Completed(0, "plain"), "no JSON"),
         (Completed(0, "{}"), ""),
     ],
 )

@@ -292,7 +292,7 @@ def test_a_first_start_that_fails_leaves_nothing(fake: Fake) -> None:
 
 def test_addresses_that_cannot_be_read(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json, "dumps", lambda _value: "no json")
-    with pytest.raises(SparkError, match="printed no JSON"):
+    with pytest.raises(SparkError, match="what ip -json printed cannot be read"):
         fake.apply()
 
 

@@ -82,7 +82,7 @@ def test_addresses_of_the_node():
         {},
     ]
     assert g.interfaces(links) == {"lo": ["127.0.0.1"], "enP7s7": ["192.0.2.1"]}
-    assert g.interfaces({"not": "a list"}) == {}
+    assert g.interfaces([{"ifname": "lo", "addr_info": ["odd", None]}]) == {"lo": []}
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_who_may_not_read_is_told_that(head: Head, monkeypatch: pytest.MonkeyPat
     def refuse(*_args: object, **_more: object) -> str:
         raise PermissionError(13, "no")
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(SparkError, match=r"no permission to read the keeper's state.*sudo"):
         head.found()
 

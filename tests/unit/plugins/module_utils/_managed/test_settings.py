@@ -209,9 +209,10 @@ def test_unreadable(machine, monkeypatch):
     def refuse(self, *_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os_settings.Path, "read_text", refuse)
+    monkeypatch.setattr(os_settings.Path, "read_bytes", refuse)
     with pytest.raises(SparkError, match=r"settings/demo.json: cannot read: Permission denied.*become"):
         machine.settings().apply({"vm.swappiness": 10}, {})
+    monkeypatch.setattr(os_settings.Path, "read_text", refuse)
     monkeypatch.setattr(os_settings.Settings, "_load", lambda self: os_settings.Record())
     with pytest.raises(SparkError, match=r"sysctl vm.swappiness: cannot read"):
         machine.settings().apply({"vm.swappiness": 10}, {})

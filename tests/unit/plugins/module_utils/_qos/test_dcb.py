@@ -110,20 +110,7 @@ def no_pair(word: str) -> str:
 
 
 REFUSED: list[tuple[Callable[..., Any], str, str]] = [
-    (dcb.parse_dcbx, "", "dcb dcbx: line 1 is not valid JSON: ''"),
-    (dcb.parse_pfc, "\n\nprio-pfc 0:off", "dcb pfc: line 3 is not valid JSON: 'prio-pfc 0:off'"),
-    (dcb.parse_ets, "x", "dcb ets: line 1 is not valid JSON: 'x'"),
-    (dcb.parse_buffer, "x", "dcb buffer: line 1 is not valid JSON: 'x'"),
-    (dcb.parse_pfc, "[]\n", "dcb pfc: line 1 is not a JSON object: '[]'"),
-    (dcb.parse_pfc, '{"a": ' + "1" * 5000 + "}", 'dcb pfc: line 1 is not valid JSON: \'{"a": ' + "1" * 114 + "'"),
-    (dcb.parse_pfc, '["' + "x" * 300, "dcb pfc: line 1 is not valid JSON: '[\"" + "x" * 118 + "'"),
-    (dcb.parse_pfc, '"' + "x" * 300 + '"', "dcb pfc: line 1 is not a JSON object: '\"" + "x" * 119 + "'"),
     (dcb.parse_dcbx, '{"host": "true"}', "dcb dcbx: 'host' is 'true', expected true or false"),
-    (
-        dcb.parse_dcbx,
-        '{"host": true, "host": true}',
-        'dcb dcbx: line 1 is not valid JSON: \'{"host": true, "host": true}\'',
-    ),
     (dcb.parse_pfc, "{}", "dcb pfc: prio_pfc is None, expected 8 booleans"),
     (dcb.parse_pfc, pfc(prio_pfc=True), "dcb pfc: prio_pfc is True, expected 8 booleans"),
     (dcb.parse_pfc, pfc(prio_pfc=[True] * 7), f"dcb pfc: prio_pfc is {[True] * 7}, expected 8 booleans"),
@@ -198,7 +185,7 @@ def test_garbage_gives_a_result_or_one_clear_error(parser: Callable[..., Any], o
     try:
         parser(output)
     except SparkError as error:
-        assert "line " in error.found
+        assert error.found.startswith("dcb ")
 
 
 @given(PARSERS, st.dictionaries(KEYS, VALUES))
@@ -209,9 +196,25 @@ def test_wrong_json_gives_a_result_or_one_clear_error(parser: Callable[..., Any]
         assert error.found.startswith("dcb ")
 
 
-def test_deep_json() -> None:
-    with pytest.raises(SparkError, match="dcb pfc: line 1 is not valid JSON"):
-        dcb.parse_pfc("[" * 100000)
+@pytest.mark.parametrize(
+    ("output", "printed", "why"),
+    [
+        ("", "", "this is no JSON (Expecting value: line 1"),
+        ("\n\nprio-pfc 0:off", "prio-pfc 0:off", "this is no JSON (Expecting value: line 3"),
+        ("[]\n", "[]", "this is JSON, but no object: []"),
+        ('{"a": ' + "1" * 5000 + "}", '{"a": ' + "1" * 114, "this is no JSON"),
+        ('["' + "x" * 300, '["' + "x" * 118, "this is no JSON"),
+        ('"' + "x" * 300 + '"', '"' + "x" * 119, "this is JSON, but no object: 'xxx"),
+        ('{"host": true, "host": true}', '{"host": true, "host": true}', "this is no JSON (a key comes twice)"),
+        ("[" * 100000, "[" * 120, "this JSON is more than 100 levels deep"),
+    ],
+)
+@pytest.mark.parametrize("name", ["dcbx", "pfc", "ets", "buffer"])
+def test_what_is_no_object(name: str, output: str, printed: str, why: str) -> None:
+    with pytest.raises(SparkError) as error:
+        getattr(dcb, f"parse_{name}")(output, "eth0")
+    assert error.value.found.startswith(f"dcb {name} printed {printed!r} ({why}")
+    assert (error.value.where, error.value.remedy) == ("eth0", REPORT)
 
 
 # --- round trips ---

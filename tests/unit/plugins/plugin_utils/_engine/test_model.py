@@ -103,7 +103,7 @@ def test_what_a_shard_must_not_cut(quantization, multiple):
 
 
 def test_a_config_without_sizes():
-    with pytest.raises(SparkError, match="no num_hidden_layers"):
+    with pytest.raises(SparkError, match="'num_hidden_layers' is missing"):
         engine_model.from_config({})
 
 
@@ -137,7 +137,7 @@ def test_from_a_directory(tmp_path):
     assert engine_model.read(tmp_path)[1] == engine_model.Weights(5)
 
 
-@pytest.mark.parametrize(("text", "expected"), [(None, "cannot be read"), ("{", "no valid JSON"), ("[]", "no mapping")])
+@pytest.mark.parametrize(("text", "expected"), [(None, "cannot be read"), ("{", "this is no JSON"), ("[]", "this is JSON, but no object")])
 def test_files_that_cannot_be_used(tmp_path, text, expected):
     if text is not None:
         (tmp_path / "config.json").write_text(text)

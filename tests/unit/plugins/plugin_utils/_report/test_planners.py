@@ -76,8 +76,8 @@ def test_files_that_are_none_are_named_and_other_clusters_left_out(tmp_path):
     (tmp_path / "large.json").write_text(" " * (4 * 1024 * 1024 + 1))
     warned = report({"inventories": [], "folder": str(tmp_path), "kept": {}})["warnings"]
     for words in (
-        "broken.json: it is no JSON",
-        "deep.json: it is no JSON",
+        "broken.json: this is no JSON",
+        "deep.json: this JSON is more than 100 levels deep",
         "4194304 bytes",
         "old.json",
         "cluster other",
