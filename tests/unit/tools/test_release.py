@@ -14,6 +14,8 @@ import tarfile
 
 import pytest
 import release
+import yaml
+from packaging.version import Version
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,14 @@ def test_what_is_no_release_says_why(changed: bool, waiting: bool, released: set
 def test_this_repository_has_a_state() -> None:
     changed, waiting, released = release.state_of(release.ROOT)
     assert isinstance(changed, bool) and isinstance(waiting, bool) and "0.1.0" in released
+
+
+def test_the_version_is_released_and_shown_or_still_to_come() -> None:
+    _changed, _waiting, released = release.state_of(release.ROOT)
+    version = str(yaml.safe_load((release.ROOT / "galaxy.yml").read_text())["version"])
+    newest = max(yaml.safe_load((release.ROOT / "changelogs/changelog.yaml").read_text())["releases"], key=Version)
+    assert Version(version) >= Version(newest) and newest in released
+    assert f'<a id="v{newest.replace(".", "-")}"></a>' in (release.ROOT / "CHANGELOG.md").read_text()
 
 
 def built(names: list[str], time: int, user: str) -> bytes:
