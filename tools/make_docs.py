@@ -18,8 +18,9 @@ from typing import Any
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "collections"))
+sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/bench")]
 
+import guide_figures
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document as verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import surveys
@@ -205,6 +206,7 @@ PAGES: Mapping[str, Callable[[str], str]] = {
     "docs/troubleshooting.md": troubleshooting,
     "docs/verdicts.md": limits_page,
     "docs/reference.md": reference_page,
+    "docs/test-figures.md": lambda old: table("docs/test-figures.md", old, guide_figures.table()),
     "docs/verdicts.schema.json": lambda _old: json.dumps(verdicts.schema(), indent=2) + "\n",
     "docs/engine-plan.schema.json": lambda _old: json.dumps(engine_plan.schema(), indent=2) + "\n",
     "docs/recipe.schema.json": lambda _old: json.dumps(recipe.schema(), indent=2) + "\n",
