@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PROGRAM = "sparkmatrix-node"
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 
 # Name of the subcommand -> its module. The zipapp carries these modules and all that they import.
