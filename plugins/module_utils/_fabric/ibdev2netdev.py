@@ -417,7 +417,15 @@ _ROW = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 # What is left of a row that was cut or damaged: its arrow, its port, or the beginning of a row of -v.
-_REST = re.compile(r"==>|<=+>|(?<!\S)[A-Za-z_][\w.-]*\s+port\s+[0-9]+(?!\S)|\(MT[0-9]+\s+-\s", re.ASCII)
+_REST = re.compile(
+    r"==>|<=+>|(?<!\S)[A-Za-z_][\w.-]*\s+port\s+[0-9]+(?!\S)|\((?:MT[0-9]+|NA)\s+-\s"
+    r"|(?<!\S)(?=[A-Za-z_.-]{0,63}[0-9])[A-Za-z_][\w.-]{0,63}[^\S\n]+port[^\S\n]*$",
+    re.ASCII | re.MULTILINE,
+)
+# The last line of a text that was cut before the number of a port.
+_BEGUN = re.compile(
+    rf"\s*(?:[\w.-]+:\s+)?(?P<pci>{_PCI_ADDRESS.pattern}\s+)?(?P<word>[\w.:-]+)(?:\s+(?:p|po|por|\(.*))?\s*", re.ASCII
+)
 _WHERE = "output of ibdev2netdev"
 _REMEDY = "Use source: sysfs, which needs no tool"
 _ONE = "Pass the output of one machine at a time"
@@ -446,6 +454,7 @@ def parse(text: str) -> list[RdmaPort]:
         key = (port.rdma_device, port.port)
         ports[key] = _merge(ports[key], port) if key in ports else port
     _no_row_in(text[end:])
+    _not_cut(text[end:], ports.values())
     if len(machines) > 1:
         raise SparkError(f"rows of several machines: {', '.join(sorted(machines))}", _WHERE, _ONE)
     if not ports:
@@ -468,6 +477,14 @@ def _no_row_in(rest: str) -> None:
         start = rest.rfind("\n", 0, left.start()) + 1
         line = rest[start:].splitlines()[0].strip()
         raise SparkError(f"cannot read the row {line[:160]!r}", _WHERE, _REMEDY)
+
+
+def _not_cut(rest: str, ports: Iterable[RdmaPort]) -> None:
+    """Where the text ends with what may be the first words of one more row, that row would be lost."""
+    begun = _BEGUN.fullmatch(rest.rpartition("\n")[2]) if "\n" in rest else None
+    known = [name for port in ports for name in (port.rdma_device, port.pci.address if port.pci else "")]
+    if begun and (begun["pci"] or any(name.startswith(begun["word"][:4]) for name in known)):
+        raise SparkError(f"the text ends within a row: {begun.group().strip()[:160]!r}", _WHERE, _REMEDY)
 
 
 def _machine(text: str, start: int) -> str:

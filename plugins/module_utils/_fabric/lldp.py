@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
 
 ETHERTYPE = 0x88CC
 # Nearest bridge, nearest non-TPMR bridge, nearest customer bridge: a sender may use any of them.
@@ -53,7 +53,12 @@ def decode(payload: bytes) -> Announcement:
         if values[kind][0] == subtype and len(values[kind]) == 7
     )
     system = values.get(_SYSTEM_NAME, b"").decode("utf-8", "replace").strip("\0 ")
-    return Announcement(system or _identifier(_CHASSIS, values[_CHASSIS]), _identifier(_PORT, values[_PORT]), macs)
+    return _said(system or _identifier(_CHASSIS, values[_CHASSIS]), _identifier(_PORT, values[_PORT]), macs)
+
+
+def _said(system: str, port: str, macs: tuple[str, ...]) -> Announcement:
+    """Anything in the network may announce anything."""
+    return Announcement(strict.words(system), strict.words(port), macs)
 
 
 def _identifier(kind: int, value: bytes) -> str:
@@ -80,7 +85,7 @@ def parse_lldpcli(text: str) -> list[tuple[str, Announcement]]:
             macs = tuple(
                 value.lower() for kind, value in (chassis_id, port_id) if kind == "mac" and _MAC.fullmatch(value)
             )
-            found.append((netdev, Announcement(system or chassis_id[1], port_id[1], macs)))
+            found.append((netdev, _said(system or chassis_id[1], port_id[1], macs)))
     return found
 
 

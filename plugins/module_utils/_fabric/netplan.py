@@ -181,6 +181,8 @@ def _first_document(text: str) -> Any:
                 key, value = (self.construct_object(item, deep=deep) for item in (key_node, value_node))
                 if not isinstance(key, str):
                     raise yaml.constructor.ConstructorError(problem="a key is no text", problem_mark=node.start_mark)
+                if key == "<<":  # netplan does not know merge keys; what they bring in would not be seen here
+                    raise yaml.constructor.ConstructorError(problem="a merge key (<<)", problem_mark=node.start_mark)
                 found[key] = _joined(found[key], value) if key in found else value
             return found
 

@@ -47,6 +47,8 @@ _HEADER = re.compile(r"^\s*#bytes\s+#iterations\s+BW peak\s*\[(?P<unit>\w+)/sec\
 _LATENCY = re.compile(r"^\s*#bytes\s+#iterations\s+(?P<columns>t_\w+\s*\[usec\].*)$")
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _ROW = re.compile(rf"^\s*([0-9]{{1,12}})\s+([0-9]{{1,15}})((?:\s+{_NUMBER}){{2,7}})\s*$")
+_FAILED = re.compile("Failed status|Completion with error")
+ONE = "Pass the output of one run"
 _FIELD = re.compile(r'^\s*"?(\w[\w.]*)"?\s*:\s*"?([^",{]+?)"?\s*,?\s*$', re.MULTILINE)
 
 
@@ -62,6 +64,8 @@ def _text(text: str) -> Report:
     column: int | None = None  # of the latency
     rows: list[Row] = []
     for line in text.split("\n"):
+        if rows and _FAILED.search(line):
+            raise SparkError(f"a run behind the first result has failed: {line.strip()[:160]!r}", WHERE, ONE)
         header, latency = _HEADER.match(line), _LATENCY.match(line)
         if header:
             if header["unit"] not in _UNITS:

@@ -134,9 +134,15 @@ _IPV4 = r"[0-9xX]{1,3}(?:\.[0-9xX]{1,3}){3}"
 _TAIL = rf"(?:\s+(?P<ipv4>{_IPV4})(?!\S))?(?:\s+(?:(?:IB/)?RoCE[ ])?[vV](?P<version>[12])(?!\S))?"
 _ROW = re.compile(
     rf"(?<![\w.:-])(?P<device>[A-Za-z_][\w.-]{{0,63}})\s+(?P<port>[0-9]{{1,3}})\s+(?P<index>[0-9]{{1,5}})\s+"
-    rf"(?P<gid>{_GID})(?![\w:.]){_TAIL}(?:[^\S\n]+(?P<netdev>[\w.@:-]+)(?!\S))?",
+    rf"(?P<gid>{_GID})(?![\w:.]){_TAIL}(?:[^\S\n]+(?P<netdev>(?!IB(?!\S))[\w.@:-]+)(?!\S))?",
     re.ASCII,
 )
+# A row that was cut within its GID; and, as the last line, one that was cut before.
+_CUT = re.compile(
+    rf"(?<!\S)[A-Za-z_][\w.-]{{0,63}}\s+[0-9]{{1,3}}\s+[0-9]{{1,5}}\s+{_HEX}{{0,4}}:[0-9a-fA-FxX:.]{{0,60}}(?!\S)",
+    re.ASCII,
+)
+_BEGUN = re.compile(rf"\s*(?P<word>[A-Za-z_][\w.-]*)(?:\s+[0-9]{{1,3}}(?:\s+[0-9]{{1,5}}(?:\s+{_HEX}{{1,4}})?)?)?\s*")
 # Behind the last column may be a note that shows that it is one. A bare word is a piece of the row.
 _REST = re.compile(r"[^\S\n]+\w", re.ASCII)
 _WRAPPED = re.compile(r"\s*\n[^\S\n]*[A-Za-z][\w.@:-]*[^\S\n]*(?:\n|$)", re.ASCII)
@@ -173,7 +179,8 @@ def parse(text: str) -> list[Gid]:
         _add(entries, rows)
         start = count.end()
     _add(entries, _rows(text[start:]))
-    if not entries and not start and not _HEADER.search(text):
+    _not_cut(text[start:], entries.values())
+    if not entries and not start:
         _check_silence(raw)
     order = {key: number for number, key in enumerate(dict.fromkeys((g.device, g.port) for g in entries.values()))}
     return sorted(entries.values(), key=lambda g: (order[g.device, g.port], g.index))
@@ -199,9 +206,18 @@ def _rows(text: str) -> list[Gid]:
 
 
 def _no_gid_in(rest: str) -> None:
-    stray = _FULL_GID.search(rest)
+    stray, cut = _FULL_GID.search(rest), _CUT.search(rest)
     if stray:
         raise SparkError(f"the GID {stray.group()} is not in a row of the table", _WHERE, _REMEDY)
+    if cut:
+        raise SparkError(f"the row {' '.join(cut.group().split())[:160]!r} is cut within its GID", _WHERE, _REMEDY)
+
+
+def _not_cut(rest: str, entries: Iterable[Gid]) -> None:
+    """Where the text ends with what may be the first words of one more row, that row would be lost."""
+    begun = _BEGUN.fullmatch(rest.rpartition("\n")[2])
+    if begun and any(entry.device.startswith(begun["word"][:4]) for entry in entries):
+        raise SparkError(f"the text ends within a row: {begun.group().strip()[:160]!r}", _WHERE, _REMEDY)
 
 
 def _from_row(match: re.Match[str]) -> Gid:
@@ -240,6 +256,8 @@ def _add(entries: dict[tuple[str, int, int], Gid], rows: Iterable[Gid]) -> None:
 
 
 def _check_silence(text: str) -> None:
+    if _HEADER.search(text):
+        raise SparkError("the table is cut behind its header", _WHERE, _REMEDY)
     for line in map(str.strip, text.splitlines()):
         if line and not line.startswith("#") and not _COMMAND_LINE.fullmatch(line):
             raise SparkError(f"no GID table in the text; it says {line[:160]!r}", _WHERE, _REMEDY)
@@ -290,7 +308,7 @@ def select(
             remedy="Plug the cable and bring the netdev up, or name the device",
         )
     selected: dict[str, Gid] = {}
-    problems = []
+    problems, lacking = [], False
     for device, port in asked:
         table = shown[device, port]
         fitting = [g for g in table if _fits(g, family, networks) and not g.link_local and g.version == roce_version]
@@ -299,6 +317,7 @@ def select(
         if len({g.gid for g in fitting}) == 1 and picked and picked.gid == fitting[0].gid:
             selected[name] = picked
         elif not fitting:
+            lacking = True
             problems.append(f"{name}: no GID fits; candidates: {_listed(tables[device, port])}")
         elif len({g.gid for g in fitting}) > 1:
             problems.append(f"{name}: several GIDs fit; candidates: {_listed(fitting)}")
@@ -307,7 +326,9 @@ def select(
     if problems:
         raise SparkError(
             f"cannot select one GID per port ({wanted}): {'; '.join(problems)}",
-            remedy="Give the netdev one address of this family, or narrow the choice with cidr",
+            remedy="Give the netdev an address of this family, or name the ports that count: netdev or device"
+            if lacking
+            else "Give the netdev one address of this family, or narrow the choice with cidr",
         )
     return selected
 

@@ -111,7 +111,15 @@ def test_a_server_waits_once_and_its_silence_is_no_failure() -> None:
 
 def test_a_client_without_a_result_is_a_failure() -> None:
     (outcome,) = run([TEST], Tool(Completed(0, "nothing of use")))
-    assert outcome.value is None and "no result" in (outcome.reason or "")
+    assert outcome.value is None and "no result" in (outcome.reason or "") and outcome.cause == ""
+
+
+def test_a_head_without_a_row_is_a_gid_that_does_not_fit() -> None:
+    head = Completed(0, " RDMA_Write BW Test\n GID index       : 3\n Data ex. method : Ethernet\n------\n")
+    (outcome,) = run([replace(TEST, gid_index=3)], Tool(head))
+    assert (outcome.value, outcome.cause) == (None, "gid_mismatch")
+    assert "the GID with index 3 of rocep1s0f0 does not fit" in (outcome.reason or "")
+    assert (outcome.remedy or "").startswith("Run the fabric layer again")
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,11 @@ def test_any_json_is_read(document: Any) -> None:
 def test_text_that_is_no_json() -> None:
     with pytest.raises(SparkError, match="this is no JSON"):
         parse_lldpcli("plain text")
+
+
+def test_what_acts_on_a_terminal_is_not_kept() -> None:
+    chassis = {"id": {"type": "local", "value": "x"}, "name": "sw\x1b[2J\n1"}
+    text = json.dumps({"lldp": {"interface": {"eth0": {"chassis": chassis, "port": {"id": {"value": "p\x071"}}}}}})
+    assert parse_lldpcli(text) == [("eth0", Announcement("sw?[2J 1", "p?1", ()))]
+    frame = decode(b"\x02\x04\x07a\x9bc" + b"\x04\x04\x07p\x071" + b"\x0a\x05s\x1b[2J" + b"\x00\x00")
+    assert frame == Announcement("s?[2J", "p?1", ())

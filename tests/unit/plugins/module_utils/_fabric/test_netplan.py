@@ -325,3 +325,18 @@ def test_networkmanager_profiles(netdev: str, more: str, ipv4: str, found: str |
     if found:
         assert found in conflicts[0].found
         assert conflicts[0].remedy == "Delete it: nmcli connection delete 'cx7-a'"
+
+
+@pytest.mark.parametrize("name", ["<<", "'<<'"])
+def test_a_merge_key_is_refused_as_netplan_does(name: str) -> None:
+    text = (
+        f"network:\n  ethernets:\n    a: &a {{addresses: [10.0.0.1/24]}}\n    b:\n      {name}: *a\n      mtu: 9000\n"
+    )
+    with pytest.raises(SparkError, match=r"netplan cannot read this file: a merge key \(<<\) in line 5"):
+        netplan.read("/etc/netplan/10-a.yaml", text)
+
+
+def test_an_alias_is_read() -> None:
+    text = "network:\n  ethernets:\n    a: &a {addresses: [10.0.0.1/24]}\n    b: *a\n"
+    network = netplan.read("/etc/netplan/10-a.yaml", text)
+    assert network["ethernets"]["b"] == {"addresses": ["10.0.0.1/24"]}

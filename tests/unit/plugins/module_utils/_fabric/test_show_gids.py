@@ -244,7 +244,6 @@ ROW = f"rocep1s0f0\t1\t3\t{MAPPED}\t10.11.12.13  \tv2\t{NETDEV}"
         ("ops@n1:~$ show_gids\nops@n1:~$", []),
         ("# show_gids mlx5_0", []),
         ("show_gids --dev=mlx5_0", []),
-        ("DEV     PORT    INDEX   GID      IPv4   VER  DEV", []),
         ("n_gids_found=0", []),
         (ROW, [gid(3)]),
         (ROW.replace("\t", " "), [gid(3)]),
@@ -305,7 +304,8 @@ def test_devices_keep_their_order_and_indices_get_numeric() -> None:
         (ROW[: ROW.index("v2") + 1], "is cut, wrapped or damaged"),
         (ROW[: ROW.index(".12.13")], "is cut, wrapped or damaged"),
         (ROW[: ROW.index("v2")], "is cut, wrapped or damaged"),
-        (ROW[: ROW.index(MAPPED) + 20], "no GID table in the text"),
+        (ROW[: ROW.index(MAPPED) + 20], "is cut within its GID"),
+        ("DEV     PORT    INDEX   GID      IPv4   VER  DEV", "the table is cut behind its header"),
         (ROW.replace("10.11.12.13", "<ip>"), "is cut, wrapped or damaged"),
         (ROW.replace(NETDEV, "\n " + NETDEV), "is cut, wrapped or damaged"),
         (ROW.replace(NETDEV, "\n " + NETDEV) + "\nn_gids_found=1", "is cut, wrapped or damaged"),
@@ -476,7 +476,8 @@ def test_both_halves(criteria: dict[str, object]) -> None:
         (
             {},
             "cannot select one GID per port (ipv4, RoCE v2): rocep1s0f1:1: no GID fits; candidates: "
-            f"0 = {LOCAL} (RoCE v1, enp1s0f1np1), 1 = {LOCAL} (RoCE v2, enp1s0f1np1). Give the netdev",
+            f"0 = {LOCAL} (RoCE v1, enp1s0f1np1), 1 = {LOCAL} (RoCE v2, enp1s0f1np1)."
+            " Give the netdev an address of this family, or name the ports that count: netdev or device.",
         ),
         (
             {"active": UP, "cidrs": ["10.0.1.0/24"]},

@@ -137,7 +137,9 @@ def test_from_a_directory(tmp_path):
     assert engine_model.read(tmp_path)[1] == engine_model.Weights(5)
 
 
-@pytest.mark.parametrize(("text", "expected"), [(None, "cannot be read"), ("{", "this is no JSON"), ("[]", "this is JSON, but no object")])
+@pytest.mark.parametrize(
+    ("text", "expected"), [(None, "cannot be read"), ("{", "this is no JSON"), ("[]", "this is JSON, but no object")]
+)
 def test_files_that_cannot_be_used(tmp_path, text, expected):
     if text is not None:
         (tmp_path / "config.json").write_text(text)
