@@ -20,6 +20,7 @@ import pytest
 
 sys.path.insert(0, f"{os.environ['MOLECULE_PROJECT_DIRECTORY']}/tests")
 import guide_examples
+import guide_tables
 
 NODES = 2
 HEAD = "spark1"
@@ -96,23 +97,24 @@ def listeners(host):
     return [(one.strip("[]").removeprefix("::ffff:"), int(port), group) for one, port, group in found]
 
 
-def known(host, address, port, group):
-    """What docs/access.md lists."""
-    head, own = name(host) == HEAD, fact(host)["cluster_address"]
-    loopback, anywhere = {"127.0.0.1", "::1"}, {"0.0.0.0", "*", "::"}  # noqa: S104 - to compare
-    if not group.startswith(SLICE):
-        gateway = head and group == "/system.slice/sparkmatrix-gateway.service"
-        return port == 22 or (gateway and (port == 8443 or (port == 8081 and address in loopback)))
-    if port in {8000, 8265}:
-        return head and address in loopback
-    if port in {6379, 21001, 21008, 21009}:
-        return head
-    # torch, gloo and ZMQ choose theirs.
-    return (21001 < port < 22000 or port >= 32768) and address in {own, *anywhere, *loopback}
+# Programs of the table that the control group of their sockets shows; others are outside of our slice.
+GROUPS = {
+    "gateway": "/system.slice/sparkmatrix-gateway.service",
+    **dict.fromkeys(("engine", "Ray", "Ranks", "Ranks without Ray"), SLICE),
+}
 
 
-def test_nothing_listens_that_nobody_knows_of(host):
-    assert [one for one in listeners(host) if not known(host, *one)] == []
+def test_nothing_listens_that_the_guide_does_not_list(host):
+    """docs/access.md, What listens."""
+    node = {"own": fact(host)["cluster_address"], "head": name(host) == HEAD}
+    rows = guide_tables.listeners()
+
+    def listed(address, port, group):
+        ours = [row for row in rows if row.admits(address, port, **node)]
+        wanted = [GROUPS.get(row.program) for row in ours]
+        return any(group.startswith(one) if one else not group.startswith(SLICE) for one in wanted)
+
+    assert [one for one in listeners(host) if not listed(*one)] == []
 
 
 @pytest.mark.parametrize("unit", ["sparkmatrix-ray", "sparkmatrix-engine"])
@@ -139,6 +141,14 @@ def test_secrets_are_readable_by_nobody_else(host):
     assert found
     for path in found:
         assert host.file(path).mode == 0o600
+
+
+def test_every_file_that_is_kept_secret_has_a_row_in_the_guide(host):
+    """docs/security.md, Secrets."""
+    found = host.check_output("find /etc/sparkmatrix -type f -perm 0600").split()
+    assert found
+    known = guide_tables.secrets()
+    assert [path for path in found if not any(one.fullmatch(path) for one in known)] == []
 
 
 def test_no_secret_is_in_a_command_line_or_a_unit(host):
