@@ -47,7 +47,8 @@ def from_docker(name: str, image: str, runner: Runner = run, root: str = "/") ->
     with json_text.Reading("Docker does not say where its images are", "docker info", "Look at: docker info"):
         told = json_text.mapping(done.out)
         place, driver = Path(root, str(told["DockerRootDir"]).lstrip("/")), str(told["Driver"])
-    if ["driver-type", "io.containerd.snapshotter.v1"] in (told.get("DriverStatus") or []):
+        contained = ["driver-type", "io.containerd.snapshotter.v1"] in (told.get("DriverStatus") or [])
+    if contained:
         return _from_containerd(name, image, [place / "containerd/daemon", Path(root, _SYSTEMS_STORE.lstrip("/"))])
     if driver != "overlay2":
         raise SparkError(f"images are not read from Docker's storage driver {driver}", f"image {name}", EACH)

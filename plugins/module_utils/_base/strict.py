@@ -25,6 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 MOST_WORDS = 2000  # characters for people
 MOST_TEXT = 4096
 MOST_QUOTED = 60
+MOST_DIGITS = 20  # of 64 bits
 MOST_LINES = 1024 * 1024  # characters
 LARGEST = 2**63 - 1
 # What has no business in a text of several lines.
@@ -243,6 +244,11 @@ def whole(least: int = -LARGEST, most: int = LARGEST) -> Any:
         return int(value)
 
     return read
+
+
+def digits(text: str | None) -> int | None:
+    """The number that a text of a tool is; None for any other text. ``isdigit`` takes more than ``int`` reads."""
+    return int(text) if text and len(text) <= MOST_DIGITS and text.isascii() and text.isdigit() else None
 
 
 def number(value: Any) -> float:

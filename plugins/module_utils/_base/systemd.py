@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
@@ -163,4 +164,4 @@ def _unit(name: str, block: Mapping[str, Sequence[str]]) -> Unit:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() else 0
+    return strict.digits(text) or 0

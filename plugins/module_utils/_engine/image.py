@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -237,7 +237,7 @@ def nccl_version(name: str, runner: Runner = run_program) -> str:
     """Which NCCL the image's Python would load; empty where it finds none."""
     done = ask(name, ["python3", "-c", _ASK_NCCL], runner)
     words = done.out.split()
-    number = int(words[-1]) if done.rc == 0 and words and words[-1].isdigit() else 0
+    number = strict.digits(words[-1]) or 0 if done.rc == 0 and words else 0
     # ncclGetVersion since 2.9: 23007 is 2.30.7.
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}" if number >= 20900 else ""
 

@@ -93,7 +93,7 @@ def _stat(process: Path) -> tuple[str, str, str]:
 
 def _counters(text: str) -> dict[str, int]:
     pairs = (line.partition(":")[::2] for line in text.splitlines())
-    return {name.strip(): int(value) for name, value in pairs if value.strip().isdigit()}
+    return {name.strip(): int(value) for name, value in pairs if value.strip().isdecimal()}
 
 
 def _text(path: Path) -> str:

@@ -201,9 +201,7 @@ def _called(message: Mapping[str, Any], target: Target) -> str:
         if function["name"] != "get_weather":
             raise ValueError(function["name"])
     except (*json_text.DAMAGE, SparkError) as exc:
-        calls = message.get("tool_calls")
-        function = calls[0].get("function") if isinstance(calls, list) and isinstance(calls[0], dict) else calls
-        found = f"the call of a tool is not as its schema: {function!r:.300}"
+        found = f"the call of a tool is not as its schema: {message.get('tool_calls')!r:.300}"
         raise ProbeError("garbage", found, target.where) from exc
     return f"get_weather({str(city)[:40]!r})"
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -139,8 +139,7 @@ def sysctl_path(netdev: str, key: str) -> str:
 
 
 def read_sysctl(machine: Machine, netdev: str, key: str) -> int | None:
-    text = (machine.read(sysctl_path(netdev, key)) or "").strip()
-    return int(text) if text.isdigit() else None
+    return strict.digits((machine.read(sysctl_path(netdev, key)) or "").strip())
 
 
 def write_sysctl(machine: Machine, netdev: str, key: str, value: int) -> None:

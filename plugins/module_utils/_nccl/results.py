@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 MOST_ROWS = 128
@@ -125,13 +125,14 @@ def _guess(text: str) -> str:
 def _row(line: str) -> Row | None:
     """``size count type operation root``, then twice ``time algbw busbw #wrong``; excerpts have size and three."""
     words = line.split()
-    if len(words) not in (4, 13) or not words[0].isdigit() or len(words[0]) > 18:
+    size = strict.digits(words[0]) if len(words) in (4, 13) else None
+    if size is None or size >= 10**18:
         return None
     if len(words) == 4:
         values = [words[1:]]
         wrongs: list[str] = []
     else:
-        if not words[1].isdigit():
+        if strict.digits(words[1]) is None:
             return None
         values, wrongs = [words[5:8], words[9:12]], [words[8], words[12]]
     measured = [
@@ -142,8 +143,8 @@ def _row(line: str) -> Row | None:
     if not measured:
         return None
     times, algorithms, buses = zip(*measured)
-    wrong = sum(int(word) for word in wrongs if word.isdigit() and len(word) <= 18)
-    return Row(int(words[0]), _middle(times), _middle(algorithms), _middle(buses), wrong)
+    wrong = sum(strict.digits(word) or 0 for word in wrongs if len(word) <= 18)
+    return Row(size, _middle(times), _middle(algorithms), _middle(buses), wrong)
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------

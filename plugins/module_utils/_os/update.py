@@ -156,7 +156,7 @@ def parse_simulation(text: str) -> list[dict[str, str]]:
 
 def version_key(text: str) -> list[tuple[int, int, str]]:
     """Sorts 6.14.0-1013-nvidia behind 6.14.0-999-nvidia."""
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[^\d]+", text)]
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.findall(r"\d{1,1000}|[^\d]+", text)]
 
 
 def install(machine: Machine, packages: Mapping[str, str], versions: Mapping[str, str], held: Sequence[str]) -> None:

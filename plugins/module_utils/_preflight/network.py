@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -200,7 +200,7 @@ def parent(machine: Machine, pid: int) -> int:
     """Field 4 of /proc/<pid>/stat; the name in field 2 may hold blanks and parentheses (proc(5))."""
     text = machine.text(f"/proc/{pid}/stat") or ""
     fields = text.rpartition(")")[2].split()
-    return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
+    return strict.digits(fields[1]) or 0 if len(fields) > 1 else 0
 
 
 def environment(machine: Machine, pid: int) -> dict[str, str]:

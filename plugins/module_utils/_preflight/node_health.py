@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import trusted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict, trusted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Runner, run_or_leave
 
 # CUDA_SUCCESS is 0; names by cuGetErrorName. A GPU whose firmware hangs answers NVML (nvidia-smi) and not this.
@@ -58,8 +58,8 @@ def cuda(runner: Runner | None = None) -> dict[str, Any]:
         return {"checked": True, "ok": False, "code": None, "message": "cuInit gives no answer"}
     if words[:1] == ["absent"]:
         return {"checked": False, "ok": None, "code": None, "message": " ".join(done.out.split()[1:])}
-    if done.rc == 0 and len(words) >= 2 and words[0] == "answer" and words[1].isdigit():
-        code = int(words[1])
+    if done.rc == 0 and len(words) >= 2 and words[0] == "answer" and strict.digits(words[1]) is not None:
+        code = strict.digits(words[1])
         name = words[2].strip() if len(words) > 2 else ""
         return {"checked": True, "ok": code == 0, "code": code, "message": name}
     # A signal (rc below 0) is the library's; everything else is ours.
@@ -83,7 +83,7 @@ def gpu_clocks(runner: Runner | None = None, power: bool = False) -> dict[str, A
     words = [word.strip() for word in first.split(",")]
     if len(words) != len(query.split(",")) or not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", words[-1]):
         return None
-    busy, celsius, mhz = (int(word) if word.isdecimal() else None for word in words[-4:-1])
+    busy, celsius, mhz = map(strict.digits, words[-4:-1])
     slowed = [why for bit, why in SLOWDOWNS.items() if int(words[-1], 16) & bit]
     found = {"busy": busy, "celsius": celsius, "mhz": mhz, "slowed": slowed}
     return {**found, "watts": float(words[0]) if _WATTS.fullmatch(words[0]) else None} if power else found

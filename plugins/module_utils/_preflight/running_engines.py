@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -77,8 +78,9 @@ def gpu_processes(text: str | None) -> list[tuple[int, str]]:
     found = []
     for line in (text or "").splitlines():
         pid, _comma, name = line.partition(",")
-        if pid.strip().isdigit():
-            found.append((int(pid), name.strip()))
+        number = strict.digits(pid.strip())
+        if number is not None:
+            found.append((number, name.strip()))
     return found
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, trusted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict, trusted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -211,7 +211,7 @@ def _people(machine: Machine) -> set[str]:
     found = {machine.environment.get("SUDO_USER", "")}
     for line in (machine.text("/etc/passwd") or "").splitlines():
         fields = line.split(":")
-        if len(fields) > 4 and fields[2].isdigit() and FIRST_PERSON <= int(fields[2]) < LAST_PERSON:
+        if len(fields) > 4 and FIRST_PERSON <= (strict.digits(fields[2]) or 0) < LAST_PERSON:
             found |= {fields[0], fields[4].partition(",")[0]}
     return found - {""}
 

@@ -21,7 +21,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import look
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, image, kept_plan, probe
@@ -381,4 +381,5 @@ def _limit(text: str) -> int:
     """Bytes, as proc(5), systemd and Compose write them."""
     if text in ("infinity", "unlimited", "-1", str(2**64 - 1)):
         return UNLIMITED
-    return int(text) if text.isdigit() else NOT_KNOWN
+    number = strict.digits(text)
+    return NOT_KNOWN if number is None else number

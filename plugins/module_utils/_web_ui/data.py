@@ -333,8 +333,8 @@ def _list(path: str, archive: tarfile.TarFile) -> dict[str, Any]:
         document = {}
     if not _fits(document):
         raise _wrong(path, "it does not begin with a list of its files")
-    if document["version"] != VERSION:
-        raise _wrong(path, f"it is of version {document['version']!r:.20}, and this release reads {VERSION}")
+    if document.get("version") != VERSION:
+        raise _wrong(path, f"it is of version {document.get('version')!r:.20}, and this release reads {VERSION}")
     return document
 
 

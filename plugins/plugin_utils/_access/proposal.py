@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import SHIPPED
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import judge_cables
@@ -84,9 +85,9 @@ def named(machines: Sequence[Machine]) -> dict[str, Machine]:
 def difference(existing: str, machines: Sequence[Machine]) -> list[str]:
     """What an inventory that is there does not have, or has and was not found now. Names and ranks are the user's."""
     try:
-        hosts = yaml.safe_load(existing)["all"]["children"]["sparks"]["hosts"] or {}
+        hosts = yaml_text.read(existing)["all"]["children"]["sparks"]["hosts"] or {}
         listed = {str(values.get("ansible_host") or name): str(name) for name, values in hosts.items()}
-    except (yaml.YAMLError, LookupError, TypeError, AttributeError):
+    except (LookupError, TypeError, AttributeError, SparkError):
         return ["its group sparks cannot be read"]
     found = {machine["address"]: machine for machine in machines if machine["is_gb10"]}
     here = {place for machine in found.values() for place in (machine["address"], *machine["others"], machine["name"])}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports as fixed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
@@ -445,7 +446,7 @@ def _rays(job: Job) -> list[tuple[str, str]]:
 
 
 def _has_tokens(version: str) -> bool:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) >= MIN_RAY
+    return tuple(int(part) for part in version.split(".")[:2] if strict.digits(part) is not None) >= MIN_RAY
 
 
 def _no_use_for_ray(job: Job) -> Iterator[Finding]:

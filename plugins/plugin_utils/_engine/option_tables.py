@@ -12,13 +12,13 @@ prefix.
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 
 DIRECTORY = Path(__file__).resolve().parent / "versions"
@@ -73,7 +73,7 @@ def load(engine: str, version: str) -> Table | None:
     for known in versions(engine) if version else ():
         if matching(known, 2) != matching(version, 2):
             continue
-        table = Table(**json.loads((DIRECTORY / f"{engine}-{known}.json").read_text(encoding="utf-8")))
+        table = Table(**json_text.mapping((DIRECTORY / f"{engine}-{known}.json").read_bytes()))
         if matching(known, table.parts) == matching(version, table.parts):
             return table
     return None

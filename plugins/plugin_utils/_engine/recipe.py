@@ -15,11 +15,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-from ansible.module_utils.common.yaml import yaml_load
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import ATTENTIONS, Architecture
@@ -174,11 +172,9 @@ def find(name: str, paths: Sequence[str], names: OptionNames = VARIABLES) -> tup
 
 def read(path: Path, names: OptionNames = VARIABLES) -> tuple[Recipe | None, list[Finding]]:
     try:
-        document = yaml_load(path.read_text(encoding="utf-8"))
-    except OSError as exc:
-        return None, [Finding(str(path), f"the recipe cannot be read ({exc.strerror})", f"Check {names['recipe']}")]
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as exc:
-        return None, [Finding(str(path), f"the recipe is no valid YAML ({' '.join(str(exc).split())})", "Correct it")]
+        document = yaml_text.file(path, f"Check {names['recipe']}")
+    except SparkError as exc:
+        return None, [Finding(str(path), exc.found, exc.remedy)]
     return parse(document, str(path), path.stem)
 
 

@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     SparkError,
     errors,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     catalogue,
     checks,
@@ -55,6 +56,8 @@ _UNKNOWN = {
     "container": "engine_image names an image here, with a digest or a version",
 }
 
+_SHAPE = {"defaults": dict, "metadata": dict, "env": dict, "min_nodes": int, "max_nodes": int, "model": str}
+
 
 @dataclass
 class Translation:
@@ -71,18 +74,14 @@ class Translation:
 
 def translate(path: str, recipe_paths: Sequence[str] = (), model_files: str = "") -> Translation:
     """The recipe in a file. Raises :class:`SparkError` where it is none of theirs."""
-    try:
-        theirs = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise SparkError(f"it cannot be read ({exc.strerror})", path, "Check recipes_translate") from exc
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise SparkError(f"it is no valid YAML ({' '.join(str(exc).split())})", path, "Correct it") from exc
+    theirs = yaml_text.file(Path(path).expanduser(), "Check recipes_translate")
     runtime = str(theirs.get("runtime") or "") if isinstance(theirs, Mapping) else ""
     if runtime and not re.search("vllm|sglang", runtime):
         raise SparkError(f"it is for {runtime}, which is not started here", path, "Look for one of vLLM or SGLang")
     if not isinstance(theirs, Mapping) or not isinstance(theirs.get("command"), str):
         remedy = "Name a recipe of sparkrun or spark-vllm-docker: it has a command"
         raise SparkError("it has no command to translate", path, remedy)
+    yaml_text.check(theirs, _SHAPE, path)
     return _Work(theirs, recipe_paths, model_files, path).made()
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import cages
@@ -263,11 +264,12 @@ def _declared(nodes: Nodes, texts: Sequence[str], findings: list[Finding]) -> li
 
     def port_of(text: str, line: str) -> Port | None:
         host, _dot, cage = text.rpartition(".")
-        if host not in nodes or not cage.isdigit():
-            why = f"there is no node {host!r}" if cage.isdigit() and host else f"{text!r} names no cage"
+        number = strict.digits(cage)
+        if host not in nodes or number is None:
+            why = f"there is no node {host!r}" if number is not None and host else f"{text!r} names no cage"
             findings.append(everywhere(f"fabric_cables: {line!r}: {why}", FORM))
             return None
-        port = (host, int(cage))
+        port = (host, number)
         known = cages.numbers(nodes[host])
         if known and port[1] not in known:
             findings.append(everywhere(f"fabric_cables: {line!r}: {host} has the cages {known}", FORM))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import (
@@ -199,8 +200,7 @@ def as_list(value: Any) -> list[Any]:
 
 def whole(value: Any) -> int:
     """The value as a positive whole number, 0 for everything else."""
-    text = str(value).strip()
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return strict.digits(str(value).strip()) or 0
 
 
 def as_version(text: str, parts: int = 2) -> tuple[int, ...]:

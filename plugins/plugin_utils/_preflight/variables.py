@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.module_utils.common.parameters import DEFAULT_TYPE_VALIDATORS
-from ansible.module_utils.common.yaml import yaml_load
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -182,16 +180,12 @@ def load(roles: Path = ROLES) -> dict[str, Variable]:
     found = {variable.name: variable for variable in SHARED}
     for path in sorted(roles.glob("*/meta/argument_specs.yml")):
         role = path.parent.parent.name
-        try:
-            entries = yaml_load(path.read_text(encoding="utf-8"))["argument_specs"].values()
+        with json_text.Reading("the argument specification cannot be read", str(path), "Restore it with git"):
+            entries = yaml_text.file(path, "")["argument_specs"].values()
             for entry in entries:
                 for name, option in (entry.get("options") or {}).items():
                     # Several entry points of a role repeat what they read; the first one documents it.
                     found.setdefault(name, _variable(name, role, option))
-        except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError) as exc:
-            raise SparkError(
-                f"the argument specification cannot be read ({exc})", str(path), "Restore it with git"
-            ) from exc
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
@@ -121,8 +122,8 @@ def _misfit(host: str, fact: FabricFact) -> list[Finding]:
 
 def _marking(fact: FabricFact) -> int | None:
     """The DSCP that NCCL writes: the upper six bits of the traffic class."""
-    value = fact.environment.get(TRAFFIC_CLASS, "")
-    return int(value) >> 2 if value.isdigit() else None
+    value = strict.digits(fact.environment.get(TRAFFIC_CLASS))
+    return None if value is None else value >> 2
 
 
 def _unfinished(host: str, fact: FabricFact, node: Mapping[str, Any] | None) -> list[Finding]:

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag, number, url, words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import load as load_plan
@@ -90,7 +90,7 @@ def login(host: str, own: Mapping[str, Any]) -> Login:
         return Login(host)
     user = f"{own['ansible_user']}@" if own.get("ansible_user") else ""
     port = str(own.get("ansible_port") or "0")
-    return Login(host, f"{user}{own.get('ansible_host') or host}", int(port) if port.isdigit() else 0)
+    return Login(host, f"{user}{own.get('ansible_host') or host}", strict.digits(port) or 0)
 
 
 def layers(known: Known, settings: Mapping[str, Any]) -> tuple[Layer, ...]:

@@ -16,8 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
@@ -30,7 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Verdict,
     load,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document, Maybe, Only, ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import (
@@ -155,11 +154,11 @@ def release(root: Path = ROOT) -> str:
 
 
 def _installed(text: str) -> Any:
-    return json.loads(text)["collection_info"]["version"]
+    return json_text.mapping(text)["collection_info"]["version"]
 
 
 def _developed(text: str) -> Any:
-    return yaml.safe_load(text)["version"]
+    return yaml_text.read(text)["version"]
 
 
 def make(options: Options) -> dict[str, Any]:

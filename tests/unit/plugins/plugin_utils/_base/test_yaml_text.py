@@ -1,0 +1,55 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
+
+
+def test_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.yml"
+    path.write_text("a: [1, x]\n", encoding="utf-8")
+    assert yaml_text.file(path, "") == yaml_text.read("a: [1, x]") == {"a": [1, "x"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"a: [", "it is no valid YAML (while parsing"),
+        (b"\xff", "it is no valid YAML ('utf-8' codec can't decode"),
+        (b"{[]: 1}", "it is no valid YAML (while constructing"),
+        (b"2026-13-41", "it is no valid YAML (month must be in 1..12"),
+        (b"!!bool x", "it is no valid YAML ('x')"),
+        (b"[" * 3000, "it is no valid YAML ("),
+        (b"\x07", "it is no valid YAML ("),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, text: bytes, found: str) -> None:
+    path = tmp_path / "a.yml"
+    path.write_bytes(text)
+    with pytest.raises(SparkError) as refused:
+        yaml_text.file(path, "Check the option")
+    assert refused.value.found.startswith(found)
+    assert (refused.value.where, refused.value.remedy) == (str(path), "Correct it")
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(SparkError, match=r"it cannot be read \(No such file or directory\)\. Check"):
+        yaml_text.file(tmp_path / "a.yml", "Check the option")
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [("x", "its a is 'x', expected a mapping"), ([], "its a is [], expected a mapping")]
+)
+def test_another_type_is_refused(value: Any, found: str) -> None:
+    yaml_text.check({"a": {}}, {"a": dict, "b": int}, "/a/file")
+    yaml_text.check({"a": None}, {"a": dict}, "/a/file")
+    with pytest.raises(SparkError) as refused:
+        yaml_text.check({"a": value}, {"a": dict}, "/a/file")
+    assert (refused.value.found, refused.value.where) == (found, "/a/file")
