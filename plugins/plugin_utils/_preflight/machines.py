@@ -774,8 +774,8 @@ CHECKS: tuple[Check, ...] = (
         "low_power",
         WHOLE,
         check_low_power,
-        "the kernel's journal of this boot says that a device stayed in its low-power state, and it is missing (only "
-        "told where it is back)",
+        "the kernel's journal of this boot says that a device stayed in its low-power state, and it is missing (only a "
+        "note where it is back)",
         "Only a machine without power resets it; until then the device is slow or missing",
         needs=frozenset({"kernel_log"}),
     ),
