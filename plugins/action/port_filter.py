@@ -33,5 +33,16 @@ class ActionModule(ActionBase):
             == fingerprint(port_filter.wanted(name, str(rules), numbers))
         ):
             return {**result, "changed": False, "changes": []}
+        if args.get("state") == "in_force" and _in_force(task_vars):
+            return {**result, "changed": False, "changes": []}
         call = {"module_args": dict(args)}
         return {**result, **settled.execute(self._execute_module, task_vars, settled.FILES, file_set, **call)}
+
+
+def _in_force(task_vars: dict[str, Any] | None) -> bool:
+    """Whether preflight of this run has found all tables in the kernel, and the run has loaded none since."""
+    return all(
+        settled.table(task_vars, "filters").get(name) is True
+        and settled.entry(task_vars, settled.FILES, port_filter.file_set(name))
+        for name in port_filter.NAMES
+    )

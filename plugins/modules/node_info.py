@@ -150,8 +150,10 @@ node:
         - With O(parts=settled). files is a digest per set of M(sparkmatrix.cluster.managed_files); units what Ray and
           the keepers run with; filters which tables of M(sparkmatrix.cluster.port_filter) are active; accounts the
           numbers of our accounts; names our lines in C(/etc/hosts).
-        - plan is the identity of the kept engine plan; peermem whether nothing loads nvidia-peermem; bandwidth and peer
-          are of what M(sparkmatrix.cluster.fabric_bandwidth) and M(sparkmatrix.cluster.access_node) return.
+        - plan is the identity of the kept engine plan; peermem whether nothing loads nvidia-peermem; qos whether none
+          of a QoS profile is left; secrets a mark and the owner of Ray's token, which do not tell it.
+        - bandwidth and peer are of what M(sparkmatrix.cluster.fabric_bandwidth) and M(sparkmatrix.cluster.access_node)
+          return.
       type: dict
     nccl: {description: 'With O(parts=nccl): system (version of the package), settings per file.', type: dict}
     systemd: {description: Whether systemd is the init system., type: bool}

@@ -19,6 +19,7 @@ ENGINE = f"{ETC}/engine.json"  # what the keeper is told; those of other service
 BENCH_PROGRAM = f"{STATE}/vllm-bench"  # a generator that was downloaded
 ENGINE_KEY = f"{ETC}/engine-key.env"
 FABRIC_BANDWIDTH = f"{STATE}/fabric-bandwidth.json"  # what was measured
+FABRIC_QOS = f"{STATE}/fabric_qos.json"  # what interfaces had before the profile
 GATEWAY = f"{ETC}/gateway"
 HOME = f"{STATE}/home"  # of the user whom the engine runs as
 KEEPER = f"{STATE}/keeper"  # what the keepers remember

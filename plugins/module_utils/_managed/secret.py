@@ -10,9 +10,12 @@ file of this collection (:mod:`_managed.files`), so it can be taken back.
 
 from __future__ import annotations
 
+import grp
 import hashlib
+import pwd
 import re
 import secrets
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +87,18 @@ def read(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcom
     """Of a secret that another layer keeps, for its fingerprint. Empty where there is none."""
     _check(wanted)
     return Outcome(Result(), parse(_read(wanted.path, root) or "", wanted.variable), False)
+
+
+def placed(path: str, variable: str = "", *, root: str = "/") -> dict[str, str] | None:
+    """``mark`` of the secret in a file, and its ``owner``; None where it is not as :func:`ensure` leaves one."""
+    real = Path(root) / path.lstrip("/")
+    try:
+        status = real.lstat()
+        owner = f"{pwd.getpwuid(status.st_uid).pw_name}:{grp.getgrgid(status.st_gid).gr_name}"
+    except (OSError, KeyError):
+        return None
+    mark = fingerprint(parse(_read(path, root) or "", variable))
+    return {"mark": mark, "owner": owner} if mark and stat.filemode(status.st_mode) == "-rw-------" else None
 
 
 def ensure(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcome:

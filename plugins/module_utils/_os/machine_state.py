@@ -27,7 +27,8 @@ UNITS = (
     "sleep.target",
     *TIME_UNITS,
 )
-_SWAP_UNITS = ("systemctl", "list-unit-files", "--type=swap", "--no-legend")
+# By pattern and not by type: systemd then looks at these alone (0.01 s) and not at all unit files (0.35 s).
+_SWAP_UNITS = ("systemctl", "list-unit-files", "*.swap", "--no-legend")
 _SESSION = "Id,Name,Type,Class,Remote,Service,State"
 GRAPHICAL = frozenset({"x11", "wayland", "mir", "xrdp"})
 

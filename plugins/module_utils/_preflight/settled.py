@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import node as access_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
@@ -24,9 +25,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted, returning
 
 SERVING = "serving"
+QOS = "fabric_qos"  # the profile's set of files (_qos/profile.py, which takes longer to load than this to answer)
 PEERS = "peers"  # whose block in /etc/hosts has the names of the nodes (roles/peers)
 
 
@@ -39,6 +42,8 @@ def gather(machine: Machine, engine_units: Sequence[str]) -> dict[str, Any]:
         "accounts": accounts,
         "plan": lambda: plan(machine),
         "peermem": lambda: peermem.quiet(machine),
+        "qos": lambda: not machine.exists(paths.FABRIC_QOS) and QOS not in managed_files.names(root=machine.root),
+        "secrets": lambda: {"ray_token": managed_secret.placed(paths.RAY_TOKEN, root=machine.root)},
         "bandwidth": lambda: bandwidth.without_devices(bandwidth.ENGINE_UNITS, machine),
         "peer": lambda: peer(machine),
         "names": lambda: etc_hosts.block_of(machine.text(etc_hosts.PATH) or "", PEERS),

@@ -47,7 +47,7 @@ PROFILES: Mapping[str, qos_state.Wanted] = {
 }
 SET = "fabric_qos"
 WANTED = f"{paths.ETC}/qos.json"
-RECORD = f"{paths.STATE}/fabric_qos.json"
+RECORD = paths.FABRIC_QOS
 UNIT = "sparkmatrix-qos@.service"
 SCHEMA_VERSION = 1
 

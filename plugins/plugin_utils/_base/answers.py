@@ -277,6 +277,8 @@ NODE = {
         "accounts": By(word, COUNT),
         "plan": Maybe({"identity": words, "image_ids": By(words, words)}),
         "peermem": flag,
+        "qos": flag,
+        "secrets": By(word, Maybe({"mark": word, "owner": words})),
     },
     "nccl": {"system": Maybe(word), "settings": By(words, By(words, words))},
     "systemd": flag,

@@ -63,8 +63,8 @@ def load_facts(options: Options) -> dict[str, FabricFact]:
 def discover(options: Options) -> dict[str, Any]:
     return discovery(
         *(options[name] for name in ("topology", "probe", "forks", "timeout")),
-        found=options["found"],
-        addresses=options["addresses"],
+        found={host: raw.get("rdma") or {} for host, raw in options["nodes"].items()},
+        addresses={host: str(raw.get("login") or "") for host, raw in options["nodes"].items()},
     )
 
 
@@ -190,7 +190,7 @@ PLANNERS = {
             "forks": {"type": "int", "default": 5},
             "timeout": {"type": "float", "default": 10},
         },
-        gathered={"found": answers.RDMA, "addresses": ours},
+        gathered={"nodes": NODE},
     ),
     "fabric": Planner(
         plan,

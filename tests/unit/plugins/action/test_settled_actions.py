@@ -37,12 +37,14 @@ NODE = {
         "accounts": {"sparkmatrix": 995},
         "plan": {"identity": "one", "image_ids": {"x": "sha256:1"}},
         "peermem": True,
+        "secrets": {"ray_token": {"mark": "abc", "owner": "sparkmatrix:sparkmatrix"}},
         "bandwidth": {"tool": None, "record": None},
         "peer": PEER,
     },
 }
 FILTER = {"name": "services", "rules": RULES, "users": ["sparkmatrix"]}
 PLAN = {"identity": "one", "image_ids": {}}
+TOKEN = {"name": "ray_token", "path": "/etc/sparkmatrix/ray.token", "owner": "sparkmatrix", "group": "sparkmatrix"}
 # The module, what it is asked for, and what it returns without asking the node.
 KNOWN = {
     "managed_files": ({"name": "ray", "files": FILES}, {"changed_paths": []}),
@@ -51,6 +53,7 @@ KNOWN = {
     "kept_plan": ({"plan": PLAN, "images": {"x": "sha256:1"}}, {}),
     "fabric_peermem": ({"load": "auto"}, {"loaded": False}),
     "fabric_bandwidth": ({}, {"ready": {"tool": None, "record": None, "ports": ["port"], "gids": ["gid"]}}),
+    "cluster_secret": (TOKEN, {"secret": "", "replaced": False, "fingerprint": "abc"}),
     "access_node": ({}, {**PEER, "network": NODE["network"], "fact": {"state": "applied"}}),
 }
 BY_NAME = ("managed_files", "managed_service", "port_filter")
@@ -82,6 +85,9 @@ ASKED = [
     ("fabric_peermem", {"load": "true"}, None),
     ("fabric_bandwidth", {"phase": "measure"}, None),
     ("fabric_bandwidth", {}, {"spark_fabric_compared": {"changes": ["mtu"]}}),
+    ("cluster_secret", {**TOKEN, "name": "engine_key"}, None),
+    ("cluster_secret", {**TOKEN, "owner": "root"}, None),
+    ("cluster_secret", {**TOKEN, "state": "absent"}, None),
     ("access_node", {"rotate": True}, None),
     ("access_node", {"user": "somebody"}, None),
     ("access_node", {"known_hosts": True}, None),
@@ -103,7 +109,9 @@ def act(name, args, variables, answer=None):
 
 
 def after_preflight(**more):
-    return {"spark_node_info": {"node": copy.deepcopy(NODE), "fact": {"state": "applied"}}, **more}
+    """Of one of two nodes of which preflight has found the same."""
+    found = {"spark_node_info": {"node": copy.deepcopy(NODE), "fact": {"state": "applied"}}, **more}
+    return {**found, "ansible_play_hosts_all": ["a", "b"], "hostvars": {"a": found, "b": copy.deepcopy(found)}}
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -146,7 +154,34 @@ def test_what_this_run_has_changed_is_asked_again(name):
     assert not asked.called
 
 
-NONSENSE = {"files": 7, "units": "x", "plan": [], "accounts": None, "peer": 1, "bandwidth": 0, "filters": ["services"]}
+@pytest.mark.parametrize("another", [{"mark": "abd", "owner": "sparkmatrix:sparkmatrix"}, {"mark": "abc"}, None, 7])
+def test_a_secret_that_one_node_has_not_is_asked_for_on_all(another):
+    """The head too: it has to tell the secret that the other one needs."""
+    told = after_preflight()
+    told["hostvars"]["b"]["spark_node_info"]["node"]["settled"]["secrets"]["ray_token"] = another
+    _result, asked = act("cluster_secret", TOKEN, told)
+    assert asked.called
+
+
+def test_tables_that_preflight_has_found_in_the_kernel_are_not_looked_for_again():
+    told = after_preflight()
+    node = told["spark_node_info"]["node"]["settled"]
+    node["filters"]["fabric"], node["files"]["port_filter_fabric"] = True, "x"
+    for change, asks in (({}, False), ({"spark_fabric_compared": {"changes": ["mtu"]}}, True)):
+        _result, asked = act("port_filter", {"state": "in_force"}, {**told, **change})
+        assert asked.called == asks
+
+
+NONSENSE = {
+    "secrets": ["ray_token"],
+    "files": 7,
+    "units": "x",
+    "plan": [],
+    "accounts": None,
+    "peer": 1,
+    "bandwidth": 0,
+    "filters": ["services"],
+}
 
 
 @pytest.mark.parametrize("lie", [None, "x", [], 7, NONSENSE])

@@ -12,8 +12,10 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.secret import fingerprint
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import settled
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import profile as qos_profile
 from engine_plans import PLAN
 
 RAY, KEEPER = "sparkmatrix-ray.service", "sparkmatrix-keeper.service"
@@ -84,6 +86,27 @@ def test_the_plan_that_is_kept(tmp_path, node):
     assert settled.plan(node) is None
     kept_plan.keep(PLAN, str(tmp_path))
     assert settled.plan(node) == {"identity": PLAN.identity, "image_ids": {}}
+
+
+def test_whether_anything_is_left_of_a_qos_profile(node):
+    """A removal that was cut off has lost the files, and still keeps what the interfaces had before."""
+    assert settled.gather(node, INSTALLED)["qos"] is True
+    node.write("var/lib/sparkmatrix/fabric_qos.json", "{}")
+    assert settled.gather(node, INSTALLED)["qos"] is False
+    assert (qos_profile.RECORD, qos_profile.SET) == ("/var/lib/sparkmatrix/fabric_qos.json", settled.QOS)
+
+
+def test_the_token_of_ray(node):
+    assert settled.gather(node, INSTALLED)["secrets"] == {"ray_token": None}
+    node.write("etc/sparkmatrix/ray.token", "a" * 40 + "\n")
+    place = Path(node.real("/etc/sparkmatrix/ray.token"))
+    place.chmod(0o640)
+    assert settled.gather(node, INSTALLED)["secrets"] == {"ray_token": None}
+    place.chmod(0o600)
+    found = settled.gather(node, INSTALLED)["secrets"]["ray_token"]
+    assert found == {"mark": fingerprint("a" * 40), "owner": f"{place.owner()}:{place.group()}"}
+    place.write_text("")
+    assert settled.gather(node, INSTALLED)["secrets"] == {"ray_token": None}
 
 
 def test_what_cannot_be_read_is_left_out(tmp_path):

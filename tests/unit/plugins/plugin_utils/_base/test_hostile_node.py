@@ -601,9 +601,10 @@ CASES = {
         trusted=("rank", "address", "login", "addresses"),
     ),
     "fabric_discovery": Case(
-        lambda rank: rdma(),
-        lambda seen: plan("fabric_discovery", {"found": seen, "addresses": dict.fromkeys(HOSTS, "")}, topology="auto"),
+        cabled,
+        lambda seen: plan("fabric_discovery", {"nodes": seen}, topology="auto"),
         lambda result: result["cluster"],
+        trusted=("rank", "management_address", "login", "cages", "addresses", "environment"),
     ),
     "fabric": Case(
         cabled,

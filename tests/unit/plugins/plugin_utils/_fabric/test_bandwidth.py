@@ -173,4 +173,4 @@ def test_every_round_is_a_task_of_its_own() -> None:
     tasks = yaml.safe_load((ROOT / "roles/fabric/tasks/bandwidth_round.yml").read_text())
     (measuring,) = [task for task in tasks if "sparkmatrix.cluster.fabric_bandwidth" in task]
     assert "loop" not in measuring
-    assert "bandwidth_round.yml" in (ROOT / "roles/fabric/tasks/bandwidth.yml").read_text()
+    assert "bandwidth_round.yml" in (ROOT / "roles/fabric/tasks/bandwidth_measure.yml").read_text()
