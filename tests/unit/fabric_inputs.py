@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import (
@@ -14,7 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2
     RdmaPort,
     cages,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import NodeInput
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import NodeInput, Plan
 
 GUID = "4cbb:4703:0000:0001"
 
@@ -120,3 +122,26 @@ def ring(count: int, **changes: Any) -> dict[str, NodeInput]:
 
 def sparks(count: int, **changes: Any) -> dict[str, NodeInput]:
     return {f"spark{number + 1}": spark(number, **changes) for number in range(count)}
+
+
+def everything(made: Plan) -> str:
+    """All that a plan says, to be read as a whole."""
+    lines = [made.topology or "no topology"]
+    lines += [f"! {finding.severity}: {finding}" for finding in made.findings]
+    lines += [f"  {line}" for line in (*made.cable_map, *made.summary)]
+    for host, fact in made.facts.items():
+        lines.append(f"  {host} is reached at {fact.cluster_address} ({fact.cluster_interface})")
+        lines += [f"  {host} rail {r.index}: {r.segment or f'{r.edge}, to {r.neighbor}'}" for r in fact.rails]
+        lines += [
+            f"  {host} cage {c.cage}: {c.source}, {c.switch or f'{c.far_host} cage {c.far_cage}'}" for c in fact.cables
+        ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def read_whole(fixture: str, plans: Iterable[tuple[str, Plan]]) -> tuple[str, str]:
+    """What these plans say, and what they should say. Written anew, to be read again: WRITE_FIXTURES=1 pytest -n0 …"""
+    path = Path(__file__).parent / "fixtures/verdicts" / fixture
+    text = "".join(f"# {name}\n{everything(made)}\n\n" for name, made in plans)
+    if os.environ.get("WRITE_FIXTURES"):
+        path.write_text(text)
+    return text, path.read_text()

@@ -154,19 +154,20 @@ def planned(
     findings: list[Finding],
 ) -> bool:
     """Does every node's number fit into its subnets?"""
-    worst: dict[Network, int] = {}
+    ranks: dict[Network, list[int]] = {}
     for strand in strands:
-        highest = max(nodes[host].rank for host, _cage in strand.members)
-        worst[networks[strand.number, strand.half]] = highest
+        own = sorted(nodes[host].rank for host, _cage in strand.members)
+        ranks[networks[strand.number, strand.half]] = [own[0], own[-1]]
     fits = True
-    for network, highest in worst.items():
-        last = settings.host_offset + highest
-        if settings.host_offset < 1 or last >= network.num_addresses - 1:
+    for network, ends in ranks.items():
+        last = network.num_addresses - 2
+        outside = [rank for rank in ends if not 1 <= settings.host_offset + rank <= last]
+        if outside:
             fits = False
             findings.append(
                 everywhere(
-                    f"rank {highest} gets host number {last} (fabric_host_offset {settings.host_offset} + rank), and "
-                    f"{network} has the numbers 1 to {network.num_addresses - 2}",
+                    f"rank {outside[-1]} gets host number {settings.host_offset + outside[-1]} (fabric_host_offset "
+                    f"{settings.host_offset} + rank), and {network} has the numbers 1 to {last}",
                     "Use a larger subnet in fabric_subnets or another fabric_host_offset",
                 )
             )
@@ -272,7 +273,7 @@ def check_overlap(
 ) -> None:
     """Nothing but our own rails may have to do with our subnets."""
     found = about(host, findings)
-    remedy = "Set fabric_subnets to subnets that no node uses, or remove the address"
+    remedy = "Set fabric_subnets to subnets that no node uses, or remove the"
     known = node.interfaces
     if known is None:
         known = [{"name": node.management_interface, "addresses": [{"address": node.management_address, "prefix": 32}]}]
@@ -285,7 +286,9 @@ def check_overlap(
                 continue
             for subnet in used:
                 if network.overlaps(subnet):
-                    found(name, f"has the address {text}, which overlaps the fabric subnet {subnet}", remedy)
+                    found(
+                        name, f"has the address {text}, which overlaps the fabric subnet {subnet}", f"{remedy} address"
+                    )
     own = {rail.netdev for rail in rails}
     for route in node.routes or ():
         network, name = as_network(str(route.get("dst"))), str(route.get("dev") or route.get("type") or "")
@@ -296,7 +299,7 @@ def check_overlap(
         for subnet in used:
             if network.subnet_of(subnet):
                 via = f" via {route['gateway']}" if route.get("gateway") else ""
-                found(name, f"has a route to {network}{via}, inside the fabric subnet {subnet}", remedy)
+                found(name, f"has a route to {network}{via}, inside the fabric subnet {subnet}", f"{remedy} route")
             elif network.overlaps(subnet):
                 found(
                     name,

@@ -485,7 +485,7 @@ def in_use(nodes: Nodes, links: Sequence[Link], findings: list[Finding]) -> list
         loose = [(host, number) for number in sorted(numbers) if (host, number) not in joined]
         connected = len(loose) < len(numbers)
         for place, port in enumerate(loose if known else ()):
-            text, remedy = _loose(port, by_port.get(port), ports)
+            text, remedy = _loose(nodes, port, by_port.get(port), ports)
             if text.endswith(LOOP) and place:
                 continue  # one cable, one finding
             severity = "warning" if connected else "error"
@@ -515,7 +515,7 @@ def in_use(nodes: Nodes, links: Sequence[Link], findings: list[Finding]) -> list
     return joining
 
 
-def _loose(port: Port, link: Link | None, ports: Mapping[str, set[int]]) -> tuple[str, str]:
+def _loose(nodes: Nodes, port: Port, link: Link | None, ports: Mapping[str, set[int]]) -> tuple[str, str]:
     host = port[0]
     if link is not None:
         if not link.switch and len(link.ends) == 2 and link.hosts == (host,):
@@ -526,6 +526,11 @@ def _loose(port: Port, link: Link | None, ports: Mapping[str, set[int]]) -> tupl
             )
         far = link.far(port)
         if far is not None and far[1] not in ports[far[0]]:
+            if cages.may_use(nodes[far[0]], far[1]):
+                return (
+                    f"it leads to {far[0]} cage {far[1]}, which has no link",
+                    "Check the cable at that end, and that the interfaces there are switched on",
+                )
             return (
                 f"it leads to {far[0]} cage {far[1]}, which is not to be used there (fabric_cages)",
                 f"Correct fabric_cages of {host} or {far[0]}",

@@ -248,7 +248,8 @@ class _Fabric:
         if self.settings.qos == "roce" and direct and not self.settings.qos_force:
             findings.append(
                 everywhere(
-                    f"fabric_qos is 'roce', and {', '.join(direct[:4])} is a direct cable: nothing in its middle could "
+                    f"fabric_qos is 'roce', and {', '.join(direct[:4])}{' …' if len(direct) > 4 else ''} "
+                    f"{'is a direct cable' if len(direct) == 1 else 'are direct cables'}: nothing in the middle could "
                     "congest, link pause is on already, and the profile adds only a way to fail",
                     "Set fabric_qos: none, or fabric_qos_force: true",
                 )

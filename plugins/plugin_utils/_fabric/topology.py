@@ -12,7 +12,7 @@ is used and the two halves are on different PCIe links: cage 0 on the first, cag
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import cages
@@ -76,7 +76,7 @@ def layout(nodes: Nodes, settings: Settings, links: Sequence[Link], findings: li
     hosts = sorted(nodes, key=lambda host: (nodes[host].rank, host))
     if settings.topology == "switch" and len(hosts) == 2:
         # A switch that keeps quiet and has two ends looks like a cable.
-        links = [link if link.switch else _as_switch(link, number) for number, link in enumerate(links)]
+        links = [link if link.switch else replace(link, switch=f"switch{place}") for place, link in enumerate(links)]
     groups = _islands(hosts, links)
     if len(groups) > 1:
         shown = "; ".join(", ".join(group[:4]) + (" …" if len(group) > 4 else "") for group in groups)
@@ -97,10 +97,6 @@ def layout(nodes: Nodes, settings: Settings, links: Sequence[Link], findings: li
     if len(hosts) > RING_MOST and not _is_ring_by_rank(nodes, hosts, links, findings):
         return None
     return _ring(nodes, links)
-
-
-def _as_switch(link: Link, number: int) -> Link:
-    return Link(link.ends, f"switch{number}", link.sources, link.systems, link.foreign)
 
 
 def _islands(hosts: Sequence[str], links: Iterable[Link]) -> list[list[str]]:

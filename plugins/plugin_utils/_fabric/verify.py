@@ -139,7 +139,13 @@ def _judge_probes(
             failed = {pair: probe for pair, probe in failed.items() if bare.isdisjoint(pair)}
         _judge_subnet(facts, rails, tested, failed, findings)
     for host, missing in silent.items():
-        findings.append(Finding(host, f"{', '.join(sorted(missing))} was not pinged", "Run the fabric layer again"))
+        findings.append(
+            Finding(
+                host,
+                f"{', '.join(sorted(missing))} {'was' if len(missing) == 1 else 'were'} not pinged",
+                "Run the fabric layer again",
+            )
+        )
     return gone
 
 

@@ -18,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
     plan,
     verify,
 )
-from fabric_inputs import ring, spark, spark_cages, sparks
+from fabric_inputs import read_whole, ring, spark, spark_cages, sparks, wired
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sysfs_tree import gid_of, link_local_gid
@@ -351,6 +351,130 @@ def test_hosts_outside_the_run_are_named() -> None:
     assert "without --limit" in str(found[0])
 
 
+def own(*addresses: dict[str, str], interfaces: Any = None, nodes: Any = None) -> Any:
+    """A pair with ``fabric_addresses``."""
+    pair = nodes or wired("spark1.0 spark2.0")
+    changes: dict[str, Any] = {"interfaces": interfaces} if interfaces else {}
+    return {h: replace(node, addresses=given, **changes) for (h, node), given in zip(pair.items(), addresses)}
+
+
+def half(host: str, **changes: Any) -> Any:
+    """A pair with a strange half at this node."""
+    nodes = {"a": spark(0), "b": spark(1)}
+    return {**nodes, host: spark(nodes[host].rank, change={(0, "0002"): changes})}
+
+
+SHUT = {(cage, d): {"admin_up": False, "carrier": False} for cage in (0, 1) for d in ("0000", "0002")}
+UP = {"interfaces": {"enp1s0f0np0": {"carrier": True}}}
+TUN = {"dst": "192.168.100.0/23", "dev": "tun0"}
+
+# Neither a reason of its own nor none; what they say is in the fixture.
+MORE: list[tuple[str, Any, dict[str, Any]]] = [
+    ("one node", sparks(1), {}),
+    ("three on a switch", sparks(3), {}),
+    ("in another order than the ranks", {"c": spark(2), "b": spark(1), "a": spark(0)}, {}),
+    ("three with one rank", {"a": spark(0), "b": spark(1), "c": spark(1), "d": spark(1)}, {}),
+    ("two negative ranks", {"a": spark(-2), "b": spark(-2)}, {}),
+    *((f"MTU {mtu}", sparks(2), {"mtu": mtu}) for mtu in
+      (1279, 1280, 1119, 2143, 2144, 4191, 4192, 9978, 9979)),
+    ("transport and QoS unknown", sparks(2), {"transport": "ib", "qos": "dcb"}),
+    ("QoS over sockets", sparks(2), {"transport": "socket", "qos": "roce"}),
+    ("sockets", sparks(2), {"transport": "socket"}),
+    ("sockets, RDMA is down", half("b", rdma_state="DOWN"), {"transport": "socket"}),
+    ("RDMA is down, RDMA is wanted", half("b", rdma_state="INIT"), {"transport": "rdma"}),
+    ("RDMA says no state", half("b", rdma_state=None), {}),
+    ("the name of an interface is strange", half("b", netdev="en p1;reboot"), {}),
+    ("the name of an interface is long", half("b", netdev="e" * 16), {}),
+    ("the name of an interface just fits", half("b", netdev="e" * 15), {}),
+    ("second half in InfiniBand mode", half("b", link_layer="InfiniBand"), {}),
+    ("second half has the management address", {
+        "a": spark(0), "b": spark(1, management_interface="enP2p1s0f0np0")}, {}),
+    ("second half without a link at a switch", half("b", carrier=False, rdma_state="DOWN"), {"topology": "switch"}),
+    ("second half is off at a switch", half("b", admin_up=False, carrier=False), {"topology": "switch"}),
+    ("second half is slower", half("b", speed_gbps=100.0), {}),
+    ("second half does not know its speed", half("b", speed_gbps=None), {}),
+    ("a half has gone from each cage", {"a": spark(0), "b": spark(1, change={(c, "0002"): None for c in (0, 1)})}, {}),
+    ("a bond of both halves", {"a": spark(0), "b": spark(1, change={(0, d): BOND for d in ("0000", "0002")})}, {}),
+    ("all is switched off", {"a": spark(0), "b": spark(1, (), change=SHUT)}, {}),
+    ("all is switched off, one cage is named", {"a": spark(0), "b": spark(1, (), change=SHUT, use_cages=(1,))}, {}),
+    ("all is switched off, the probe saw a link", {
+        "a": spark(0), "b": spark(1, (), change=SHUT, neighbors=UP)}, {}),
+    ("the probe saw no link", {"a": spark(0), "b": spark(1, (), neighbors={"interfaces": {"enp1s0f0np0": {}}})}, {}),
+    ("what the probe saw is damaged", {"a": spark(0), "b": spark(1, (), neighbors={"interfaces": ["x"]})}, {}),
+    ("both cages are named, one is dark", {"a": spark(0), "b": spark(1, (1,), use_cages=(0, 1))}, {}),
+    ("the other cage is named", {"a": spark(0), "b": spark(1, (0,), use_cages=(1,))}, {}),
+    ("no cage is named", {"a": spark(0), "b": spark(1, use_cages=())}, {}),
+    ("one of the named cages does not exist", {"a": spark(0), "b": spark(1, use_cages=(0, 2))}, {}),
+    ("a cage is named twice", {"a": spark(0), "b": spark(1, (0, 1), use_cages=(1, 1))}, {}),
+    ("a word for cages", {"a": spark(0), "b": spark(1, use_cages="all")}, {}),
+    ("no card", {"a": spark(0), "b": spark(1, cages=())}, {}),
+    ("no card, and why", {"a": spark(0), "b": spark(1, cages=(), absence="The driver mlx5_core is not loaded")}, {}),
+    ("three faults on two nodes", {
+        "a": spark(0, change={(0, "0002"): {"link_layer": "InfiniBand"}}), "b": spark(1, ()), "c": spark(2, cages=())},
+     {"topology": "switch"}),
+    ("a fault beside no cable, the other end is off", {
+        "a": spark(0, (), change={(0, "0000"): {"admin_up": False, "carrier": False}}),
+        "b": spark(1, change={(0, "0002"): DOWN})}, {}),
+    ("the same at a switch", {
+        "a": spark(0, (), change={(0, "0000"): {"admin_up": False, "carrier": False}}),
+        "b": spark(1, change={(0, "0002"): DOWN})}, {"topology": "switch"}),
+    ("host number 0", sparks(2), {"host_offset": 0}),
+    ("host number 1", sparks(2), {"host_offset": 1}),
+    ("the last host number", sparks(2), {"host_offset": 253}),
+    ("the number of the broadcast", sparks(2), {"host_offset": 254}),
+    ("a subnet that is too small and one that is not", sparks(4),
+     {"subnets": ["10.1.0.0/28", "10.1.1.0/24"], "host_offset": 12}),
+    ("no subnets", sparks(2), {"subnets": []}),
+    ("one subnet", sparks(2), {"subnets": ["10.1.0.0/24"]}),
+    ("two bad subnets", sparks(2), {"subnets": ["10.1.0.1/24", "fd00::/64"]}),
+    ("own addresses, by interface and number", own({"enp1s0f0np0": "10.1.0.5/16", "1": "192.168.101.77"},
+     {"0": "10.1.9.6/16"}), {}),
+    ("own address twice, the same", own({"0": "192.168.100.5", "enp1s0f0np0": "192.168.100.5"}, {}), {}),
+    ("own address twice, two", own({"0": "192.168.100.5", "enp1s0f0np0": "192.168.100.6"}, {}), {}),
+    ("own address of another subnet", own({"0": "10.1.0.5"}, {}), {}),
+    ("own address of the other node", own({"0": "192.168.100.11"}, {}), {}),
+    ("own address for nothing", own({"eth9": "10.1.0.5", "7": "10.1.0.6"}, {}), {}),
+    ("own address is none", own({"0": "192.168.100.x"}, {}), {}),
+    ("own address is that of the network", own({"0": "192.168.100.0"}, {}), {}),
+    ("own address is that of the broadcast", own({"0": "192.168.100.255"}, {}), {}),
+    ("own address is a group's", own({"0": "224.0.0.5"}, {"0": "224.0.0.6"}), {}),
+    ("own addresses in the subnet of the other half", own({"0": "192.168.101.5"}, {"0": "192.168.101.6"}), {}),
+    ("own addresses in a subnet that holds both", own({"0": "192.168.0.5/16"}, {"0": "192.168.0.6/16"}), {}),
+    ("own addresses of one of three", own({}, {}, {"0": "10.1.0.5"}, nodes=sparks(3)), {}),
+    ("own address in use beside", own({"0": "10.1.0.5"}, {"0": "10.1.0.6"}, interfaces=with_address(
+        "docker0", "10.1.0.1", 16)), {}),
+    ("an address beside that is none", {
+        "a": spark(0, interfaces=[*with_address("x0", "?", 24), {"name": "x1"}, {"name": "x2", "addresses": None}]),
+        "b": spark(1)}, {}),
+    ("the management address is in a subnet", sparks(2, interfaces=None, routes=None), {
+        "subnets": ["10.0.0.0/24", "10.0.1.0/24"]}),
+    ("routes beside", {"a": spark(0, routes=[
+        TUN, {"dst": "192.168.100.0/24", "type": "unreachable"}, {"dst": "192.168.101.7", "dev": "tun1"},
+        {"dst": "192.168.101.0/25", "dev": "tun1", "gateway": "10.8.0.1"}, {"dst": "0.0.0.0/0", "dev": "tun2"},
+        {"dst": "default", "dev": "tun3"}, {"dst": "192.168.100.0/24", "dev": "enp1s0f0np0"}, {"dev": "tun4"}, {}]),
+        "b": spark(1)}, {}),
+    ("the route of an address that is reported", {"a": spark(0, interfaces=with_address("br0", "192.168.100.3", 25),
+     routes=[{"dst": "192.168.100.0/25", "dev": "br0"}, {"dst": "192.168.100.128/25", "dev": "br0"}]),
+     "b": spark(1)}, {}),
+    ("the address of before the cable was moved", {"a": spark(0, interfaces=[
+        *with_address("enp1s0f1np1", "192.168.100.10", 24), *with_address("enP2p1s0f1np1", "192.168.101.9", 24)]),
+        "b": spark(1)}, {}),
+]  # fmt: skip
+
+
+def test_every_word_about_every_machine() -> None:
+    cases = [
+        *REFUSALS,
+        *((text, nodes, wanted, "") for nodes, wanted, text in ((sparks(2, change=c), w, t) for c, w, t in WARNINGS)),
+        *((t, {"a": spark(0, interfaces=i, routes=r), "b": spark(1)}, {}, "") for i, r, t in OVERLAPS),
+        *((*case, "") for case in MORE),
+    ]
+    said, expected = read_whole(
+        "machines.txt", ((name, plan(nodes, Settings(**wanted))) for name, nodes, wanted, _text in cases)
+    )
+    assert said == expected
+
+
 # --- properties ------------------------------------------------------------------------------------------------------
 
 fabrics = st.integers(2, 10).flatmap(
@@ -673,3 +797,77 @@ def test_a_damaged_gid_table_is_a_finding(gids: Any) -> None:
 def test_a_node_that_measured_nothing_is_refused() -> None:
     facts = plan(sparks(2), Settings()).facts
     assert verify(facts, {}).refused
+
+
+def changed(facts: Any, host: str, **changes: Any) -> Any:
+    """All measured well, but this on one node."""
+    found = measured(facts)
+    return {**found, host: replace(found[host], **changes)}
+
+
+def pings(facts: Any, host: str, change: Any) -> Any:
+    """``change`` says what is different in a probe of this node; None takes it out."""
+    made = [(one, change(one)) for one in measured(facts)[host].probes]
+    return changed(facts, host, probes=[{**one, **new} for one, new in made if new is not None])
+
+
+PAIR, FOUR, TWELVE = (plan(sparks(count), Settings()).facts for count in (2, 4, 12))
+RING = plan(ring(3), Settings()).facts
+SEEN: list[tuple[str, Any, Any]] = [
+    ("all is well", FOUR, measured(FOUR)),
+    ("all is well in a ring", RING, measured(RING)),
+    ("all is well on twelve", TWELVE, measured(TWELVE)),
+    ("GIDs at other places", FOUR, changed(FOUR, "spark3", gids=[
+        row for place, rail in enumerate(FOUR["spark3"].rails)
+        for row in table(rail.rdma_device, rail.netdev, rail.address, 4 + 2 * place)])),
+    ("one end hears nothing", PAIR, pings(PAIR, "spark2", lambda p: {"ok": False} if p["rail"] else {})),
+    ("no reason is given", FOUR, failing(FOUR, {("spark1", "spark2")}, 1)),
+    ("neither way", PAIR, failing(PAIR, {("spark1", "spark2"), ("spark2", "spark1")})),
+    ("to one of four", FOUR, failing(FOUR, {(a, "spark3") for a in ("spark1", "spark2", "spark4")})),
+    ("from and to two of four", FOUR, failing(FOUR, {
+        (a, b) for a in NAMES for b in NAMES if a != b and {"spark2", "spark4"} & {a, b}}, 1)),
+    ("nothing over one half", FOUR, failing(FOUR, {(a, b) for a in NAMES for b in NAMES}, 1)),
+    ("the usual reason counts", FOUR, {host: replace(node, probes=[
+        {**p, "ok": False, "reason": "rare" if (host, p["peer"]) == ("spark1", "spark2") else "usual", "remedy": "R"}
+        if p["rail"] == 0 else p for p in node.probes]) for host, node in measured(FOUR).items()}),
+    ("several were not pinged", FOUR, pings(FOUR, "spark4", lambda p: None if p["peer"] < "spark3" else {})),
+    ("one half was not pinged", PAIR, pings(PAIR, "spark1", lambda p: None if p["rail"] else {})),
+    ("its address is gone", FOUR, pings(FOUR, "spark2", lambda p: {
+        "ok": False, "cause": "no_address", "reason": "it has no address", "remedy": "Run it"} if p["rail"] else {})),
+    ("no GIDs", PAIR, changed(PAIR, "spark2", gids=())),
+    ("a GID table that cannot be read", PAIR, changed(PAIR, "spark2", gids=[{"device": "rocep1s0f0", "port": "x"}])),
+    ("nothing was measured", PAIR, {}),
+]  # fmt: skip
+
+
+def test_every_word_about_what_was_measured() -> None:
+    said, expected = read_whole("measured.txt", ((name, verify(facts, found)) for name, facts, found in SEEN))
+    assert said == expected
+
+
+def test_a_verified_fact_says_so_and_a_refused_one_does_not() -> None:
+    good, bad = verify(PAIR, measured(PAIR)), verify(PAIR, {})
+    assert [(fact.state, rail.gid_index) for fact in good.facts.values() for rail in fact.rails] == [("applied", 3)] * 4
+    assert [(fact.state, rail.gid_index) for fact in bad.facts.values() for rail in fact.rails] == [
+        ("applying", None)
+    ] * 4
+    assert good.topology == bad.topology == "direct" and not bad.summary
+
+
+def test_whom_a_half_pings_in_a_ring() -> None:
+    assert fabric_plan.paths(RING)["spark2"] == [
+        {"rail": rail, "source": source, "peer": peer, "address": address, "mtu": 9000}
+        for rail, source, peer, address in (
+            (0, "192.168.100.11", "spark1", "192.168.100.10"),
+            (1, "192.168.101.11", "spark1", "192.168.101.10"),
+            (2, "192.168.104.11", "spark3", "192.168.104.12"),
+            (3, "192.168.105.11", "spark3", "192.168.105.12"),
+        )
+    ]
+
+
+def test_nine_nodes_do_not_ping_everybody() -> None:
+    found = fabric_plan.peers(plan(sparks(9), Settings()).facts)
+    assert found["spark1"] == ["spark2", "spark9"]
+    assert found["spark2"] == ["spark1", "spark3"]
+    assert found["spark9"] == ["spark1", "spark8"]

@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
     verify,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import edge_number
-from fabric_inputs import ring, spark, sparks, wired
+from fabric_inputs import read_whole, ring, spark, sparks, wired
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sysfs_tree import gid_of
@@ -402,6 +402,123 @@ def test_warning(nodes: Any, settings: dict[str, Any], text: str) -> None:
     assert not made.refused, texts(made)
     assert text in texts(made)
     check(made)
+
+
+TWO_AND_TWO = ("spark1.0 spark2.0", "spark1.1 spark2.1")
+SWITCH9 = " ".join(f"spark{n}.0" for n in range(1, 10))
+SOME_SLOW = {(0, domain): {"speed_gbps": 100.0} for domain in ("0000", "0002")}
+UNKNOWN = {(0, domain): {"speed_gbps": None} for domain in ("0000", "0002")}
+OFF = {(0, domain): {"admin_up": False, "carrier": False, "speed_gbps": None} for domain in ("0000", "0002")}
+
+
+def of_node(nodes: Any, host: str, **changes: Any) -> Any:
+    return {**nodes, host: replace(nodes[host], **changes)}
+
+
+def hears(nodes: Any, host: str, *entries: dict[str, Any]) -> Any:
+    """This node hears that beside what it hears by itself."""
+    own = (nodes[host].neighbors or {}).get("heard", [])
+    return of_node(nodes, host, neighbors={"heard": [*own, *entries], "interfaces": {}})
+
+
+# Neither a topology of its own nor a reason of its own; what they say is in the fixture.
+MORE: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("one of two cages is named", wired(*TWO_AND_TWO, use_cages=(1,)), {}, ""),
+    ("both cages are named on one node only", of_node(wired(*TWO_AND_TWO), "spark2", use_cages=(0, 1)), {}, ""),
+    ("one of two cables is slow at one end", of_node(
+        wired(*TWO_AND_TWO), "spark2", cages=spark(1, (0, 1), change=SOME_SLOW).cages), {}, ""),
+    ("one of two cables has no known speed", of_node(
+        wired(*TWO_AND_TWO, speed=100.0), "spark2", cages=spark(1, (0, 1), change=UNKNOWN).cages), {}, ""),
+    ("two crossed cables of full speed", wired("spark1.0 spark2.1", "spark1.1 spark2.0"), {"topology": "direct"}, ""),
+    ("switch, one node with its second cage only", wired("spark1.0 spark2.1 spark3.0 @sw1"), {}, ""),
+    ("switch, cages of two speeds", of_node(
+        wired(BOTH3), "spark2", cages=spark(1, (0, 1), change=SOME_SLOW).cages), {}, ""),
+    ("switch, both cages named", wired(BOTH3, use_cages=(0, 1)), {}, ""),
+    ("two switches, both cages named", wired(
+        SWITCH3, "spark1.1 spark2.1 spark3.1 @sw2", use_cages=(0, 1)), {}, ""),
+    ("two switches, crossed cages", wired(
+        "spark1.0 spark2.1 spark3.0 @b", "spark1.1 spark2.0 spark3.1 @a", speed=100.0), {}, ""),
+    ("two switches, one with more", wired(
+        "spark1.0 spark2.0 spark3.0 spark3.1 @b", "spark1.1 spark2.1 @a"), {}, ""),
+    ("nine nodes on a switch", wired(SWITCH9 + " @sw1"), {}, ""),
+    ("two large islands", wired(
+        "spark1.0 spark2.0 spark3.0 spark4.0 @a", "spark5.0 spark6.0 spark7.0 spark8.0 spark9.0 @b"), {}, ""),
+    ("a chain of eight cables", wired(*(f"spark{n}.1 spark{n + 1}.0" for n in range(1, 9))), {}, ""),
+    ("a ring of seven that is not named", ring(7), {}, ""),
+    ("a ring of eight, and a switch is wanted", ring(8), {"topology": "switch"}, ""),
+    ("silent switches of two nodes", wired(*TWO_AND_TWO), {"topology": "switch"}, ""),
+    ("silent switch of two, slow", wired(*TWO_AND_TWO, speed=100.0), {"topology": "switch"}, ""),
+    ("star", sparks(2), {"topology": "star"}, ""),
+    ("single of three", sparks(3), {"topology": "single"}, ""),
+    ("direct of three", sparks(3), {"topology": "direct"}, ""),
+    ("it hears itself in its other half", hears(
+        wired("spark1.0 spark2.0"), "spark1", {"cage": 0, "node": "spark1", "peer_cage": 0}), {}, ""),
+    ("it hears a cage that does not exist", hears(
+        wired("spark1.0 spark2.0"), "spark1", {"cage": 0, "node": "spark2", "peer_cage": 7},
+        {"cage": 5, "node": "spark2", "peer_cage": 0}, {"netdev": "eth9", "node": "spark2"}, {"cage": 0}), {}, ""),
+    ("nobody else hears many of them", hears(
+        wired(SWITCH9 + " @sw1"), "spark1", *({"cage": 0, "node": f"spark{n}", "peer_cage": 0, "both_ways": False}
+        for n in range(2, 10))), {}, ""),
+    ("announced, then seen", hears(
+        wired("spark1.0 spark2.0", source="lldp"), "spark2",
+        {"cage": 0, "node": "spark1", "peer_cage": 0, "source": "probe"}), {}, ""),
+    ("two names of one switch", hears(
+        wired(SWITCH3), "spark2", {"cage": 0, "source": "lldp", "node": "", "system": "core"}), {}, ""),
+    ("many that are none of these", wired("spark1.0 !a !b !c !d !e !f !g !h", "spark1.1 spark2.0"), {}, ""),
+    ("seven that are none of these", wired("spark1.0 spark2.0 spark3.0 @sw1 !a !b !c !d !e !f !g"), {}, ""),
+    ("loop beside a cable", {
+        **wired("spark1.0 spark1.1", "spark2.0 spark3.0")}, {"topology": "ring"}, ""),
+    ("an end that is not to be used", of_node(
+        wired("spark1.0 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.1"), "spark1", use_cages=(1,)), {}, ""),
+    ("its other end is off", {
+        **wired("spark1.0 spark2.0"), "spark2": replace(
+            wired("spark1.0 spark2.0")["spark2"], cages=spark(1, (), change=OFF).cages)}, {}, ""),
+    ("declared, and one end has no link", {
+        **sparks(2), "spark2": spark(1, ())}, {"cables": ["spark1.0 spark2.0"]}, ""),
+    ("declared, and one end is off", sparks(2, cabled=(), change=OFF), {"cables": ["spark1.0 spark2.0"]}, ""),
+    ("declared, and heard at one switch of two", wired(SWITCH3, "spark1.1 spark2.1 spark3.1 @sw2"),
+     {"cables": [f"spark{n}.{cage} switch:sw{cage + 1}" for n in (1, 2, 3) for cage in (0, 1)]}, ""),
+    ("declared, and in the wrong of two switches", wired(
+        "spark1.0 spark2.0 spark3.1 @sw1", "spark1.1 spark2.1 spark3.0 @sw2"),
+     {"cables": [f"spark{n}.{cage} switch:sw{cage + 1}" for n in (1, 2, 3) for cage in (0, 1)]}, ""),
+    ("declared, two switches without a name", wired(BOTH3), {"cables": ["switch spark1.0", "spark2.0 switch:",
+     "spark3.0 switch", "spark1.1 switch:b", "spark2.1 switch:b", "spark3.1 switch:b"]}, ""),
+    ("declared, and a node too many", wired("spark1.0 spark2.0"), {"cables": ["spark1.0 switch", "spark9.0 switch"]},
+     ""),
+    ("declared, three words, no cage, no node", sparks(2),
+     {"cables": ["spark1.0 spark2.0 spark2.1", "switch switch:x", ".0 spark2.0", "spark1.x spark2.1"]}, ""),
+    ("declared ring, as heard", ring(3), {"cables": RING}, ""),
+    ("declared cables, crossed", wired("spark1.0 spark2.1", "spark1.1 spark2.0"), {"cables": list(TWO_AND_TWO)}, ""),
+    ("declared for silent ends of a heard pair", wired("spark1.0 spark2.0"), {"cables": list(TWO_AND_TWO)}, ""),
+    ("nothing heard, a ring is wanted", sparks(3, cabled=(0, 1), neighbors=SERIAL), {"topology": "ring"}, ""),
+    ("nothing heard, both cages on both", sparks(2, cabled=(0, 1)), {}, ""),
+    ("nothing heard, both cages on one of three", {
+        **sparks(2), "spark3": spark(2, (0, 1))}, {"topology": "switch"}, ""),
+    ("nothing heard, both cages named", sparks(2, cabled=(0, 1), use_cages=(0, 1)), {}, ""),
+    ("nothing heard, one cage named of two", {**sparks(1), "spark2": spark(1, (0, 1), use_cages=(1,))}, {}, ""),
+    ("nothing heard, switch of eight", sparks(8), {}, ""),
+    ("nothing heard, no link", sparks(2, cabled=()), {}, ""),
+    ("nothing heard, no link at a switch", sparks(3, cabled=()), {}, ""),
+    ("own subnets for each cable", ring(3), {"subnets": [f"10.1.{n}.0/24" for n in range(6)]}, ""),
+    ("subnets that lie apart go on by themselves", ring(3), {"subnets": ["10.1.0.0/24", "10.2.0.0/24"]}, ""),
+    ("subnets in the other order", ring(3), {"subnets": ["10.1.1.0/24", "10.1.0.0/24"]}, ""),
+    ("subnets that the last number just fits", sparks(4), {"subnets": ["10.1.0.0/28", "10.1.1.0/28"],
+     "host_offset": 11}, ""),
+    ("public subnets go on", ring(3), {"subnets": ["203.0.112.0/24", "203.0.113.0/24"]}, ""),
+    ("four subnets that overlap", ring(3), {"subnets": ["10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24", "10.2.0.0/25"]},
+     ""),
+    ("QoS on a ring", ring(3), {"qos": "roce"}, ""),
+    ("QoS on five cables", ring(5), {"qos": "roce", "allow_large_ring": True}, ""),
+    ("QoS that is forced", ring(3), {"qos": "roce", "qos_force": True}, ""),
+]  # fmt: skip
+
+
+def test_every_word_about_every_cabling() -> None:
+    cases = [*CABLINGS, *REFUSALS, *((text, nodes, wanted, "") for nodes, wanted, text in WARNINGS), *MORE]
+    said, expected = read_whole(
+        "cablings.txt", ((name, plan(nodes, Settings(**wanted))) for name, nodes, wanted, _text in cases)
+    )
+    assert said == expected
 
 
 # --- environment -----------------------------------------------------------------------------------------------------
