@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import (
@@ -136,12 +134,3 @@ def everything(made: Plan) -> str:
             f"  {host} cage {c.cage}: {c.source}, {c.switch or f'{c.far_host} cage {c.far_cage}'}" for c in fact.cables
         ]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def read_whole(fixture: str, plans: Iterable[tuple[str, Plan]]) -> tuple[str, str]:
-    """What these plans say, and what they should say. Written anew, to be read again: WRITE_FIXTURES=1 pytest -n0 …"""
-    path = Path(__file__).parent / "fixtures/verdicts" / fixture
-    text = "".join(f"# {name}\n{everything(made)}\n\n" for name, made in plans)
-    if os.environ.get("WRITE_FIXTURES"):
-        path.write_text(text)
-    return text, path.read_text()

@@ -67,9 +67,10 @@ def _cages(outputs: Outputs) -> tuple[bool | None, str]:
 
 
 def _down_speed(outputs: Outputs) -> tuple[bool | None, str]:
-    down = {
-        name: port["speed"] for name, port in _ports(outputs).items() if port.get("carrier") != "1" and "speed" in port
-    }
+    found = _ports(outputs)
+    down = {name: port["speed"] for name, port in found.items() if port.get("carrier") != "1" and "speed" in port}
+    if not found:
+        return None, "no ConnectX port"
     if not down:
         return None, "every port has a link"
     good = all(speed in ("-1", "(not readable)", "") for speed in down.values())
@@ -127,10 +128,8 @@ def _grub(outputs: Outputs) -> tuple[bool | None, str]:
     names = outputs.get("/boot/grub", "").split()
     if not names:
         return None, "no /boot/grub"
-    return (
-        "grub" in outputs and "grubenv" in names,
-        f"{'grubenv' if 'grubenv' in names else 'no grubenv'} in /boot/grub",
-    )
+    tool, file = "grub" in outputs, "grubenv" in names
+    return tool and file, f"{'grubenv' if file else 'no grubenv'} in /boot/grub{'' if tool else ', no grub-editenv'}"
 
 
 def _clock(outputs: Outputs) -> tuple[bool | None, str]:

@@ -18,10 +18,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
     plan,
     verify,
 )
-from fabric_inputs import read_whole, ring, spark, spark_cages, sparks, wired
+from fabric_inputs import everything, ring, spark, spark_cages, sparks, wired
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sysfs_tree import gid_of, link_local_gid
+from whole_texts import read_whole
 
 MAC = "4c:bb:47:2e:10:4f"
 
@@ -470,7 +471,7 @@ def test_every_word_about_every_machine() -> None:
         *((*case, "") for case in MORE),
     ]
     said, expected = read_whole(
-        "machines.txt", ((name, plan(nodes, Settings(**wanted))) for name, nodes, wanted, _text in cases)
+        "machines.txt", ((name, everything(plan(nodes, Settings(**wanted)))) for name, nodes, wanted, _text in cases)
     )
     assert said == expected
 
@@ -841,7 +842,9 @@ SEEN: list[tuple[str, Any, Any]] = [
 
 
 def test_every_word_about_what_was_measured() -> None:
-    said, expected = read_whole("measured.txt", ((name, verify(facts, found)) for name, facts, found in SEEN))
+    said, expected = read_whole(
+        "measured.txt", ((name, everything(verify(facts, found))) for name, facts, found in SEEN)
+    )
     assert said == expected
 
 

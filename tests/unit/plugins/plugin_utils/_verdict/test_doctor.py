@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
     NOT_KNOWN,
@@ -25,8 +26,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
     Weights,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, doctor
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, doctor, limits
 from status_documents import ELSEWHERE, SERVICE, said
+from whole_texts import of_verdicts, read_whole
 
 HOSTS = ("spark1", "spark2")
 HALVES = ("rocep1s0f0", "roceP2p1s0f0")
@@ -320,6 +322,156 @@ def test_a_machine_that_the_head_does_not_reach():
     nodes = [dict(one) for one in SERVES["nodes"]]
     nodes[1] |= {"answers": False, "problem": "sparkmatrix-peer@spark2: Permission denied (publickey)"}
     assert worse(run(status={**SERVES, "nodes": nodes})) == [("peers_unreachable", "fail", ("spark2",), "")]
+
+
+# --- every word
+
+
+def nodes_say(**changed):
+    nodes = [dict(one) for one in SERVES["nodes"]]
+    nodes[1] |= changed
+    return {"status": {**SERVES, "nodes": nodes}}
+
+
+def head_says(**changed):
+    return {"status": {**SERVES, **changed}}
+
+
+def service_says(**changed):
+    return head_says(services={"": {**SERVICE, **changed}})
+
+
+NO_MEMORY, DOWN = (int(limits.limits()[name].value) for name in ("no_memory_per_hour", "links_down_per_day"))
+# Arguments of run(); what is said is in the fixture.
+MORE = {
+    "nothing is wrong": {},
+    "lines without a fault": {"observed": lines("no_memory", 1)},
+    "lines at the limit": {"observed": lines("no_memory", NO_MEMORY)},
+    "lines above the limit": {"observed": lines("no_memory", NO_MEMORY + 1)},
+    "a link that went down as often as it may": {"observed": lines("link_down", DOWN, "enp1s0f0np0")},
+    "a link that went down more often": {"observed": lines("link_down", DOWN + 1, "enp1s0f0np0")},
+    "lines of a kind that is none": {"observed": lines("rubbish", 500)},
+    "lines of the year 1970": {
+        "observed": changed(lines=(replace(LINES, kind="gpu_error", device="gpu", last_at=0.0),))
+    },
+    "lines of before": {"observed": changed(lines=(replace(LINES, kind="gpu_error", device="gpu", last_at=-1.0),))},
+    "lines of the year 9998": {
+        "observed": changed(lines=(replace(LINES, kind="gpu_error", device="gpu", last_at=253370764799.0),))
+    },
+    "lines of the year 9999": {
+        "observed": changed(lines=(replace(LINES, kind="gpu_error", device="gpu", last_at=253370764800.0),))
+    },
+    "two boots of three": {
+        "observed": changed(boots=(Boot(1.79e9, False, 0, ("a",)), Boot(1.78e9, False, 7, ("b",)), Boot(1.77e9, True)))
+    },
+    "no boots for as long as anybody looks": {"observed": changed(boots=(), uptime_s=7 * 86400.0)},
+    "no boots for less": {"observed": changed(boots=(), uptime_s=7 * 86400.0 - 1)},
+    "two filters": {"observed": changed(filters=("its table is gone", "another one is there"))},
+    "memlock just as planned": {"observed": ranked(memlock=2**23, memlock_planned=2**23, over_rdma=False)},
+    "memlock just enough for RDMA": {"observed": ranked(memlock=64 * 2**20, memlock_planned=2**20)},
+    "memlock not enough for RDMA": {"observed": ranked(memlock=64 * 2**20 - 1, memlock_planned=2**20)},
+    "memlock that is not known, over TCP": {"observed": ranked(memlock=NOT_KNOWN, over_rdma=False)},
+    "nothing over RDMA": {"observed": ranked(may_open=(), opened=(), over_rdma=False)},
+    "ranks of two units": {
+        "observed": changed(ranks=(replace(RANK, opened=()), replace(RANK, unit="other.service", opened=())))
+    },
+    "two faults of one rank": {"observed": ranked(memlock=2**20, opened=HALVES[1:])},
+    "a GPU at its limit": {"observed": changed(gpu=Gpu(gbs=150.0))},
+    "a GPU below its limit": {"observed": changed(gpu=Gpu(gbs=149.9))},
+    "both did not pass": {"observed": {host: machine(filters=("gone",)) for host in HOSTS}},
+    "no ranks": {"observed": {host: machine(services=(), ranks=()) for host in HOSTS}},
+    "no head": {"observed": {"spark2": machine()}},
+    "no engine": {"status": {"schema": 1, "problem": "/etc/sparkmatrix: no engine is set up on this node. Ask"}},
+    "nobody tells": {"status": {"schema": 1, "problem": "systemctl show failed"}},
+    "a node that is not reached": nodes_say(answers=False, problem="Permission denied"),
+    "a node that needs root": nodes_say(answers=False, problem=status_node.ROOT),
+    "a node that was not asked": nodes_say(answers=False, problem=status_node.NOT_ASKED),
+    "a node that answers and grumbles": nodes_say(answers=True, problem="its clock is late"),
+    "a node that says nothing": nodes_say(answers=False, problem=""),
+    "Ray is whole": head_says(ray={"nodes": 2, "running": 2}),
+    "Ray is not": head_says(ray={"nodes": 3, "running": 2}),
+    "no Ray": head_says(ray=None),
+    "a gateway": head_says(
+        gateway={"unit": "active", "answers": True, "problem": "", "certificate_until": "", "endpoints": []}
+    ),
+    "a silent gateway": head_says(
+        gateway={"unit": "failed", "answers": False, "problem": "x", "certificate_until": "", "endpoints": []}
+    ),
+    "a service that waits": service_says(serving=False, phase="waiting", detail="its port is taken"),
+    "a service of the user's name": head_says(services={"chat": {**SERVICE, "serving": False, "phase": "waiting"}}),
+    "a service elsewhere": head_says(services={"": {**SERVICE, "unit": ""}}),
+}
+
+
+def findings_of(*made):
+    return {"findings": list(made)}
+
+
+def test_every_word_about_every_fault():
+    cases = {
+        **{name: {"observed": observed} for name, (observed, *_expected) in FAULTS.items()},
+        **{name: {"observed": observed} for name, observed in NOT_MEASURED.items()},
+        **MORE,
+        "findings of preflight": findings_of(
+            finding("versions", "all 2 sparks", "warning"),
+            finding("clones", "spark1, spark2"),
+            finding("severity", "preflight_severity"),
+            finding("pcie", device="rocep1s0f0"),
+            finding("gpu", severity="info", found="not checked: no CUDA"),
+            finding("low_power", severity="info", found="came back"),
+        ),
+        "a check finds two things": findings_of(finding("pcie"), finding("pcie", "spark1")),
+        "one of two does not answer": {
+            "observed": {**HEALTHY, "spark2": "it was not asked"},
+            **findings_of(finding("reached", "spark2, spark3")),
+        },
+    }
+    usual = run().verdicts
+    told = {name: [one for one in run(**how).verdicts if one not in usual] for name, how in cases.items()}
+    told["nothing is wrong"] = usual
+    said, expected = read_whole("doctor.txt", ((name, of_verdicts(found)) for name, found in told.items()))
+    assert said == expected
+
+
+@pytest.mark.parametrize(
+    ("checks", "count", "words"),
+    [
+        ((), 2, ["2 of 2 checks before a run find nothing"]),
+        (("a",), 2, ["a", "1 of 2 checks before a run find nothing"]),
+        (("a", "a"), 2, ["a", "a", "1 of 2 checks before a run find nothing"]),
+        (("a", "b"), 2, ["a", "b"]),
+        (("a", "b"), 1, ["a", "b"]),
+        ((), 0, []),
+    ],
+)
+def test_checks_that_find_nothing_are_counted(checks, count, words):
+    found = doctor.checked([finding(check, found=check) for check in checks], HOSTS, count)
+    assert [one.found for one in found] == words
+    assert all(one.hosts == HOSTS for one in found if one.outcome == "pass")
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (None, "it was not asked"),
+        ({}, "it was not asked"),
+        ({"msg": "no  answer"}, "no answer"),
+        ({"msg": "x" * 5000}, None),
+        ({"msg": "x", "timedout": {"period": 1}}, "it took too long, so something on the machine hangs"),
+    ],
+)
+def test_why_nothing_was_observed(result, said):
+    found = doctor.read_observation(result, "spark1")
+    assert found == said if said else len(found) < 5000
+
+
+def test_what_the_document_says_of_the_machines():
+    found = run({"spark1": machine(HEAD, used_bytes=100.06 * 2**30, total_bytes=119.94 * 2**30)})
+    (one,) = found.machines
+    assert (one.host, one.rank, one.used_gib, one.total_gib, one.facts) == (
+        *("spark1", 0, 100.1, 119.9),
+        {"bios_version": "5.36"},
+    )
 
 
 # --- what preflight found

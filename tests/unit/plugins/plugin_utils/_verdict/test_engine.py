@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine, limits
 from engine_plans import cluster_plans
+from whole_texts import of_verdicts, read_whole
 
 PLANS = cluster_plans(2)
 HEAD = PLANS["spark1"].heads[0]
@@ -18,6 +19,10 @@ FIRST, SECOND = "rocep1s0f0", "roceP2p1s0f0"
 def answered(rate=LOW + 1, **more):
     answer = {"model": HEAD.model, "measured": f"32 tokens in 1 s, {rate} tokens/s", "tokens_per_s": rate}
     return {"item": ITEM, "ready": True, "answer": answer, "access": 401, **more}
+
+
+def failed(message, **more):
+    return {"item": ITEM, "msg": message, **more}
 
 
 def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway=()):
@@ -154,3 +159,69 @@ def test_cables_to_nodes_without_the_service_carry_nothing_of_it():
     )
     found = [one for one in engine.judge(PLANS, asked, limits.limits()) if one.check in ("rdma_used", "both_halves")]
     assert [one.outcome for one in found] == ["pass"] * 4
+
+
+MEASURED = answered()["answer"]
+# Arguments of judged(); what is said is in the fixture.
+MORE = {
+    "all is well": {},
+    "no answer": {"answer": failed("no token: it ran out of memory")},
+    "a wrong key gets in": {"answer": failed("a wrong key got HTTP 200", failed_at="access")},
+    "it failed at something else": {"answer": failed("no answer in time", failed_at="answer")},
+    "check mode": {"answer": {"item": ITEM, "ready": False, "reason": "check mode"}},
+    "it was not asked": {"answer": {"item": ITEM}},
+    "another service was asked": {"answer": {**answered(), "item": {**ITEM, "instance": "other"}}},
+    "the key was not tried": {"answer": answered(access=0)},
+    "no rate": {"answer": answered(0)},
+    "just the expected rate": {"answer": answered(LOW)},
+    "below the expected rate": {"answer": answered(LOW - 0.1)},
+    "smoke tests": {
+        "tried": [
+            {"kind": kind, "outcome": outcome, "seconds": 0.1, "found": f"{kind} said"}
+            for kind, outcome in (("chat", "ok"), ("json", "failed"), ("tool", "not judged"), ("vision", "not offered"))
+        ]
+    },
+    "nothing over RDMA": {"moved": {"spark1": (0, 0), "spark2": (500, 500)}},
+    "one half only": {"moved": {"spark1": (500, 0), "spark2": (500, 500)}},
+    "one half of two cables": {"moved": {"spark1": (500, 500, 500, 0)}},
+    "one half less": {"moved": {"spark1": (500, 100), "spark2": (100, 500)}},
+    "one half just enough": {"moved": {"spark1": (600, 400), "spark2": (602, 398)}},
+    "one of four halves less": {"moved": {"spark1": (400, 400, 400, 100), "spark2": (400, 400, 400, 300)}},
+    "too few to tell": {"moved": {"spark1": (15.9, 0), "spark2": (16, 0)}},
+    "not counted": {"moved": {"spark1": (None, 5), "spark2": (5, 5)}},
+    "counted back": {"moved": {"spark1": (-0.0005, 5), "spark2": (5, 5)}},
+    "not read": {"moved": {"spark1": (500, 500)}},
+    "one half per machine": {"moved": {"spark1": (500,), "spark2": (500,)}},
+    "Ray has lost one": {"ray": {"complete": False, "alive": ["10.0.0.1"], "msg": "1 of 2 nodes"}},
+    "Ray does not say why": {"ray": {"complete": False, "alive": [], "reason": "check mode"}},
+    "Ray was not asked": {"ray": {"changed": False}},
+    "Ray fails": {"ray": {"msg": "no answer"}},
+    "Ray is not there": {"ray": {"skipped": True, "msg": "x"}},
+    "a filter is off": {"filters": {"spark1": {}, "spark2": {"msg": "the kernel lacks the table"}}},
+    "a filter was not asked": {"filters": {"spark1": {"skipped": True, "msg": "x"}, "spark2": {}}},
+    "no filter": {"filters": {}},
+    "the gateway answers": {"gateway": [{"item": {"model": "m"}, "answer": MEASURED}]},
+    "the gateway does not": {"gateway": [{"item": {"model": "m"}, "msg": "nothing listens"}, {"msg": "x"}]},
+    "the gateway was not asked": {"gateway": [{"skipped": True, "msg": "x"}, {"item": ITEM}]},
+}
+
+
+def test_every_word_about_every_answer():
+    usual = list(judged().values())
+    told = {name: [one for one in judged(**how).values() if one not in usual] for name, how in MORE.items()}
+    told["all is well"] = usual
+    said, expected = read_whole("engine.txt", ((name, of_verdicts(found)) for name, found in told.items()))
+    assert said == expected
+
+
+def test_the_document_has_what_was_judged():
+    tried = [
+        {"kind": kind, "outcome": outcome, "seconds": 0.25, "found": f"{kind} said"}
+        for kind, outcome in (("chat", "ok"), ("json", "failed"), ("tool", "not judged"))
+    ]
+    asked = engine.Asked(
+        smoke={"spark1": [{"item": {"instance": "other"}, "tried": []}, {"item": ITEM, "tried": tried}]}
+    )
+    found = engine.smoked(PLANS, asked)
+    assert [(one.kind, one.ok, one.seconds) for one in found] == [("chat", True, 0.25), ("json", False, 0.25)]
+    assert {one.service for one in found} == {HEAD.name}
