@@ -364,7 +364,8 @@ def _host_files(job: Job) -> Iterator[Finding]:
 
 
 def _moving_image(job: Job) -> Iterator[Finding]:
-    if job.image and consent.MOVING_IMAGE not in job.settings.allow and consent.moves(job.image):
+    built = job.build.dockerfile  # here, and its name says from what
+    if job.image and not built and consent.MOVING_IMAGE not in job.settings.allow and consent.moves(job.image):
         yield Finding(
             job.names["image"] if job.settings.image else job.where,
             f"{job.image} is another image tomorrow: its name has neither a digest nor a tag with a version",

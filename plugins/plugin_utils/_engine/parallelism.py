@@ -92,7 +92,7 @@ def _checked(model: Architecture, nodes: int, asked: Asked, engine: Splits) -> t
     expert, obstacle = _experts(model, tensor, asked.expert, engine)
     if obstacle:
         found = f"tensor parallel {tensor} does not work: {obstacle}"
-        problems.append(Finding(WHERE, found, _possible(model, nodes, engine)))
+        problems.append(Finding(WHERE, found, _possible(model, nodes, asked.expert, engine)))
     made = Parallel(tensor, pipeline, "", data, expert)
     problems += list(_limits(model, made, engine))
     if problems:
@@ -215,6 +215,6 @@ def instead_of_replicas(parallel: Parallel, names: OptionNames) -> str:
     )
 
 
-def _possible(model: Architecture, nodes: int, engine: Splits) -> str:
-    sizes = [size for size in range(1, nodes + 1) if nodes % size == 0 and not _experts(model, size, None, engine)[1]]
+def _possible(model: Architecture, nodes: int, expert: bool | None, engine: Splits) -> str:
+    sizes = [size for size in range(1, nodes + 1) if nodes % size == 0 and not _experts(model, size, expert, engine)[1]]
     return f"Tensor parallel sizes that work on {nodes} nodes: {', '.join(map(str, sizes)) or 'none'}"

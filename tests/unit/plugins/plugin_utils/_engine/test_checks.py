@@ -4,16 +4,26 @@
 
 from __future__ import annotations
 
-"""The table of checks; what each of them finds is in test_plan.py."""
+"""The table of checks; what each of them finds, in a word, is in test_plan.py, and here in all words."""
 
 import inspect
+from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Asked, Check
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.image_build import Build
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RaySettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings as FabricSettings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan as fabric_plan
+from engine_asked import GIB, facts, over_ray, recipe
+from fabric_inputs import ring
+from whole_texts import read_whole
 
 
 def test_every_check_is_made():
@@ -43,3 +53,227 @@ def test_the_table_says_how_findings_count(monkeypatch, check, only_print, expec
     (found,) = checks.run("x", Asked(None, {}, UserSettings(only_print=only_print)))
     assert found.severity == expected
     assert not checks.run("y", Asked(None, {}, UserSettings()))
+
+
+def ring_of(count, large=True):
+    fabric = fabric_plan(ring(count), FabricSettings(allow_large_ring=large)).facts
+    return {host: replace(fact, state="applied") for host, fact in fabric.items()}
+
+
+def of_second(**values):
+    both = facts(2)
+    return {**both, "spark2": replace(both["spark2"], **values)}
+
+
+def dense(**values):
+    shape = {"layers": 80, "attention_heads": 64, "kv_heads": 8, "head_dim": 128, "max_context": 32768}
+    return {"architecture": shape, **values}
+
+
+SMALL = {"weights_gb": 16, "context": 4096}
+CONTAINER = {"runtime": "container", "image": "x/y:v0.33.0"}
+PATCH = {"source": "/srv/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
+FREE = {f"spark{number}": 119 * GIB for number in range(1, 5)}
+# Nodes or their facts, what the user asks for, what the recipe says; what is found is in the fixture.
+CASES = {
+    "nothing is wrong": (4, {}, {}),
+    "one node": (1, {}, SMALL),
+    "no node": ({}, {}, {}),
+    "ranks twice": (of_second(rank=0), {}, {}),
+    "no head": ({"spark2": replace(facts(2)["spark2"], nodes=1)}, {}, {}),
+    "a gap in the ranks": (of_second(rank=7), {}, {}),
+    "another count": (of_second(nodes=3), {}, {}),
+    "the fact of another": (of_second(host="other"), {}, {}),
+    "an address twice": (of_second(cluster_address="192.168.100.10"), {}, {}),
+    "too few nodes": (2, {}, {"min_nodes": 3}),
+    "just enough nodes": (2, {}, {"min_nodes": 2, "max_nodes": 2}),
+    "too many nodes": (3, {}, {"max_nodes": 2}),
+    "no RDMA": (facts(2, transport="socket"), {}, {}),
+    "no RDMA on one of two": (of_second(transport="socket"), {}, {}),
+    "no RDMA on one node": (facts(1, transport="socket"), {}, SMALL),
+    "words that nobody knows": (
+        2,
+        {"engine": "vlm", "launch": "slurm", "runtime": "vm", "profile": "games", "container": Container(gpus="some")},
+        {},
+    ),
+    "a model path": (2, {"model": "models/foo"}, {}),
+    "another model": (2, {"model": "/models/foo"}, {}),
+    "another model on a CPU": (2, {"model": "/models/foo"}, {"device": "cpu"}),
+    "words that allow nothing": (2, {"allow": ("moving-imag", "zzzzzz")}, {}),
+    **{
+        f"{name} {value}": (2, {name: value}, SMALL)
+        for name, values in {
+            "context": (-1, 0),
+            "concurrency": (-1, 0),
+            "gpu_memory_utilization": (-0.01, 0.0, 0.5, 1.01),
+            "free_memory_gib": (-1, 122, 122.5),
+            "tensor_parallel_size": (-1,),
+            "pipeline_parallel_size": (-1,),
+            "data_parallel_size": (-1,),
+            "port": (1023, 1024, 65535, 65536, 21000, 21001, 21999, 22000, 6379, 8265),
+            "rendezvous_port": (1023, 21001, 6379),
+        }.items()
+        for value in values
+    },
+    **{
+        f"Ray {values}": (2, {"ray": RaySettings(**values)}, {})
+        for values in (
+            {"num_cpus": 0},
+            {"object_store_bytes": 80 * 1024**2},
+            {"object_store_bytes": 80 * 1024**2 - 1},
+            {"port": 8000},
+            {"dashboard_port": 6379},
+            {"port": 1023, "dashboard_port": 65536},
+            {"port": 21002},
+        )
+    },
+    "without Ray no number of Ray": (2, {"launch": "native", "ray": RaySettings(num_cpus=0, port=1)}, {}),
+    "a port without Ray": (2, {"launch": "native", "port": 29501}, {}),
+    "a port of one node": (1, {"port": 29501}, SMALL),
+    "a port of replicas": (2, {"data_parallel_size": 2, "port": 29550}, SMALL),
+    "an engine that cannot": (2, {"engine": "sglang"}, {"engines": {"sglang": {"unsupported": "it has no kernel"}}}),
+    "an engine that the recipe does not name": (2, {"engine": "sglang", "runtime": "container"}, {}),
+    "a CPU": (1, {"engine": "sglang"}, {"device": "cpu", "model": "/m"}),
+    "another task": (1, {"engine": "tensorrt-llm"}, {**SMALL, "task": "embed"}),
+    "a context above the model's": (2, {"context": 32769}, dense()),
+    "a context that is the model's": (2, {"context": 32768}, dense()),
+    "an option that nobody knows": (2, {"options": {"zzz": 1}}, {}),
+    "an option of the recipe that nobody knows": (2, {}, {"options": {"swap-spice": 1}}),
+    "an environment": (
+        2,
+        {
+            "environment": {
+                "1X": "a",
+                "NUL": "a\0b",
+                "NCCL_IB_HCA": "x",
+                "NCCL_NET": "Socket",
+                "VLLM_PROCESS_NAME_PREFIX": "x",
+                "HF_TOKEN": "s3cr3t",
+                "MY_VALUE": "x",
+            }
+        },
+        {},
+    ),
+    "a transport of one node": (1, {"environment": {"NCCL_NET": "Socket"}}, SMALL),
+    "the transport that is": (facts(2, environment={"NCCL_NET": "IB"}), {"environment": {"NCCL_NET": "IB"}}, {}),
+    "a transport that one has": (
+        of_second(environment={"NCCL_NET": "Socket"}),
+        {"environment": {"NCCL_NET": "Socket"}},
+        {},
+    ),
+    "dangerous options": (2, {}, {"options": {"trust-remote-code": True}}),
+    "dangerous options that are allowed": (
+        2,
+        {"allow": ("trust-remote-code",)},
+        {"options": {"trust-remote-code": True}},
+    ),
+    "a dangerous variable": (2, {}, {"environment": {"LD_PRELOAD": "/x.so"}}),
+    "files of the nodes": (2, {}, {**CONTAINER, "model": "/srv/model", "patches": [PATCH]}),
+    "files of the nodes that may be taken": (
+        2,
+        {"mount_directories": ("/srv",)},
+        {**CONTAINER, "model": "/srv/model", "patches": [PATCH]},
+    ),
+    "an image of tomorrow": (2, {"image": "x/y:latest", "runtime": "container"}, {}),
+    "an image of tomorrow, of the recipe": (2, {}, {**CONTAINER, "image": "x/y:nightly"}),
+    "an image of tomorrow that is allowed": (
+        2,
+        {"image": "x/y:latest", "runtime": "container", "allow": ("moving-image",)},
+        {},
+    ),
+    "an image that is built, without a file": (2, {"image_build": Build("", {"a": "b"})}, {}),
+    "an image that is built, for no container": (
+        2,
+        {"image_build": Build("vllm", {}), "image": "x/y:v0.33.0"},
+        {},
+    ),
+    "an image that is built, without a name": (2, {"image_build": Build("vllm", {}), "runtime": "container"}, {}),
+    "an image that is built, without a tag": (
+        2,
+        {"image_build": Build("vllm", {}), "runtime": "container", "image": "host:5000/vllm"},
+        {},
+    ),
+    "an image that is built, with a digest": (
+        2,
+        {"image_build": Build("vllm", {}), "runtime": "container", "image": "x/vllm:v1@sha256:aa"},
+        {},
+    ),
+    "an image that is built, with secrets": (
+        2,
+        {
+            "image_build": Build("vllm", {"HF_TOKEN": "x", "API_KEY": "y", "BASE": "z"}),
+            "runtime": "container",
+            "image": "x/vllm:v0.33.0",
+        },
+        {},
+    ),
+    "an image that is built, from no file": (
+        2,
+        {"image_build": Build("/nowhere/Dockerfile", {}), "runtime": "container", "image": "x/vllm:v0.33.0"},
+        {},
+    ),
+    "requirements for an image": (2, {}, {**CONTAINER, "requirements": ["qwen-vl-utils==0.0.14", "b==1"]}),
+    "patches without an image": (2, {}, {"patches": [PATCH, {**PATCH, "target": "/usr/b", "why": "b"}]}),
+    "no engine in the environment": (1, {"runtime": "venv", "requirements": ("a==1", "b==2")}, SMALL),
+    "nothing in the environment": (1, {"runtime": "venv", "requirements": ()}, SMALL),
+    **{
+        f"Ray of {ray}": (2, {"requirements": ("vllm==0.33.0", *ray)}, {})
+        for ray in ((), ("ray==2.51.9",), ("ray==2.52",), ("ray==2.52.0",), ("ray[default]",), ("ray==3.0",))
+    },
+    "Ray where it has no use": (1, {"launch": "ray"}, SMALL),
+    "Ray where each has a whole model": (2, {"data_parallel_size": 2}, SMALL),
+    "Ray that is asked for of SGLang": (2, {"engine": "sglang", "runtime": "container"}, {}),
+    "a ring, over Ray": (ring_of(3), {}, {}),
+    "a ring, without Ray": (ring_of(4), {"launch": "native"}, {}),
+    "rules of the engine": (3, {}, {"draft": {"method": "mtp", "tokens": 1}}),
+    "what is not started": (4, {"data_parallel_size": 2}, SMALL),
+    "what is not started, and only printed": (4, {"data_parallel_size": 2, "only_print": True}, SMALL),
+    "TensorRT-LLM from Python": (2, {"engine": "tensorrt-llm", "runtime": "venv"}, {}),
+    **{
+        f"a share of {share}": (4, {"gpu_memory_utilization": share}, {})
+        for share in (0.8, 0.85, 0.86, 0.9, 0.91, 0.95)
+    },
+    **{
+        f"a share of {share} in the recipe": (4, {}, {"gpu_memory_utilization": share})
+        for share in (0.8, 0.85, 0.86, 0.9, 0.95)
+    },
+    **{
+        f"a share of {share} with a long context": (
+            4,
+            {"gpu_memory_utilization": share, "context": 131072, "concurrency": 1},
+            {},
+        )
+        for share in (0.75, 0.76, 0.85)
+    },
+    "more than is free": (4, {"free_memory_gib": 90, "gpu_memory_utilization": 0.8}, {}),
+    "as much as is free": (4, {"free_memory_gib": 97.7, "gpu_memory_utilization": 0.8}, {}),
+    "more than is available": (4, {"available": {**FREE, "spark3": int(85.4 * GIB)}}, {}),
+    "more than is available, and only printed": (
+        4,
+        {"available": {**FREE, "spark3": int(85.4 * GIB)}, "only_print": True},
+        {},
+    ),
+    "less than half is asked for": (
+        4,
+        {"available": {**FREE, "spark3": 50 * GIB}, "memory_share": 0.5, "others_share": 0.0},
+        SMALL,
+    ),
+    "as much is available": (4, {"available": FREE}, {}),
+    "it does not fit": (2, {}, {"weights_gb": 500}),
+    "it does not fit into its part": (2, {"memory_share": 0.4}, {"weights_gb": 125}),
+    "it is tight": (2, {}, {"concurrency": 9}),
+}
+
+
+def found(result):
+    lines = [f"{one.severity}: {one}" for one in result.findings]
+    return "\n".join([*lines, "a plan" if result.plans else "no plan"])
+
+
+def test_every_word_about_every_plan():
+    told = {}
+    for name, (nodes, settings, values) in CASES.items():
+        machines = facts(nodes) if isinstance(nodes, int) else nodes
+        told[name] = found(plan(recipe(**values), machines, over_ray(**settings), {}))
+    said, expected = read_whole("engine_plan.txt", told.items())
+    assert said == expected

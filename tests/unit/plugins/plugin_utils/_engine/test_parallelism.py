@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Architecture
 from hypothesis import given
 from hypothesis import strategies as st
+from whole_texts import read_whole
 
 
 def choose(model, nodes, asked=None, engine="vllm"):
@@ -227,3 +228,68 @@ def test_options_that_do_not_go_with_the_sizes(parallel, engine, options, method
     findings = list(ENGINES[engine].rules(parallel, options, method, backend="ray", where="recipe x", names=VARIABLES))
     assert expected in " ".join(finding.found for finding in findings)
     assert bool(expected) == bool(findings)
+
+
+VLLM, SGLANG = "vllm", "sglang"
+GROUPS = replace(LLAMA_70B, intermediate_size=28672, shard_multiple=128)
+# Model, nodes, what is asked for, engine; what comes of it is in the fixture.
+SPLITS = [
+    *((name, model, nodes, Asked(), engine)
+      for name, model in (("dense", LLAMA_70B), ("MoE", MOE), ("MLA", MLA), ("hybrid", HYBRID), ("groups", GROUPS))
+      for nodes in (1, 2, 3, 4, 8, 16) for engine in (VLLM, SGLANG)),
+    *(("dense", LLAMA_70B, nodes, Asked(*sizes), VLLM) for nodes, sizes in (
+        (4, (2,)), (4, (0, 2)), (4, (3,)), (4, (0, 3)), (4, (0, 0, 2)), (8, (2, 2, 2)), (4, (2, 1, 1)), (4, (4, 2)),
+        (8, (2, 2, 1)), (8, (0, 2, 2)), (2, (0, 0, 4)), (81, (1, 81)), (80, (1, 80)), (4, (-1,)), (4, (0, -1)),
+        (4, (0, 0, -1)), (1, (1,)), (6, (3, 2)))),
+    *(("dense for throughput", replace(LLAMA_70B, layers=layers), 4, Asked(throughput=True, whole_on_one=whole), engine)
+      for layers in (3, 15, 16) for whole in (False, True) for engine in (VLLM, SGLANG)),
+    *(("whole on one, but not for throughput", LLAMA_70B, 4, Asked(whole_on_one=True), engine)
+      for engine in (VLLM, SGLANG)),
+    *(("replicas", LLAMA_70B, 4, Asked(data=data), engine) for data in (1, 2, 4) for engine in (VLLM, "tensorrt-llm")),
+    *((f"{experts} experts, asked: {asked}", replace(MOE, experts=experts), 8, Asked(expert=asked), engine)
+      for experts in (0, 4, 12, 128) for asked in (None, True, False) for engine in (VLLM, SGLANG)),
+    *((f"{experts} experts, tensor 4", replace(MOE, experts=experts), 4, Asked(4, expert=True), engine)
+      for experts in (0, 3, 4, 6) for engine in (VLLM, SGLANG)),
+    ("no layers for a pipeline", Architecture(2, 8, 4, 32), 3, Asked(), VLLM),
+    ("linear heads", replace(HYBRID, linear_key_heads=2), 4, Asked(), VLLM),
+    ("linear value heads", replace(HYBRID, linear_value_heads=6), 4, Asked(), VLLM),
+    ("KV heads", Architecture(8, 12, 4, 64), 6, Asked(), VLLM),
+    ("vocabulary", Architecture(8, 12, 12, 32, vocab_size=512), 3, Asked(), VLLM),
+    ("vocabulary that is padded", Architecture(8, 12, 12, 32, vocab_size=570), 3, Asked(), VLLM),
+    ("intermediate size", replace(GROUPS, intermediate_size=28674), 4, Asked(), VLLM),
+    ("whole groups", replace(GROUPS, intermediate_size=1024), 8, Asked(), VLLM),
+    ("no whole groups", replace(GROUPS, intermediate_size=1024), 16, Asked(), VLLM),
+]  # fmt: skip
+
+
+def test_every_word_about_every_split():
+    def said(model, nodes, asked, engine):
+        parallel, problems = choose(model, nodes, asked, engine)
+        if parallel is None:
+            return "\n".join(map(str, problems))
+        sizes = f"tensor {parallel.tensor}, pipeline {parallel.pipeline}, data {parallel.data}"
+        return f"{sizes}{', experts whole' if parallel.expert else ''}: {parallel.reason}"
+
+    told = [
+        (f"{name} on {nodes}, {asked} with {engine}".replace("Asked(tensor=0, pipeline=0, data=0, ", "("), said(*how))
+        for name, *how in SPLITS
+        for _model, nodes, asked, engine in [how]
+    ]
+    found, expected = read_whole("splits.txt", told)
+    assert found == expected
+
+
+def test_what_serves_instead_of_replicas():
+    assert parallelism.instead_of_replicas(Parallel(2, 2, "", data=3), VARIABLES) == (
+        "Write 3 engine_services of 4 nodes each, each with a served_model_name of its own. Or set "
+        "engine_data_parallel_size: 12 (one node each, where the model fits one) or 1 (one model over all nodes)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ranks", "of_one"),
+    [((1, 1, "", 4), 4, True), ((2, 1, "", 2), 4, False), ((1, 2, "", 2), 4, False), ((1, 1, ""), 1, False)],
+)
+def test_replicas_of_one_node_each(sizes, ranks, of_one):
+    parallel = Parallel(*sizes)
+    assert (parallel.ranks, parallel.replicas_of_one) == (ranks, of_one)
