@@ -376,10 +376,11 @@ def check_pcie(context: Context) -> Iterator[Finding]:
             pci = port.get("pci") or {}
             speed, width = pci.get("link_speed_gts"), pci.get("link_width")
             if (speed is not None and speed < HALF_GTS) or (width is not None and width < HALF_LANES):
+                known = [f"{speed:g} GT/s"] if speed is not None else []
+                known += [f"x{width}"] if width is not None else []
                 yield Finding(
                     host,
-                    f"its PCIe link runs at {speed or 0:g} GT/s x{width or 0}, a Spark's at"
-                    f" {HALF_GTS:g} GT/s x{HALF_LANES}",
+                    f"its PCIe link runs at {' '.join(known)}, a Spark's at {HALF_GTS:g} GT/s x{HALF_LANES}",
                     "Update the firmware (fwupdmgr update), then power the machine off for a minute",
                     device,
                 )

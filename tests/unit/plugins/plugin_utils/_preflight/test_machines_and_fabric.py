@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
 from fabric_inputs import half, ring, wired
 from preflight_inputs import ALL, context, fact, gid, inventory, nodes
+from whole_texts import read_whole
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
 # What only a run without the fabric layer refuses, and the layers of such a run.
@@ -880,3 +881,271 @@ def test_equal_macs_on_one_machine_are_its_own_business():
     cluster = Cluster()
     interface("enP2p1s0f0np0", mac="48:21:0b:96:02:c0")(cluster)
     assert texts(cluster, ALL, "duplicate_mac") == []
+
+
+# --- every word
+
+
+def not_read(message):
+    def inject(cluster):
+        del cluster.nodes["spark2"]
+        cluster.rest["failures"] = {"spark2": message}
+
+    return inject
+
+
+def network(**changes):
+    return lambda cluster: cluster.nodes["spark2"]["network"].update(changes)
+
+
+def second_interface(**item):
+    usual = {"name": "enP9s9", "kind": None, "master": None, "addresses": []}
+    return lambda cluster: cluster.nodes["spark2"]["network"]["interfaces"].append({**usual, **item})
+
+
+def venv(versions, **state):
+    def inject(cluster):
+        cluster.nodes["spark2"]["interpreters"] = versions
+        cluster.nodes["spark2"]["environments"]["/opt/sparkmatrix/engine"].update(state)
+
+    return inject
+
+
+def listening(port_, address="0.0.0.0", process="nginx", unit=None, who="spark1"):
+    return node("listening", [{"port": port_, "address": address, "process": process, "unit": unit}], who)
+
+
+def settings_of(**values):
+    return rest(settings=pf.Settings(**values))
+
+
+def clock(**offsets):
+    def inject(cluster):
+        for name, offset in offsets.items():
+            cluster.nodes[name]["clock_offset"] = offset
+
+    return inject
+
+
+def memory(gib):
+    return node("memory", {"total": gib * base.GIB})
+
+
+def addressed(address, prefix=24, **more):
+    return {"address": address, "prefix": prefix, "scope": "global", **more}
+
+
+RULE = {"priority": 9, "table": "52", "action": "lookup"}
+UNREAD = {"checked": False, "ok": None, "code": None, "message": ""}
+PATHS = {"exists": False, "free": 20 * 2**30, "total": 2**40, "read_only": False}
+RAISED = {"memlock": 8388608, "nofile": 524288, "can_raise": False}
+# A fault, and the layers of the run; what is said is in the fixture.
+MORE = {
+    **{
+        f"not read: {' '.join(message.split())}": (not_read(message), ALL)
+        for message in (
+            "Task failed: Missing  sudo\n password", "Host key verification failed", "Permission denied (publickey)",
+            "Could not resolve hostname", "Connection timed out", "No route to host", "Connection refused",
+            "Network is unreachable", "no python interpreters found", "become failed", "needs privilege", "boom", "",
+        )
+    },
+    "no user id": (node("uid", None), ALL),
+    "Python 3.9": (node("python", {"version": "3.9.0", "executable": "/p"}), ALL),
+    "Python 3.8 of nobody": (node("python", {"version": "3.8"}), ALL),
+    "Python is not known": (node("python", None), ALL),
+    "another machine": (node("machine", {"gpu": "H200", "vendor": "ACME", "product": "X1"}), ALL),
+    "another machine that may be": (both(node("machine", {}), settings_of(require_gb10=False)), ALL),
+    "another architecture": (node("arch", "x86_64"), ALL),
+    **{
+        f"{gib} GiB of memory": (memory(gib), ALL)
+        for gib in (51.9, 52, 64, 64.1, 109.9, 110, 128, 128.1)
+    },
+    **{
+        f"{gib} GiB where 100 are enough": (both(memory(gib), settings_of(min_memory_gib=100)), ALL)
+        for gib in (99.9, 100, 106, 107.2)
+    },
+    "any memory": (both(memory(8), settings_of(require_gb10=False)), ALL),
+    "memory that is not known": (node("memory", {}), ALL),
+    "just enough space": (node("paths", {"/opt/x": PATHS}), ALL),
+    "too little space on one file system": (
+        node("paths", {"/opt/x": {**PATHS, "free": 2**30}, "/opt/y": {**PATHS, "free": 2**30}}), ALL),
+    "too little space on two file systems": (
+        node("paths", {"/opt/x": {**PATHS, "free": 2**30}, "/opt/y": {**PATHS, "free": 2**31}}), ALL),
+    "read-only": (node("paths", {"/opt/x": {**PATHS, "read_only": True}}), ALL),
+    "read-only, and there already": (node("paths", {"/opt/x": {**PATHS, "read_only": True, "exists": True}}), ALL),
+    "state on a read-only disk": (
+        node("paths", {"/var/lib/sparkmatrix": {**PATHS, "read_only": True, "exists": True}}), ALL),
+    "state with little space": (node("paths", {"/var/lib/sparkmatrix": {**PATHS, "free": 1}}), ALL),
+    "space that is not known": (node("paths", {"/opt/x": {**PATHS, "free": None}}), ALL),
+    "less space is needed": (
+        both(node("paths", {"/opt/x": {**PATHS, "free": 2**30}}), settings_of(min_disk_gib=1)), ALL),
+    "a clock behind": (clock(spark2=-60.0), ALL),
+    "a clock within its limit": (clock(spark1=0.0, spark2=5.0, spark3=0.0, spark4=0.0), ALL),
+    "a clock at its limit": (clock(spark1=0.0, spark2=10.0, spark3=0.0, spark4=0.0), ALL),
+    "two clocks": (clock(spark1=0.0, spark2=0.0, spark3=40.0, spark4=50.0), ALL),
+    "one clock": (clock(spark1=None, spark2=900.0, spark3=None, spark4=None), ALL),
+    "one program is missing": (
+        lambda c: c.nodes["spark2"]["commands"].update(ping=None, journalctl=None), ALL),
+    "an image needs no compiler": (both(without_nvcc, every("engine_runtime", "container")), {"engine"}),
+    "another machine needs no compiler": (both(without_nvcc, node("machine", {"is_gb10": False})), {"engine"}),
+    "names twice": (node("hostname", "spark1"), ALL),
+    "no machine-id": (both(node("machine_id", ""), node("machine_id", "", "spark1")), ALL),
+    "three kernels": (both(node("kernel", "6.1"), node("kernel", "7.0", "spark3")), ALL),
+    "another driver": (node("nvidia_driver", "590.1"), ALL),
+    "another NCCL": (old_nccl("2.31.0"), ALL),
+    "no leak of CMA": (node("memory", {"total": 119 * base.GIB, "cma_total": 0, "cma_free": 0}), ALL),
+    "CMA that is accounted for": (node("memory", {"total": 119 * base.GIB, "cma_total": 1, "cma_free": 1}), ALL),
+    "a port of ours": (listening(8000, unit="sparkmatrix-engine.service"), ALL),
+    "a port of nobody known": (listening(8000, process=None), ALL),
+    "a port of a unit": (listening(8000, unit="nginx.service"), ALL),
+    "a port of Ray": (listening(6379), ALL),
+    "a port of Ray on a worker": (listening(21002, who="spark2"), ALL),
+    "a port of Ray's head": (listening(21001), ALL),
+    "a port of Ray's head on a worker": (listening(6379, who="spark2"), ALL),
+    "a port of Ray's workers": (listening(21500, who="spark2"), ALL),
+    "a port that is not needed": (listening(8001), ALL),
+    "a port without its layer": (listening(8000), {"ray"}),
+    "ports of the observer": (
+        both(every("observability_enabled", True), listening(9100, who="spark2"), listening(9090)), {"observability"}),
+    "ports of the observer at another address": (
+        both(every("observability_enabled", True), listening(9090, "10.9.9.9")), {"observability"}),
+    "limits that are not read": (node("limits", {"can_raise": False}), ALL),
+    "limits that nobody sets": (both(node("limits", RAISED), host("os_stabilization_limits", False)), ALL),
+    "limits that are unlimited already": (node("limits", {**RAISED, "memlock": -1}), ALL),
+    "limits just as high": (both(node("limits", RAISED), every("os_stabilization_memlock", "8192")), ALL),
+    "limits a bit higher": (both(node("limits", RAISED), every("os_stabilization_memlock", "8193")), ALL),
+    "files a bit more": (
+        both(node("limits", RAISED), every("os_stabilization_memlock", "1"),
+             every("os_stabilization_nofile", "1:524289")), ALL),
+    "limits that are no number": (both(node("limits", RAISED), every("os_stabilization_memlock", "much")), ALL),
+    "an old Python for the engine": (venv({"python3": "3.10.4"}, exists=False), ALL),
+    "no Python for the engine": (venv({"python3": None}, exists=False), ALL),
+    "an old environment": (venv({VENV: "3.10.4"}), ALL),
+    "an environment of another": (venv({VENV: "3.12.1"}, distrusted="/opt belongs to bob"), ALL),
+    "Python 3.11 for the engine": (venv({"python3": "3.11.0"}, exists=False), ALL),
+    "the GPU is not checked": (node("gpu", UNREAD), ALL),
+    "the GPU is not checked, and why": (node("gpu", {**UNREAD, "message": "no libcuda"}), ALL),
+    "the GPU fails without a word": (node("gpu", {"checked": True, "ok": False, "code": None, "message": ""}), ALL),
+    "the GPU without a name fails": (both(node("gpu", DEAD), node("machine", {"is_gb10": True})), ALL),
+    **{
+        f"the GPU is {clocks}": (node("clocks", {"busy": 80, "celsius": 48, "mhz": 999, "slowed": [], **clocks}), ALL)
+        for clocks in (
+            {}, {"busy": 79}, {"mhz": 1000}, {"mhz": 0}, {"mhz": None}, {"busy": None}, {"celsius": None},
+            {"slowed": ["heat", "power"]},
+        )
+    },
+    "the GPU tells no clock": (node("clocks", None), ALL),
+    "one line of a fatal error": (node("kernel_log", [{**AER, "count": 1}]), ALL),
+    "a lost device that is back": (node("kernel_log", [{**LOST, "missing": False}]), ALL),
+    "no journal": (node("kernel_log", None), ALL),
+    "a session of two users": (
+        node("session", {"interface": "wlP9s9", "uuid": "u", "users": ["ann", "bob"], "secret": False}), ALL),
+    "a session with a secret": (
+        node("session", {"interface": "wlP9s9", "uuid": "u", "users": [], "secret": True}), ALL),
+    "a route into the fabric's subnet": (
+        network(routes=[{"dst": "10.100.0.0/16", "dev": "tun0"}, {"dst": "10.100.1.0/25", "type": "blackhole"}]), ALL),
+    "routes that do not matter": (
+        network(routes=[{"dst": "default", "dev": "tun0"}, {"dst": "10.100.0.0/24", "dev": "docker0"},
+                        {"dst": "10.100.0.0/24", "type": "throw"}, {"dst": "10.101.0.0/24", "dev": "tun0"}]), ALL),
+    "an address in the fabric's subnet": (second_interface(addresses=[addressed("10.100.1.77")]), ALL),
+    "an address of the link": (second_interface(addresses=[addressed("10.100.1.77", scope="link")]), ALL),
+    "a network of Docker": (second_interface(name="br-0123456789ab", addresses=[addressed("10.100.1.77")]), ALL),
+    "a network of Docker over the management": (
+        second_interface(name="docker1", addresses=[addressed("198.51.100.200", 25)]), ALL),
+    "a bridge of somebody": (second_interface(name="br-lan", addresses=[addressed("172.30.0.1")]), ALL),
+    "a rule that ends packets": (network(rules=[{**RULE, "action": "unreachable"}]), {"fabric"}),
+    "a rule to a route without a device": (
+        network(rules=[RULE], routes=[{"dst": "default", "type": "prohibit", "table": "52"}]), {"fabric"}),
+    "a rule that spares one half": (
+        network(rules=[RULE], routes=[{"dst": "default", "dev": "tun0", "table": "52"},
+                                      {"dst": "10.100.0.0/24", "type": "throw", "table": "52"}]), {"fabric"}),
+    "a rule that spares both": (
+        network(rules=[RULE], routes=[{"dst": "default", "dev": "tun0", "table": "52"},
+                                      {"dst": "10.100.0.0/23", "type": "throw", "table": "52"}]), {"fabric"}),
+    "a session over the fabric, without its layer": (
+        network(connection_interface="enp1s0f0np0"), {"access"}),
+    "two of one management address": (host("fabric_management_address", "198.51.100.13"), ALL),
+    "management that some do not reach": (
+        rest(reach={"spark1": [{"name": "spark2", "address": "198.51.100.12", **LOST_WAY},
+                               {"name": "spark3", "address": "198.51.100.13", "ok": True}],
+                    "spark4": [{"name": "spark3", "address": "198.51.100.13", "ok": False, "reason": "refused"}]}),
+        ALL),
+    "a fact of another count": (new_fact(count=3), LATER),
+    "a fact of another rank": (new_fact(rank=3), LATER),
+    "a fact of another host": (new_fact(host="spark9"), LATER),
+    "a fact that is not applied": (new_fact(state="applying"), LATER),
+    "two vanished": (
+        in_awx(both(new_fact(count=6), new_fact(who="spark3", host="spark3", rank=2, count=5))), {"fabric"}),
+    "another rank": (host("spark_rank", 7), {"fabric"}),
+    "other subnets": (every("fabric_subnets", LIKE_AN_OLD_NETWORK), {"fabric"}),
+    "an address of its own": (host("fabric_addresses", {"1": "10.100.1.77"}), {"fabric"}),
+    **{
+        f"no card: {reason}, {transport}": (
+            both(node("rdma", {"devices": [], "reason": reason}), every("fabric_transport", transport)), {"fabric"})
+        for reason in ("class_missing", "driver_not_loaded", "unreadable", "nic_removed", "other")
+        for transport in ("auto", "socket")
+    },
+    "PCIe of the third generation": (port(speed=8.0), ALL),
+    "PCIe that is not known": (port(speed=None, width=None), ALL),
+    "PCIe without a width": (port(speed=16.0, width=None), ALL),
+    "a link of 199 Gb/s": (port(speed_gbps=199.0), ALL),
+    "a link of no known speed": (port(speed_gbps=None), ALL),
+    "a link in InfiniBand mode": (port(link_layer="InfiniBand", speed_gbps=100.0), ALL),
+    "a card of another maker": (port(driver="bnxt", speed_gbps=100.0), ALL),
+    "two cables of 100G everywhere": (lambda c: crossed(c, [100.0] * 4), ALL),
+    "a bond without members": (second_interface(name="bond0", kind="bond"), ALL),
+    "a bridge with a half": (
+        both(second_interface(name="br9", kind="bridge"), interface("enp1s0f0np0", master="br9")), ALL),
+    "a team with two halves": (
+        both(second_interface(name="t0"), interface("enp1s0f0np0", master="t0"),
+             interface("enP2p1s0f0np0", master="t0")), ALL),
+    "a file with a bond": (node("netplan_bonds", {"/etc/netplan/b.yaml": ["enP2p1s0f0np0", "enp1s0f0np0"]}), ALL),
+    "the MAC of the management twice": (interface("enP7s7", mac="48:21:0B:95:01:01"), ALL),
+    "the MAC of Docker twice": (
+        both(*(interface("docker0", who, mac="02:42:00:00:00:01") for who in ("spark2", "spark3"))), ALL),
+    "no MAC": (both(interface("enp1s0f0np0", mac="00:00:00:00:00:00"),
+                    interface("enp1s0f0np0", "spark3", mac="00:00:00:00:00:00")), ALL),
+    "a file that the group reads": (node("netplan_modes", {"/etc/netplan/a.yaml": "0640"}), ALL),
+    "a file that the owner alone reads": (node("netplan_modes", {"/etc/netplan/a.yaml": "0700", "/x": None}), ALL),
+    **{
+        f"lldpad is {state}": (node("units", {"lldpad.service": {"active": state}}), ALL)
+        for state in ("activating", "reloading", "inactive", "failed")
+    },
+    "nobody has listened": (lambda c: c.facts.clear(), {"fabric"}),
+    "ports are off": (
+        both(every("fabric_topology", "ring"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1"),
+             lambda c: c.nodes["spark2"]["rdma"]["cages"][0]["halves"][0].update(admin_up=False)), {"fabric"}),
+    "files of NCCL": (
+        node("nccl", {"system": "2.28.9", "settings": {"/etc/nccl.conf": {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
+             "/x": {"NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0"}}}), ALL),
+    "NCCL of a ring is not known": (
+        both(every("fabric_topology", "ring"), node("environments", {}), node("nccl", {"settings": {}})), ALL),
+    "NCCL of what may be a ring": (
+        both(lambda c: c.facts.clear(), lambda c: crossed(c, [200.0] * 4), old_nccl("2.28.9")), {"fabric"}),
+    "NCCL of what may be a ring is not known": (
+        both(lambda c: c.facts.clear(), lambda c: crossed(c, [200.0] * 4), node("environments", {}),
+             node("nccl", {"settings": {}})), {"fabric"}),
+    "NCCL that just does for several": (both(every("fabric_topology", "switch"), old_nccl("2.29.3")), ALL),
+    "NCCL over sockets": (
+        both(every("fabric_topology", "switch"), every("fabric_transport", "socket"), old_nccl("2.28.9")), ALL),
+    "a half without its address, and the layer": (interface("enP2p1s0f0np0", addresses=[]), ALL),
+    "another MTU, and the layer": (interface("enp1s0f0np0", mtu=1500), ALL),
+    "a half has gone": (
+        lambda c: c.nodes["spark2"]["network"]["interfaces"].pop(), LATER),
+    "a half without a link": (interface("enp1s0f0np0", state="DOWN"), LATER),
+    "no GID at all": (node("gids", []), ALL),
+    "GIDs of the first version": (node("gids", [gid(0, "10.100.0.2", version=1), gid(1, "10.100.1.2")]), ALL),
+    "an index that is exported": (
+        both(new_fact(environment={"NCCL_IB_GID_INDEX": "3"}),
+             node("gids", [gid(0, "10.100.0.2", index=5), gid(1, "10.100.1.2")])), LATER),
+}  # fmt: skip
+
+
+def test_every_word_about_every_machine():
+    told = {}
+    for name, (inject, *_sentence, layers) in {**FAULTS, **MORE}.items():
+        cluster = Cluster()
+        inject(cluster)
+        told[name] = "\n".join(f"{check.name} {one.severity}: {one}" for check, one in judge(cluster, layers))
+    said, expected = read_whole("preflight.txt", told.items())
+    assert said == expected
