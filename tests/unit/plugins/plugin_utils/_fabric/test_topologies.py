@@ -497,6 +497,12 @@ MORE: list[tuple[str, Any, dict[str, Any], str]] = [
         {"cage": 0, "node": "spark1", "peer_cage": 0, "source": "probe"}), {}, ""),
     ("two names of one switch", hears(
         wired(SWITCH3), "spark2", {"cage": 0, "source": "lldp", "node": "", "system": "core"}), {}, ""),
+    ("two names of one switch at one port", hears(
+        wired(SWITCH3), "spark2", *({"cage": 0, "node": "", "system": name} for name in ("sw0", "zz"))), {}, ""),
+    ("two switches that keep quiet", wired("spark1.0 spark2.0 spark3.0 @", "spark1.1 spark2.1 spark3.1 @"), {}, ""),
+    ("islands whose names are against their ranks", {
+        host: replace(node, rank=3 - node.rank)
+        for host, node in wired("spark1.0 spark2.0", "spark3.0 spark4.0").items()}, {}, ""),
     ("many that are none of these", wired("spark1.0 !a !b !c !d !e !f !g !h", "spark1.1 spark2.0"), {}, ""),
     ("seven that are none of these", wired("spark1.0 spark2.0 spark3.0 @sw1 !a !b !c !d !e !f !g"), {}, ""),
     ("loop beside a cable", {
