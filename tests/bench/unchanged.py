@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests/lab"))
 import cluster
 
 INVENTORY = "molecule/site/inventory"  # firewall and gateway
-SITE_S, FABRIC_S, CALLS = 30, 12, 16
+SITE_S, FABRIC_S, CALLS = 30, 12, 13
 
 
 def main() -> int:

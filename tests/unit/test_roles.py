@@ -199,3 +199,11 @@ def test_a_line_that_is_excused_from_another_rule_is_found():
     facts = "- name: One # noqa: a[b]\n  ansible.builtin.set_fact:\n    spark_x: 1\n    other: 2\n  when: x\n"
     assert excused(facts) == [("a[b]", ["spark_x", "other"])]
     assert excused("a_b: # noqa: c\n  - name: d\n    e: f\n") == [("c", ["a_b"])]
+
+
+def test_notes_of_two_layers_are_not_put_together_without_a_space():
+    """Ansible adds texts of the same name up, unless told not to; the verdicts at the end have those of the fabric."""
+    texts = [path.read_text() for room in ("roles", "playbooks") for path in (ROOT / room).rglob("*.yml")]
+    notes = [note for text in texts for note in re.findall(r"set_stats:\n(.*?)\n(?=  \w|- |\n)", text, re.DOTALL)]
+    assert notes
+    assert [note for note in notes if "aggregate: false" not in note] == []

@@ -49,7 +49,10 @@ def from_docker(name: str, image: str, runner: Runner = run, root: str = "/") ->
         place, driver = Path(root, str(told["DockerRootDir"]).lstrip("/")), str(told["Driver"])
         contained = ["driver-type", "io.containerd.snapshotter.v1"] in (told.get("DriverStatus") or [])
     if contained:
-        return _from_containerd(name, image, [place / "containerd/daemon", Path(root, _SYSTEMS_STORE.lstrip("/"))])
+        try:
+            return _from_containerd(name, image, [place / "containerd/daemon", Path(root, _SYSTEMS_STORE.lstrip("/"))])
+        except OSError as exc:
+            raise SparkError(f"{place} cannot be read ({exc.strerror})"[:300], f"image {name}", EACH) from exc
     if driver != "overlay2":
         raise SparkError(f"images are not read from Docker's storage driver {driver}", f"image {name}", EACH)
     with json_text.Reading("it cannot be read from Docker's store", f"image {name}", EACH):

@@ -73,7 +73,10 @@ def _text(text: str) -> Report:
             unit, column = _UNITS[header["unit"]], None
         elif latency:
             names = re.findall(r"t_\w+", latency["columns"])
-            column = names.index("t_typical") if "t_typical" in names else names.index("t_avg")
+            known = [names.index(name) for name in ("t_typical", "t_avg") if name in names]
+            if not known:
+                raise SparkError(f"unknown columns {' '.join(names)[:160]!r}", WHERE, ONE)
+            column = known[0]
         match = _ROW.match(line)
         if match:
             values = [float(word) for word in match[3].split()]

@@ -128,6 +128,11 @@ class Guard(Generic[AnyPending]):
             if not document["id"]:
                 raise ValueError("no id")
             files = {str(path): State.from_dict(values) for path, values in document.pop("files").items()}
+            plain = self.kind()
+            for name, value in document.items():
+                kind = type(getattr(plain, name))
+                if not isinstance(value, (int, float) if kind is int else kind):
+                    raise TypeError(f"{name} is {value!r:.40}")
             return self.kind(**document, files=files)
 
     def claim(self, machine: Machine) -> AnyPending | None:

@@ -196,7 +196,7 @@ class Budget:
             return text
         return (
             f"{text}. When those {limit} grow beyond the cache, the youngest are preempted and computed again later:"
-            " they answer late, and vllm:num_preemptions_total grows"
+            " they answer late, and the engine counts it (docs/engine.md, preemption)"
         )
 
 

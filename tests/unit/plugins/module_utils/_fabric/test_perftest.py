@@ -168,3 +168,8 @@ def test_json_of_a_latency() -> None:
 def test_a_latency_for_a_time() -> None:
     text = " #bytes        #iterations       t_avg[usec]    tps average\n 2     330000     1.51     331000.00\n"
     assert parse(text).rows == (Row(2, 330000, microseconds=1.51),)
+
+
+def test_a_header_that_is_cut() -> None:
+    with pytest.raises(SparkError, match="unknown columns 't_min'"):
+        parse(" #bytes #iterations t_min[usec]\n 2 1000 1.5 2.5 3.5\n")

@@ -597,3 +597,24 @@ def test_block_of_hosts() -> None:
     assert etc_hosts.block_of(text, "fabric") == ["1.2.3.4 a"]
     assert etc_hosts.block_of("x\n", "fabric") == []
     assert json.loads(Pending("a", 1, 2).text())["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({"schema": 2}, "not schema 1"),
+        ({"id": ""}, "no id"),
+        ({"seconds": "soon"}, "seconds is 'soon'"),
+        ({"hosts": "a"}, "hosts is 'a'"),
+        ({"networkd": 1}, "networkd is 1"),
+        ({"files": []}, "no attribute"),
+        ({"files": {"/a": {"kind": "pipe"}}}, "kind is 'pipe'"),
+        ({"more": 1}, "no attribute 'more'"),
+    ],
+)
+def test_a_damaged_snapshot_is_refused(values: dict[str, Any], found: str) -> None:
+    text = GUARD.kind("id", 60, 1.5, {}, ["/b"]).text()
+    assert GUARD.parse(text).made == ["/b"]
+    with pytest.raises(SparkError, match="the snapshot of an interrupted change is damaged") as refused:
+        GUARD.parse(json.dumps({**json.loads(text), **values}))
+    assert found in refused.value.found

@@ -298,7 +298,7 @@ def test_promise_and_limit():
     assert f"8 request(s) of 16384 tokens are promised room, {made.max_concurrency} have it" in text
     assert "the scheduler runs up to 64" in text
     assert f"{made.longest} tokens" in text and made.longest > made.max_context
-    assert "preempted" in text and "vllm:num_preemptions_total" in text
+    assert "preempted" in text and "docs/engine.md, preemption" in text
     assert "preempted" not in replace(made, sequences=4).at_once()
 
 
