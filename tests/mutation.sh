@@ -19,7 +19,7 @@ collection=ansible_collections/sparkmatrix/cluster
 rm -rf "$work"
 mkdir -p "$work/$collection/tests/unit/plugins"
 cp -r plugins "$work/$collection/"
-cp -r docs roles "$work/$collection/"
+cp -r docs roles galaxy.yml "$work/$collection/"
 cp -r playbooks inventories tools "$work/$collection/"
 find "$work/$collection" -type l -delete # to collections: mutmut follows them
 cp -r tests/lab tests/bench "$work/$collection/tests/"
@@ -35,7 +35,7 @@ done
 cd "$work"
 {
   printf '[mutmut]\nsource_paths=%s/plugins\nalso_copy=\n    pytest.ini\n' "$collection"
-  printf "    $collection/%s\n" tests docs roles playbooks inventories tools
+  printf "    $collection/%s\n" tests docs roles playbooks inventories tools galaxy.yml
   printf 'only_mutate=\n'
   printf '    */plugins/%s.py\n' "${files[@]}"
   # A fixed seed: without it a mutant may live in one run and die in the next.
