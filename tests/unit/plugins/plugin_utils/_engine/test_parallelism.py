@@ -258,6 +258,8 @@ SPLITS = [
     ("vocabulary that is padded", Architecture(8, 12, 12, 32, vocab_size=570), 3, Asked(), VLLM),
     ("intermediate size", replace(GROUPS, intermediate_size=28674), 4, Asked(), VLLM),
     ("whole groups", replace(GROUPS, intermediate_size=1024), 8, Asked(), VLLM),
+    ("no whole groups on two", replace(GROUPS, intermediate_size=384), 2, Asked(), VLLM),
+    ("experts that cannot be cut", Architecture(16, 16, 16, 64, moe_intermediate_size=1000), 16, Asked(), VLLM),
     ("no whole groups", replace(GROUPS, intermediate_size=1024), 16, Asked(), VLLM),
 ]  # fmt: skip
 

@@ -874,3 +874,34 @@ def test_nine_nodes_do_not_ping_everybody() -> None:
     assert found["spark1"] == ["spark2", "spark9"]
     assert found["spark2"] == ["spark1", "spark3"]
     assert found["spark9"] == ["spark1", "spark8"]
+
+
+# --- before the machines are known, and the cables alone -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "wanted", "texts_"),
+    [
+        (2, {}, []),
+        (2, {"mtu": 4191}, []),  # a warning waits for the plan
+        (2, {"mtu": 1}, ["fabric_mtu is 1"]),
+        (1, {"mtu": 1}, []),
+        (3, {"topology": "direct", "mtu": 1}, ["fabric_topology is 'direct': a cable between two nodes"]),
+        (2, {"qos": "x", "subnets": ["a", "b"]}, ["fabric_qos is 'x'", "'a' is no IPv4 subnet", "'b' is no IPv4"]),
+    ],
+)
+def test_settings_are_judged_without_machines(count: int, wanted: dict[str, Any], texts_: list[str]) -> None:
+    found = fabric_plan.judge_settings(count, Settings(**wanted))
+    assert len(found) == len(texts_)
+    assert all(text in str(one) for text, one in zip(texts_, found))
+
+
+def test_cables_are_judged_without_settings() -> None:
+    made = fabric_plan.judge_cables(ring(3), Settings(topology="switch", mtu=1))
+    assert [str(one)[:46] for one in made.findings] == ["all nodes: fabric_topology is 'switch', and th"]
+    assert (made.topology, made.facts, len(made.cable_map)) == ("", {}, 3)
+    good = fabric_plan.judge_cables(ring(3), Settings(mtu=1))
+    assert (good.topology, list(good.findings), good.facts) == ("ring", [], {})
+    assert good.cable_map[0] == "spark1 cage 0 - spark3 cage 1  200 Gb/s  seen by the other end"
+    for nodes, wanted in ((sparks(1), "auto"), (sparks(2), "ring")):
+        assert fabric_plan.judge_cables(nodes, Settings(topology=wanted)) == fabric_plan.Plan("", {}, [], ())

@@ -42,7 +42,7 @@ def test_who_took_a_change_back_keeps_its_previous_fact() -> None:
 def test_check_mode_takes_the_measured_fact_of_a_machine_that_is_as_planned() -> None:
     made = publish(PLANNED, compared(fact_applied=True, changes=[], fact={"gid": 5}), {"a": {}, "b": {}}, None)
     assert made.facts == {"a": {"gid": 5}, "b": {"plan": 2}}
-    assert made.texts == {"b": "plan b"}
+    assert (made.texts, made.changed, made.refusal) == ({"b": "plan b"}, [], "")
     drifted = publish(PLANNED, compared(fact_applied=True, fact={"gid": 5}), {"a": {}, "b": {}}, None)
     assert drifted.facts["a"] == {"plan": 1}
     assert drifted.texts == {"b": "plan b"}
