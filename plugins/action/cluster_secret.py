@@ -28,8 +28,6 @@ class ActionModule(ActionBase):
 def _shared(args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> str:
     """The mark of the secret, where preflight has found the same on every node of the play. One that has another, or
     none, needs the secret itself, and so the head has to be asked."""
-    name, owner = str(args.get("name")), f"{args.get('owner', 'root')}:{args.get('group', 'root')}"
-    hosts = task_vars.get("ansible_play_hosts_all") or ()
-    found = [settled.table(task_vars["hostvars"][host], "secrets").get(name) for host in hosts]
-    marks = {str(one.get("mark")) if isinstance(one, Mapping) and one.get("owner") == owner else "" for one in found}
-    return marks.pop() if len(marks) == 1 else ""
+    found = settled.shared_secret(task_vars, str(args.get("name")))
+    owner = f"{args.get('owner', 'root')}:{args.get('group', 'root')}"
+    return str(found.get("mark") or "") if found.get("owner") == owner else ""

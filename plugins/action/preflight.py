@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     warnings,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import job as awx_job
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border, settled
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
@@ -129,6 +129,8 @@ class ActionModule(ActionBase):
         if not args["playbook_layers"]:  # site.yml brings each thing into its state once; others stop and start
             asked["parts"] = sorted({*asked["parts"], "settled"})
         tagged = preflight_layers.tagged(args["run_tags"], args["skip_tags"], args["playbook_parts"])
+        if args["phase"] == "hosts":
+            result["alike"] = settled.alike(context.nodes.get(host) for host in args["play_hosts"])
         return {**result, "layers": layers, "tagged_layers": tagged, "findings": shown, "infos": told, "request": asked}
 
     def _context(

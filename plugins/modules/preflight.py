@@ -158,6 +158,12 @@ infos:
   returned: success
   type: list
   elements: str
+alike:
+  description:
+    - What is the same on all machines, of C(settled) of M(sparkmatrix.cluster.node_info). C(qos) tells that none has
+      anything left of a QoS profile, C(secrets) has marks and owners.
+  returned: with O(phase=hosts)
+  type: dict
 peers:
   description: By machine, name and management address of the others. Empty where the run does not check it.
   returned: O(phase=peers)

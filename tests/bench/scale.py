@@ -5,7 +5,7 @@
 
 """How do the time and the memory of the controller grow with the machines?
 
-    .venv/bin/python tests/bench/scale.py [--nodes 16 50 64 200] [--tags access,os_stabilization,fabric] [--check]
+    .venv/bin/python tests/bench/scale.py [--nodes 16 50 64 200] [--layers site] [--check]
 
 Runs an unchanged site.yml for that many simulated nodes on a switch: what modules would answer is made on the
 controller (tests/bench/callback/simulated_nodes.py), so nothing but Ansible, our actions, planners and templates is
@@ -40,6 +40,8 @@ SETTINGS = {
     "fabric_host_offset": 10,
     "access_firewall": True,
 }
+SITE = "site"
+SERVING = {"engine_launch": "ray", "gateway_listen": ["10.64.0.10"]}
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,22 @@ class Run:
     largest_answer: int
 
 
-def inventory(nodes: int) -> dict[str, object]:
+def services(nodes: int) -> list[dict[str, object]]:
+    """One for each pair of nodes: as many as there can be over more than one node."""
+    return [
+        {"name": f"s{first}", "nodes": [f"spark{first}", f"spark{first + 1}"], "port": 20000 + first}
+        | {"recipe": "qwen3-8b", "served_model_name": f"m{first}"}
+        for first in range(1, nodes, 2)
+    ]
+
+
+def inventory(nodes: int, layers: str) -> dict[str, object]:
+    settings = {**SETTINGS, **SERVING, "engine_services": services(nodes)} if layers == SITE else SETTINGS
     hosts = {
         f"spark{rank + 1}": {"spark_rank": rank, "ansible_host": f"10.64.{(rank + 10) // 256}.{(rank + 10) % 256}"}
         for rank in range(nodes)
     }
-    return {"all": {"children": {"sparks": {"hosts": hosts, "vars": SETTINGS}}}}
+    return {"all": {"children": {"sparks": {"hosts": hosts, "vars": settings}}}}
 
 
 def memory(pid: int) -> float:
@@ -75,9 +87,9 @@ def memory(pid: int) -> float:
     return total / 1024
 
 
-def measure(nodes: int, tags: str, folder: pathlib.Path) -> Run:
+def measure(nodes: int, layers: str, folder: pathlib.Path) -> Run:
     hosts, sizes, log = folder / f"{nodes}.json", folder / f"{nodes}.sizes", folder / f"{nodes}.log"
-    hosts.write_text(json.dumps(inventory(nodes)))
+    hosts.write_text(json.dumps(inventory(nodes, layers)))
     environment = {
         **os.environ,
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
@@ -87,7 +99,7 @@ def measure(nodes: int, tags: str, folder: pathlib.Path) -> Run:
         "SIMULATED_SIZES": str(sizes),
     }
     command = [str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "site.yml", "-i", str(hosts)]
-    command += ["--tags", tags] if tags else []
+    command += ["--tags", layers] if layers != SITE else []
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
@@ -122,7 +134,7 @@ def growth(runs: list[Run], what: str) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--nodes", type=int, nargs="+", default=[16, 50, 64, 200])
-    parser.add_argument("--tags", default="fabric")
+    parser.add_argument("--layers", default="fabric", help=f"{SITE} for all of them")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     runs = []
@@ -130,7 +142,7 @@ def main() -> int:
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for nodes in options.nodes:
-            run = measure(nodes, options.tags, pathlib.Path(folder))
+            run = measure(nodes, options.layers, pathlib.Path(folder))
             runs.append(run)
             print(
                 f"| {nodes} | {run.seconds:.0f} s | {run.cpu_s:.0f} s | {run.memory_mib:.0f} MiB |"

@@ -145,14 +145,21 @@ def nodes(count=4):
     return found
 
 
-def rail(number, address, gid_index=3):
+def rail(number: int, address: str, gid_index: int = 3) -> fabric_fact.Rail:
     device, netdev = HALVES[number]
     return fabric_fact.Rail(
         number, 0, DOMAINS[number], netdev, device, 1, address, 24, 9000, 200.0, f"rail{number}", gid_index=gid_index
     )
 
 
-def fact(host="spark1", rank=0, count=4, state="applied", topology="switch", **changes):
+def fact(
+    host: str = "spark1",
+    rank: int = 0,
+    count: int = 4,
+    state: str = "applied",
+    topology: str = "switch",
+    **changes: Any,
+) -> dict[str, Any]:
     document = fabric_fact.FabricFact(
         host=host,
         state=state,
@@ -167,7 +174,7 @@ def fact(host="spark1", rank=0, count=4, state="applied", topology="switch", **c
         environment=changes.pop("environment", {"NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0"}),
         **changes,
     )
-    return json.loads(fabric_fact.dump(document))
+    return dict(json.loads(fabric_fact.dump(document)))
 
 
 def context(layers=ALL, hosts=None, **rest):

@@ -12,13 +12,14 @@ as well lie to the module that is not run.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 FILES, UNITS = "files", "units"
 # Facts of the host: that this run has changed something, and by this name and more, what.
 CHANGED = "sparkmatrix_changed"
 NODE_INFO, ACCESS, FABRIC = "spark_node_info", "spark_access_compared", "spark_fabric_compared"
+PREFLIGHT = "spark_preflight"
 
 
 def node(task_vars: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -32,6 +33,25 @@ def part(task_vars: Mapping[str, Any] | None, name: str) -> Any:
 
 def table(task_vars: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
     return _mapping(part(task_vars, name))
+
+
+def alike(nodes: Iterable[Any]) -> dict[str, Any]:
+    """What is the same on all of them, found out once: each node that asked all others would make this grow with their
+    square. ``qos``: none has anything left of a QoS profile."""
+    found = [_mapping(_mapping(known).get("settled")) for known in nodes]
+    secrets = [_mapping(one.get("secrets")) for one in found] or [{}]
+    return {
+        "qos": all(one.get("qos") is True for one in found),
+        "secrets": {
+            name: mark for name, mark in secrets[0].items() if mark and all(one.get(name) == mark for one in secrets)
+        },
+    }
+
+
+def shared_secret(task_vars: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    """Mark and owner, where preflight has found the same on every node of the play."""
+    known = _mapping(_mapping((task_vars or {}).get(PREFLIGHT)).get("alike"))
+    return _mapping(_mapping(known.get("secrets")).get(name))
 
 
 def entry(task_vars: Mapping[str, Any] | None, kind: str, name: str) -> Any:

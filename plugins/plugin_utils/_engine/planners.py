@@ -47,7 +47,9 @@ COMMON: dict[str, dict[str, Any]] = {
 def judge_inputs(options: Options) -> dict[str, Any]:
     plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
     seen = {host: told["models"] for host, told in options["seen"].items()}
-    return judged(REFUSED_INPUTS, inputs.judge(plans, seen, options["brought"]))
+    told = judged(REFUSED_INPUTS, inputs.judge(plans, seen, options["brought"]))
+    # Of any node. Each would have to ask all others.
+    return {**told, **{part: any(getattr(plan, part) for plan in plans.values()) for part in ("images", "unknown")}}
 
 
 def judge_images(options: Options) -> dict[str, Any]:

@@ -10,6 +10,7 @@ answer is made here, so that the time and the memory of the controller are what 
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import os
@@ -25,6 +26,10 @@ TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(TESTS / "unit"))
 
 import preflight_inputs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import workers
 from fabric_inputs import GUID, spark_cages
 from ssh_keys import ssh_key
@@ -38,10 +43,27 @@ description:
   - Used by the measurements of this collection.
 """
 NETDEVS = [netdev for _device, netdev in preflight_inputs.HALVES]
+ANSWER = {"model": "m", "text": " a", "completion_tokens": 1, "tokens_per_s": 5.0, "measured": "1 token in 0.20 s"}
+NOBODY = {"shell": "/usr/sbin/nologin"}
+ACCOUNTS = {
+    "sparkmatrix": {**NOBODY, "home": "/var/lib/sparkmatrix/home", "has_home": True},
+    "sparkmatrix-gateway": {**NOBODY, "home": "/nonexistent", "has_home": False},
+}
+FILTERS = [port_filter.file_set(name) for name in port_filter.NAMES]
+SETTLED: Mapping[str, Any] = {
+    # Files that are not those that are wanted: the action has to compare, and its module says that it finds the same.
+    "files": dict.fromkeys(("engine", "fabric", "gateway", "peers", "ray", *FILTERS), "0" * 64),
+    "units": {},
+    "filters": dict.fromkeys(port_filter.NAMES, True),
+    "accounts": {"sparkmatrix": 995, "sparkmatrix-gateway": 994},
+    "peermem": True,
+    "qos": True,
+    "secrets": {"ray_token": {"mark": "a1340f55d6c3", "owner": "sparkmatrix:sparkmatrix"}},
+    "bandwidth": {"tool": None, "verbs": True, "busy": [], "software": [], "record": None},
+}
 NOTHING: Mapping[str, Any] = {"changed": False}
 # What modules say that find nothing to do.
 SAID: Mapping[str, Mapping[str, Any]] = {
-    "access_apply": {"changes": [], "transaction": "", "settled": {}},
     "firewall_rules": {"changes": [], "previous": []},
     "os_settings": {"actions": [], "reboot": []},
     "mlnx_qos": {"differs": False, "interfaces": {}, "link_bounced": False, "problems": [], "engines": []},
@@ -50,7 +72,9 @@ SAID: Mapping[str, Mapping[str, Any]] = {
     "port_filter": {"changes": []},
     "fabric_peermem": {"loaded": False},
     "cluster_secret": {"secret": "0123456789abcdef0123", "fingerprint": "a1340f55d6c3", "replaced": False},
-    "gateway": {"action": "none", "endpoints": [], "firewall": [], "sets": []},
+    "gateway": {"action": "none", "endpoints": ["https://10.64.0.10:8443/v1"], "firewall": [], "sets": []},
+    "engine_probe": {"ready": True, "answer": ANSWER, "waited_s": 0.2, "access": 401},
+    "stat": {"stat": {"exists": True}},
 }
 
 
@@ -61,6 +85,7 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         workers.prepare()
+        SETTLED["files"]["node_tool"] = node_tool()
         ActionBase._execute_module = execute
         ActionBase._low_level_execute_command = lambda *_args, **_more: {"rc": 0, "stdout": "", "stderr": ""}
 
@@ -72,7 +97,7 @@ def execute(self: ActionBase, *args: Any, **call: Any) -> dict[str, Any]:
     name = str(call.get("module_name") or (args[0] if args else None) or self._task.action).rpartition(".")[2]
     variables = call.get("task_vars") or args[2]
     host, options = variables["inventory_hostname"], call.get("module_args") or self._task.args
-    answer = {**NOTHING, **made(name, host, int(variables["spark_rank"]), options)}
+    answer = {**NOTHING, **made(name, host, int(variables["spark_rank"]), len(variables["groups"]["sparks"]), options)}
     sizes = os.environ.get("SIMULATED_SIZES")
     if sizes:
         given, said = (len(json.dumps(value, default=str)) for value in (dict(options), answer))
@@ -81,9 +106,9 @@ def execute(self: ActionBase, *args: Any, **call: Any) -> dict[str, Any]:
     return answer
 
 
-def made(name: str, host: str, rank: int, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]) -> Mapping[str, Any]:
     if name == "node_info":
-        return {"node": node(host, rank), "fact": None}
+        return {"node": {**node(host, rank), **left(host, rank, options)}, "fact": fact(host, rank, count)}
     if name == "management_reach":
         return {"reached": [{**peer, "ok": True, "reason": ""} for peer in options["peers"]]}
     if name == "fabric_neighbors":
@@ -100,16 +125,66 @@ def made(name: str, host: str, rank: int, options: Mapping[str, Any]) -> Mapping
         known = node(host, rank)
         look: dict[str, Any] = {"tool": None, "verbs": True, "busy": [], "software": [], "record": None}
         return {"ready": {**look, "ports": known["rdma"]["devices"], "gids": known["gids"]}}
+    if name == "access_apply":
+        return {"changes": [], "transaction": "", "settled": options["rules"]}
+    if name == "engine_inputs":
+        complete = {"owner": "root", "unmet": "complete", "kernels": ""}
+        one = {"where": "cache", "signature": "0a1b2c3d4e5f6071", "problem": "", "remedy": ""}
+        return {
+            "environments": {one["path"]: complete for one in options["environments"]},
+            "models": [{**one, **whole(model)} for model in options["models"]],
+        }
+    if name == "ray_cluster":
+        return {"complete": True, "alive": list(options["nodes"].values())}
     if name == "access_node":
-        connection = ["10.64.255.1", "50000", address(64, rank), "22"]
-        keys = {"public_key": ssh_key(f"own {host}"), "host_keys": [ssh_key(host)]}
-        known = {"network": node(host, rank)["network"], "fact": None, "account": True, "jail": False}
-        return {**keys, **known, "connection": connection, "ssh_ports": [22]}
+        return {**peer(host, rank), "network": node(host, rank)["network"], "fact": None}
     return SAID.get(name, {})
+
+
+def left(host: str, rank: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of earlier runs."""
+    return {
+        "commands": {name: f"/usr/bin/{name}" for name in options["commands"]},
+        "settled": {**SETTLED, "peer": peer(host, rank)} if "settled" in options["parts"] else {},
+        "engine_units": [] if rank % 2 else [f"sparkmatrix-engine-s{rank + 1}.service"],
+        "managed": [name for name in SETTLED["files"] if rank == 0 or name != "gateway"],
+        "accounts": ACCOUNTS,
+    }
+
+
+def node_tool() -> str:
+    """As the action node_tool has it: what a node keeps is the tool of this checkout."""
+    text = base64.b64encode(_node_program.build()).decode("ascii")
+    program = {"path": paths.NODE_PROGRAM, "content_b64": text, "mode": "0755"}
+    command = {"path": paths.COMMAND, "link_to": paths.NODE_PROGRAM, "refuse_foreign": True}
+    return files.fingerprint([files.File.from_params(one) for one in (program, command)])
+
+
+def whole(model: Mapping[str, Any]) -> dict[str, Any]:
+    """As a node answers that has it."""
+    known = {"name": model["name"], "ref": model["revision"]}
+    sizes = {"size": 16_400_000_000, "there": 16_400_000_000}
+    held = {"state": "whole", "revision": "a" * 40, "digest": "d" * 64, "found": "", **sizes}
+    return {**known, "held": {**known, **held}}
+
+
+def peer(host: str, rank: int) -> dict[str, Any]:
+    connection = ["10.64.255.1", "50000", address(64, rank), "22"]
+    keys = {"public_key": ssh_key(f"own {host}"), "host_keys": [ssh_key(host)]}
+    return {**keys, "connection": connection, "ssh_ports": [22], "account": True, "jail": False}
 
 
 def address(second: int, rank: int) -> str:
     return f"10.{second}.{(rank + 10) // 256}.{(rank + 10) % 256}"
+
+
+def fact(host: str, rank: int, count: int) -> dict[str, Any]:
+    """Of an earlier run."""
+    found = preflight_inputs.fact(host, rank, count)
+    found.update(management_address=address(64, rank), cluster_address=address(100, rank))
+    for second, rail in zip((100, 101), found["rails"]):
+        rail.update(address=address(second, rank), prefix=16)
+    return dict(found)
 
 
 def node(host: str, rank: int) -> dict[str, Any]:

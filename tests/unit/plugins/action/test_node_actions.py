@@ -310,7 +310,8 @@ def test_a_gateway_that_a_playbook_only_follows():
     head = {"spark_rank": 0, "gateway_listen": ["10.0.0.1"], "gateway_port": 443, "spark_node_info": {"node": node}}
     asked = {"phase": "hosts", "layers": ["gateway"], "require_gb10": False, "severity": {"commands": "skip"}}
     assert "port 443 (gateway_port) is taken" in judge({"spark1": head}, **asked)["msg"]
-    assert not judge({"spark1": head}, followed_layers=["gateway"], **asked).get("failed")
+    accepted = judge({"spark1": head}, followed_layers=["gateway"], **asked)
+    assert not accepted.get("failed") and accepted["alike"] == {"qos": False, "secrets": {}}
     node["managed"] = ["gateway"]
     assert "port 443" in judge({"spark1": head}, followed_layers=["gateway"], **asked)["msg"]
 

@@ -16,6 +16,7 @@ from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, fingerprint
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import settled
 
 ACTIONS = "ansible_collections.sparkmatrix.cluster.plugins.action"
 FILES = [{"path": "/etc/x", "content": "text"}, {"path": "/etc/y", "link_to": "x"}]
@@ -110,8 +111,12 @@ def act(name, args, variables, answer=None):
 
 def after_preflight(**more):
     """Of one of two nodes of which preflight has found the same."""
-    found = {"spark_node_info": {"node": copy.deepcopy(NODE), "fact": {"state": "applied"}}, **more}
-    return {**found, "ansible_play_hosts_all": ["a", "b"], "hostvars": {"a": found, "b": copy.deepcopy(found)}}
+    node = copy.deepcopy(NODE)
+    return {"spark_node_info": {"node": node, "fact": {"state": "applied"}}, **judged(node, NODE), **more}
+
+
+def judged(*nodes):
+    return {"spark_preflight": {"alike": settled.alike(nodes)}}
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -157,10 +162,24 @@ def test_what_this_run_has_changed_is_asked_again(name):
 @pytest.mark.parametrize("another", [{"mark": "abd", "owner": "sparkmatrix:sparkmatrix"}, {"mark": "abc"}, None, 7])
 def test_a_secret_that_one_node_has_not_is_asked_for_on_all(another):
     """The head too: it has to tell the secret that the other one needs."""
-    told = after_preflight()
-    told["hostvars"]["b"]["spark_node_info"]["node"]["settled"]["secrets"]["ray_token"] = another
-    _result, asked = act("cluster_secret", TOKEN, told)
-    assert asked.called
+    other = copy.deepcopy(NODE)
+    other["settled"]["secrets"]["ray_token"] = another
+    for nodes in ((NODE, other), (other, NODE), (NODE, None), (NODE, {})):
+        _result, asked = act("cluster_secret", TOKEN, after_preflight(**judged(*nodes)))
+        assert asked.called
+
+
+def test_a_qos_profile_is_looked_for_unless_no_node_has_any_of_it():
+    none = {"settled": {"qos": True}}
+    assert settled.alike([none, none])["qos"] is True
+    for other in (None, {}, {"settled": None}, {"settled": {"qos": False}}, {"settled": {"qos": "yes"}}):
+        assert settled.alike([none, other])["qos"] is False
+
+
+def test_only_preflight_reads_all_nodes():
+    """Each node that asked all others would make this grow with the square of the nodes."""
+    result, asked = act("cluster_secret", TOKEN, {**after_preflight(), "hostvars": None})
+    assert not asked.called and result["fingerprint"] == "abc"
 
 
 def test_tables_that_preflight_has_found_in_the_kernel_are_not_looked_for_again():
@@ -189,5 +208,6 @@ def test_a_node_that_answers_nonsense_is_asked(lie):
     for name, (args, _said) in KNOWN.items():
         told = after_preflight()
         told["spark_node_info"]["node"]["settled"] = lie
+        told.update(judged(told["spark_node_info"]["node"], NODE))
         _result, asked = act(name, args, told)
         assert asked.called, name

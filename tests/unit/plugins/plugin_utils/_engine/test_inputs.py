@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Model, NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
+    Image,
+    Model,
+    NodePlan,
+    Unknown,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import images, inputs
 from engine_plans import node_plans, with_service
 from planning import plan as run_planner
@@ -81,6 +86,15 @@ def test_an_image_with_an_old_nccl(version, fabric, told):
     assert [f.severity for f in findings] == (["warning"] if told else [])
     assert told in "".join(map(str, findings))
     assert not told or findings[0].host == "spark1, spark2"
+
+
+@pytest.mark.parametrize("part", [{}, {"images": (Image("x"),)}, {"unknown": (Unknown("x", True, (), ()),)}])
+def test_it_says_for_all_nodes_whether_any_has_images_or_unknown_versions(part):
+    """So that none of them has to ask all others."""
+    plans = {**PLANS, "spark2": replace(PLANS["spark2"], **part)}
+    told = {host: {"models": []} for host in plans}
+    result = run_planner("engine_inputs", {"plans": {h: p.as_dict() for h, p in plans.items()}, "seen": told})
+    assert (result["images"], result["unknown"]) == ("images" in part, "unknown" in part)
 
 
 def test_all_nodes_are_refused_at_once():
