@@ -177,8 +177,15 @@ def _families(found: Iterable[Network]) -> list[tuple[str, list[str]]]:
 
 def _outer(own: Sequence[Kind]) -> list[str]:
     """Without those inside another one, which nft would refuse."""
-    outer = [one for one in own if not any(one != other and one.subnet_of(other) for other in own)]
-    return [str(one.network_address) if one.num_addresses == 1 else str(one) for one in outer]
+    outer: dict[Kind, None] = {}
+    last: Kind | None = None
+    # Of two that overlap one is inside the other and comes after it in this order. To compare all with all, for each
+    # machine, grew with the cube of the machines.
+    for one in sorted(own, key=lambda network: (int(network.network_address), network.prefixlen)):
+        if last is None or not one.subnet_of(last):
+            outer[one] = None
+            last = one
+    return [str(one.network_address) if one.num_addresses == 1 else str(one) for one in own if one in outer]
 
 
 def _interfaces(names: Iterable[str]) -> str:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
 from fabric_inputs import wired
+from hypothesis import given
+from hypothesis import strategies as st
 from planning import plan
 
 RAILS = '{ "enp1s0f0np0", "enP2p1s0f0np0" }'
@@ -107,6 +110,23 @@ def test_who_else_may_come_in_is_named_by_address_or_network() -> None:
     assert "        ip saddr { 10.9.0.0/24 } accept\n        ip6 saddr { fd00::/8 } accept\n" in made
     with pytest.raises(SparkError, match="spark_port_filter_from: 'office' is no address"):
         services(("office",))
+
+
+@given(st.lists(st.tuples(st.integers(0, 255), st.integers(24, 32)), max_size=12))
+def test_networks_inside_another_one_are_left_out(chosen) -> None:
+    """Compared with all others, as a definition has it; the order stays."""
+    own = list(pf.networks(f"10.0.0.{last}/{prefix}" for last, prefix in chosen))
+    outer = [one for one in own if not any(one != other and one.subnet_of(other) for other in own)]
+    found = dict(pf._families(own)).get("ip", [])
+    assert found == [str(one).removesuffix("/32") for one in outer]
+
+
+def test_the_work_of_a_node_does_not_grow_with_the_square_of_the_others(monkeypatch) -> None:
+    looks = []
+    real = ipaddress.IPv4Network.subnet_of
+    monkeypatch.setattr(ipaddress.IPv4Network, "subnet_of", lambda one, other: looks.append(1) or real(one, other))
+    pf._families(pf.networks(f"10.0.{n // 200}.{n % 200}" for n in range(400)))
+    assert len(looks) < 400
 
 
 @pytest.mark.parametrize(
