@@ -90,10 +90,11 @@ class ActionModule(ActionBase):
         model = f"{of.name}@{of.revision}"
         argv = [paths.NODE_PROGRAM, "artifacts", "receive", "--home", args["home"], "--model", model, step]
         done = self._low_level_execute_command(shlex.join([*argv, *words]), in_data=data)
-        with contextlib.suppress(IndexError, SparkError):
-            found = json_text.read(done["stdout"].strip().splitlines()[-1]) if done["rc"] == 0 else None
-            if done["rc"] == 0 and isinstance(found, kind):
-                return found
+        if done["rc"] == 0:
+            with contextlib.suppress(IndexError, SparkError):
+                found = json_text.read(done["stdout"].strip().splitlines()[-1])
+                if isinstance(found, kind):
+                    return found
         said = [*(done.get("stdout") or "").strip().splitlines(), *(done.get("stderr") or "").strip().splitlines()]
         last = said[-1][:1000] if said else "nothing"
         if done["rc"] != 1:
