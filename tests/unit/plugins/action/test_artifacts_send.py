@@ -127,3 +127,10 @@ def test_what_is_wrong_is_said_with_where(
     assert (
         "spark1: the program that takes the model there ended with 137 and said: Killed. Run it again" in killed["msg"]
     )
+
+
+@pytest.mark.parametrize("answer", ["", "no JSON", "{}", "7", "[" * 3000])
+def test_a_node_that_answers_something_else_is_named(node: Node, model: Path, tmp_path: Path, answer: str) -> None:
+    node.command = lambda _command, in_data: {"rc": 0, "stdout": answer, "stderr": ""}
+    told = send(node, model, tmp_path / "home")
+    assert told["failed"] and "ended with 0 and said: " in str(told["msg"])
