@@ -173,7 +173,7 @@ class ActionModule(ActionBase):
                 else:
                     failures[host] = _reason(read)
                 said = border.read(answers.REACH, variables.get(args["reach_variable"]) or {}, host, refused)
-                reach[host] = (said or {}).get("reached") or []
+                reach[host] = (said or {}).get("unreached") or []
                 heard = variables.get(args["heard_variable"]) or {}
                 if heard.get("heard") is not None:
                     neighbors[host] = border.read(answers.NEIGHBORS, heard, host, refused)

@@ -155,18 +155,17 @@ class CallbackModule(CallbackBase):
         self._forward("v2_playbook_on_start", playbook)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
+        workers.share()
         with self._lock:
             self._ticks = False
             self._print(self._page.play(play.get_name().strip(), self._hosts(play)))
         self._forward("v2_playbook_on_play_start", play)
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        workers.share()
         self._task(task)
         self._forward("v2_playbook_on_task_start", task, is_conditional)
 
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
-        workers.share()
         self._task(task)
         self._forward("v2_playbook_on_handler_task_start", task)
 

@@ -94,11 +94,11 @@ transaction:
   sample: 4fd0c2a1
 settled:
   description: >-
-    Layers with their rules. Of O(rules) only those whose rules are there, and no others of theirs; besides, those that
-    O(rules) does not name. Nothing where anything has to be changed.
+    Layers with a SHA-256 of their rules, joined by a space. Of O(rules) only those whose rules are there, and no others
+    of theirs; besides, those that O(rules) does not name. Nothing where anything has to be changed.
   returned: success
   type: dict
-  sample: {ray: [allow from 192.0.2.2]}
+  sample: {ray: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae}
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,6 +14,10 @@ description:
   - Tries every address at the same time. A node is reached where it answers a ping, or where its sshd answers.
   - The module does not fail where a node is not reached, so that the results of all nodes can be judged together.
 options:
+  node:
+    description: Name of this node, which is left out of O(peers).
+    type: str
+    default: ''
   peers:
     description: Whom to reach.
     type: list
@@ -21,7 +25,7 @@ options:
     required: true
     suboptions:
       name:
-        description: Name of the other node, handed back in the result.
+        description: Name of the node, handed back in the result.
         type: str
         required: true
       address:
@@ -38,31 +42,32 @@ author:
 EXAMPLES = r"""
 - name: Try to reach the second node
   sparkmatrix.cluster.management_reach:
+    node: spark1
     peers:
       - {name: spark2, address: 10.0.0.12}
   register: result
 """
 
 RETURN = r"""
-reached:
-  description: One entry per node, in the given order.
+unreached:
+  description: The nodes that do not answer, in the given order. All others do.
   returned: success
   type: list
   elements: dict
   contains:
     name: {description: As given., type: str, sample: spark2}
     address: {description: As given., type: str, sample: 10.0.0.12}
-    ok: {description: The node answered., type: bool, sample: true}
-    reason: {description: 'Why it was not reached, or empty.', type: str}
+    reason: {description: Why it was not reached., type: str, sample: no answer to ping}
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import reach
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import unreached
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "node": {"type": "str", "default": ""},
             "peers": {
                 "type": "list",
                 "elements": "dict",
@@ -75,7 +80,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, reached=reach(module.params["peers"]))
+    others = [peer for peer in module.params["peers"] if peer["name"] != module.params["node"]]
+    module.exit_json(changed=False, unreached=unreached(others))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ bytes of its files.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import json
 from collections.abc import Mapping, Sequence
@@ -58,14 +59,14 @@ class Wanted:
 @dataclass
 class Outcome:
     """What was done, or in check mode would be. ``transaction``: what has to be confirmed, or empty. ``previous``: the
-    rules that a layer had before. ``settled``: layers with the rules that they have; of those asked for only where
-    these are exactly the rules."""
+    rules that a layer had before. ``settled``: by layer a mark of the rules that it has, as :func:`marks` makes
+    it; of those asked for only where these are exactly the rules."""
 
     changes: list[str] = field(default_factory=list)
     diff: list[dict[str, Any]] = field(default_factory=list)
     transaction: str = ""
     previous: list[str] = field(default_factory=list)
-    settled: dict[str, list[str]] = field(default_factory=dict)
+    settled: dict[str, str] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:
@@ -74,6 +75,11 @@ class Outcome:
     def note(self, line: str, header: str, before: str, after: str) -> None:
         self.changes.append(line)
         self.diff.append({"before_header": header, "after_header": header, "before": before, "after": after})
+
+
+def marks(rules: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Of the rules of each layer; a playbook makes the same with ``rules | join(' ') | hash('sha256')``."""
+    return {layer: hashlib.sha256(" ".join(texts).encode()).hexdigest() for layer, texts in rules.items()}
 
 
 def reconcile(machine: Machine, wanted: Wanted, *, check_mode: bool = False) -> Outcome:
@@ -121,7 +127,7 @@ class _Access:
             for rule in self.have.rules:
                 if rule.ours and rule.layer not in (LAYER, *layers):
                     others.setdefault(rule.layer, []).append(rule.text)
-            self.outcome.settled = {**others, **exact}
+            self.outcome.settled = marks({**others, **exact})
         return self.outcome
 
     def _compare_sshd(self) -> None:

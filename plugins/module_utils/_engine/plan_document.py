@@ -352,7 +352,7 @@ class NodePlan:
     model_cache: str = ""  # directory for what is downloaded
     open_to_peers: bool = False  # ranks of other nodes, or the gateway on the cluster's head, come in here
     cluster: Cluster = field(default_factory=Cluster)
-    services: tuple[Offer, ...] = ()  # of the whole cluster
+    services: tuple[Offer, ...] = ()  # of the whole cluster; only its head, where the gateway is, has them
     identity: str = ""  # the same on all nodes; changes with every part that a user would see on any of them
     image_ids: Mapping[str, str] = field(default_factory=dict)  # by name, as they were when it served
     schema: int = SCHEMA_VERSION

@@ -31,19 +31,19 @@ def greeting(address: str) -> bytes:
         return connection.recv(4)
 
 
-def reach(
+def unreached(
     peers: Sequence[Mapping[str, str]], runner: Runner = run, greeting: Greeting = greeting
 ) -> list[dict[str, Any]]:
-    """For each ``name`` and ``address``: both, ``ok``, and the ``reason`` where it was not reached. All at once."""
-
-    def one(peer: Mapping[str, str]) -> dict[str, Any]:
-        reason = _try(str(peer["address"]), runner, greeting)
-        return {"name": peer["name"], "address": peer["address"], "ok": not reason, "reason": reason}
-
+    """Those with a ``name`` and an ``address`` that do not answer: both, and the ``reason``. All are asked at once."""
     if not peers:
         return []
     with ThreadPoolExecutor(max_workers=min(len(peers), MAX_PARALLEL)) as pool:
-        return list(pool.map(one, peers))
+        reasons = pool.map(lambda peer: _try(str(peer["address"]), runner, greeting), peers)
+        return [
+            {"name": peer["name"], "address": peer["address"], "reason": reason}
+            for peer, reason in zip(peers, reasons)
+            if reason
+        ]
 
 
 def _try(address: str, runner: Runner, greeting: Greeting) -> str:

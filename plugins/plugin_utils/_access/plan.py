@@ -159,7 +159,7 @@ def plan(nodes: Mapping[str, Node], user: str) -> Plan:
             ]
             for host in nodes
         },
-        hosts_lines={host: _hosts_lines(host, nodes, names) for host in nodes},
+        hosts_lines=_hosts_lines(nodes, names),
         rules=rules(nodes),
         ignore={host: _ignore(node, nodes) for host, node in nodes.items()},
     )
@@ -228,9 +228,10 @@ def _authorized(host: str, nodes: Mapping[str, Node]) -> str:
     return strict.lines(lines, "authorized_keys")
 
 
-def _hosts_lines(host: str, nodes: Mapping[str, Node], names: Mapping[str, str]) -> list[str]:
+def _hosts_lines(nodes: Mapping[str, Node], names: Mapping[str, str]) -> dict[str, list[str]]:
     """The peers by name on the management network. The own name is the machine's own affair (127.0.1.1)."""
-    return [f"{node.address} {names[peer]}" for peer, node in _by_rank(nodes) if peer != host]
+    lines = {host: f"{node.address} {names[host]}" for host, node in _by_rank(nodes)}
+    return {host: [line for peer, line in lines.items() if peer != host] for host in nodes}
 
 
 def rules(nodes: Mapping[str, Node]) -> dict[str, dict[str, list[str]]]:

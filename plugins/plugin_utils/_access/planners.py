@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import (
@@ -33,6 +33,13 @@ REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed
 
 def plan(options: Options) -> dict[str, Any]:
     settings = Settings(subnets=options["subnets"], host_offset=options["host_offset"])
+    unknown = [host for host, raw in options["nodes"].items() if "rank" not in raw or "look" not in raw]
+    if unknown:
+        raise SparkError(
+            "spark_rank, or what the machine says of its ssh, is not known",
+            ", ".join(unknown),
+            "Run the whole layer for all machines",
+        )
     nodes, findings = access_plan.node_inputs(options["nodes"], settings)
     shown = judged(REFUSED, findings)
     made = access_plan.plan(nodes, options["user"])
@@ -118,6 +125,7 @@ FOUND: dict[str, Any] = {
     "looks": {"type": "dict", "required": True},
 }
 # address: fabric_management_address; login: ansible_host; addresses: fabric_addresses; look: the result of access_node.
+# Of the inventory: what a play sets for itself is not seen.
 NODE = {**dict.fromkeys(("rank", "address", "login", "addresses"), ours), "look": answers.LOOK, "fact": answers.FACT}
 PLANNERS = {
     "management": Planner(

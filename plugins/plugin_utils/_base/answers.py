@@ -288,7 +288,7 @@ NODE = {
     "time": number,
     "clock_offset": Maybe(number),
 }
-REACH = Only({"reached": Each(Full({"name": host, "address": ipv4, "ok": flag, "reason": Maybe(words)}))})
+REACH = Only({"unreached": Each(Full({"name": host, "address": ipv4, "reason": words}))})
 NODE_INFO = Only({"node": Full(NODE, ("memory",))}, ("node",))
 
 # --- access_node

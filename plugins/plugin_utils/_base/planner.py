@@ -9,6 +9,7 @@ Each room names its planners in ``PLANNERS`` of its ``planners.py``; the action 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import b
 
 Options = Mapping[str, Any]
 Spec = Mapping[str, Mapping[str, Any]]
+Place = str | Sequence[str] | Mapping[str, str | Sequence[str]]
+_ABSENT = object()
 
 
 class RefusedError(Exception):
@@ -33,8 +36,8 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Planner:
-    """``gathered``: options that name a variable, with the shape of its value; the planner gets it of every host of the
-    play, by host, as :func:`border.read` lets it in.
+    """``gathered``: options that say where something is (:func:`gather`), with the shape of its value; the planner gets
+    it of every host of the play, by host, as :func:`border.read` lets it in.
 
     ``alive``: only of the hosts that have not failed so far. A way back must not wait for a machine that died.
     ``partly``: options of ``gathered`` whose variable not every host has; those without it are left out.
@@ -50,17 +53,41 @@ class Planner:
     same: tuple[str, ...] = ()
 
 
-def gather(variables: Mapping[str, Mapping[str, Any]], name: str, partly: bool = False) -> dict[str, Any]:
-    """The value of a variable by host."""
-    missing = [host for host in variables if name not in variables[host]]
+def gather(variables: Mapping[str, Mapping[str, Any]], place: Place, partly: bool = False) -> dict[str, Any]:
+    """The value by host. ``place``: a variable, a field of one (``a.b``), or a list of such, of which the first counts
+    that a host has and is not null; or a mapping of such, and each host's value is a mapping with what it has of them.
+
+    Nothing has to be recorded on each host first, which costs Ansible a process for each.
+    """
+    if isinstance(place, Mapping):
+        return {
+            host: {name: found[0] for name, one in place.items() if (found := _at(known, one))}
+            for host, known in variables.items()
+        }
+    values = {host: found[0] for host, known in variables.items() if (found := _at(known, place))}
+    missing = [host for host in variables if host not in values]
     if missing and not partly:
-        raise SparkError(f"{name} is not known", ", ".join(missing), "Run the whole layer for all machines")
-    return {host: known[name] for host, known in variables.items() if name in known}
+        names = place if isinstance(place, str) else " or ".join(place)
+        raise SparkError(f"{names} is not known", ", ".join(missing), "Run the whole layer for all machines")
+    return values
+
+
+def _at(known: Mapping[str, Any], place: str | Sequence[str]) -> list[Any]:
+    """The value in a list, or an empty one. Nothing (null) counts where no other place has more."""
+    found: list[Any] = []
+    for one in [place] if isinstance(place, str) else place:
+        value: Any = known
+        for name in one.split("."):
+            value = value.get(name, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+        if value is not None and value is not _ABSENT:
+            return [value]
+        found += [None] if value is None else []
+    return found[:1]
 
 
 def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, Any]) -> dict[str, Any]:
     """The result of the task, a refusal included."""
-    spec = {**planner.spec, **{option: {"type": "str", "required": True} for option in planner.gathered}}
+    spec = {**planner.spec, **{option: {"type": "raw", "required": True} for option in planner.gathered}}
     checked = ArgumentSpecValidator(spec).validate(options)
     if checked.error_messages:
         return failure(f"planner {name}: {'; '.join(checked.error_messages)}")
@@ -70,10 +97,10 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
     try:
         read = {
             option: gather(
-                _first(variables, name) if option in planner.same else variables, name, option in planner.partly
+                _first(variables, place) if option in planner.same else variables, place, option in planner.partly
             )
             for option in planner.gathered
-            for name in [checked.validated_parameters[option]]
+            for place in [checked.validated_parameters[option]]
         }
         findings: list[Finding] = []
         known = {
@@ -91,8 +118,8 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
         return failure(f"the planner {name} was given something unexpected: {exc!r}")
 
 
-def _first(variables: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Mapping[str, Any]]:
-    return dict([(host, known) for host, known in variables.items() if name in known][:1])
+def _first(variables: Mapping[str, Mapping[str, Any]], place: str) -> dict[str, Mapping[str, Any]]:
+    return dict(itertools.islice(((host, known) for host, known in variables.items() if _at(known, place)), 1))
 
 
 def failure(text: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ processor time of a run that changes nothing (docs/performance.md).
 from __future__ import annotations
 
 import gc
+import os
 from importlib import import_module
 
 from ansible.parsing.dataloader import DataLoader
@@ -25,6 +26,8 @@ BUILTIN = ("assert", "debug", "normal", "set_fact", "validate_argument_spec")
 
 def prepare() -> None:
     """Of no consequence but time: what is missing here a worker loads."""
+    # A worker that looks for garbage writes to every object, and the kernel then copies all of the controller's memory.
+    os.register_at_fork(after_in_child=gc.freeze)
     templar = Templar(DataLoader(), {"a": 1})
     templar.template(trust_as_template("{{ a | default(1) }}"))
     templar.evaluate_conditional(trust_as_template("a | default(1) | int in [1] and a is defined"))
@@ -38,10 +41,11 @@ def prepare() -> None:
 
 
 def share() -> None:
-    """Called before a task's workers are forked: what is there now is theirs, too, and stays in one place in memory.
+    """Called before each play: garbage goes, and what is there stays in one place in memory until the next play.
 
-    A worker that looks for garbage writes to every object, and the kernel then copies all of the controller's memory
-    (docs/performance.md: a quarter of the memory with 120 machines, nothing with 32). What is frozen is only left out
-    of that search; what nobody refers to any more goes as before.
+    Neither the controller nor a worker then writes to all objects when it looks for garbage. What is frozen is only
+    left out of that search; what nobody refers to any more goes as before.
     """
+    gc.unfreeze()
+    gc.collect()
     gc.freeze()

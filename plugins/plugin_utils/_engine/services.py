@@ -217,7 +217,9 @@ def plan(
     findings += [] if firewall else _check_mpi(whole)
     if errors(findings) or len(whole) < len(services):
         return engine_plan.Plans({}, summary, findings)
-    plans = {fact.host: _document(fact, ordered, whole) for fact in ordered}
+    identity = _identity(whole)
+    plans = {fact.host: replace(_document(fact, ordered, whole), identity=identity) for fact in ordered}
+    plans[head] = replace(plans[head], services=tuple(_offer(one.entry.name, _first(result)) for one, result in whole))
     return engine_plan.Plans(plans, summary, findings)
 
 
@@ -441,8 +443,6 @@ def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> N
         open_to_peers=any(plan.backend != "single" for plan in plans)
         or any(plan.engine.host != loopback for _name, plan in heads),
         cluster=Cluster(ordered[0].host, len(ordered), fact.host == ordered[0].host),
-        services=tuple(_offer(service.entry.name, _first(result)) for service, result in made),
-        identity=_identity(made),
     )
 
 

@@ -108,15 +108,12 @@ def run(checks: Sequence[Check], context: Context) -> list[tuple[Check, Finding]
     return made
 
 
-def peers(context: Context) -> dict[str, list[dict[str, str]]]:
-    """By host, whom it has to reach and where; empty where this run does not look."""
+def peers(context: Context) -> list[dict[str, str]]:
+    """Which nodes have to reach each other, and where; none where this run does not look."""
     if not any(check.name == "management_reach" for check in selected(HOST_CHECKS, context)):
-        return {}
+        return []
     at = {host: context.management(host).address for host in context.nodes}
-    return {
-        host: [{"name": peer, "address": address} for peer, address in at.items() if peer != host and address]
-        for host in at
-    }
+    return [{"name": host, "address": address} for host, address in at.items() if address]
 
 
 def listeners(context: Context, forks: int) -> dict[str, Any]:

@@ -179,12 +179,11 @@ def check_management_kept(context: Context) -> Iterator[Finding]:
 def check_management_reach(context: Context) -> Iterator[Finding]:
     failed: dict[tuple[str, str], list[str]] = defaultdict(list)
     reasons: dict[tuple[str, str], str] = {}
-    for host, tries in context.reach.items():
-        for attempt in tries:
-            if not attempt.get("ok"):
-                place = (str(attempt.get("name")), str(attempt.get("address")))
-                failed[place].append(host)
-                reasons.setdefault(place, str(attempt.get("reason")))
+    for host, lost in context.reach.items():
+        for one in lost:
+            place = (str(one.get("name")), str(one.get("address")))
+            failed[place].append(host)
+            reasons.setdefault(place, str(one.get("reason")))
     for (peer, address), hosts in failed.items():
         yield Finding(
             peer,

@@ -27,6 +27,7 @@ sys.path.append(str(TESTS / "unit"))
 
 import preflight_inputs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import marks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
@@ -89,7 +90,7 @@ class CallbackModule(CallbackBase):
         ActionBase._execute_module = execute
         ActionBase._low_level_execute_command = lambda *_args, **_more: {"rc": 0, "stdout": "", "stderr": ""}
 
-    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+    def v2_playbook_on_play_start(self, play: Any) -> None:
         workers.share()
 
 
@@ -110,7 +111,7 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
     if name == "node_info":
         return {"node": {**node(host, rank), **left(host, rank, options)}, "fact": fact(host, rank, count)}
     if name == "management_reach":
-        return {"reached": [{**peer, "ok": True, "reason": ""} for peer in options["peers"]]}
+        return {"unreached": []}
     if name == "fabric_neighbors":
         return heard(host, options["nodes"])
     if name == "fabric_probe":
@@ -126,7 +127,7 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
         look: dict[str, Any] = {"tool": None, "verbs": True, "busy": [], "software": [], "record": None}
         return {"ready": {**look, "ports": known["rdma"]["devices"], "gids": known["gids"]}}
     if name == "access_apply":
-        return {"changes": [], "transaction": "", "settled": options["rules"]}
+        return {"changes": [], "transaction": "", "settled": marks(options["rules"])}
     if name == "engine_inputs":
         complete = {"owner": "root", "unmet": "complete", "kernels": ""}
         one = {"where": "cache", "signature": "0a1b2c3d4e5f6071", "problem": "", "remedy": ""}

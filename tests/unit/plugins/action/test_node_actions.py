@@ -155,12 +155,12 @@ def test_whom_to_reach_and_who_was_reached():
         return {"spark_rank": rank, "spark_node_info": read, **values}
 
     two = {"spark1": hosts(0, "10.0.0.1"), "spark2": hosts(1, "10.0.0.2", fabric_management_address="10.9.0.2")}
-    assert judge(two, phase="peers", layers=["access"])["peers"] == {
-        "spark1": [{"name": "spark2", "address": "10.9.0.2"}],
-        "spark2": [{"name": "spark1", "address": "10.0.0.1"}],
-    }
-    lost = {"name": "spark2", "address": "10.9.0.2", "ok": False, "reason": "timed out"}
-    two["spark1"]["__preflight_reach"] = {"reached": [lost]}
+    assert judge(two, phase="peers", layers=["access"])["peers"] == [
+        {"name": "spark1", "address": "10.0.0.1"},
+        {"name": "spark2", "address": "10.9.0.2"},
+    ]
+    lost = {"name": "spark2", "address": "10.9.0.2", "reason": "timed out"}
+    two["spark1"]["__preflight_reach"] = {"unreached": [lost]}
     refused = judge(two, phase="hosts", layers=["access"])["msg"]
     assert "spark2: its management address 10.9.0.2 is not reached from spark1 (timed out)" in refused
 

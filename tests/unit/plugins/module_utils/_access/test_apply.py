@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply 
     Wanted,
     give_back,
     layer_rules,
+    marks,
     reconcile,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.rollback import GUARD, confirm, restore
@@ -53,9 +54,9 @@ def in_force(node: FakeAccess) -> None:
 def test_a_second_look_names_the_layers_whose_rules_are_as_asked(node: FakeAccess) -> None:
     assert reconcile(node.machine(), ALL, check_mode=True).settled == {}
     in_force(node)
-    assert reconcile(node.machine(), ALL, check_mode=True).settled == RULES
+    assert reconcile(node.machine(), ALL, check_mode=True).settled == marks(RULES)
     more = replace(ALL, rules={**RULES, "ray": [*RULES["ray"], "allow from 192.0.2.3"]})
-    assert reconcile(node.machine(), more, check_mode=True).settled == {"fabric": RULES["fabric"]}
+    assert reconcile(node.machine(), more, check_mode=True).settled == {"fabric": marks(RULES)["fabric"]}
     assert reconcile(node.machine(), replace(more, sshd={}), check_mode=True).settled == {}
 
 

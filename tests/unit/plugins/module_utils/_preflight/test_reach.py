@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import reach as module
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import reach
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import unreached
 from ansible_collections.sparkmatrix.cluster.plugins.modules import management_reach
 from module_runner import run_module
 
@@ -43,11 +43,11 @@ def test_what_counts_as_reached(ping: int, answer: bytes | OSError, reason: str)
         assert argv[0] == "ping" and argv[-1] == PEER["address"]
         return Completed(ping)
 
-    assert reach([PEER], runner, greeting) == [{**PEER, "ok": not reason, "reason": reason}]
+    assert unreached([PEER], runner, greeting) == ([{**PEER, "reason": reason}] if reason else [])
 
 
 def test_nobody_to_reach() -> None:
-    assert reach([]) == []
+    assert unreached([]) == []
 
 
 def test_the_greeting_of_an_sshd(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,8 +59,9 @@ def test_the_greeting_of_an_sshd(monkeypatch: pytest.MonkeyPatch) -> None:
         answer.join()
 
 
-def test_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(management_reach, "reach", lambda peers: [{**peers[0], "ok": True, "reason": ""}])
-    result, failed = run_module(management_reach, {"peers": [PEER]})
+def test_the_module_does_not_ask_its_own_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(management_reach, "unreached", lambda peers: [{**peer, "reason": "lost"} for peer in peers])
+    own = {"name": "spark1", "address": "10.0.0.11"}
+    result, failed = run_module(management_reach, {"node": "spark1", "peers": [own, PEER]})
     assert not failed and not result["changed"]
-    assert result["reached"] == [{**PEER, "ok": True, "reason": ""}]
+    assert result["unreached"] == [{**PEER, "reason": "lost"}]

@@ -257,7 +257,9 @@ def test_the_planner_refuses() -> None:
     result = run(nodes={"spark1": raw(0, look=look(0, network={})), "spark2": raw(1, look=look(1, network={}))})
     assert result["failed"]
     assert "1. spark1: no address" in result["msg"] and "2. spark2: no address" in result["msg"]
-    assert "the planner peers was given something unexpected" in run(nodes={"spark1": {"look": look(0)}})["msg"]
+    for lacking in ({"look": look(1)}, {"rank": 1}):
+        said = run(nodes={"spark1": raw(0), "spark2": lacking})["msg"]
+        assert said.startswith("spark2: spark_rank, or what the machine says of its ssh, is not known. Run the whole")
     old = run(nodes={"spark1": raw(0), "spark2": raw(1, fact={"schema": 2})})
     assert "1. spark2 fact: the fabric fact has schema 2, this release reads 3. Run the fabric layer" in old["msg"]
     assert "site.yml --tags fabric" in old["msg"]
