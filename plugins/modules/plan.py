@@ -97,9 +97,9 @@ options:
   options:
     description:
       - Options of the planner, as C(PLANNERS) in C(plugins/plugin_utils/*/planners.py) lists them.
-      - Some of them say in which variable something is, and the planner gets its value of every host of the play. That is
-        a variable, a field of one (C(a.b)), a list of such of which the first counts that a host has, or a mapping of
-        such.
+      - Some of them say in which variable something is, and the planner gets its value of every host of the play.
+        That is a variable, a field of one (C(a.b)), a list of such of which the first counts that a host has, or a
+        mapping of such.
     type: dict
     default: {}
 extends_documentation_fragment:
