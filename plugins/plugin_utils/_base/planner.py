@@ -118,7 +118,7 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
         return failure(f"the planner {name} was given something unexpected: {exc!r}")
 
 
-def _first(variables: Mapping[str, Mapping[str, Any]], place: str) -> dict[str, Mapping[str, Any]]:
+def _first(variables: Mapping[str, Mapping[str, Any]], place: str | Sequence[str]) -> dict[str, Mapping[str, Any]]:
     return dict(itertools.islice(((host, known) for host, known in variables.items() if _at(known, place)), 1))
 
 

@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
 
 def read(text: str, where: str = "", remedy: str = "Correct it") -> Any:
     try:
-        return yaml_load(text)
+        return yaml_load(str(text))  # libyaml takes no text that Ansible has marked, as that of a lookup
     except RecursionError as exc:
         raise SparkError("it is no valid YAML (too deep)", where, remedy) from exc
     except (yaml.YAMLError, *DAMAGE) as exc:  # of a date without such a month, of a key that is a list

@@ -146,6 +146,7 @@ def test_several_services():
     ]
     result = plan(hosts, services=services, firewall=True)
     assert [item["model"] for item in result["plans"]["spark1"]["services"]] == ["qwen3-8b", "gpt-oss-120b"]
+    assert result["plans"]["spark2"]["services"] == [], "only the head has the gateway"
     argv = result["plans"]["spark1"]["here"][0]["engine"]["command"]["options"]
     assert argv[argv.index("--max-model-len") + 1] == "8192"
     assert result["sbatch"] == ""

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,18 @@ def test_a_worker_copies_little_of_the_controllers_memory(thawed: None) -> None:
     alone = copied_by_a_worker(lambda: None)
     assert copied_by_a_worker(workers.share) < alone / 2
     assert len(held) == 400_000
+
+
+def _since_the_play_began() -> tuple[int, int]:
+    """Copied without our preparation, and with it. It cannot be taken back, so this is for a process of its own."""
+    held = [[number] for number in range(400_000)]
+    alone = copied_by_a_worker(lambda: None)
+    prepared = copied_by_a_worker(workers.prepare)
+    assert len(held) == 400_000
+    return alone, prepared
+
+
+def test_neither_does_it_copy_what_tasks_have_brought_since_the_play_began() -> None:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as own:
+        alone, prepared = own.submit(_since_the_play_began).result()
+    assert prepared < alone / 2

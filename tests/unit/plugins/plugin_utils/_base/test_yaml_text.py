@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.template import trust_as_template
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 
@@ -16,6 +17,7 @@ def test_what_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.yml"
     path.write_text("a: [1, x]\n", encoding="utf-8")
     assert yaml_text.file(path, "") == yaml_text.read("a: [1, x]") == {"a": [1, "x"]}
+    assert yaml_text.read(trust_as_template("a: [1, x]")) == {"a": [1, "x"]}, "as a lookup gives it"
 
 
 @pytest.mark.parametrize(
