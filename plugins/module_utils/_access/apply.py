@@ -78,7 +78,7 @@ class Outcome:
 
 
 def marks(rules: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Of the rules of each layer; a playbook makes the same with ``rules | join(' ') | hash('sha256')``."""
+    """Of the rules of each layer: small, since Ansible keeps it of each machine."""
     return {layer: hashlib.sha256(" ".join(texts).encode()).hexdigest() for layer, texts in rules.items()}
 
 

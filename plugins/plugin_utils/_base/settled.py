@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-FILES, UNITS = "files", "units"
+FILES, UNITS, FIREWALL = "files", "units", "firewall"
 # Facts of the host: that this run has changed something, and by this name and more, what.
 CHANGED = "sparkmatrix_changed"
 NODE_INFO, ACCESS, FABRIC = "spark_node_info", "spark_access_compared", "spark_fabric_compared"
@@ -60,6 +60,14 @@ def entry(task_vars: Mapping[str, Any] | None, kind: str, name: str) -> Any:
     if _changed(task_vars, kind, name) or not unchanged(task_vars, ACCESS, FABRIC):
         return None
     return table(task_vars, kind).get(name)
+
+
+def firewall_layer(task_vars: Mapping[str, Any] | None, layer: str) -> Any:
+    """The mark of a layer's rules that the role access has found in this run (``access_apply``), unless the run has
+    changed them since."""
+    if not node(task_vars) or _changed(task_vars, FIREWALL, layer):
+        return None
+    return _mapping(_mapping((task_vars or {}).get(ACCESS)).get("settled")).get(layer)
 
 
 def execute(

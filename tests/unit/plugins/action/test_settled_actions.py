@@ -15,6 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import marks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, fingerprint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import settled
 
@@ -44,6 +45,7 @@ NODE = {
     },
 }
 FILTER = {"name": "services", "rules": RULES, "users": ["sparkmatrix"]}
+LAYER = {"layer": "ray", "rules": ["allow from 192.0.2.2", "allow from 192.0.2.3"]}
 PLAN = {"identity": "one", "image_ids": {}}
 TOKEN = {"name": "ray_token", "path": "/etc/sparkmatrix/ray.token", "owner": "sparkmatrix", "group": "sparkmatrix"}
 # The module, what it is asked for, and what it returns without asking the node.
@@ -51,6 +53,7 @@ KNOWN = {
     "managed_files": ({"name": "ray", "files": FILES}, {"changed_paths": []}),
     "managed_service": ({"name": UNIT, "config_hash": "abc", "enabled": "yes"}, {"due": False, "action": "none"}),
     "port_filter": (FILTER, {"changes": []}),
+    "firewall_rules": (LAYER, {"changes": [], "previous": LAYER["rules"]}),
     "kept_plan": ({"plan": PLAN, "images": {"x": "sha256:1"}}, {}),
     "fabric_peermem": ({"load": "auto"}, {"loaded": False}),
     "fabric_bandwidth": ({}, {"ready": {"tool": None, "record": None, "ports": ["port"], "gids": ["gid"]}}),
@@ -80,6 +83,13 @@ ASKED = [
     ("port_filter", {**FILTER, "users": ["somebody"]}, None),
     ("port_filter", {**FILTER, "name": "fabric"}, None),
     ("port_filter", {"state": "in_force"}, None),
+    ("firewall_rules", {**LAYER, "layer": "engine"}, None),
+    ("firewall_rules", {**LAYER, "rules": LAYER["rules"][:1]}, None),
+    ("firewall_rules", {**LAYER, "rules": "allow from 192.0.2.2 allow from 192.0.2.3"}, None),
+    ("firewall_rules", {"layer": "ray"}, None),
+    ("firewall_rules", LAYER, {"spark_access_compared": {"changes": ["port"], "settled": {}}}),
+    ("firewall_rules", LAYER, {"spark_access_compared": {}}),
+    ("firewall_rules", LAYER, {"spark_node_info": {}}),
     ("kept_plan", {"plan": PLAN}, None),
     ("kept_plan", {"plan": {**PLAN, "identity": "two"}, "images": {"x": "sha256:1"}}, None),
     ("kept_plan", {"state": "read"}, None),
@@ -112,7 +122,9 @@ def act(name, args, variables, answer=None):
 def after_preflight(**more):
     """Of one of two nodes of which preflight has found the same."""
     node = copy.deepcopy(NODE)
-    return {"spark_node_info": {"node": node, "fact": {"state": "applied"}}, **judged(node, NODE), **more}
+    access = {"changes": [], "settled": marks({LAYER["layer"]: LAYER["rules"], "none": []})}
+    found = {"spark_node_info": {"node": node, "fact": {"state": "applied"}}, "spark_access_compared": access}
+    return {**found, **judged(node, NODE), **more}
 
 
 def judged(*nodes):
@@ -156,6 +168,17 @@ def test_what_this_run_has_changed_is_asked_again(name):
     later = after_preflight(**facts)
     later["spark_node_info"]["node"]["time"] = 6.0
     _result, asked = act(name, args, later)
+    assert not asked.called
+
+
+def test_rules_that_this_run_has_changed_are_changed_back():
+    """A fabric that is not kept: the rules of before are those that the role access has found."""
+    more = {**LAYER, "rules": [*LAYER["rules"], "allow from 192.0.2.4"]}
+    first, _asked = act("firewall_rules", more, after_preflight(), {"changed": True, "previous": LAYER["rules"]})
+    _result, asked = act("firewall_rules", LAYER, after_preflight(ansible_facts=first["ansible_facts"]))
+    assert asked.called
+    other = {"layer": "none", "rules": []}
+    _result, asked = act("firewall_rules", other, after_preflight(ansible_facts=first["ansible_facts"]))
     assert not asked.called
 
 
@@ -207,7 +230,7 @@ NONSENSE = {
 def test_a_node_that_answers_nonsense_is_asked(lie):
     for name, (args, _said) in KNOWN.items():
         told = after_preflight()
-        told["spark_node_info"]["node"]["settled"] = lie
+        told["spark_node_info"]["node"]["settled"] = told["spark_access_compared"]["settled"] = lie
         told.update(judged(told["spark_node_info"]["node"], NODE))
         _result, asked = act(name, args, told)
         assert asked.called, name
