@@ -24,53 +24,24 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     Offer,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import image_build, images
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.services import Service
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import ENTRY, UserSettings
-from engine_plans import required
+from engine_asked import GPU, facts
+from engine_asked import recipe as big
 
 HOSTS = ["spark1", "spark2", "spark3", "spark4"]
-GPU = ["vllm==0.33.0", "ray[default]==2.60.0"]
 CHAT = {"name": "chat", "nodes": ["spark1", "spark2"], "served_model_name": "chat"}
 CODE = {"name": "code", "nodes": ["spark3", "spark4"], "served_model_name": "code", "port": 8001}
 SMALL = {"name": "small", "served_model_name": "small", "port": 8002}
 
 
 def recipe(**values):
-    document = {
-        "model": "someone/model",
-        "architecture": {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128},
-        "weights_gb": 20,
-        "context": 4096,
-        "concurrency": 2,
-        **values,
-    }
-    return required(*engine_recipe.parse(document, "model.yml", "model"))
-
-
-def facts(count=4, **values):
-    return {
-        host: FabricFact(
-            **{
-                "host": host,
-                "state": "applied",
-                "topology": "switch" if count > 1 else "single",
-                "transport": "rdma",
-                "rank": rank,
-                "nodes": count,
-                "management_address": f"10.0.0.{rank + 1}",
-                "cluster_address": f"192.168.100.{rank + 10}",
-                "cluster_interface": "enp1s0f0np0",
-                **values,
-            }
-        )
-        for rank, host in enumerate(HOSTS[:count])
-    }
+    """A model that fits a pair of nodes beside others."""
+    return big(**{"weights_gb": 20, "context": 4096, "concurrency": 2, **values})
 
 
 def made(*entries, count=4, firewall=True, fabric=None, memory=None, **of_recipe):
@@ -99,7 +70,7 @@ def test_one_service_is_the_list_with_one_entry():
     assert plain["spark1"].services == (
         Offer(
             name="engine",
-            model="model",
+            model="big",
             host="127.0.0.1",
             port=8000,
             key=True,
@@ -186,7 +157,7 @@ def test_the_cache_is_pinned_unless_that_is_switched_off():
 def test_a_share_that_is_too_small_is_refused_with_numbers():
     entries = ({**SMALL, "nodes": ["spark1"], "memory_share": 0.1}, {**CODE, "nodes": ["spark1"], "memory_share": 0.9})
     (problem,) = problems(*entries)
-    assert problem.startswith("small: recipe model: the model does not fit: 9.7 GiB of 121.6 GiB (assumed) at 0.08")
+    assert problem.startswith("small: recipe big: the model does not fit: 9.7 GiB of 121.6 GiB (assumed) at 0.08")
     assert problem.endswith("Or give it a larger memory_share than 0.1.")
 
 
@@ -201,7 +172,7 @@ def test_findings_name_the_key_of_the_entry():
 
 def test_without_entries_findings_name_the_variables():
     (service,) = [Service(engine_services.read([], HOSTS)[0][0], recipe(), UserSettings(engine="other"))]
-    (problem,) = engine_services.plan([service], facts(), {}).findings
+    (problem,) = engine_services.plan([service], facts(4), {}).findings
     assert str(problem).startswith("engine_name: 'other' is not known")
 
 
@@ -417,7 +388,7 @@ def test_a_plan_is_served_again_from_the_images_that_it_had():
 def test_without_a_firewall():
     (warning,) = [str(finding) for finding in made(CHAT, CODE, firewall=False).findings]
     assert "its API listens on 192.168.100.12 of spark3 (fabric) without a firewall" in warning
-    fabric = dict(facts())
+    fabric = dict(facts(4))
     fabric["spark3"] = facts(4, cluster_address="10.0.0.3")["spark3"]
     (problem,) = problems(CHAT, CODE, firewall=False, fabric=fabric)
     assert "the management network, without a firewall" in problem
