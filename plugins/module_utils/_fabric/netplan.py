@@ -383,6 +383,8 @@ def _keyfile_out_of_force(text: str) -> str:
         if inside and not done:
             lines.append("autoconnect=false")
             done = True
+    if not done:
+        lines += ["[connection]", "autoconnect=false"]
     return "\n".join(lines) + "\n"
 
 
@@ -399,7 +401,7 @@ def keyfile_conflicts(files: Mapping[str, str], interfaces: Iterable[Interface])
     for path, text in sorted(files.items()):
         sections = _sections(text)
         connection, ipv4 = sections.get("connection", {}), sections.get("ipv4", {})
-        name = connection.get("id", path.rpartition("/")[2])
+        name = connection.get("id", path.rpartition("/")[2].removesuffix(".nmconnection"))
         for interface in interfaces:
             if connection.get("interface-name") != interface.netdev and not _has_mac(sections, interface.nic):
                 continue

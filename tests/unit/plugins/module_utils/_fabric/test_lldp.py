@@ -45,6 +45,11 @@ SWITCH = frame((1, b"\x04" + MAC), (2, b"\x05swp7"), (3, b"\0\x78"), (5, b"rack-
         (frame((1, b"\x07J3008H7M"), (2, b"\x0734")), Announcement("J3008H7M", "34")),
         (frame((1, b"\x05\x01\x0a\x00\x00\x02"), (2, b"\x04\x02\xfe\x80")), Announcement("10.0.0.2", "fe80")),
         (frame((1, b"\x07\xff\xfe"), (2, b"\x07a\0")), Announcement("\ufffd\ufffd", "a")),
+        (frame((1, b"\x071"), (2, b"\x072"), (5, b"\0 X\xff \0")), Announcement("X\ufffd", "2")),
+        (frame((1, b"\x071"), (2, b"\x05X1 \0")), Announcement("1", "X1")),
+        # Six letters are no MAC address, and what is called one may have another length.
+        (frame((1, b"\x07switch"), (2, b"\x05swp107")), Announcement("switch", "swp107")),
+        (frame((1, b"\x04switch-1"), (2, b"\x03swp1")), Announcement("switch-1", "swp1")),
     ],
 )
 def test_frames(payload: bytes, said: Announcement) -> None:
@@ -54,15 +59,15 @@ def test_frames(payload: bytes, said: Announcement) -> None:
 @pytest.mark.parametrize(
     ("payload", "message"),
     [
-        (b"", "end mark"),
-        (SWITCH[:-2], "end mark"),
-        (b"\x02\xff\x04", "longer than the frame"),
-        (frame((1, b"\x04" + MAC)), "missing"),
-        (frame((1, b"\x04"), (2, b"\x05swp7")), "missing"),
+        (b"", "the frame ends without the end mark of LLDP"),
+        (SWITCH[:-2], "the frame ends without the end mark of LLDP"),
+        (b"\x02\xff\x04", "a field is longer than the frame"),
+        (frame((1, b"\x04" + MAC)), "chassis or port identifier is missing"),
+        (frame((1, b"\x04"), (2, b"\x05swp7")), "chassis or port identifier is missing"),
     ],
 )
 def test_what_is_no_lldp_frame(payload: bytes, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
         decode(payload)
 
 
@@ -108,6 +113,25 @@ def test_lldpcli_with_several_neighbours_of_one_port() -> None:
     assert parse_lldpcli(text) == [("eth0", Announcement("sw", "", ()))] * 2
 
 
+def said(kind: str, value: str) -> dict[str, Any]:
+    return {"id": {"type": kind, "value": value}}
+
+
+@pytest.mark.parametrize(
+    ("chassis", "port", "announcement"),
+    [
+        (1, said("ifname", "swp7"), Announcement("", "swp7")),
+        ({"a": 1}, said("ifname", "swp7"), Announcement("", "swp7")),
+        (said("local", "x"), {"id": {"type": "local"}}, Announcement("x", "")),
+        ({**said("local", "x"), "name": 5}, {}, Announcement("x", "")),
+        (said("mac", "x"), said("local", "48:21:0b:95:02:01"), Announcement("x", "48:21:0b:95:02:01")),
+    ],
+)
+def test_lldpcli_with_a_part_that_is_missing_or_no_text(chassis: Any, port: Any, announcement: Announcement) -> None:
+    text = json.dumps({"lldp": {"interface": {"eth0": {"chassis": chassis, "port": port}}}})
+    assert parse_lldpcli(text) == [("eth0", announcement)]
+
+
 JSON = st.recursive(
     st.none() | st.text(max_size=3) | st.integers(),
     lambda inner: (
@@ -124,8 +148,10 @@ def test_any_json_is_read(document: Any) -> None:
 
 
 def test_text_that_is_no_json() -> None:
-    with pytest.raises(SparkError, match="this is no JSON"):
+    with pytest.raises(SparkError, match="this is no JSON") as raised:
         parse_lldpcli("plain text")
+    assert raised.value.where == "lldpcli"
+    assert raised.value.remedy == "Look at: sudo lldpcli -f json show neighbors"
 
 
 def test_what_acts_on_a_terminal_is_not_kept() -> None:

@@ -6,24 +6,28 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from typing import Any, Callable
 
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Interface, Nic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Conflict, Interface, Nic
 from hypothesis import given
 from hypothesis import strategies as st
 
 IF = "enp1s0f0np0"
 NIC = Nic(IF, "4c:bb:47:00:00:01", "mlx5_core")
 MANAGEMENT_NIC = Nic("enP7s7", "4c:bb:47:00:00:4e", "r8127")
+WIFI = Nic("wlP9s9", "4c:bb:47:00:00:4f", "mt7925e")
 OURS = Interface(NIC, "192.168.100.10/24", 9000)
 TWIN = Interface(Nic("enP2p1s0f0np0", "4c:bb:47:00:00:05", "mlx5_core"), "192.168.101.10/24", 9000)
+NICS = [NIC, TWIN.nic, MANAGEMENT_NIC, WIFI]
 
 
-def test_our_file_is_valid_yaml_and_says_what_we_mean() -> None:
-    document = yaml.safe_load(netplan.render([OURS, TWIN]))["network"]
+@pytest.mark.parametrize(("ipv6", "link_local"), [(False, []), (True, ["ipv6"])])
+def test_our_file_is_valid_yaml_and_says_what_we_mean(ipv6: bool, link_local: list[str]) -> None:
+    document = yaml.safe_load(netplan.render([OURS, TWIN], ipv6=ipv6))["network"]
     assert document["version"] == 2
     assert list(document["ethernets"]) == [IF, "enP2p1s0f0np0"]
     assert document["ethernets"][IF] == {
@@ -32,7 +36,7 @@ def test_our_file_is_valid_yaml_and_says_what_we_mean() -> None:
         "dhcp4": False,
         "dhcp6": False,
         "accept-ra": False,
-        "link-local": [],
+        "link-local": link_local,
         "mtu": 9000,
         "addresses": ["192.168.100.10/24"],
     }
@@ -41,6 +45,7 @@ def test_our_file_is_valid_yaml_and_says_what_we_mean() -> None:
 def test_with_networkmanager_ours_comes_before_profiles_that_fit_as_well() -> None:
     document = yaml.safe_load(netplan.render([OURS], "NetworkManager"))["network"]["ethernets"][IF]
     assert document["networkmanager"] == {"passthrough": {"connection.autoconnect-priority": "999"}}
+    assert document["link-local"] == []
 
 
 NVIDIA = """\
@@ -147,6 +152,9 @@ def ethernet(name: str, match: str, more: str = "dhcp4: true") -> str:
         ("/etc/netplan/10-s.yaml", ethernet("x", "{name: y}", f"set-name: {IF}"), "in a way that is not", "mv /etc"),
         ("/etc/netplan/10-l.yaml", ethernet(IF, "", "addresses: [10.5.0.1/24: {label: a}]"), "10.5.0.1/24", "mv /etc"),
         ("/etc/netplan/10-i.yaml", BOND_BY_ID, "'x' also matches", "mv /etc"),
+        ("/etc/netplan/10-n.yaml", ethernet("x", "~"), "'x' also matches", "mv /etc"),
+        ("/etc/netplan/10-v.yaml", f"network: {{openvswitch: {{ports: [[a, {IF}]]}}}}", "a way that is not", "mv /etc"),
+        ("/etc/netplan/10-2.yaml", ethernet(IF, "", "addresses: [10.5.0.1/24, a]"), "address 10.5.0.1/24, a,", "mv"),
     ],
 )  # fmt: skip
 def test_conflicts(path: str, text: str, found: str, remedy: str) -> None:
@@ -172,10 +180,48 @@ def test_conflicts(path: str, text: str, found: str, remedy: str) -> None:
         ("/etc/netplan/7.yaml", ethernet("x", "{name: 'en*', driver: r8127}")),
         ("/etc/netplan/90-NM-any.yaml", ethernet("NM-x", "{}", "renderer: NetworkManager")),
         ("/etc/netplan/1.yaml", "network: {renderer: NetworkManager, ethernets: {x: {match: {}, mtu: 9}}}"),
+        ("/etc/netplan/7.yaml", ethernet(IF, "", "addresses: ['fe80::1/64']")),
+        ("/etc/netplan/7.yaml", ethernet(IF, "", "addresses: [192.168.100.10/024]")),
+        ("/etc/netplan/7.yaml", f"network: {{ethernets: {{{IF}: }}}}"),
+        ("/lib/netplan/60-sparkmatrix-fabric.yaml", ethernet(IF, "", "mtu: 1500")),  # ours stands in its place
     ],
 )  # fmt: skip
 def test_no_conflict(path: str, text: str) -> None:
     assert netplan.conflicts({path: text}, [OURS, TWIN]) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "on"),
+    [*((word, True) for word in ("true", "yes", "on", "y", "True", "ON")), ("no", False), ("off", False), ("", False)],
+)
+def test_words_that_turn_dhcp_on(word: str, on: bool) -> None:
+    found = netplan.conflicts({"/etc/netplan/70-x.yaml": ethernet(IF, "", f"dhcp4: {word}")}, [OURS])
+    assert [conflict.found for conflict in found] == [f"it turns DHCP on for {IF} and is read after ours"] * on
+
+
+@pytest.mark.parametrize(
+    ("text", "needless"),
+    [
+        (NM, True),
+        (PATTERN, False),
+        (NM + "      addresses: [10.5.0.1/24]\n", False),
+        (NM + "      nameservers: {addresses: [10.5.0.1]}\n", False),
+        (ethernet(IF, "", "renderer: NetworkManager\n      dhcp4: true"), False),
+        (ethernet(IF, ""), False),
+    ],
+)
+def test_what_is_without_effect_where_networkmanager_leaves_the_interface_alone(text: str, needless: bool) -> None:
+    found = netplan.conflicts({"/etc/netplan/90-x.yaml": text}, [OURS])
+    assert [conflict.needless for conflict in found] == [needless]
+
+
+def test_the_id_of_a_definition_that_matches_is_looked_for_in_bonds_too() -> None:
+    path = "/etc/netplan/10-i.yaml"
+    remedy = f"Take the interface out of that file, or move it away: mv {path} /root/"
+    assert netplan.conflicts({path: BOND_BY_ID}, [OURS]) == [
+        Conflict(IF, path, f"its definition 'x' also matches {IF}, and only one of the two can apply", remedy),
+        Conflict(IF, path, f"it names {IF} in a bond, a bridge or in a way that is not understood here", remedy),
+    ]
 
 
 def test_the_file_that_is_read_later_wins_whatever_its_directory() -> None:
@@ -185,11 +231,11 @@ def test_the_file_that_is_read_later_wins_whatever_its_directory() -> None:
 
 
 def test_every_file_and_interface_is_reported() -> None:
-    found = netplan.conflicts({"/etc/netplan/50-b.yaml": BOND, "/etc/netplan/40-n.yaml": NVIDIA}, [OURS, TWIN])
+    found = netplan.conflicts({"/etc/netplan/50-n.yaml": NVIDIA, "/run/netplan/40-b.yaml": BOND}, [OURS, TWIN])
     assert [(c.netdev, c.file) for c in found] == [
-        (IF, "/etc/netplan/40-n.yaml"),
-        (IF, "/etc/netplan/50-b.yaml"),
-        ("enP2p1s0f0np0", "/etc/netplan/50-b.yaml"),
+        (IF, "/run/netplan/40-b.yaml"),
+        (IF, "/etc/netplan/50-n.yaml"),
+        ("enP2p1s0f0np0", "/run/netplan/40-b.yaml"),
     ]
 
 
@@ -208,30 +254,55 @@ def test_an_address_of_another_definition_of_the_same_interface() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("network: [", "expected the node content"),
+        ("network: [", "expected the node content, but found '<stream end>' in line 1"),
         ("network: [a]\n", "network is no mapping"),
         ("network: ~\n", "network is no mapping"),
         ("network:\n", "network is no mapping"),
         ("- a\n", "network is no mapping"),
-        ("network:\n\tx: {}\n", "cannot start any token in line 2"),
+        ("network:\n\tx: {}\n", "found character '\\t' that cannot start any token in line 2"),
         ("network:\n  {[a]: b}\n", "a key is no text in line 2"),
         ("a: 1\nb: \udcff\n", "special characters are not allowed (line 2)"),
         ("a: 1\n\n# \x01\n", "special characters are not allowed (line 3)"),
+        ("\nb: \udcff\n", "special characters are not allowed (line 2)"),
     ],
 )
 def test_a_file_that_netplan_cannot_read_is_named(text: str, why: str) -> None:
     with pytest.raises(SparkError) as raised:
         netplan.conflicts({"/etc/netplan/10-x.yaml": text}, [OURS])
-    assert str(raised.value).startswith("/etc/netplan/10-x.yaml: netplan cannot read this file: ")
-    assert why in str(raised.value) and "Correct it" in str(raised.value)
+    assert (raised.value.where, raised.value.found) == (
+        "/etc/netplan/10-x.yaml",
+        f"netplan cannot read this file: {why}",
+    )
+    assert raised.value.remedy == (
+        "Correct it or move it away: with it netplan configures no interface at the next boot. Then run again"
+    )
 
 
-def test_what_comes_twice_is_joined_as_netplan_does() -> None:
-    text = f"network:\n  ethernets:\n    {IF}: {{mtu: 1, addresses: [10.1.1.1/24]}}\n"
-    text += f"    {IF}: {{mtu: 2, addresses: [10.1.1.2/24]}}\n  ethernets:\n    x: {{dhcp4: true}}\n"
-    assert netplan.read("x", text) == {
-        "ethernets": {IF: {"mtu": "2", "addresses": ["10.1.1.1/24", "10.1.1.2/24"]}, "x": {"dhcp4": "true"}}
-    }
+def test_a_broken_file_of_networkmanager_is_corrected_through_it() -> None:
+    uuid = "7e3b6cd2-1f0a-4f0e-9f0d-0a1b2c3d4e5f"
+    assert netplan.remedy_of_broken(f"/etc/netplan/90-NM-{uuid}-cx7.yaml") == (
+        f"NetworkManager wrote it: change that connection (nmcli connection modify {uuid} ...) or delete it "
+        f"(nmcli connection delete {uuid})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "network"),
+    [
+        (
+            f"network:\n  ethernets:\n    {IF}: {{mtu: 1, addresses: [10.1.1.1/24]}}\n"
+            f"    {IF}: {{mtu: 2, addresses: [10.1.1.2/24]}}\n  ethernets:\n    x: {{dhcp4: true}}\n",
+            {"ethernets": {IF: {"mtu": "2", "addresses": ["10.1.1.1/24", "10.1.1.2/24"]}, "x": {"dhcp4": "true"}}},
+        ),
+        ("network: {a: {b: c}, a: d}", {"a": "d"}),
+        ("network: {a: d, a: {b: c}}", {"a": {"b": "c"}}),
+        ("network: {a: [b], a: d}", {"a": "d"}),
+        ("network: {a: d, a: [b]}", {"a": ["b"]}),
+        ("a: b", {}),
+    ],
+)
+def test_what_comes_twice_is_joined_as_netplan_does(text: str, network: dict[str, Any]) -> None:
+    assert netplan.read("x", text) == network
 
 
 @pytest.mark.parametrize("rest", ["network: {ethernets: {x: {}}}", "{["])
@@ -257,8 +328,13 @@ def test_a_broken_file_is_not_quoted() -> None:
 
 def test_python_without_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(netplan, "yaml", None)
-    with pytest.raises(SparkError, match=rf"{sys.executable}: .*Install python3-yaml"):
+    with pytest.raises(SparkError) as raised:
         netplan.conflicts({"/etc/netplan/10-x.yaml": ""}, [OURS])
+    assert (raised.value.where, raised.value.found, raised.value.remedy) == (
+        sys.executable,
+        "this Python cannot read YAML, in which netplan's files are written",
+        "Install python3-yaml, which netplan needs as well, or set ansible_python_interpreter: /usr/bin/python3",
+    )
     assert netplan.conflicts({netplan.FILE: ""}, [OURS]) == []
 
 
@@ -279,22 +355,131 @@ def test_any_text_is_read_or_named(text: str) -> None:
         (ethernet("x", "{name: 'enp1s0*'}"), ""),
         (NM, ""),
         (ethernet("x", "{name: 'en*'}"), "x.yaml also configures enP7s7"),
-        (ethernet("x", "{}"), "x.yaml also configures enP7s7"),
+        (ethernet("x", "{}"), "x.yaml also configures enP7s7, wlP9s9"),
         (ethernet("x", "{macaddress: 4c:bb:47:00:00:99}"), "x.yaml also configures x"),
         (ethernet("enP7s7", ""), "x.yaml also configures enP7s7"),
         (ethernet(IF, "", "gateway4: 10.0.0.1"), f"x.yaml has routes for {IF}"),
         (BOND, "x.yaml configures bonds"),
+        (f"network: {{renderer: networkd, nm-devices: {{{IF}: {{}}}}}}", ""),
     ],
 )
 def test_a_file_is_adopted_when_it_is_about_the_nic_only(text: str, why: str) -> None:
-    nics = [NIC, TWIN.nic, MANAGEMENT_NIC]
-    assert netplan.not_adoptable("x.yaml", text, {IF, TWIN.netdev}, nics) == why
+    assert netplan.not_adoptable("x.yaml", text, {IF, TWIN.netdev}, NICS) == why
+
+
+DHCP_ONLY = """\
+network:
+  ethernets:
+    x:
+      renderer: NetworkManager
+      match: {name: enp1s0f0np0}
+      optional: true
+      dhcp4: true
+      dhcp6: true
+      dhcp-identifier: mac
+      dhcp4-overrides: {route-metric: 100}
+      dhcp6-overrides: {route-metric: 100}
+      accept-ra: true
+      link-local: [ipv6]
+      ipv6-privacy: true
+      ipv6-address-generation: eui64
+      wakeonlan: true
+      mtu: 1500
+      networkmanager: {uuid: u, name: n, passthrough: {ipv6.addr-gen-mode: eui64, connection.timestamp: 1}}
+"""
+
+
+def passed(key: str) -> str:
+    return ethernet(IF, "", f"networkmanager: {{passthrough: {{ethernet._: '', {key}: x}}}}")
+
+
+@pytest.mark.parametrize(
+    ("text", "nothing"),
+    [
+        (DHCP_ONLY, True),
+        (LINK_LOCAL, True),
+        (NM, True),
+        (ethernet(IF, "", "networkmanager: x"), True),
+        (passed("ipv4.method"), True),
+        (passed("ipv4.address1"), False),
+        (passed("ipv6.route1"), False),
+        (passed("ipv4.gateway"), False),
+        (passed("ipv6.dns"), False),
+        (passed("802-1x.eap"), False),
+        (passed("connection.master"), False),
+        (passed("connection.controller"), False),
+        (passed("connection.slave-type"), False),
+        (passed("connection.port-type"), False),
+        (passed("bridge-port.priority"), False),
+        (passed("bond.mode"), False),
+        (passed("team.config"), False),
+        (ethernet(IF, "", "addresses: [10.5.0.1/24]"), False),
+        (ethernet(IF, "", "nameservers: {}"), False),
+        (ethernet("enP7s7", ""), False),
+        (ethernet("x", "{name: en*}"), False),
+    ],
+)
+def test_a_file_that_asks_dhcp_at_most_is_adopted_unasked(text: str, nothing: bool) -> None:
+    assert netplan.nothing_to_lose("x.yaml", text, {IF, TWIN.netdev}, NICS) is nothing
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda path, text: netplan.not_adoptable(path, text, {IF}, NICS),
+        lambda path, text: netplan.nothing_to_lose(path, text, {IF}, NICS),
+        netplan.out_of_force,
+    ],
+)
+def test_a_broken_file_is_named_wherever_it_is_read(function: Callable[[str, str], Any]) -> None:
+    with pytest.raises(SparkError, match=r"^/etc/netplan/x\.yaml: netplan cannot read this file"):
+        function("/etc/netplan/x.yaml", "network: [")
+
+
+ADOPTED = """\
+# Disabled by the role fabric of sparkmatrix.cluster, which configures these interfaces now.
+# `ansible-playbook reset.yml --tags fabric` brings the content back.
+network:
+  version: 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "left"),
+    [
+        ("/etc/netplan/x.yaml", NVIDIA, ADOPTED),
+        ("/etc/netplan/x.yaml", MANAGEMENT, f"{ADOPTED}  renderer: NetworkManager\n"),
+        ("a.nmconnection", "[connection]\nid=a\n", "[connection]\nautoconnect=false\nid=a\n"),
+        (
+            "a.nmconnection",
+            "# a\n[ipv4]\nautoconnect=x\n\n [connection] \nautoconnect-priority=1\nautoconnect = true\nid=a\n[ipv6]\n",
+            "# a\n[ipv4]\nautoconnect=x\n\n [connection] \nautoconnect=false\nautoconnect-priority=1\nid=a\n[ipv6]\n",
+        ),
+        ("a.nmconnection", "[ethernet]\nmac-address=a", "[ethernet]\nmac-address=a\n[connection]\nautoconnect=false\n"),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_an_adopted_file(path: str, text: str, left: str) -> None:
+    """NetworkManager starts a profile without [connection] too: it knows its type by the other sections."""
+    assert netplan.out_of_force(path, text) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[connection]\ncontroller=bond0\n", "a.nmconnection is part of bond0"),
+        ("a=b\n[connection]\nid=[a]\n# x\n\nmaster = br0\n", "a.nmconnection is part of br0"),
+        ("[connection]\nid=a\n[bond]\ncontroller=bond0\n", ""),
+        ("[ipv4]\nmaster=bond0\n", ""),
+    ],
+)
+def test_a_profile_is_adopted_when_it_is_no_member_of_something(text: str, why: str) -> None:
+    assert netplan.keyfile_not_adoptable("a.nmconnection", text) == why
 
 
 KEYFILE = """\
 # NetworkManager
 [connection]
-id=cx7-a
+id=cx7=a
 type=ethernet
 interface-name={netdev}
 {more}
@@ -308,23 +493,32 @@ may-fail=false
 @pytest.mark.parametrize(
     ("netdev", "more", "ipv4", "found"),
     [
-        (IF, "", "method=manual\naddress1=10.5.0.1/24,10.5.0.254", "'cx7-a' gives enp1s0f0np0 10.5.0.1/24"),
+        (IF, "", "method=manual\naddress1=10.5.0.1/24,10.5.0.254", "gives enp1s0f0np0 10.5.0.1/24"),
+        (IF, "", "address1=10.5.0.1/24\naddress2=10.5.0.2/24", "gives enp1s0f0np0 10.5.0.1/24, 10.5.0.2/24"),
         (IF, "controller=bond0", "method=auto", "makes enp1s0f0np0 a member of bond0"),
-        (IF, "master=bond0", "", "a member of bond0"),
+        (IF, "master=bond0", "", "makes enp1s0f0np0 a member of bond0"),
+        (TWIN.netdev, "master=bond0", "", "makes enP2p1s0f0np0 a member of bond0"),
         (IF, "", "method=auto", None),
         (IF, "", "method=manual\naddress1=192.168.100.10/24", None),
         ("enP7s7", "", "method=manual\naddress1=10.5.0.1/24", None),
-        ("", "\n[ethernet]\nmac-address=4C:BB:47:00:00:01", "method=manual\naddress1=10.5.0.1/24", "gives enp1s0f0np0"),
+        ("", "\n[ethernet]\nmac-address=4C:BB:47:00:00:01", "address1=10.5.0.1/24", "gives enp1s0f0np0 10.5.0.1/24"),
         ("", "\n[ethernet]\nmac-address=4C:BB:47:00:00:09", "method=manual\naddress1=10.5.0.1/24", None),
     ],
 )
 def test_networkmanager_profiles(netdev: str, more: str, ipv4: str, found: str | None) -> None:
-    text = KEYFILE.format(netdev=netdev, more=more, ipv4=ipv4)
-    conflicts = netplan.keyfile_conflicts({"/etc/NetworkManager/system-connections/a.nmconnection": text}, [OURS])
-    assert bool(conflicts) == bool(found)
-    if found:
-        assert found in conflicts[0].found
-        assert conflicts[0].remedy == "Delete it: nmcli connection delete 'cx7-a'"
+    path, text = f"{netplan.KEYFILES}/a.nmconnection", KEYFILE.format(netdev=netdev, more=more, ipv4=ipv4)
+    what, remedy = f"NetworkManager's connection 'cx7=a' {found}", "Delete it: nmcli connection delete 'cx7=a'"
+    wanted = [Conflict(netdev or IF, path, what, remedy)] if found else []
+    assert netplan.keyfile_conflicts({path: text}, [OURS, TWIN]) == wanted
+
+
+def test_a_profile_without_a_name_or_an_ipv4_section() -> None:
+    """NetworkManager names it by its file, without the ending."""
+    path, text = f"{netplan.KEYFILES}/cx7.nmconnection", f"[connection]\ninterface-name={IF}\n"
+    assert netplan.keyfile_conflicts({path: text}, [OURS]) == []
+    (found,) = netplan.keyfile_conflicts({path: f"{text}master=bond0\n"}, [OURS])
+    assert found.found == f"NetworkManager's connection 'cx7' makes {IF} a member of bond0"
+    assert found.remedy == "Delete it: nmcli connection delete 'cx7'"
 
 
 @pytest.mark.parametrize("name", ["<<", "'<<'"])
