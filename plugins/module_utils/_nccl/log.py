@@ -17,9 +17,11 @@ MOST_EVIDENCE = 12  # lines
 MOST_LINE = 240  # characters
 _LINE = re.compile(r"^(?:\[[\d :-]+\] )?(?:\S+:\d+:\d+ \[\d+\] )?(?:(\S+\.cc:\d+) )?NCCL (?:INFO|WARN) (.*)$")
 _VERSION = re.compile(r"^NCCL version (\S+?)(?:\+cuda\S*)?$", re.MULTILINE)
-_CHANNEL = re.compile(r"^Channel \d+/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\].* via (?:NET/(\w+)/(\d+)|(\w+)/?\w*)")
+_CHANNEL = re.compile(r"^Channel \d+/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\].* via (?:NET/([^/]+)/(\d+)|(\w+)/?\w*)")
 _DEVICES = re.compile(r"\[(\d+)\]([\w.-]+):\d+")
-_LOADED = re.compile(r"^NET/Plugin: Loaded net plugin (\S+)|^Successfully loaded external (?:network )?plugin (\S+)")
+_LOADED = re.compile(
+    r"^NET/Plugin: Loaded net plugin (.+?)(?: \(v\d+\))?$|^Successfully loaded external (?:network )?plugin (\S+)"
+)
 _NOT_FOUND = re.compile(r"^NET/Plugin ?: Could not find: (.*?)\.?$")
 _GIT = re.compile(r"^NCCL git version (\S+)")
 _MINE = ("IB", "Socket")  # networks within NCCL
@@ -64,6 +66,7 @@ class Log:
 
 def parse(text: str) -> Log:
     """Of one rank or several, also in between other output."""
+    text = text.replace("\r", "\n")
     version = _VERSION.search(text)
     found: dict[str, Any] = {"version": version[1] if version else ""}
     devices: dict[str, str] = {}
@@ -71,7 +74,7 @@ def parse(text: str) -> Log:
     used: dict[str, None] = {}
     trouble: dict[str, None] = {}
     evidence: dict[str, None] = {}
-    for line in text.replace("\r", "\n").split("\n"):
+    for line in text.split("\n"):
         source, said = _said(line)
         if not said:
             continue
@@ -118,7 +121,7 @@ def _read(said: str, found: dict[str, Any]) -> bool:
     elif git:
         found["branch"] = git[1]
     elif said.startswith(("Using network ", "Using non-device net plugin ")):
-        found["network"] = said.split()[2] if said.startswith("Using network") else found.get("network", "")
+        found["network"] = said.partition("Using network ")[2] or found.get("network", "")
     elif loaded and (loaded[1] or loaded[2]) not in _MINE:
         found["plugin"] = loaded[1] or loaded[2]
     elif missing:

@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 MOST_ROWS = 128
 MOST_RANKS = 1024
 MOST_WORDS = 200  # characters
-_TEST = re.compile(r"(?:^|/)([a-z_]{3,40})_perf$")
+_TEST = re.compile(r"(?:^|/)([a-z_]{3,40}?)_perf\w*$")  # all_reduce_perf_mpi: a name that its makefile knows
 _STARTING = re.compile(r"^# Collective test starting: ([a-z_]{3,40})_perf", re.MULTILINE)
 _RANK = re.compile(
     r"^#\s+Rank\s+(\d{1,5}) (?:Group\s+\d+ )?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[\S+\] (.*)$", re.MULTILINE
@@ -210,7 +210,7 @@ def _number(value: Any) -> float:
     """0 for what is no number: N/A, null, "nan"."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
     return number if math.isfinite(number) and not isinstance(value, bool) else 0.0
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Mount, NodePlan, RayPlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import collectives, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import (
     Account,
     Part,
@@ -35,6 +37,11 @@ MOUNTS = (Mount("/a", "/b", True, ""), Mount("/c", "/d", False, ""))
 PLAN = node_plans(2)["spark1"]
 PART = Part(0, 2, "192.168.100.10:29562", 2**20, 2**32, 600)
 
+TOLD = {
+    **{"rank": 0, "ranks": 2, "store": "192.168.100.10:29562", "smallest": 2**20, "largest": 2**32, "factor": 4},
+    **{"most": 20, "seconds": 2.0, "tests": ["all_gather", "all_reduce"], "timeout": 180},
+}
+
 
 def machine(tmp_path: Path, active: Sequence[str] = ()) -> tuple[Machine, list[list[str]]]:
     called: list[list[str]] = []
@@ -48,18 +55,21 @@ def machine(tmp_path: Path, active: Sequence[str] = ()) -> tuple[Machine, list[l
 
 def test_a_unit_of_the_engines_slice_in_its_environment() -> None:
     words = argv(PART, VENV, ACCOUNT)
-    assert words[:5] == ["systemd-run", "--quiet", "--pipe", "--wait", "--collect"]
     options, program = words[: words.index("--")], words[words.index("--") + 1 :]
-    assert {"--slice=sparkmatrix-engine.slice", "--uid=sparkmatrix", "--property=RuntimeMaxSec=600"} < set(options)
-    assert "--property=LimitMEMLOCK=infinity" in options
-    assert [word for word in options if word.startswith("--setenv=NCCL")] == [
+    assert options == [
+        *("systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--unit=sparkmatrix-nccl.service"),
+        "--slice=sparkmatrix-engine.slice",
+        "--property=RuntimeMaxSec=600",
+        "--property=LimitMEMLOCK=infinity",
+        "--uid=sparkmatrix",
+        "--property=WorkingDirectory=/var/lib/sparkmatrix/home",
         "--setenv=NCCL_DEBUG=INFO",
         "--setenv=NCCL_NET=IB",
         "--setenv=NCCL_SOCKET_IFNAME==enP7s7",
+        "--setenv=PYTHONUNBUFFERED=1",
     ]
-    assert program[:2] == ["/opt/sparkmatrix/engine/bin/python", "-c"]
-    told = json.loads(program[3])
-    assert (told["rank"], told["ranks"], told["store"], told["timeout"]) == (0, 2, "192.168.100.10:29562", 180)
+    assert program[:3] == ["/opt/sparkmatrix/engine/bin/python", "-c", inspect.getsource(collectives)]
+    assert [json.loads(word) for word in program[3:]] == [TOLD]
     compile(program[2], "collectives", "exec")
     assert not {"$", "%"} & set(program[2]), "systemd would put variables and specifiers there"
     assert len(program[2]) < 16384, "a word of a command line has 128 KiB, and people read it in journals"
@@ -75,29 +85,55 @@ def test_a_unit_of_the_engines_slice_in_its_environment() -> None:
 def test_a_container_that_goes_with_its_unit(image: str, start: Sequence[str]) -> None:
     program = Program("python3", image, "all", ("/dev/infiniband",), MOUNTS, ENVIRONMENT)
     words = argv(PART, program, ACCOUNT)
-    (stop,) = [word for word in words if word.startswith("--property=ExecStopPost=")]
-    assert "/usr/bin/docker rm --force sparkmatrix-nccl >/dev/null" in stop, "its words would hide why the test failed"
-    assert not [word for word in words if word.startswith("--uid")]
-    docker = words[words.index("docker") :]
-    assert docker[:2] == ["docker", "run"]
-    text = " ".join(docker)
-    assert "--mount type=bind,source=/a,target=/b,readonly --mount type=bind,source=/c,target=/d " in text
-    for option in ("--gpus all", "--device /dev/infiniband", "--ulimit memlock=-1", "--network host", "--pull never"):
-        assert option in text
-    assert "--env NCCL_DEBUG=INFO" in text
-    assert docker[docker.index(start[0]) : docker.index(start[0]) + len(start)] == list(start)
+    unit, docker = words[: words.index("--")], words[words.index("--") + 1 :]
+    assert unit == [
+        *argv(PART, VENV, ACCOUNT)[:9],
+        '--property=ExecStopPost=-/bin/sh -c "exec /usr/bin/docker rm --force sparkmatrix-nccl >/dev/null 2>&1"',
+    ], "Docker's words would hide why the test failed"
+    options, (source, told) = docker[: -len(start) - 2], docker[-2:]
+    assert " ".join(options) == (
+        "docker run --rm --name sparkmatrix-nccl --pull never --user 0:0 --network host --ipc host --init"
+        " --cgroup-parent sparkmatrix-engine.slice --cap-add IPC_LOCK --ulimit memlock=-1 --ulimit stack=67108864"
+        " --gpus all --device /dev/infiniband"
+        " --mount type=bind,source=/a,target=/b,readonly --mount type=bind,source=/c,target=/d"
+        " --env NCCL_DEBUG=INFO --env NCCL_NET=IB --env NCCL_SOCKET_IFNAME==enP7s7 --env PYTHONUNBUFFERED=1"
+    )
+    assert docker[len(options) : -2] == list(start)
+    assert (source, json.loads(told)) == (inspect.getsource(collectives), TOLD)
 
 
-def test_the_program_is_that_of_the_service(tmp_path: Path) -> None:
-    planned = node_plans(2)["spark2"]
-    found = run.program_of(planned, {"VLLM_HOST_IP": "of the fabric", "OTHER": "of the fabric"})
-    assert found.python == f"{planned.here[0].venv.path}/bin/python"
-    assert found.environment["OTHER"] == "of the fabric"
-    assert found.environment["VLLM_HOST_IP"] == planned.here[0].engine.env["VLLM_HOST_IP"]
+def test_limits_of_the_user_are_those_of_both() -> None:
+    given = Account("other", memlock="8388608")
+    assert {"--uid=other", "--property=LimitMEMLOCK=8388608"} < set(argv(PART, VENV, given))
+    words = argv(PART, Program("python3", "a/b@sha256:12"), given)
+    assert words[words.index("--ulimit") + 1] == "memlock=8388608"
+    assert "--property=LimitMEMLOCK=8388608" in words
+    assert words[-4] == "a/b:sha256-12", "a name that Docker knows without a registry"
+
+
+@pytest.mark.parametrize(("timeout_s", "most", "meet"), [(90.5, "90.5", 90.5), (180, "180", 180), (181, "181", 180)])
+def test_ranks_wait_for_each_other_no_longer_than_they_run(timeout_s: float, most: str, meet: float) -> None:
+    words = argv(replace(PART, timeout_s=timeout_s), VENV, ACCOUNT)
+    assert f"--property=RuntimeMaxSec={most}" in words
+    assert json.loads(words[-1])["timeout"] == meet
+
+
+def test_the_program_is_that_of_the_service() -> None:
+    given = {"VLLM_HOST_IP": "of the fabric", "OTHER": "of the fabric"}
+    service = node_plans(2)["spark2"].here[0]
+    environment = {**service.engine.env, "OTHER": "of the fabric"}
+    assert run.program_of(node_plans(2)["spark2"], given) == Program(
+        f"{service.venv.path}/bin/python", environment=environment, home="/var/lib/sparkmatrix/home"
+    )
     contained = node_plans(2, runtime="container", image="vllm/vllm-openai:v0.33.0")["spark1"]
-    found = run.program_of(contained)
-    assert (found.image, found.python, found.gpus) == ("vllm/vllm-openai:v0.33.0", "python3", "all")
-    assert found.mounts == contained.here[0].mounts
+    service = contained.here[0]
+    found = run.program_of(contained, given)
+    assert found == Program(
+        *("python3", "vllm/vllm-openai:v0.33.0", "all", ("/dev/infiniband",), service.mounts),
+        {**service.engine.env, "OTHER": "of the fabric"},
+        "/var/lib/sparkmatrix/home",
+    )
+    assert run.program_of(contained).environment == service.engine.env
     assert "/etc/nccl.conf" in [mount.target for mount in found.mounts], "images bring one with settings"
     over_ray = replace(with_service(contained, backend="ray"), ray=RayPlan(mounts=MOUNTS))
     assert run.program_of(over_ray).mounts == MOUNTS, "a worker has no files of the engine's own container"
@@ -107,8 +143,11 @@ def test_the_program_is_that_of_the_service(tmp_path: Path) -> None:
 def test_look(tmp_path: Path) -> None:
     planned = node_plans(2)["spark1"]
     python = tmp_path / f"{planned.here[0].venv.path}/bin/python".lstrip("/")
-    node, _called = machine(tmp_path)
+    node, called = machine(tmp_path)
     assert look(planned, node) == {"engine": True, "program": False, "busy": [], "available": 0}
+    units = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service", "sparkmatrix-nccl.service")
+    assert called == [["systemctl", "is-active", "--quiet", unit] for unit in units]
+    assert look(NodePlan("spark1"), node) == {"engine": False, "program": False, "busy": [], "available": 0}
     python.parent.mkdir(parents=True)
     python.touch()
     (tmp_path / "proc").mkdir()
@@ -138,7 +177,8 @@ def test_a_container_needs_what_it_mounts_too(tmp_path: Path) -> None:
 
 def fabric(tmp_path: Path) -> list[Path]:
     """The counters of both halves, with the fact that names them."""
-    fact = replace(plan(wired("spark1.0 spark2.0"), Settings()).facts["spark1"], state="applied")
+    fact = plan(wired("spark1.0 spark2.0"), Settings()).facts["spark1"]
+    fact = replace(fact, state="applied", environment={**fact.environment, "OF": "the fabric"})
     (place := tmp_path / fabric_fact.FACT_PATH.lstrip("/")).parent.mkdir(parents=True)
     place.write_text(fabric_fact.dump(fact))
     counters = []
@@ -155,9 +195,9 @@ def test_figures_of_rank_0_and_what_each_half_has_moved(tmp_path: Path, fixtures
     counters = fabric(tmp_path)
     text = (fixtures / "nccl/collectives-sockets.txt").read_text()
 
-    def runner(_words: Sequence[str], timeout_s: float) -> Completed:
-        assert timeout_s > PART.timeout_s, "systemd ends it first"
+    def runner(words: Sequence[str], timeout_s: float) -> Completed:
         counters[0].write_text("1100\n")
+        assert (timeout_s, "--setenv=OF=the fabric" in words) == (630, True), "systemd ends it first, after 600"
         return Completed(0, text)
 
     node, called = machine(tmp_path)
@@ -196,3 +236,57 @@ def test_what_does_not_end_is_stopped(tmp_path: Path) -> None:
     assert "not done after 600 s" in answer.trouble
     measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(1, "", "it printed more than 4194304 bytes"))
     assert called == [["systemctl", "stop", "sparkmatrix-nccl.service"]] * 2
+
+
+def test_a_half_that_counts_nothing_is_told_from_one_that_carried_nothing(tmp_path: Path) -> None:
+    first, _other = fabric(tmp_path)
+    first.unlink()
+    node, _called = machine(tmp_path)
+    assert sorted(measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(0, "")).moved.values()) == [-1, 0]
+
+
+def test_rank_0_that_printed_no_figures(tmp_path: Path) -> None:
+    fabric(tmp_path)
+    node, called = machine(tmp_path)
+    answer = measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(0, "it is done"))
+    assert (answer.rc, answer.results, called) == (0, (), [])
+    assert answer.trouble == "there is no result of nccl-tests in it; it ends with 'it is done'"
+
+
+def test_without_the_fabric_nothing_is_started(tmp_path: Path) -> None:
+    node, called = machine(tmp_path)
+    with pytest.raises(SparkError, match=r"^this node /etc/\S+: there is no fabric fact: "):
+        measure(PART, PLAN, ACCOUNT, node, lambda *_: pytest.fail("it was started"))
+    assert called == []
+
+
+LATE = "it was not done after 600 s, or was ended before (exit code {})"
+
+
+@pytest.mark.parametrize(
+    ("rc", "text", "trouble"),
+    [
+        (1, "a\nValueError: one\n[rank0]: torch.DistBackendError: two\nlast", "torch.DistBackendError: two"),
+        (1, "ValueError: one\nLast error:\n[rank0]: it broke \nlast", "it broke"),
+        (1, "Last error: \nit broke\nlast", "it broke"),
+        (1, f"Last error:\n{'x' * 241}", "x" * 240),
+        (1, f"OSError: {'x' * 240}", f"OSError: {'x' * 231}"),
+        (1, f"first\n {'x' * 241} \n\n", "x" * 240),
+        (1, "first\nlast\n", "last"),
+        (1, " \n", LATE.format(1)),
+        (137, "first\nunit: Service reached RuntimeMaxSec= time limit\n", LATE.format(137)),
+        (TIMED_OUT, "first\n", LATE.format(TIMED_OUT)),
+    ],
+)
+def test_the_last_that_a_run_said_of_its_failure(tmp_path: Path, rc: int, text: str, trouble: str) -> None:
+    fabric(tmp_path)
+    node, _called = machine(tmp_path)
+    assert measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(rc, text)).trouble == trouble
+    assert measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(rc, "", text)).trouble == trouble
+
+
+def test_what_a_run_prints_is_limited() -> None:
+    assert run._run(["printf", "done"], 60) == Completed(0, "done")
+    assert run._run(["sleep", "60"], 0.1).rc == TIMED_OUT
+    assert run._run(["head", "-c", str(2**22 + 1), "/dev/zero"], 60).rc != 0
+    assert len(run._run(["head", "-c", str(2**22), "/dev/zero"], 60).out) == 2**22

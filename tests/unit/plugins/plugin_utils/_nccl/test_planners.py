@@ -8,16 +8,105 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import log, results
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import MOST_OUTPUT, TESTS, Answer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.planners import verdicts
 from fabric_inputs import wired
+from planning import plan as run
 
 FACTS = {host: fact.as_dict() for host, fact in plan(wired("spark1.0 spark2.0"), Settings()).facts.items()}
+
+READY = {"ready": {"engine": True, "program": True, "busy": [], "available": 100 * 2**30}}
+PART = {
+    **{"ranks": 2, "smallest": 2**20, "largest": 2**32, "timeout_s": 600.0, "factor": 4, "most": 20, "seconds": 2.0},
+    "tests": list(TESTS),
+}
+
+
+def planned(looks: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    return run("nccl", {"facts": FACTS, "looks": looks or dict.fromkeys(FACTS, READY)}, head="spark1", **options)
 
 
 def judged(**options: Any) -> dict[str, Any]:
     return verdicts({"facts": FACTS, "measured": {}, "reason": "", "limits": {}, "outputs": [], **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "port", "fields"),
+    [
+        ({}, 29562, {}),
+        (
+            {"smallest_mib": 2, "largest_mib": 2, "port": 30000, "timeout": 60, "forks": 2},
+            *(30000, {"smallest": 2 * 2**20, "largest": 2 * 2**20, "timeout_s": 60.0}),
+        ),
+    ],
+)
+def test_each_node_gets_its_part(options: dict[str, Any], port: int, fields: dict[str, Any]) -> None:
+    part = {**PART, "store": f"{FACTS['spark1']['cluster_address']}:{port}", **fields}
+    found = planned(**options)
+    assert found == {
+        "changed": False,
+        "parts": {"spark1": {**part, "rank": 0}, "spark2": {**part, "rank": 1}},
+        "reason": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("looks", "options", "reason"),
+    [
+        ({"ready": {**READY["ready"], "engine": False}}, {}, "the plan has no engine, whose Python or image would run"),
+        ({"changed": False, "skipped": True}, {}, "the plan has no engine, whose Python or image would run"),
+        ({"ready": None}, {}, "the plan has no engine, whose Python or image would run"),
+        (READY, {"forks": 1}, "all ranks must run at the same time, and Ansible runs 1 at once (set --forks 2)"),
+    ],
+)
+def test_a_reason_goes_without_parts(looks: dict[str, Any], options: dict[str, Any], reason: str) -> None:
+    found = planned({"spark1": READY, "spark2": looks}, **options)
+    assert (found["parts"], found["reason"][: len(reason)]) == ({}, reason)
+
+
+@pytest.mark.parametrize(
+    ("planner", "seen", "options"), [("nccl", "looks", {"head": "spark1"}), ("nccl_verdicts", "measured", {})]
+)
+def test_a_fact_that_is_missing_is_named_with_its_machine(planner: str, seen: str, options: dict[str, Any]) -> None:
+    found = run(planner, {"facts": {**FACTS, "spark2": {}}, seen: {"spark1": {}, "spark2": {}}}, **options)
+    assert found["failed"]
+    assert "spark2 /etc/" in found["msg"] and "there is no fabric fact" in found["msg"]
+
+
+def test_what_the_ranks_measured_is_judged() -> None:
+    moved = {rail["rdma_device"]: 10**9 for rail in FACTS["spark1"]["rails"]}
+    row = results.Row(2**32, 1000, 46, 23)
+    text = "NET/IB : Using [0]a:1/RoCE [1]b:1/RoCE [RO]\n" + "".join(
+        f"Channel 0{half}/0 : 0[0] -> 1[0] [send] via NET/IB/{half}\n" for half in (0, 1)
+    )
+    answer = Answer(0, (results.Results("all_gather", (row,), 2, average_gbs=22),), log.parse(text), moved)
+    answers = {"spark1": answer, "spark2": Answer(0, (), log.parse(text), moved)}
+    measured = {host: {"answer": document.plain(one), "changed": False} for host, one in answers.items()}
+    found = run("nccl_verdicts", {"facts": FACTS, "measured": measured}, limits={"nccl_pair_gbs": 22.5})
+    assert found["lines"] == ["all_gather between 2 ranks: 23 GB/s with 4 GiB, 22 on average, over NET/IB"]
+    assert [(one["check"], one["outcome"], one["found"]) for one in found["part"]["verdicts"]] == [
+        ("nccl_values", "pass", "all values were right"),
+        ("nccl_transport", "pass", "NCCL used NET/IB"),
+        ("nccl_halves", "pass", "all halves carried their share"),
+        ("nccl_rate", "pass", "all_gather between 2 ranks: 23.00 GB/s with 4 GiB"),
+    ]
+    assert [one["largest_gbs"] for one in found["part"]["nccl"]] == [23]
+    slow = run("nccl_verdicts", {"facts": FACTS, "measured": measured}, limits={"nccl_pair_gbs": 23.1})
+    assert [one["outcome"] for one in slow["part"]["verdicts"]] == ["pass", "pass", "pass", "warn"]
+    refused = run("nccl_verdicts", {"facts": FACTS, "measured": measured}, reason="the engine is running")
+    assert [one["found"] for one in refused["part"]["verdicts"]] == ["NCCL was not measured: the engine is running"]
+
+
+@pytest.mark.parametrize("answer", [{"changed": False, "skipped": True}, {"answer": None}])
+def test_machines_without_an_answer_were_not_measured(answer: dict[str, Any]) -> None:
+    found = run("nccl_verdicts", {"facts": FACTS, "measured": dict.fromkeys(FACTS, answer)})
+    (one,) = found["part"]["verdicts"]
+    assert (one["found"], one["hosts"]) == ("NCCL was not measured: nothing was started", ["spark1", "spark2"])
+    assert (found["part"]["nccl"], found["lines"]) == ([], ["NCCL was not measured"])
 
 
 def test_what_was_not_measured_is_unknown_with_its_reason() -> None:
@@ -36,8 +125,25 @@ def test_outputs_of_nccl_tests_are_judged_by_the_users_limits(fixtures: Path) ->
         assert found["lines"] == ["all_gather between 2 ranks: 22.96 GB/s with 16 GiB, 22.961 on average"]
 
 
-def test_what_is_no_output_is_refused_by_its_path(tmp_path: Path) -> None:
-    (tmp_path / "empty").touch()
-    for name in ("empty", "missing"):
-        with pytest.raises(SparkError, match=f"{name}: .*benchmark_nccl_outputs"):
-            judged(outputs=[str(tmp_path / name)])
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "there is no result of nccl-tests in it; it ends with 'nothing'"),
+        (b"caf\xc3\xa9 \xff", "there is no result of nccl-tests in it; it ends with 'caf\u00e9 \ufffd'"),
+        (None, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_what_is_no_output_is_refused_by_its_path(tmp_path: Path, content: bytes | None, found: str) -> None:
+    path = tmp_path / "output"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SparkError) as refused:
+        judged(outputs=[str(path)])
+    assert str(refused.value) == f"{path}: {found}. Correct benchmark_nccl_outputs."
+
+
+def test_no_more_of_an_output_is_read_than_of_our_own(tmp_path: Path) -> None:
+    path = tmp_path / "output"
+    path.write_text(f"{'8 1 1 1':{MOST_OUTPUT}}\n16 1 1 1\n")
+    (figures,) = judged(outputs=[str(path)])["part"]["nccl"]
+    assert [size["bytes"] for size in figures["sizes"]] == [8]

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Part
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import Schedule, Sizes, schedule
 from fabric_inputs import wired
@@ -15,39 +17,77 @@ GIB = 2**30
 READY = {"engine": True, "program": True, "busy": [], "available": 100 * GIB}
 HOSTS = ("spark1", "spark2")
 FACTS = plan(wired("spark1.0 spark2.0"), Settings()).facts
+THREE = {**FACTS, "spark3": FACTS["spark2"]}
 BUSY = {"spark2": {"busy": ["sparkmatrix-engine.service"]}}
 
 
 def scheduled(count: int = 2, ready: Any = None, **changes: Any) -> Schedule:
-    facts = dict(list(FACTS.items())[:count])
+    facts = dict(list(THREE.items())[:count])
     looks = {host: {**READY, **(ready or {}).get(host, {})} for host in facts}
     options = {"head": "spark1", "sizes": Sizes(2**20, 4 * GIB), "forks": 5, "port": 29562, "timeout_s": 600, **changes}
     return schedule(facts, looks, **options)
 
 
 def test_one_rank_on_each_machine_that_meet_at_the_head() -> None:
-    made = scheduled()
+    part = Part(0, 2, f"{FACTS['spark1'].cluster_address}:29562", 2**20, 4 * GIB, 600)
+    assert scheduled() == Schedule({"spark1": part, "spark2": replace(part, rank=1)})
+
+
+def test_the_head_is_first_and_the_others_follow_as_the_fabric_counts_them() -> None:
+    order = {"a": 3, "b": 1, "c": 2, "d": 2, "e": 0}
+    facts = {host: replace(FACTS["spark1"], host=host, rank=rank) for host, rank in reversed(order.items())}
+    sizes = Sizes(2**20, GIB)
+    made = schedule(facts, dict.fromkeys(facts, READY), head="c", sizes=sizes, forks=5, port=1, timeout_s=600)
     assert made.reason == ""
-    head, other = made.parts["spark1"], made.parts["spark2"]
-    assert (head.rank, other.rank, head.ranks) == (0, 1, 2)
-    assert head.store == other.store == f"{FACTS['spark1'].cluster_address}:29562"
+    assert {host: part.rank for host, part in made.parts.items()} == {"c": 0, "e": 1, "b": 2, "d": 3, "a": 4}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"forks": 2},
+        {"sizes": Sizes(1, 1)},
+        {"ready": {"spark2": {"available": 12 * GIB}}},
+        {"sizes": Sizes(1, 2 * GIB), "ready": {"spark2": {"available": 8 * GIB}}},
+    ],
+)
+def test_just_enough(changes: dict[str, Any]) -> None:
+    made = scheduled(**changes)
+    assert (made.reason, list(made.parts)) == ("", ["spark1", "spark2"])
+
+
+NO_ENGINE = "the plan has no engine, whose Python or image would run the test, on "
+NO_PROGRAM = "the engine's Python, image or files are missing (run the layer engine) on "
+NO_ROOM = "less than the 12.0 GiB that it needs are free (lower benchmark_nccl_largest_mib) on "
+SIZES = "benchmark_nccl_smallest_mib has to be 1 or more, and benchmark_nccl_largest_mib not less than it"
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"count": 1}, "there is one machine"),
+        ({"count": 0}, "there is one machine, and NCCL is tested between machines"),
+        ({"count": 1}, "there is one machine, and NCCL is tested between machines"),
         ({"ready": BUSY}, "the engine is running and would be disturbed (stop it with playbooks/stop.yml) on spark2"),
-        ({"ready": {"spark1": {"program": False}}}, "run the layer engine) on spark1"),
-        ({"ready": {"spark1": {"available": 11 * GIB}}}, "less than the 12.0 GiB that it needs are free"),
-        ({"ready": {host: {"program": False} for host in HOSTS}}, "on all machines"),
-        ({"forks": 1}, "set --forks 2"),
-        ({"sizes": Sizes(0, 5)}, "benchmark_nccl_smallest_mib has to be 1 or more"),
-        ({"ready": {"spark2": {"engine": False}}}, "the plan has no engine"),
-        ({"head": ""}, "the plan has no head"),
+        ({"ready": {"spark1": {"program": False}}}, f"{NO_PROGRAM}spark1"),
+        ({"ready": {host: {"program": False} for host in HOSTS}}, f"{NO_PROGRAM}all machines"),
+        ({"count": 3, "ready": {host: {"program": False} for host in HOSTS}}, f"{NO_PROGRAM}spark1, spark2"),
+        ({"ready": {"spark1": {"available": 12 * GIB - 1}}}, f"{NO_ROOM}spark1"),
+        ({"ready": {"spark1": {"available": 0}}}, f"{NO_ROOM}spark1"),
+        ({"forks": 1}, "all ranks must run at the same time, and Ansible runs 1 at once (set --forks 2)"),
+        ({"sizes": Sizes(0, 5)}, SIZES),
+        ({"sizes": Sizes(5, 4)}, SIZES),
+        ({"ready": {"spark2": {"engine": False, "program": False}}}, f"{NO_ENGINE}spark2"),
+        ({"head": ""}, "the plan has no head, where the ranks would meet"),
     ],
 )
 def test_reasons_not_to_measure(changes: dict[str, Any], reason: str) -> None:
     made = scheduled(**changes)
-    assert reason in made.reason
-    assert made.parts == {}
+    assert made == Schedule({}, reason)
+
+
+def test_a_machine_of_which_nothing_was_seen_can_do_nothing() -> None:
+    sizes = Sizes(2**20, 4 * GIB)
+    for seen, reason in (({}, NO_ENGINE), ({"engine": True}, NO_PROGRAM), ({"engine": True, "program": True}, NO_ROOM)):
+        looks = dict.fromkeys(FACTS, seen)
+        made = schedule(FACTS, looks, head="spark1", sizes=sizes, forks=5, port=29562, timeout_s=600)
+        assert made == Schedule({}, f"{reason}all machines")
