@@ -95,10 +95,10 @@ def port(device: str, **changes: Any) -> dict[str, Any]:
 @dataclass
 class Figures:
     """What two nodes measure with each other: healthy, but for what a test changes. Keys of ``alone``, ``together`` and
-    ``failed``: host and device of either end, or the device alone."""
+    ``failed``: host and device of either end, or the device alone. A failure may stand in ``together`` too."""
 
     alone: Mapping[Any, float] = field(default_factory=dict)
-    together: Mapping[Any, float] = field(default_factory=dict)
+    together: Mapping[Any, Any] = field(default_factory=dict)
     failed: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
     latency: float = 1.5
     rdma_mtu: int = 4096
@@ -110,15 +110,15 @@ class Figures:
 
     def _round(self, host: str, one: Mapping[str, Sequence[Part]]) -> dict[str, Any]:
         parts = one.get(host, ())
-        count = {slot: len(list(own)) for slot, own in groupby(parts, key=lambda part: part.slot)}
         outcomes: list[dict[str, Any]] = []
         broken: set[int] = set()
-        for part in parts:
-            if any(other.rail in broken for other in parts if other.slot == part.slot):
+        for _slot, group in groupby(parts, key=lambda part: part.slot):
+            together = list(group)
+            if any(part.rail in broken for part in together):
                 continue
-            found = self._outcome(host, part, count[part.slot] > 1)
-            broken |= {part.rail} if found.get("reason") else set()
-            outcomes.append(found)
+            found = [self._outcome(host, part, len(together) > 1) for part in together]
+            broken |= {one["rail"] for one in found if one.get("reason")}
+            outcomes += found
         devices = {part.device for part in parts}
         return {
             "outcomes": outcomes,
@@ -141,5 +141,8 @@ class Figures:
             return {**common, "value": self.latency}
         usual, values = (98.0, self.together) if together else (105.0, self.alone)
         rates = [self._of(values, end, part.device) for end in (host, part.peer)]
+        failed = next((rate for rate in rates if isinstance(rate, Mapping)), None)
+        if failed:
+            return {**common, "value": None, "rdma_mtu": None, **failed}
         value = min((rate for rate in rates if rate is not None), default=usual)
         return {**common, "value": value * (2 if part.test == "write_both_directions" else 1)}

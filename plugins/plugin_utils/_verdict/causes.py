@@ -83,7 +83,7 @@ CAUSES: tuple[Cause, ...] = (
         "The PCIe link of a half is slower than Gen5 x4",
         "The half carries 50 to 63 Gb/s or less, and every collective waits for it",
         "Update the firmware (sudo fwupdmgr update), then take the machine off power for a minute",
-        "If that does not change it, contact the manufacturer",
+        "Contact the manufacturer",
         "docs/fabric.md",
     ),
     Cause(

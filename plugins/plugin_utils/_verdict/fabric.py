@@ -252,8 +252,7 @@ def _both(one: Sample, half: int) -> tuple[tuple[str, Part], tuple[str, Part]]:
 
 def _no_result(one: Sample, seen: Seen) -> Verdict:
     (mine, other), said, back = one.ends[0], one.found[0], one.there[0]
-    nothing = "the test ran and carried nothing" if said.get("value") == 0 else "no result came back"
-    reason = said.get("reason") or nothing
+    reason = _reason(said)
     there = f"; {one.peer} says: {back['reason']}" if back.get("reason") not in (None, "", reason) else ""
     cause = str(said.get("cause") or back.get("cause") or "")
     unanswered = _unanswered(one, seen)
@@ -272,6 +271,11 @@ def _no_result(one: Sample, seen: Seen) -> Verdict:
         evidence=[str(text) for text in dict.fromkeys((said.get("reason"), back.get("reason"))) if text],
         remedy=str(said.get("remedy") or "") if cause in ("", "firewall") else "",
     )
+
+
+def _reason(said: Mapping[str, Any]) -> str:
+    nothing = "the test ran and carried nothing" if said.get("value") == 0 else "no result came back"
+    return str(said.get("reason") or nothing)
 
 
 def _unanswered(one: Sample, seen: Seen) -> Mapping[str, Any]:
@@ -474,9 +478,13 @@ def _together(samples: Sequence[Sample], seen: Seen, troubled: set[tuple[str, ..
         failed = next((one for one in own if not one.complete), None)
         if failed:
             bad = [bool(one.get("value")) for one in failed.found].index(False)
-            reason = failed.found[bad].get("reason") or "no result came back"
-            text = f"{failed.ends[bad][0].device} carries nothing to {failed.peer} while the other halves do: {reason}"
-            yield verdict(LINK, "pair", text, cause="one_half_only", hosts=(failed.host, failed.peer))
+            if failed.values:
+                text = f"{failed.ends[bad][0].device} carries nothing to {failed.peer} while the other halves do"
+                cause = "one_half_only"
+            else:
+                text, cause = f"no half carries anything to {failed.peer} when all are used", "rdma_fails"
+            text = f"{text}: {_reason(failed.found[bad])}"
+            yield verdict(LINK, "pair", text, cause=cause, hosts=(failed.host, failed.peer))
             continue
         worst = min(own, key=lambda one: sum(one.values))
         value = round(sum(worst.values), 2)

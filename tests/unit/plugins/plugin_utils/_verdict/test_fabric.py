@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import perftest, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import fabric as judge
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
 from fabric_rates import DEVICES, READY, Figures, fabric, gids, port, scheduled
 
 A, B = DEVICES
+C, D = "rocep1s0f1", "roceP2p1s0f1"  # of the other cage
 CAPTURES = Path(__file__).parents[3] / "fixtures/perftest"
 HEALTHY = {"ports": [port(A), port(B)]}
 
@@ -31,12 +33,17 @@ def judged(
     facts: Mapping[str, FabricFact] | None = None,
     ready: Mapping[str, Mapping[str, Any]] | None = None,
     pings: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    *,
+    settings: Mapping[str, float] | None = None,
+    edit: Callable[[dict[str, list[dict[str, Any]]]], None] = lambda _answers: None,
     **changes: Any,
 ) -> judge.Judged:
     facts = facts or fabric(2)
     looks = {host: {**READY, **HEALTHY, **(ready or {}).get(host, {})} for host in facts}
     made = scheduled(facts, looks, **changes)
-    return judge.judge(made, judge.Seen(facts, looks, figures.answers(facts, made), limits(), pings or {}))
+    answers = figures.answers(facts, made)
+    edit(answers)
+    return judge.judge(made, judge.Seen(facts, looks, answers, limits(settings), pings or {}))
 
 
 def told(found: judge.Judged) -> dict[str, str]:
@@ -67,6 +74,31 @@ PAUSED = {("spark1", A): {"bytes": 10**11, "rx_prio3_pause_duration": 20_000_000
 def both(**changes: Any) -> dict[str, dict[str, Any]]:
     return {"spark1": changes, "spark2": changes}
 
+
+def with_rails(
+    count: int, changes: Mapping[str, Mapping[str, Any]], hosts: Sequence[str] = ()
+) -> dict[str, FabricFact]:
+    """Nodes with other halves, by device; of ``hosts`` alone where there are any."""
+    return {
+        host: replace(fact, rails=tuple(replace(rail, **changes.get(rail.rdma_device, {})) for rail in fact.rails))
+        if host in (hosts or (host,))
+        else fact
+        for host, fact in fabric(count).items()
+    }
+
+
+CROSSED = with_rails(2, {A: {"rdma_device": C}, B: {"rdma_device": D}}, ["spark2"])  # from cage 0 to cage 1
+ONE_PATH = {A: {"pcie_path": "0000"}, B: {"pcie_path": "0000"}}
+EXPORTED = fabric(2)
+EXPORTED["spark2"] = replace(EXPORTED["spark2"], environment={"NCCL_IB_GID_INDEX": "3"})
+TO_SPARK1 = {"rail": 0, "peer": "spark1", "address": "192.168.100.10"}
+LARGE = {
+    "spark2": [
+        {**TO_SPARK1, "ok": True},
+        {**TO_SPARK1, "ok": False, "address": "192.168.101.10", "reason": "that of the other half"},
+        {**TO_SPARK1, "ok": False, "cause": "mtu_path", "reason": "only small ones arrive"},
+    ]
+}
 
 # A fault as it can be injected, and the only cause that may be named.
 FAULTS: dict[str, tuple[str, str, Figures, dict[str, Any]]] = {
@@ -172,6 +204,64 @@ FAULTS: dict[str, tuple[str, str, Figures, dict[str, Any]]] = {
             }
         },
     ),
+    "large pings are lost, and each end says something else": (
+        "wrong_mtu",
+        "fail",
+        Figures(failed={("spark2", A): STATUS_12, ("spark1", A): {"reason": "no client"}}),
+        {"pings": LARGE},
+    ),
+    "the one that writes knows why": (
+        "memlock",
+        "fail",
+        Figures(failed={("spark2", A): {"reason": "no memory", "cause": "memlock"}, ("spark1", A): {"reason": ""}}),
+        {},
+    ),
+    "the other end alone knows why": (
+        "memlock",
+        "fail",
+        Figures(
+            failed={("spark2", A): {"reason": "it ended"}, ("spark1", A): {"reason": "no memory", "cause": "memlock"}}
+        ),
+        {},
+    ),
+    "something new, with a remedy": ("rdma_fails", "fail", Figures(failed={B: {"reason": "x", "remedy": "Run y"}}), {}),
+    "no result came back": ("rdma_fails", "fail", Figures(failed={B: {"value": None}}), {}),
+    "one half fails beside the other": (
+        "one_half_only",
+        "fail",
+        Figures(together={B: {"reason": "it ended"}, D: {"reason": "it ended"}}),
+        {"facts": CROSSED},
+    ),
+    "no result of one half beside the other": ("one_half_only", "fail", Figures(together={A: {"value": None}}), {}),
+    "both halves alone carry something, together nothing": (
+        "rdma_fails",
+        "fail",
+        Figures(together={A: {"value": 0.0}, B: {"value": 0.0}}),
+        {},
+    ),
+    "MTU 1500, and slow": ("wrong_mtu", "warn", Figures(alone={A: 60.0}, rdma_mtu=1024), {}),
+    "slow answers from cage to cage": ("rdma_slow", "warn", Figures(latency=40.0), {"facts": CROSSED}),
+    "both halves of one end on one PCIe path": (
+        "wrong_cage",
+        "fail",
+        Figures(together={A: 53.0, B: 53.0}),
+        {"facts": with_rails(2, ONE_PATH, ["spark1"])},
+    ),
+    "both halves of the end that writes on one PCIe path": (
+        "wrong_cage",
+        "fail",
+        Figures(together={A: 53.0, B: 53.0}),
+        {"facts": with_rails(2, ONE_PATH, ["spark2"])},
+    ),
+    "an index is exported, and another one is right": (
+        "gid_mismatch",
+        "fail",
+        Figures(),
+        {
+            "facts": EXPORTED,
+            "ready": {"spark2": {"gids": [*gids("192.168.100.11", 5), *gids("192.168.101.11", 3, B)]}},
+        },
+    ),
     "no /dev/infiniband": ("no_infiniband", "fail", Figures(), {"ready": both(verbs=False)}),
 }
 
@@ -200,7 +290,7 @@ def everything(found: judge.Judged) -> str:
             *([f"  > {one.remedy}"] if one.remedy != own else []),
         ]
         said = judge.finding(one)
-        lines += [f"  ! {said.severity}: {said}"] if one.outcome == "fail" else []
+        lines += [f"  ! {said.severity}: {said}"] if one.outcome in ("fail", "warn") else []
     lines += [f"  {line}" for line in judge.lines(found)]
     return "\n".join(line.rstrip() for line in lines)
 
@@ -212,6 +302,15 @@ def test_every_word_about_every_fault() -> None:
     made["nothing is wrong"] = everything(judged(Figures(), pings={}))
     made["four machines, one slow"] = everything(
         judged(Figures(alone={("spark3", A): 13.0}, together={("spark3", A): 13.0}), fabric(4))
+    )
+    made["three machines, one answers slowly over its second half"] = everything(
+        judged(Figures(alone={("spark1", B): 60.0}), fabric(3))
+    )
+    made["four machines, a half of two is slow"] = everything(
+        judged(Figures(alone={("spark3", A): 13.0, ("spark4", B): 14.0}), fabric(4))
+    )
+    made["soft RoCE"] = everything(
+        judged(Figures(alone={A: 0.13, B: 0.2}, latency=900.0), ready=both(software=list(DEVICES)))
     )
     made["the engine runs"] = everything(judged(Figures(latency=40.0), ready=both(busy=["x"])))
     text = "".join(f"# {name}\n{said}\n\n" for name, said in made.items())
@@ -232,6 +331,113 @@ def test_every_word_about_every_fault() -> None:
 )
 def test_thresholds_of_one_half(rate: float, expected: dict[str, str]) -> None:
     assert told(judged(Figures(alone={A: rate}))) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "packets", "expected"),
+    [
+        (92.0, 92.0, 4096, {}),
+        (92.0, 91.9, 4096, {"rdma_slow": "warn"}),
+        (60.0, 40.0, 4096, {"rdma_slow": "warn"}),
+        (60.0, 39.9, 4096, {"one_half_only": "fail"}),
+        (98.0, 30.0, 1024, {"one_half_only": "fail", "wrong_mtu": "warn"}),
+        (60.0, 40.0, 1024, {"wrong_mtu": "warn"}),
+        (25.0, 25.0, 4096, {"rdma_slow": "warn"}),
+        (24.9, 24.9, 4096, {"nic_degraded": "fail"}),
+    ],
+)
+def test_thresholds_of_both_halves(first: float, second: float, packets: int, expected: dict[str, str]) -> None:
+    assert told(judged(Figures(together={A: first, B: second}, rdma_mtu=packets))) == expected
+
+
+@pytest.mark.parametrize(("latency", "expected"), [(5.0, {}), (5.1, {"rdma_slow": "warn"})])
+def test_threshold_of_the_latency(latency: float, expected: dict[str, str]) -> None:
+    assert told(judged(Figures(latency=latency))) == expected
+
+
+@pytest.mark.parametrize(
+    ("lost", "moved", "settings", "value"),
+    [
+        (10, 4096 * 10**6, {}, 0),
+        (10, 4096 * 10**6 - 1, {}, 10.0),
+        (9, 4096, {}, 0),
+        (9, 4096, {"loss_per_million": 0}, 0),
+        (10, 4096 * 20, {}, 500000.0),
+        (10, 4096 * 5, {}, 1e6),
+        (10, 0, {}, 1e6),
+    ],
+)
+def test_thresholds_of_losses(lost: int, moved: int, settings: dict[str, float], value: float) -> None:
+    counted = {A: {"bytes": moved, "out_of_sequence": lost}}
+    found = judged(Figures(counted=counted), settings=settings)
+    assert {one.value for one in found.verdicts if one.check == "rdma_loss"} == ({value} if value else set())
+    slow = told(judged(Figures(alone={A: 60.0}, counted=counted), settings=settings))
+    assert list(slow) == ["loss_storm" if value else "rdma_slow"]
+
+
+@pytest.mark.parametrize(
+    ("paused", "seconds", "cause"),
+    [
+        (4_000_000, 40.0, "rdma_slow"),
+        (4_000_001, 40.0, "pause_storm"),
+        (4_000_001, None, "rdma_slow"),
+        (0, None, "rdma_slow"),
+    ],
+)
+def test_thresholds_of_pauses(paused: int, seconds: float | None, cause: str) -> None:
+    def edit(answers: dict[str, list[dict[str, Any]]]) -> None:
+        answers["spark1"][0]["seconds"] = seconds
+
+    figures = Figures(alone={A: 60.0}, counted={("spark1", A): {"rx_prio3_pause_duration": paused}})
+    assert list(told(judged(figures, edit=edit))) == [cause]
+
+
+@pytest.mark.parametrize(("idle", "cause"), [(125_000_000.0, "rdma_slow"), (125_000_000.1, "contention")])
+def test_threshold_of_other_traffic(idle: float, cause: str) -> None:
+    assert list(told(judged(Figures(alone={A: 60.0}, idle={A: idle})))) == [cause]
+
+
+@pytest.mark.parametrize(
+    ("speed", "rate", "planned", "told_speed"),
+    [
+        (100.0, 200.0, 200, "100"),
+        (None, 100.0, 200, "100"),
+        (None, None, 100, "100"),
+        (1.0, 200.0, 200, "1"),
+        (200.0, 100.0, 100, ""),
+        (None, 200.0, 100, ""),
+        (None, None, 200, ""),
+        (None, None, 0, ""),
+    ],
+)
+def test_speed_of_a_link(speed: float | None, rate: float | None, planned: int, told_speed: str) -> None:
+    ports = both(ports=[port(A, speed_gbps=speed, rate_gbps=rate), port(B)])
+    found = judged(Figures(alone={A: 60.0}), with_rails(2, {A: {"link_gbps": planned}}), ports)
+    (one,) = [verdict for verdict in found.verdicts if verdict.cause]
+    assert one.cause == ("link_100g" if told_speed else "rdma_slow")
+    if told_speed:
+        assert one.evidence == tuple(
+            f"{host} {A}: the link runs at {told_speed} Gb/s, expected 200" for host in ("spark2", "spark1")
+        )
+
+
+@pytest.mark.parametrize(
+    ("ports", "shown"),
+    [
+        ([], ""),
+        ([port(B)], ""),
+        ([{"rdma_device": A}], ""),
+        ([{"rdma_device": A, "rate_gbps": 200.0}], "200 Gb/s"),
+        ([{"rdma_device": A, "pci": {"link_speed_gts": 32.0, "link_width": 4}}], "PCIe 32 GT/s x4"),
+        ([{"rdma_device": A, "firmware": "28.45.4028"}], "firmware 28.45.4028"),
+    ],
+)
+def test_what_is_known_of_a_slow_half(ports: list[dict[str, Any]], shown: str) -> None:
+    (one,) = [
+        verdict for verdict in judged(Figures(alone={A: 60.0}), ready=both(ports=ports)).verdicts if verdict.cause
+    ]
+    assert one.cause == "rdma_slow"
+    assert one.evidence == (tuple(f"{host} {A}: {shown}" for host in ("spark2", "spark1")) if shown else ())
 
 
 def test_what_is_no_reason_for_an_alarm() -> None:
@@ -260,12 +466,25 @@ def test_a_storm_explains_a_slow_half() -> None:
     assert (one.check, one.cause) == ("rdma_rate", "pause_storm")
 
 
-@pytest.mark.parametrize(("mtu", "packets"), [(9000, 4096), (4192, 4096), (4191, 2048), (1500, 1024), (576, 256)])
+@pytest.mark.parametrize(
+    ("mtu", "packets"), [(9000, 4096), (4192, 4096), (4191, 2048), (1500, 1024), (576, 256), (300, 256)]
+)
 def test_packets_that_an_mtu_takes(mtu: int, packets: int) -> None:
     facts = {h: replace(f, rails=tuple(replace(r, mtu=mtu) for r in f.rails)) for h, f in fabric(2).items()}
     assert told(judged(Figures(rdma_mtu=packets), facts)) == {}
     if packets > 256:
         assert told(judged(Figures(rdma_mtu=packets // 2), facts)) == {"wrong_mtu": "warn"}
+
+
+@pytest.mark.parametrize("too_small", [[B], [A, B]])
+def test_packets_of_a_second_half_that_are_small_beside_the_first_only(too_small: list[str]) -> None:
+    def edit(answers: dict[str, list[dict[str, Any]]]) -> None:
+        for one in answers["spark2"][0]["outcomes"]:
+            beside = one["slot"] > 5  # the halves alone come first, each with three tests
+            one["rdma_mtu"] = 1024 if one["device"] in too_small and (beside or one["device"] == A) else 4096
+
+    found = judged(Figures(), edit=edit)
+    assert [one.device for one in found.verdicts if one.check == "rdma_mtu"] == too_small
 
 
 def test_both_halves_on_one_pcie_path() -> None:
@@ -284,13 +503,41 @@ def test_cages_of_the_same_number_in_a_ring() -> None:
 
 
 def test_a_card_that_is_slow_with_everybody_is_named_once() -> None:
-    found = judged(Figures(alone={("spark3", A): 13.0}, together={("spark3", A): 13.0}), fabric(4))
-    (one,) = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
-    assert (one.cause, one.hosts, one.device) == ("nic_degraded", ("spark3",), A)
-    assert "with no other node more: it is this end" in one.found
+    for host, everything_too in (("spark3", True), ("spark1", True), ("spark1", False)):
+        figures = Figures(alone={(host, A): 13.0}, together={(host, A): 13.0})
+        found = judged(figures, fabric(4), everything=everything_too)
+        (one,) = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
+        assert (one.cause, one.hosts, one.device) == ("nic_degraded", (host,), A)
+        assert "with no other node more: it is this end" in one.found
     # With two nodes nobody can tell, and the remedy is for both.
     (pair,) = [verdict for verdict in judged(Figures(alone={A: 13.0})).verdicts if verdict.outcome == "fail"]
     assert pair.hosts == ("spark2", "spark1") and "Reboot both machines" in pair.remedy
+
+
+def test_a_card_that_is_slow_with_everybody_is_named_with_its_range() -> None:
+    def edit(answers: dict[str, list[dict[str, Any]]]) -> None:
+        for one in answers["spark3"][1]["outcomes"]:  # with spark1
+            if one["device"] == A and one["test"] == "write" and one["value"] == 13.0:
+                one["value"] = 12.5
+
+    for everything_too in (True, False):
+        figures = Figures(alone={("spark3", A): 13.0}, together={("spark3", A): 13.0})
+        found = judged(figures, fabric(3), edit=edit, everything=everything_too)
+        (one,) = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
+        assert one.found == (
+            "RDMA writes with spark1, spark2 reach 12.5 to 13 Gb/s, and with no other node more: it is this end"
+        )
+        assert (one.hosts, one.device, one.value) == (("spark3",), A, 12.5)
+
+
+def test_every_pair_is_told_of_where_halves_fail_together() -> None:
+    failed = {("spark1", A): {"reason": "it ended"}, ("spark2", B): 3.0}
+    found = judged(Figures(together=failed), fabric(3))
+    assert [(one.hosts, one.found) for one in found.verdicts if one.check == "rdma_together"] == [
+        (("spark2", "spark1"), f"{A} carries nothing to spark1 while the other halves do: it ended"),
+        (("spark3", "spark1"), f"{A} carries nothing to spark1 while the other halves do: it ended"),
+        (("spark2", "spark3"), "RDMA writes over all halves at the same time reach 98 + 3 = 101 Gb/s"),
+    ]
 
 
 def test_nobody_is_blamed_where_everybody_is_slow() -> None:
@@ -322,6 +569,31 @@ def test_what_was_not_measured_is_no_pass() -> None:
     # It may well be slow there, which is no fault.
     found = judged(Figures(latency=40.0, idle={("spark1", A): 6e9}), ready=both(busy=["x"]))
     assert {one.outcome for one in found.verdicts} == {"unknown"}
+    found = judged(Figures(latency=40.0), fabric(3), {host: {"busy": ["x"]} for host in fabric(3)})
+    assert [one.hosts for one in found.verdicts if one.check == "rdma_latency"] == [
+        ("spark2", "spark1"),
+        ("spark3", "spark1"),
+        ("spark3", "spark2"),
+    ]
+
+
+def test_what_was_measured_as_it_is_written_down() -> None:
+    found = judged(Figures(alone={A: 105.12345}, together={A: 98.12345}, latency=1.53456))
+    back, forth = ("spark2", "spark1"), ("spark1", "spark2")
+    assert set(found.rdma) == {
+        *(Rdma(*back, (half,), "latency", 1.53456) for half in DEVICES),
+        *(Rdma(*ends, (A,), "write", 105.123) for ends in (back, forth)),
+        *(Rdma(*ends, (B,), "write", 105.0) for ends in (back, forth)),
+        *(Rdma(*ends, DEVICES, "write", 196.123) for ends in (back, forth)),
+        Rdma(*back, DEVICES, "write_both_directions", 392.247),
+    }
+    assert [one.value for one in found.verdicts if one.check == "rdma_together"] == [196.12]
+
+
+def test_one_half_alone_is_measured_quickly() -> None:
+    facts = {host: replace(fact, rails=fact.rails[:1]) for host, fact in fabric(2).items()}
+    found = judged(Figures(), facts, everything=False)
+    assert told(found) == {} and found.rdma == (Rdma("spark2", "spark1", (A,), "write", 105.0),)
 
 
 def test_a_node_that_says_nothing_at_all() -> None:
@@ -330,6 +602,16 @@ def test_a_node_that_says_nothing_at_all() -> None:
     found = judge.judge(made, judge.Seen(facts, dict.fromkeys(facts, READY), {}, limits()))
     assert told(found) == {"rdma_fails": "fail"}
     assert "no result came back" in found.verdicts[0].found
+
+
+def test_a_slow_half_of_a_node_that_says_nothing_else() -> None:
+    figures = Figures(alone={A: 60.0})
+    found = judged(figures, edit=lambda answers: answers["spark1"].clear(), everything=False)
+    assert told(found) == {"rdma_slow": "warn"}
+    facts = fabric(2)
+    made = scheduled(facts)
+    found = judge.judge(made, judge.Seen(facts, {}, figures.answers(facts, made), limits()))
+    assert told(found) == {"rdma_slow": "warn"}
 
 
 def test_what_the_other_end_says_is_told_too() -> None:
@@ -354,9 +636,9 @@ def test_soft_roce_only_has_to_run() -> None:
 
 
 def test_pings_are_shown_with_the_others() -> None:
-    pings = {"spark1": [{"rail": 1, "peer": "spark2", "ok": True, "rtt_ms": 0.042, "address": "192.168.101.11"}]}
+    pings = {"spark1": [{"rail": 1, "peer": "spark2", "ok": True, "rtt_ms": 0.04236, "address": "192.168.101.11"}]}
     (one,) = [one for one in judged(Figures(), pings=pings).rdma if one.test == "ping"]
-    assert (one.host, one.peer, one.halves, one.value) == ("spark1", "spark2", (B,), 42.0)
+    assert (one.host, one.peer, one.halves, one.value) == ("spark1", "spark2", (B,), 42.4)
 
 
 def test_of_many_machines_the_slowest_ping_of_each_half_is_kept() -> None:
@@ -387,14 +669,15 @@ def test_of_many_machines_the_slowest_ping_of_each_half_is_kept() -> None:
 def test_the_record_has_the_slower_direction_of_each_half() -> None:
     facts = fabric(2)
     made = scheduled(facts)
-    answers = Figures(alone={A: 98.0}).answers(facts, made)
+    answers = Figures(alone={A: 104.0}).answers(facts, made)
     next(o for o in answers["spark2"][0]["outcomes"] if o["test"] == "write" and o["device"] == B)["value"] = 95.0
     found = judge.judge(made, judge.Seen(facts, dict.fromkeys(facts, READY), answers, limits()))
-    assert {
-        host: [(h["device"], h["peer"], h["gbps"]) for h in own] for host, own in judge.kept(found, facts).items()
-    } == {
-        "spark1": [(A, "spark2", 98.0), (B, "spark2", 95.0)],
-        "spark2": [(A, "spark1", 98.0), (B, "spark1", 95.0)],
+    assert judge.kept(found, facts) == {
+        host: [
+            {"device": device, "peer": peer, "rail": rail, "gbps": gbps, "software": False}
+            for rail, (device, gbps) in enumerate([(A, 104.0), (B, 95.0)])
+        ]
+        for host, peer in (("spark1", "spark2"), ("spark2", "spark1"))
     }
 
 
