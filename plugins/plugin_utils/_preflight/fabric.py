@@ -85,7 +85,10 @@ def check_subnets(context: Context) -> Iterator[Finding]:
             found = as_network(route["dst"])
             # "throw": a VPN leaves this network to the table main, as it does with the fabric once it is there.
             ours = route.get("dev") in own or is_docker(route.get("dev")) or route.get("type") == "throw"
-            if found is not None and found.prefixlen > 0 and not ours and not found.is_link_local:
+            # The default route, also in two halves (OpenVPN's redirect-gateway): no other subnet would be outside it,
+            # and the fabric's own routes in the table main are narrower.
+            default = 1 if str(route.get("table", "main")) == "main" else 0
+            if found is not None and found.prefixlen > default and not ours and not found.is_link_local:
                 used.setdefault(found, f"route {route['dst']} through {route.get('dev') or route.get('type')}")
         for subnet in subnets:
             for other, what in used.items():

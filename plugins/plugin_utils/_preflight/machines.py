@@ -582,6 +582,11 @@ def check_session(context: Context) -> Iterator[Finding]:
         )
 
 
+def _observability_wanted(context: Context, head: str) -> bool:
+    enabled = boolean(context.value(head, "observability_enabled", False), strict=False)
+    return bool(enabled and context.value(head, "observability_state") != "absent")
+
+
 def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]]]:
     """``{(node, port): (variable, addresses)}`` of the selected layers: those of the head, Ray's of every node, and
     each service's where it listens. Which address that will be is known of the gateway alone."""
@@ -598,7 +603,7 @@ def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]
             found |= dict.fromkeys(places, ("Ray", everywhere))
         if layer == "gateway" and gateway_wanted(context):
             found |= {(head, port): (name, where) for port, name, where in gateway_listeners(context)}
-        if layer == "observability" and context.value(head, "observability_enabled") is True:
+        if layer == "observability" and _observability_wanted(context, head):
             name = "observability_prometheus_port"
             found[head, whole(context.value(head, name, ports.PROMETHEUS))] = name, ["127.0.0.1"]
             name = "observability_exporter_port"

@@ -12,13 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as fabric_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine_checks
 from fabric_inputs import half, ring, wired
-from preflight_inputs import ALL, context, fact, gid, inventory, nodes
+from preflight_inputs import ALL, context, fact, gid, inventory, nodes, rail
 from whole_texts import read_whole
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
@@ -404,6 +408,7 @@ def test_one_fault_is_one_finding_of_its_check(name):
     assert own[0].severity == base.SEVERITIES[check.level]
     assert own[0].why == check.why
     assert own[0].remedy
+    assert {finding.severity for finding in check.judge(cluster.context(layers))} <= set(base.SEVERITIES.values())
     # One cause may have another effect too (an old NCCL on one machine is a skew); it never turns up somewhere else.
     assert {other.name for other, _finding in made} <= {name, "versions"}
 
@@ -618,7 +623,15 @@ def test_the_lock_of_the_collection_is_for_one_python(version, made, values, ref
     cluster.nodes["spark2"]["environments"]["/opt/sparkmatrix/engine"]["exists"] = made
     found = [text for _severity, text in texts(cluster, {"ray"}, "engine_python")]
     assert [text.split(":")[0] for text in found] == (["spark2 python3"] if refused else [])
-    assert not found or "Set engine_python: python3.12 (sudo apt-get install python3.12-venv)" in found[0]
+    says = (
+        f"spark2 python3: engine_python is Python {version}, and the lock vllm-0.33.0.txt has wheels for Python 3.12"
+        " only: pip would refuse them by their hashes after minutes."
+    )
+    remedy = (
+        "Set engine_python: python3.12 (sudo apt-get install python3.12-venv), or name a lock of your own:"
+        " engine_venv_lock."
+    )
+    assert all(text.startswith(says) and text.endswith(remedy) for text in found), found
 
 
 def test_an_environment_of_somebody_else():
@@ -882,15 +895,7 @@ def test_equal_macs_on_one_machine_are_its_own_business():
     assert texts(cluster, ALL, "duplicate_mac") == []
 
 
-# --- every word
-
-
-def not_read(message):
-    def inject(cluster):
-        del cluster.nodes["spark2"]
-        cluster.rest["failures"] = {"spark2": message}
-
-    return inject
+# --- the fabric's checks, each asked directly
 
 
 def network(**changes):
@@ -900,6 +905,303 @@ def network(**changes):
 def second_interface(**item):
     usual = {"name": "enP9s9", "kind": None, "master": None, "addresses": []}
     return lambda cluster: cluster.nodes["spark2"]["network"]["interfaces"].append({**usual, **item})
+
+
+def addressed(address, prefix=24, **more):
+    return {"address": address, "prefix": prefix, "scope": "global", **more}
+
+
+NOBODY = {"earlier": {}}  # no earlier run
+SECOND = every("fabric_subnets", ["no network", "10.100.1.0/24"])
+
+
+@pytest.mark.parametrize(
+    ("layers", "hosts", "rest", "unknown"),
+    [
+        ({"fabric"}, inventory(), NOBODY, True),
+        ({"engine"}, inventory(), NOBODY, False),
+        ({"fabric"}, inventory(2), NOBODY, True),
+        ({"fabric"}, inventory(1), NOBODY, False),
+        ({"fabric"}, {}, NOBODY, False),
+        ({"fabric"}, inventory(fabric_topology="single"), NOBODY, False),
+        ({"fabric"}, inventory(), {**NOBODY, "failures": {"spark2": "timed out"}}, False),
+        ({"fabric"}, inventory(fabric_state="absent"), NOBODY, False),
+        ({"fabric"}, inventory(fabric_neighbor_probe="never"), NOBODY, False),
+        # After an earlier run.
+        ({"fabric"}, inventory(), {}, False),
+        ({"fabric"}, inventory(), {"variables": {}}, False),
+        ({"fabric"}, inventory(fabric_topology="switch"), {}, False),
+        ({"fabric"}, inventory(fabric_topology="ring"), {}, True),
+        ({"fabric"}, inventory(2), {"earlier": {"spark1": fact()}}, True),
+        (
+            {"fabric"},
+            inventory(2),
+            {"earlier": {"spark1": fact(), "spark2": fact("spark2", 1, state="applying")}},
+            True,
+        ),
+    ],
+)
+def test_when_the_machines_have_to_listen(layers, hosts, rest, unknown):
+    assert fabric_checks.cables_unknown(context(layers, hosts, **rest)) is unknown
+
+
+def test_what_the_listeners_are_told():
+    hosts, there = inventory(fabric_neighbor_timeout_s=25), nodes()
+    del hosts["spark3"]["ansible_host"], there["spark2"]["rdma"]
+    told = {"cluster": "spark1 spark2 spark3 spark4 198.51.100.11 198.51.100.12 198.51.100.14", "timeout": 25.0}
+    fresh = context({"fabric"}, hosts, nodes=there, earlier={})
+    assert fabric_checks.listeners(fresh, 3) == {"nodes": ["spark1", "spark3", "spark4"], **told}
+    assert fabric_checks.listeners(fresh, 2) == {"nodes": [], **told}
+    assert fabric_checks.listeners(context({"fabric"}, hosts, nodes=there), 3) == {"nodes": [], **told}
+    assert fabric_checks.listeners(context({"fabric"}, {}), 3) == {"nodes": [], "cluster": "", "timeout": 10.0}
+
+
+def test_the_cables_are_judged_by_what_each_machine_says(monkeypatch):
+    monkeypatch.setattr(fabric_checks, "judge_cables", lambda nodes, settings: (nodes, settings))
+    cluster = Cluster(hosts=inventory(fabric_topology="ring", fabric_mtu=1500))
+    listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")(cluster)
+    second_interface(name="wlP9s9", addresses=[addressed("192.0.2.7")])(cluster)
+    both(host("fabric_management_address", "192.0.2.7"), host("fabric_cages", ["0"]))(cluster)
+    interface("enP7s7", "spark3", addresses=[])(cluster)  # said by management_address
+    asked, settings = fabric_checks.cables(cluster.context({"fabric"}))
+    assert settings == Settings("ring", ["10.100.0.0/24", "10.100.1.0/24"], 1, 1500)
+    assert [(name, one.rank, one.management_address, one.management_interface) for name, one in asked.items()] == [
+        ("spark1", 0, "198.51.100.11", "enP7s7"),
+        ("spark2", 1, "192.0.2.7", "wlP9s9"),
+        ("spark3", 2, "0.0.0.0", ""),
+        ("spark4", 3, "198.51.100.14", "enP7s7"),
+    ]
+    assert [one.use_cages for one in asked.values()] == ["auto", (0,), "auto", "auto"]
+    for name, one in asked.items():
+        there = cluster.nodes[name]
+        assert one.neighbors == cluster.rest["neighbors"][name]
+        assert (one.interfaces, one.routes) == (there["network"]["interfaces"], there["network"]["routes"])
+        assert one.cages == there["rdma"]["cages"]
+    cluster.rest["failures"] = {"spark2": "timed out"}
+    assert fabric_checks.cables(cluster.context({"fabric"})) is None
+
+
+def test_the_settings_by_which_cables_are_judged():
+    """What the first machine's variables say; where neither they nor a documented default do, the planner's own."""
+    hosts = inventory(fabric_topology="ring", fabric_qos=None, fabric_cables=["spark1.0 switch"])
+    hosts["spark2"]["fabric_topology"] = "direct"
+    assert fabric_checks.fabric_settings(context({"fabric"}, hosts, variables={})) == Settings(
+        topology="ring", cables=["spark1.0 switch"]
+    )
+    assert fabric_checks.fabric_settings(context({"fabric"}, {}, variables={})) == Settings()
+
+
+def test_cables_that_fit_are_no_finding_though_ports_are_off():
+    cluster = Cluster(hosts=inventory(fabric_topology="switch"))
+    listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")(cluster)
+    cluster.nodes["spark2"]["rdma"]["cages"][0]["halves"][0]["admin_up"] = False
+    assert list(fabric_checks.check_cables(cluster.context({"fabric"}))) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "what"),
+    [
+        (second_interface(addresses=[addressed("10.100.1.77")]), "address 10.100.1.77 on enP9s9"),
+        (second_interface(addresses=[addressed("10.100.1.77", None)]), "address 10.100.1.77 on enP9s9"),
+        (second_interface(addresses=[addressed("10.100.2.77", 23)]), ""),
+        (second_interface(addresses=[addressed("10.100.0.77", scope="link"), addressed("10.100.1.77")]),
+         "address 10.100.1.77 on enP9s9"),
+        (second_interface(addresses=[addressed("fd00::1", 8)]), ""),
+        (second_interface(name="docker1", addresses=[addressed("10.100.1.77")]), ""),
+        (interface("lo", addresses=[addressed("10.100.1.77", 32)]), ""),
+        (network(interfaces=None, routes=None), ""),
+        (network(routes=[{"dst": "10.100.1.128/25", "dev": "tun0"}]), "route 10.100.1.128/25 through tun0"),
+        (network(routes=[{"dst": "10.100.1.9", "type": "blackhole"}]), "route 10.100.1.9 through blackhole"),
+        (network(routes=[{"dst": "10.100.0.0/24", "dev": "enp1s0f0np0"}, {"dst": "10.100.1.9", "dev": "tun0"}]),
+         "route 10.100.1.9 through tun0"),
+        (network(routes=[{"dst": "10.100.1.0/24", "type": "throw"}]), ""),
+        (network(routes=[{"dst": "10.100.1.0/24", "dev": "docker0"}]), ""),
+        # Everything, and everything in two halves as OpenVPN writes it: no other subnet would help.
+        (network(routes=[{"dst": "0.0.0.0/0", "dev": "tun0"}]), ""),
+        (network(routes=[{"dst": "0.0.0.0/1", "dev": "tun0"}, {"dst": "128.0.0.0/1", "dev": "tun0"}]), ""),
+        (network(routes=[{"dst": "0.0.0.0/1", "dev": "tun0", "table": "main"}]), ""),
+        (both(network(routes=[{"dst": "0.0.0.0/0", "dev": "tun0", "table": "52"}]), SECOND), ""),
+        (both(network(routes=[{"dst": "0.0.0.0/1", "dev": "tun0", "table": "52"}]), SECOND),
+         "route 0.0.0.0/1 through tun0"),
+        (both(network(routes=[{"dst": "0.0.0.0/2", "dev": "tun0"}]), SECOND), "route 0.0.0.0/2 through tun0"),
+        (both(network(routes=[{"dst": "169.254.0.0/16", "dev": "tun0"}]), every("fabric_subnets", ["169.254.1.0/24"])),
+         ""),
+    ],
+)  # fmt: skip
+def test_what_a_fabric_subnet_overlaps(there, what):
+    cluster = Cluster()
+    there(cluster)
+    text = f"the fabric subnet 10.100.1.0/24 overlaps {what}"
+    expected = [Finding("spark2", text, "Choose other fabric_subnets")] if what else []
+    assert list(fabric_checks.check_subnets(cluster.context({"fabric"}))) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "declared", "fact_", "one_cage", "kind"),
+    [
+        (3, "ring", "switch", False, "ring"),
+        (3, "auto", "ring", False, "ring"),
+        (3, "switch", "ring", False, ""),
+        (3, "auto", "switch", False, ""),
+        (3, "auto", None, False, "perhaps"),
+        (3, "auto", None, True, ""),
+        (2, "auto", None, False, ""),  # a pair with two cables
+    ],
+)
+def test_what_may_be_a_ring(count, declared, fact_, one_cage, kind):
+    facts = {f"spark{n + 1}": fact(f"spark{n + 1}", n, topology=fact_) for n in range(count) if fact_}
+    cluster = Cluster(inventory(count, fabric_topology=declared), nodes(count), facts)
+    crossed(cluster, [200.0] * count)
+    if one_cage:
+        cluster.nodes["spark1"] = nodes(1)["spark1"]
+    assert fabric_checks._ring(cluster.context({"fabric"}), "spark2") == kind
+
+
+@pytest.mark.parametrize(
+    ("interface_", "link", "mtu", "addresses"),
+    [
+        ({}, True, 9000, ()),
+        ({"state": "UP", "mtu": 1500, "addresses": None}, True, 1500, ()),
+        ({"state": "DOWN"}, False, 9000, ()),
+        ({"addresses": [{**OWN, "prefix": 16}, {**OWN, "address": "10.0.0.9", "prefix": None}]}, True, 9000,
+         ("10.0.0.9/24", "10.100.0.2/16")),
+        ({"addresses": [{**OWN, "address": "169.254.7.7"}, {**OWN, "address": "fd00::2", "family": "inet6"}]}, True,
+         9000, ()),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("up", [True, False])
+def test_what_is_not_told_of_a_half_counts_as_planned(interface_, link, mtu, addresses, up):
+    planned = rail(0, "10.100.0.2")
+    assert fabric_checks._effective(interface_, planned, up) == Effective(True, up, link, mtu, addresses)
+
+
+# --- the machines' checks, each asked directly
+
+SPACE = {"exists": False, "free": 2**30, "total": 2**40, "read_only": False}
+
+
+@pytest.mark.parametrize(
+    ("paths", "told"),
+    [
+        ({"/a": SPACE, "/b": SPACE, "/c": {**SPACE, "total": 2**41}}, ["/a", "/c"]),
+        ({"/a": SPACE, "/b": {**SPACE, "read_only": True}}, ["/a", "/b"]),
+        ({"/a": SPACE, "/b": {**SPACE, "free": 2**31}}, ["/a", "/b"]),
+        ({"/a": {**SPACE, "exists": True}, "/b": SPACE}, ["/b"]),
+        ({"/a": {**SPACE, "free": 20 * 2**30}, "/b": {**SPACE, "free": 20 * 2**30 - 1}}, ["/b"]),
+    ],
+)
+def test_paths_of_one_file_system_are_one_finding(paths, told):
+    cluster = Cluster()
+    node("paths", paths)(cluster)
+    found = machine_checks.check_disk(cluster.context(ALL))
+    assert [(one.host, one.device) for one in found] == [("spark2", path) for path in told]
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        {"environments": {}},
+        {"environments": {"/opt/sparkmatrix/engine": {"exists": False, "distrusted": "/opt belongs to bob"}}},
+        {"interpreters": {}},
+    ],
+    ids=["no environment", "of somebody else", "another interpreter"],
+)
+def test_each_machine_has_an_interpreter_of_its_own(healthy):
+    cluster = Cluster()
+    cluster.nodes["spark1"].update(healthy)
+    for name in ("spark2", "spark3", "spark4"):
+        cluster.nodes[name]["environments"] = {"/opt/sparkmatrix/engine": {"exists": False}}
+        cluster.nodes[name]["interpreters"] = {"python3": "3.12.3", "python3.10": "3.10.4", "python3.99": None}
+    both(host("engine_python", "python3.10"), host("engine_python", "python3.99", "spark3"))(cluster)
+    cluster.nodes["spark4"]["interpreters"]["python3"] = None
+    cluster.nodes["spark4"]["environments"] = {"/srv/engine": {"exists": False}}
+    host("engine_venv_path", "/srv/engine", "spark4")(cluster)
+    cluster.rest["variables"] = {}
+    absent, remedy = (
+        "the interpreter that engine_python names does not run",
+        "Install Python 3.11 or later, or correct ",
+    )
+    made = [one for one in machine_checks.check_engine_python(cluster.context({"ray"})) if one.host != "spark1"]
+    assert made == [
+        Finding(
+            "spark2",
+            "engine_python is Python 3.10.4, 3.11 or later is needed",
+            "Install a newer Python and name it in engine_python, for example python3.12",
+            "python3.10",
+        ),
+        Finding("spark3", absent, f"{remedy}engine_python", "python3.99"),
+        Finding("spark4", absent, f"{remedy}engine_python", "python3"),
+    ]
+
+
+EVERYWHERE = ["0.0.0.0", "::"]
+
+
+def test_which_ports_every_layer_wants():
+    """One layer after the other, and none takes away what another one wants."""
+    hosts = inventory(
+        2,
+        engine_launch="ray",
+        gateway_listen=["enP7s7"],
+        gateway_port=8443,
+        observability_enabled=True,
+        observability_prometheus_port=9191,
+        observability_exporter_port=9101,
+        web_ui_enabled=True,
+        web_ui_port=3001,
+    )
+    for name in ("engine_port", "ray_port", "web_ui_port", "observability_exporter_port"):
+        hosts["spark2"][name] = 1  # the head's count
+    own = {
+        "engine": {("spark1", 8000): ("engine_port", EVERYWHERE)},
+        "observability": {
+            ("spark1", 9191): ("observability_prometheus_port", ["127.0.0.1"]),
+            ("spark1", 9101): ("observability_exporter_port", EVERYWHERE),
+            ("spark2", 9101): ("observability_exporter_port", EVERYWHERE),
+        },
+        "web_ui": {("spark1", 3001): ("web_ui_port", ["127.0.0.1"])},
+        "gateway": {("spark1", 8443): ("gateway_port", ["198.51.100.11"])},
+        "ray": {
+            ("spark1", 6379): ("ray_port", EVERYWHERE),
+            ("spark2", machine_checks.RAY_OF_NODES[0]): ("Ray", EVERYWHERE),
+            ("spark1", machine_checks.RAY_OF_HEAD[0]): ("Ray", EVERYWHERE),
+        },
+    }
+    asked = context(own, hosts, nodes=nodes(2))
+    found = machine_checks.wanted_ports(replace(asked, layers=tuple(own)))
+    assert {place: found.get(place) for ports in own.values() for place in ports} == {
+        place: wanted for ports in own.values() for place, wanted in ports.items()
+    }
+    assert ("spark2", machine_checks.RAY_OF_HEAD[0]) not in found
+    assert {place for place in found if place[1] == 1} == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "ports"),
+    [
+        ({}, set()),
+        ({"observability_enabled": False}, set()),
+        ({"observability_enabled": True}, {9090, 9100}),
+        ({"observability_enabled": "true"}, {9090, 9100}),  # as -e and an inventory in INI give it
+        ({"observability_enabled": "false"}, set()),
+        ({"observability_enabled": True, "observability_state": "present"}, {9090, 9100}),
+        ({"observability_enabled": True, "observability_state": "absent"}, set()),
+    ],
+)
+def test_ports_of_the_observer_are_wanted_where_the_role_sets_it_up(values, ports):
+    found = machine_checks.wanted_ports(context({"observability"}, inventory(1, **values)))
+    assert {port for _host, port in found} == ports
+
+
+# --- every word
+
+
+def not_read(message):
+    def inject(cluster):
+        del cluster.nodes["spark2"]
+        cluster.rest["failures"] = {"spark2": message}
+
+    return inject
 
 
 def venv(versions, **state):
@@ -928,10 +1230,6 @@ def clock(**offsets):
 
 def memory(gib):
     return node("memory", {"total": gib * base.GIB})
-
-
-def addressed(address, prefix=24, **more):
-    return {"address": address, "prefix": prefix, "scope": "global", **more}
 
 
 RULE = {"priority": 9, "table": "52", "action": "lookup"}
