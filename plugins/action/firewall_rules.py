@@ -25,4 +25,4 @@ class ActionModule(ActionBase):
         ):
             return {**result, "changed": False, "changes": [], "previous": rules}
         call = {"module_args": dict(args)}
-        return {**result, **settled.execute(self._execute_module, task_vars, settled.FIREWALL, layer, **call)}
+        return {**result, **settled.execute(self._execute_module, task_vars, settled.FIREWALL, settled.RULES, **call)}

@@ -25,6 +25,8 @@ _LOADED = re.compile(
 _NOT_FOUND = re.compile(r"^NET/Plugin ?: Could not find: (.*?)\.?$")
 _GIT = re.compile(r"^NCCL git version (\S+)")
 _MINE = ("IB", "Socket")  # networks within NCCL
+# NCCL's own, and NVIDIA's plug-in: IBext_v10, or by its other name "NCCL RDMA Plugin v10".
+_RDMA = ("IB", "NCCL RDMA Plugin")
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,7 @@ class Log:
 
     @property
     def over_rdma(self) -> bool:
-        """NVIDIA's own plug-in calls itself IBext, with the version of its interface."""
-        return self.transport.startswith("NET/IB")
+        return self.transport.startswith(tuple(f"NET/{name}" for name in _RDMA))
 
     @property
     def development(self) -> bool:
@@ -87,7 +88,7 @@ def parse(text: str) -> Log:
             name = f"NET/{channel[3]}" if channel[3] else channel[5]
             telling = name not in via
             via[name] = None
-            if channel[3] and channel[3].startswith("IB"):
+            if channel[3] and channel[3].startswith(_RDMA):
                 telling = telling or channel[4] not in used
                 used[channel[4]] = None
         elif source or "failed with error" in said:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-FILES, UNITS, FIREWALL = "files", "units", "firewall"
+FILES, UNITS, FIREWALL, RULES = "files", "units", "firewall", "rules"
 # Facts of the host: that this run has changed something, and by this name and more, what.
 CHANGED = "sparkmatrix_changed"
 NODE_INFO, ACCESS, FABRIC = "spark_node_info", "spark_access_compared", "spark_fabric_compared"
@@ -64,8 +64,9 @@ def entry(task_vars: Mapping[str, Any] | None, kind: str, name: str) -> Any:
 
 def firewall_layer(task_vars: Mapping[str, Any] | None, layer: str) -> Any:
     """The mark of a layer's rules that the role access has found in this run (``access_apply``), unless the run has
-    changed them since."""
-    if not node(task_vars) or _changed(task_vars, FIREWALL, layer):
+    changed rules since: two layers may want the same one, which the firewall has once. Preflight does not read rules,
+    so a change still counts when it has looked again."""
+    if not node(task_vars) or _fact(FIREWALL, RULES) in _mapping((task_vars or {}).get("ansible_facts")):
         return None
     return _mapping(_mapping((task_vars or {}).get(ACCESS)).get("settled")).get(layer)
 

@@ -177,8 +177,15 @@ def test_rules_that_this_run_has_changed_are_changed_back():
     first, _asked = act("firewall_rules", more, after_preflight(), {"changed": True, "previous": LAYER["rules"]})
     _result, asked = act("firewall_rules", LAYER, after_preflight(ansible_facts=first["ansible_facts"]))
     assert asked.called
+    # Of another layer, too: the firewall has a rule once, and the first layer may have been its owner. And still when
+    # preflight has read the machine again, which does not read rules.
     other = {"layer": "none", "rules": []}
-    _result, asked = act("firewall_rules", other, after_preflight(ansible_facts=first["ansible_facts"]))
+    later = after_preflight(ansible_facts=first["ansible_facts"])
+    later["spark_node_info"]["node"]["time"] = 6.0
+    for told in (after_preflight(ansible_facts=first["ansible_facts"]), later):
+        _result, asked = act("firewall_rules", other, told)
+        assert asked.called
+    _result, asked = act("firewall_rules", other, after_preflight())
     assert not asked.called
 
 

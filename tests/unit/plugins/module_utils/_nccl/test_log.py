@@ -97,6 +97,7 @@ def test_a_healthy_log_has_no_trouble(fixtures: Path) -> None:
         ("Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct", {"via": ("SHM",)}),
         ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", {"via": ("NET/IB",), "gpu_direct": True}),
         ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/AWS Libfabric/0", {"via": ("NET/AWS Libfabric",)}),
+        ("Using network NCCL RDMA Plugin v10", {"network": "NCCL RDMA Plugin v10"}),
         ("NET/Plugin: Could not find: libnccl-net.so", None),
         ("NET/Plugin: Could not find: libnccl-net.so.", None),
         ("NET/Plugin: Could not find:  .", None),
@@ -241,3 +242,16 @@ def test_any_text_is_read(text: str, prefix: str) -> None:
     found = parse(f"h:1:2 [0] {prefix}{text}\nh:1:2 [0] {text}")
     assert len(found.evidence) <= 12
     assert all(len(line) <= 240 for line in (*found.evidence, *found.trouble))
+
+
+@pytest.mark.parametrize(
+    ("network", "rdma"),
+    [("IB", True), ("IBext_v10", True), ("NCCL RDMA Plugin v10", True), ("Socket", False), ("AWS Libfabric", False)],
+)
+def test_networks_that_are_rdma(network: str, rdma: bool) -> None:
+    channel = parse(
+        f"{BEFORE}NET/IB : Using [0]rocep1s0f0:1/RoCE [RO]; OOB [1]enp:1<0>\n"
+        f"{BEFORE}Channel 00/0 : 1[0] -> 0[0] [receive] via NET/{network}/0"
+    )
+    assert channel.over_rdma is rdma and channel.used == ("rocep1s0f0",) * rdma
+    assert parse(f"{BEFORE}Using network {network}").over_rdma is rdma
