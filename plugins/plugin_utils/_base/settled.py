@@ -15,7 +15,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-FILES, UNITS, FIREWALL, RULES = "files", "units", "firewall", "rules"
+FILES, UNITS, FIREWALL = "files", "units", "firewall"
+RULES = "rules"  # of all layers: the firewall has a rule once
 # Facts of the host: that this run has changed something, and by this name and more, what.
 CHANGED = "sparkmatrix_changed"
 NODE_INFO, ACCESS, FABRIC = "spark_node_info", "spark_access_compared", "spark_fabric_compared"

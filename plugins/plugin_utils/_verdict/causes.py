@@ -174,7 +174,8 @@ CAUSES: tuple[Cause, ...] = (
         "rdma_fails",
         "RDMA between two machines gives no result",
         "NCCL would fall back to TCP, hang, or fail",
-        "Run the command from the message by hand on both machines, and see which one reports an error",
+        "Measure by hand between both machines, and see which one reports an error: ib_write_bw -d DEVICE on one,"
+        " ib_write_bw -d DEVICE ADDRESS on the other (ibdev2netdev lists the devices)",
         "Reboot both machines of this cable with the cable plugged in",
         "github.com/linux-rdma/perftest",
     ),
