@@ -25,7 +25,7 @@ test: envs ## all tests of the project on this machine, in about 20 minutes
 test-fast: env ## lint, types and most unit tests, without root, in under three minutes
 	@.venv/bin/python tests/run.py fast
 
-# STEPS="reboots fabric-vm", SHARD=2/6, MINUTES=45, FORCE=1: see tests/run.py
+# STEPS="reboots fabric-vm", FORCE=1: see tests/run.py
 test-full: envs ## test, and what takes longer; goes on where it stopped
 	@.venv/bin/python tests/run.py full $(STEPS)
 

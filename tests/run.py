@@ -8,10 +8,8 @@
 Usage: tests/run.py fast|test|full [STEP …]     run the steps of a level, or only those named
        tests/run.py status [STEP …]             what each step came to last, without running anything
 
-`full` leaves out what is green for the files as they are, so that it goes on where it stopped. From the environment:
-  FORCE=1      run those, too
-  SHARD=2/6    the second of six parts that take about as long
-  MINUTES=45   the stalest steps first, for so many minutes
+`full` leaves out what is green for the files as they are, so that it goes on where it stopped; with FORCE=1 in the
+environment it runs those, too.
 
 Each step writes its output to ``.cache/logs/<step>.log``. On a machine that is calm when the run begins, a step that
 takes half as long again as its budget fails the run; what runs beside the lab is held to its processor time, and time
@@ -28,7 +26,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-from suite import choice
 from suite.ledger import PASSED, SLOW, Keys, Ledger, cache
 from suite.runner import LOGS, Run, commit, log_of, reasons
 from suite.steps import ROOT, Step, steps
@@ -79,8 +76,8 @@ def main(argv: list[str]) -> int:
     load = os.getloadavg()[0]
     calm = load < (os.cpu_count() or 1)
     run = Run(ledger, keys, calm)
-    if level == "full":
-        taken = narrowed(taken, run)
+    if level == "full" and os.environ.get("FORCE") != "1":
+        taken = not_green(taken, run)
     print(f"Commit {commit()}, load {load:.1f}: {'budgets are kept' if calm else 'too busy to hold steps to budgets'}")
     started = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -98,7 +95,7 @@ def main(argv: list[str]) -> int:
     for name, reason in run.not_run.items():
         print(f"  not run: {name}: {reason}")
     if run.left:
-        print(f"  no time for: {', '.join(run.left)}")
+        print(f"  ended before: {', '.join(run.left)}")
     if os.environ.get("CI") == "true":
         failed += run.not_run
         run.not_run.clear()
@@ -106,24 +103,12 @@ def main(argv: list[str]) -> int:
     return 1 if failed or run.ended else 0
 
 
-def narrowed(taken: list[Step], run: Run) -> list[Step]:
-    """The part of ``full`` that the environment asks for, without what is green for the files as they are."""
-    if part := os.environ.get("SHARD"):
-        number, _, count = part.partition("/")
-        if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-            raise SystemExit(f"SHARD={part} is no part such as 2/6.")
-        taken = choice.shard(taken, int(number), int(count))
-    if os.environ.get("FORCE") != "1":
-        green = [step.name for step in taken if run.ledger.green(step.name, run.keys.of(step))]
-        if green:
-            print(f"Green already (FORCE=1 runs them again): {', '.join(green)}")
-        taken = [step for step in taken if step.name not in green]
-    if minutes := os.environ.get("MINUTES"):
-        if not minutes.isdigit():
-            raise SystemExit(f"MINUTES={minutes} is no number of minutes.")
-        taken = choice.stalest(taken, run.ledger)
-        run.in_time = choice.fits(run.ledger, int(minutes))
-    return taken
+def not_green(taken: list[Step], run: Run) -> list[Step]:
+    """The steps that are not green for the files as they are."""
+    green = [step.name for step in taken if run.ledger.green(step.name, run.keys.of(step))]
+    if green:
+        print(f"Green already (FORCE=1 runs them again): {', '.join(green)}")
+    return [step for step in taken if step.name not in green]
 
 
 if __name__ == "__main__":

@@ -14,12 +14,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from suite.choice import overdrawn
 from suite.ledger import FAILED, PASSED, SLOW, Keys, Ledger, Result
-from suite.steps import LAB, LAB_ID, PYTHON, ROOT, Step
+from suite.steps import LAB, LAB_ID, OVERDRAWN, PYTHON, ROOT, Step
 
 LOGS = ROOT / ".cache" / "logs"
 HEARTBEAT_S = 30
@@ -48,11 +47,9 @@ class Run:
     ledger: Ledger
     keys: Keys
     calm: bool
-    in_time: Callable[[Step, float], bool] = lambda _step, _seconds: True
     outcomes: dict[str, str] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)  # for which there was no time
-    started: float = field(default_factory=time.monotonic)
+    left: list[str] = field(default_factory=list)  # not run to the end, since the run was ended
     running: set[int] = field(default_factory=set)  # processes
     ended: bool = False
 
@@ -79,7 +76,7 @@ class Run:
 
     def _lane(self, steps: Sequence[Step], prefix: tuple[str, ...]) -> None:
         for step in steps:
-            if self.ended or not self.in_time(step, time.monotonic() - self.started):
+            if self.ended:
                 self.left.append(step.name)
                 continue
             try:
@@ -197,6 +194,11 @@ def surroundings() -> dict[str, str]:
     made.pop("PYTHONDONTWRITEBYTECODE", None)
     made["SPARKMATRIX_LAB_ID"] = LAB_ID
     return made
+
+
+def overdrawn(step: Step, seconds: float, stolen: float = 0.0) -> bool:
+    """``stolen``: which share of the processor time that it wanted the host of a virtual machine gave to others."""
+    return seconds * (1 - stolen) > OVERDRAWN * step.budget_s
 
 
 def processors(place: pathlib.Path = pathlib.Path("/proc/stat")) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import run as command_line
-from suite import choice, runner
+from suite import runner
 from suite.ledger import FAILED, PASSED, SLOW, Keys, Ledger, Result
 from suite.steps import CODE, LAB, UNITS, Step, steps
 
@@ -154,56 +154,16 @@ def test_a_line_that_was_cut_off_is_left_out(ledger):
 # --- which steps -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 6])
-def test_shards_are_all_steps_once_and_take_about_as_long(count):
-    taken = [one for one in steps() if "full" in one.levels]
-    parts = [choice.shard(taken, number, count) for number in range(1, count + 1)]
-    assert sorted(one.name for part in parts for one in part) == sorted(one.name for one in taken)
-    lengths = [sum(one.budget_s for one in part) for part in parts]
-    assert max(lengths) - min(lengths) <= LONGEST_S
-
-
-def test_the_stalest_steps_come_first(ledger):
-    ledger.add(result("old", when="2026-01-01T00:00:00Z"))
-    ledger.add(result("new", when="2026-02-01T00:00:00Z"))
-    ledger.add(result("red", outcome=FAILED, when="2026-03-01T00:00:00Z"))
-    taken = [step("new"), step("old"), step("red")]
-    assert [one.name for one in choice.stalest(taken, ledger)] == ["red", "old", "new"]
-
-
-def test_a_step_begins_only_if_it_will_be_over_in_time(ledger):
-    in_time = choice.fits(ledger, 2)
-    assert in_time(step(budget_s=100), 20)
-    assert not in_time(step(budget_s=100), 21)
-    ledger.add(result(seconds=30))  # what it took counts for more than what it may take
-    assert in_time(step(budget_s=100), 90)
-    assert not in_time(step(budget_s=100), 91)
-
-
 @pytest.fixture
 def full(ledger, tree, monkeypatch):
-    for name in ("FORCE", "SHARD", "MINUTES"):
-        monkeypatch.delenv(name, raising=False)
     run = runner.Run(ledger, Keys(tree), calm=True)
     taken = [step("one"), step("two")]
     ledger.add(replace(result("one"), key=run.keys.of(taken[0])))
-    return lambda: [one.name for one in command_line.narrowed(taken, run)]
+    return lambda: [one.name for one in command_line.not_green(taken, run)]
 
 
 def test_a_full_run_goes_on_where_it_stopped(full, tree):
     assert full() == ["two"]
-
-
-def test_force_repeats_what_is_green(full, monkeypatch):
-    monkeypatch.setenv("FORCE", "1")
-    assert full() == ["one", "two"]
-
-
-@pytest.mark.parametrize(("name", "value"), [("SHARD", "3/2"), ("SHARD", "0/2"), ("SHARD", "x"), ("MINUTES", "soon")])
-def test_a_part_that_is_none_is_refused(full, monkeypatch, name, value):
-    monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit, match=f"{name}={value}"):
-        full()
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------
@@ -251,8 +211,8 @@ def test_beside_the_lab_a_step_is_held_to_its_processor_time(ledger, tree, monke
 
 
 def test_half_as_much_again_is_within_the_budget():
-    assert not choice.overdrawn(step(budget_s=10), 15)
-    assert choice.overdrawn(step(budget_s=10), 15.1)
+    assert not runner.overdrawn(step(budget_s=10), 15)
+    assert runner.overdrawn(step(budget_s=10), 15.1)
 
 
 def test_a_step_that_hangs_is_ended(ledger, tree, logs):
@@ -307,11 +267,6 @@ def test_everything_that_boots_nodes_says_how_to_remove_them():
     assert without == ["lab", "families"]  # images alone, and the engine on this machine itself
 
 
-def test_what_there_is_no_time_for_is_named(ledger, tree, logs):
-    run = run_steps(ledger, tree, step("one"), step("two"), in_time=lambda one, _seconds: one.name == "two")
-    assert (run.left, run.outcomes) == (["one"], {"two": PASSED})
-
-
 def test_what_runs_beside_the_lab_gives_way_to_it(ledger, tree, logs, tmp_path):
     # Linux shares processors among sessions first, where it has autogroups, and each step has a session of its own.
     group = Path("/proc/self/autogroup")
@@ -335,8 +290,8 @@ def test_a_machine_whose_host_takes_its_processors_is_given_the_time_back(tmp_pa
     assert runner.stolen_share((53, 10), (113, 50)) == 0.4
     assert runner.stolen_share((53, 10), (113, 10)) == runner.stolen_share((9, 9), (0, 0)) == 0
     one = step(budget_s=10)
-    assert choice.overdrawn(one, 16) and not choice.overdrawn(one, 15)
-    assert not choice.overdrawn(one, 24, 0.4) and choice.overdrawn(one, 26, 0.4)
+    assert runner.overdrawn(one, 16) and not runner.overdrawn(one, 15)
+    assert not runner.overdrawn(one, 24, 0.4) and runner.overdrawn(one, 26, 0.4)
 
 
 def test_the_processor_time_of_a_step_is_noted(ledger, tree, logs):
