@@ -346,6 +346,23 @@ def test_the_first_login_sends_no_password_to_a_stranger(tmp_path, strangers):
     assert asked and all("PreferredAuthentications=none" in line and line.startswith("ssh ") for line in asked)
 
 
+@pytest.mark.parametrize(
+    ("login", "rename", "moves"),
+    [
+        ("spark-1a2b.local", True, True),
+        ("SPARK-1A2B.local.", True, True),
+        ("spark-1a2b.local", False, False),
+        ("spark1.local", True, False),
+        ("192.0.2.1", True, False),
+        ("spark-1a2b.lan", True, False),
+    ],
+)
+def test_no_new_host_name_takes_the_name_of_the_login_away(login, rename, moves):
+    text = yaml.safe_load((ROOT / "roles/access/vars/main/admin.yml").read_text())["__access_login_moves"]
+    given = {"ansible_host": login, "inventory_hostname": "spark1", "access_set_hostname": rename}
+    assert Templar(DataLoader(), given).template(trust_as_template(text)) is moves
+
+
 def test_a_machine_that_is_off_is_told_in_seconds(tmp_path, strangers):
     says = "ssh: connect to host 192.0.2.1 port 22: Connection timed out"
     (tmp_path / "ssh").write_text(f'#!/bin/sh\necho "$*" >> "$ASKED"\necho "{says}" >&2\nexit 255\n')

@@ -150,6 +150,85 @@ def test_root_runs_and_writes_nothing_in_an_environment_of_somebody_else():
         assert 0 < argv.find("runuser") < argv.find("__engine_venv_owner") < argv.find("__engine_venv.path"), name
 
 
+# What decides whom Ansible talks to, how, and as whom.
+CONNECTION = re.compile(r"ansible_\w+|delegate_to|remote_user|port|connection|add_host")
+# Results of the controller itself, in which no machine's word is an address or a name.
+MADE_HERE = {
+    "discover_found": "lan_discover: IPv4 addresses, of which each was asked",
+    "discover_keys": "a file that Ansible has made on the controller",
+    "discover_machines": "addresses of discover_found, and names that are counted",
+    "node_leaving": "hosts and variables of the inventory",
+    "spark_artifacts": "whom the plan of models names: hosts of the play",
+}
+
+
+def mappings(value: Any) -> list[dict[str, Any]]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [*([value] if isinstance(value, dict) else []), *(one for part in inner for one in mappings(part))]
+
+
+def connections_from_results(files: dict[str, Any]) -> set[tuple[str, str, str]]:
+    """Where, what is set, and the result it is made of, however many variables and loops lie in between."""
+    registered = {str(one["register"]) for text in files.values() for one in mappings(text) if "register" in one}
+    registered |= {"ansible_facts", "ansible_local"}
+    made_of: dict[str, set[str]] = {}
+    places = []
+
+    def define(name: str, value: Any) -> None:
+        made_of.setdefault(name, set()).update(re.findall(r"\w+", str(value)))
+
+    for where, text in files.items():
+        if isinstance(text, dict):  # of roles/*/vars and defaults
+            for name, value in text.items():
+                define(name, value)
+        for one in mappings(text):
+            loops = [value for key, value in one.items() if re.fullmatch(r"loop|with_\w+", str(key))]
+            if loops and (one.get("loop_control") or {}).get("loop_var"):
+                define(one["loop_control"]["loop_var"], loops)
+            for key, value in one.items():
+                name = str(key).rpartition(".")[2]
+                if name in ("set_fact", "vars") and isinstance(value, dict):
+                    for inner, what in value.items():
+                        define(inner, what)
+                if CONNECTION.fullmatch(name) and (name.startswith("ansible_") or {"name", "hosts"} & set(one)):
+                    used = set(re.findall(r"\w+", str(value)))
+                    places.append((where, name, used | set(re.findall(r"\w+", str(loops)))))
+    found = set()
+    for where, name, used in places:
+        ask, seen = list(used), set()
+        while ask:
+            word = ask.pop()
+            ask += made_of.get(word, set()) - seen if word not in registered | seen else ()
+            seen.add(word)
+        found |= {(where, name, word) for word in seen & registered}
+    return found
+
+
+def test_no_answer_of_a_machine_decides_whom_ansible_talks_to():
+    paths = [path for room in ("roles", "playbooks") for path in (ROOT / room).rglob("*.yml")]
+    files = {str(path.relative_to(ROOT)): yaml.load(path.read_text(), yaml.BaseLoader) for path in paths}
+    found = connections_from_results(files)
+    assert [one for one in found if one[2] not in MADE_HERE] == []
+    assert {one[2] for one in found} == set(MADE_HERE), "a reason that is needed no more"
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "{name: a, set_fact: {ansible_host: '{{ seen.connection[2] }}'}}",
+        "{name: a, ansible.builtin.set_fact: {between: '{{ seen.x }}'}, vars: {ansible_port: '{{ between }}'}}",
+        "{name: a, delegate_to: '{{ hostvars[x].seen.y }}', ansible.builtin.ping: {}}",
+        "{name: a, add_host: {name: '{{ item }}'}, loop: '{{ seen.results }}'}",
+        "{name: a, add_host: '{{ one | combine({}) }}', loop: '{{ seen.z }}', loop_control: {loop_var: one}}",
+        "{hosts: all, remote_user: '{{ seen.user }}'}",
+        "{name: a, ping: {}, vars: {ansible_port: '{{ x.seen.ansible_facts.y }}'}}",
+    ],
+)
+def test_an_answer_that_decides_it_is_found(task):
+    tasks = [{"name": "look", "register": "seen"}, {"block": [yaml.safe_load(task)]}]
+    assert {one[2] for one in connections_from_results({"x.yml": tasks})} >= {"seen"}
+
+
 def test_no_unit_loses_its_file_before_it_is_stopped():
     """What is cut off in between leaves a unit that runs, and that nothing tells of any more."""
     found = []
