@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import COMMAND, NODE_PROGRAM
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import placed
 
@@ -40,11 +39,7 @@ class ActionModule(ActionBase):
         digest = hashlib.sha256(content).hexdigest()
         options: dict[str, Any] = {"name": "node_tool", "state": args["state"]}
         if args["state"] == "present":
-            text = base64.b64encode(content).decode("ascii")
-            options["files"] = [
-                {"path": NODE_PROGRAM, "content_b64": text, "mode": "0755"},
-                {"path": COMMAND, "link_to": NODE_PROGRAM, "refuse_foreign": True},
-            ]
+            options["files"] = _node_program.files(content)
         else:  # units of other layers call it
             options["only_when_last"] = True
         result.update(placed.files(self._execute_module, task_vars, options))

@@ -43,12 +43,13 @@ COMMANDS: Mapping[str, str] = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(asked: str = "") -> argparse.ArgumentParser:
+    """Of the subcommand that is asked for, which then imports nothing of the others; of all where it is none."""
     top = argparse.ArgumentParser(prog=PROGRAM, description="Node side of sparkmatrix.cluster.")
     top.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module_name in COMMANDS.items():
-        module: Any = importlib.import_module(f"{PACKAGE}.{module_name}")
+    for name in [asked] if asked in COMMANDS else COMMANDS:
+        module: Any = importlib.import_module(f"{PACKAGE}.{COMMANDS[name]}")
         command = commands.add_parser(name, help=module.HELP, description=module.HELP.capitalize() + ".")
         module.configure(command)
         command.set_defaults(run=module.run)
@@ -57,5 +58,5 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Run one subcommand; 0 done, 1 refused by the system, 2 wrong usage."""
-    arguments = parser().parse_args(argv)
+    arguments = parser(next(iter(argv), "")).parse_args(argv)
     return int(arguments.run(arguments))

@@ -14,6 +14,7 @@ description:
   - "Internal to this collection: no compatibility promise."
   - Packs the part of this collection that has to run on a machine without Ansible into one executable Python file and
     installs it as C(/usr/local/lib/sparkmatrix/sparkmatrix-node), through M(sparkmatrix.cluster.managed_files).
+  - With it come the oneshot units that call it, and C(nvidia-modprobe), as root before Ray and an engine start.
   - For people it is C(sparkmatrix) as well, a link in C(/usr/local/bin). Something else of that name is refused.
   - A result registered as C(spark_node_tool) is remembered until the playbook ends, and the machine is not asked again
     for a tool that this run has installed.

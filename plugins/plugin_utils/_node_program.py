@@ -10,14 +10,18 @@ its versions). Inside, the modules keep their full names, so their imports work 
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import COMMANDS, PACKAGE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import root_helpers
 
 MODULE_UTILS = Path(__file__).resolve().parents[1] / "module_utils"
 ENTRY = "_node_program"
@@ -26,6 +30,17 @@ SHEBANG = b"#!/usr/bin/python3 -IB\n"
 _IMPORT = re.compile(rf"^\s*from {re.escape(PACKAGE)}((?:\.\w+)*) import (\([^)]*\)|[^\n#]+)", re.M)
 _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip archive can hold
 _MAIN = f"import sys\n\nfrom {PACKAGE}.{ENTRY} import main\n\nsys.exit(main(sys.argv[1:]))\n"
+
+
+def files(content: bytes = b"") -> list[dict[str, Any]]:
+    """The set ``node_tool``, as managed_files takes it: the program, its name for people, the units that call it for
+    others."""
+    packed = base64.b64encode(content or build()).decode("ascii")
+    return [
+        {"path": paths.NODE_PROGRAM, "content_b64": packed, "mode": "0755"},
+        {"path": paths.COMMAND, "link_to": paths.NODE_PROGRAM, "refuse_foreign": True},
+        *({"path": path, "content": text} for path, text in root_helpers.units().items()),
+    ]
 
 
 def build(directory: Path = MODULE_UTILS, commands: Iterable[str] = tuple(COMMANDS.values())) -> bytes:

@@ -130,6 +130,24 @@ def test_ray_and_the_engine_have_no_privileges(host, unit):
     assert (options["/"], options["/var/lib/sparkmatrix/home"]) == ("ro", "rw")
 
 
+def test_what_root_does_before_each_start_has_no_variables_of_the_engine(host):
+    planted = "OPENSSL_CONF=/opt/sparkmatrix/models/huggingface/planted.cnf"
+    units = ["sparkmatrix-ray", *(["sparkmatrix-engine"] if name(host) == HEAD else [])]
+    begun, drop = [], "sparkmatrix-drop-caches"
+    for unit in units:
+        pid = host.check_output("systemctl show -P MainPID %s", unit)
+        assert planted in host.file(f"/proc/{pid}/environ").content_string.split("\0")
+        begun.append(int(host.check_output("systemctl show -P ExecMainStartTimestampMonotonic %s", unit)))
+        assert "privileged" not in host.check_output("systemctl show -p ExecStartPreEx -p ExecStartEx %s", unit)
+    # Of the last start; the one before was Ray's.
+    assert 0 < int(host.check_output("systemctl show -P ExecMainExitTimestampMonotonic %s", drop)) <= max(begun)
+    dropped = host.check_output("journalctl -q -b -o cat -u %s --grep 'Caches dropped'", drop).splitlines()
+    assert len(dropped) >= len(units)
+    for unit in (drop, "sparkmatrix-gpu-devices"):
+        variables = ("Environment", "EnvironmentFiles", "PassEnvironment")
+        assert [host.check_output("systemctl show -P %s %s", one, unit) for one in variables] == ["", "", ""]
+
+
 def test_the_api_and_the_dashboard_listen_on_loopback_only(host):
     for port in (8000, 8265):
         assert {address for address, own, _group in listeners(host) if own == port} <= {"127.0.0.1", "::1"}

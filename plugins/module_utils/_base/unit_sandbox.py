@@ -62,6 +62,23 @@ WATCHDOG = (
     "CapabilityBoundingSet=",
     "RestrictAddressFamilies=AF_UNIX",
 )
+# It writes one file below /proc/sys, which belongs to root, and has no capability.
+DROP_CACHES = (*WATCHDOG, "ProtectKernelTunables=no")
+# It loads the driver and makes its devices, with the group that the driver names.
+GPU_DEVICES = (
+    *ANY,
+    "ProtectKernelModules=no",
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "PrivateTmp=yes",
+    "PrivateMounts=yes",
+    "PrivateNetwork=yes",
+    "ProtectHostname=yes",
+    "CapabilityBoundingSet=CAP_CHOWN CAP_MKNOD CAP_SYS_MODULE",
+    "RestrictAddressFamilies=AF_UNIX",
+    "SystemCallFilter=@system-service @module",
+    "SystemCallErrorNumber=EPERM",
+)
 # It asks the driver for the GPU, and looks at the processes of the ranks and at what only root may read.
 METRICS = (
     *ANY,

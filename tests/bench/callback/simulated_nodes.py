@@ -10,7 +10,6 @@ answer is made here, so that the time and the memory of the controller are what 
 
 from __future__ import annotations
 
-import base64
 import copy
 import json
 import os
@@ -28,7 +27,6 @@ sys.path.append(str(TESTS / "unit"))
 import preflight_inputs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import marks
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import workers
@@ -155,10 +153,7 @@ def left(host: str, rank: int, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def node_tool() -> str:
     """As the action node_tool has it: what a node keeps is the tool of this checkout."""
-    text = base64.b64encode(_node_program.build()).decode("ascii")
-    program = {"path": paths.NODE_PROGRAM, "content_b64": text, "mode": "0755"}
-    command = {"path": paths.COMMAND, "link_to": paths.NODE_PROGRAM, "refuse_foreign": True}
-    return files.fingerprint([files.File.from_params(one) for one in (program, command)])
+    return files.fingerprint([files.File.from_params(one) for one in _node_program.files()])
 
 
 def whole(model: Mapping[str, Any]) -> dict[str, Any]:

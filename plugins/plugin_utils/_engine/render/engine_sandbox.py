@@ -18,7 +18,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import u
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 
 _HOME = re.compile(r"(?:^|[^\w./-])/(?:home|root|run/user)(?:/|$)")  # a path in one, anywhere in a word
-_NVIDIA = "/usr/bin/nvidia-modprobe"
 _UNIT = (
     "# No privileges, now or later. Devices are not restricted: those of the GPU have no fixed numbers.",
     *unit_sandbox.ANY,
@@ -42,9 +41,6 @@ def unit(writable: Iterable[str], named: Iterable[str]) -> list[str]:
     directories = sorted({path for path in writable if path})
     hidden = not any(_HOME.search(word) for word in [*directories, *named])
     return [
-        "# CUDA calls this setuid program for devices that are missing after a boot; here it could not.",
-        f"ExecStartPre=-+{_NVIDIA} -c 0 -c 255",
-        f"ExecStartPre=-+{_NVIDIA} -u -c 0",
         *_UNIT,
         f"ReadWritePaths={' '.join(systemd_quoting.path(path) for path in directories)}",
         "ProtectHome=yes" if hidden else "ProtectHome=read-only",

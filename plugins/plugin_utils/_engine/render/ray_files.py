@@ -19,7 +19,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, RayPlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import engine_sandbox, systemd_quoting
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import (
+    engine_sandbox,
+    root_helpers,
+    systemd_quoting,
+)
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role ray)"
 _OLD_SESSIONS = "-name session_2* -mtime +7"
@@ -69,6 +73,8 @@ def _head_of_unit(ray: RayPlan) -> Sequence[str]:
         "Wants=network-online.target",
         *(["Requires=docker.service"] if docker else []),
         f"After=network-online.target{docker}",
+        "# The engine's ranks run below Ray: with unified memory a full page cache is memory that the GPU cannot get.",
+        *root_helpers.before_start(drop_caches=True),
         "# A worker tries until its head is there. At boot the engine's keeper starts it, in the right order.",
         "StartLimitIntervalSec=0",
         "",
@@ -91,7 +97,6 @@ def _venv_service(plan: NodePlan, settings: Settings) -> Sequence[str]:
         f"EnvironmentFile={engine_names.RAY_ENVIRONMENT}",
         "# Logs of earlier sessions; Ray keeps all of them.",
         f"ExecStartPre=-/usr/bin/find {ray.temp_dir} -mindepth 1 -maxdepth 1 {_OLD_SESSIONS} -exec rm -rf {{}} +",
-        *_drop_caches("-+", "As root (+), and no reason not to start (-)."),
         f"ExecStart={systemd_quoting.command(ray.command.words)}",
         "# Ray's main process ends the others in its own order (4 s; told all at once they wait 20 s for each other).",
         "# What is left is killed, so that no process of an earlier start joins the cluster a second time.",
@@ -125,7 +130,6 @@ def _container_service(ray: RayPlan) -> Sequence[str]:
         "# Sockets of processes that were killed, and logs of earlier sessions; Ray keeps all of them.",
         f"ExecStartPre=-/usr/bin/find {ray.temp_dir} -mindepth 1 -maxdepth 1 ( -type s -o {_OLD_SESSIONS} )"
         " -exec rm -rf {} +",
-        *_drop_caches("-", "No reason not to start (-)."),
         f"ExecStart={render_compose.up(compose, render_compose.RAY_SERVICE)}",
         "# Ray's main process, told by Docker, takes the node out of the cluster and ends the others in its own order"
         " (4 s).",
@@ -138,12 +142,4 @@ def _container_service(ray: RayPlan) -> Sequence[str]:
         "TimeoutStopSec=45",
         "Restart=always",
         "RestartSec=3",
-    ]
-
-
-def _drop_caches(prefix: str, why: str) -> Sequence[str]:
-    return [
-        "# The engine's ranks run below Ray: with unified memory a full page cache is memory that the GPU cannot get.",
-        f"# {why} The tool comes with os_stabilization.",
-        f"ExecStartPre={prefix}{paths.NODE_PROGRAM} drop-caches",
     ]

@@ -30,7 +30,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import WATCHDOG_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import engine_sandbox, systemd_quoting
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import (
+    engine_sandbox,
+    root_helpers,
+    systemd_quoting,
+)
 
 _MANAGED = "# Managed by sparkmatrix.cluster (role engine)."
 _UNIT_TITLE = f"{_MANAGED} The last line changes with everything that needs a restart.\n"
@@ -232,11 +236,8 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
             f"JoinsNamespaceOf={engine_names.RAY_UNIT}",
         ]
     with_key = service.is_head and service.engine.key
-    drop = [
-        "# As root (+), and no reason not to start (-).",
-        f"ExecStartPre=-+{paths.NODE_PROGRAM} drop-caches",
-    ]
     wants = ["Wants=network-online.target", "After=network-online.target"]
+    wants += root_helpers.before_start(drop_caches=settings.drop_caches)
     lines = [
         *_head_of_unit(service, [*wants, *over_ray]),
         "[Service]",
@@ -248,7 +249,6 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
         f"WorkingDirectory={service.home}",
         f"EnvironmentFile={names.environment}",
         *([f"EnvironmentFile={paths.ENGINE_KEY}"] if with_key else []),
-        *(drop if settings.drop_caches else []),
         f"ExecStart={systemd_quoting.command(service.engine.command.words)}",
         "# vLLM's main process ends its children itself; what is left after it is killed.",
         "KillMode=mixed",
@@ -278,8 +278,8 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
         "Wants=network-online.target",
         "Requires=docker.service",
         "After=network-online.target docker.service",
+        *root_helpers.before_start(drop_caches=settings.drop_caches),
     ]
-    drop = ["# No reason not to start (-).", f"ExecStartPre=-{paths.NODE_PROGRAM} drop-caches"]
     lines = [
         *_head_of_unit(service, [*wants, *_over_ray(service)]),
         "[Service]",
@@ -287,7 +287,6 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
         f"WorkingDirectory={names.directory}",
         "# A container that an interrupted start left.",
         f"ExecStartPre=-{compose} down --timeout 5",
-        *(drop if settings.drop_caches else []),
         f"ExecStart={render_compose.up(compose, render_compose.SERVICE)}",
         "# A worker has no request to finish, and one of SGLang ignores SIGTERM.",
         f"ExecStop={compose} down --timeout {grace}",

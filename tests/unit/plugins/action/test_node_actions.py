@@ -213,7 +213,7 @@ def install(monkeypatch, state, earlier=None):
 def test_node_tool(monkeypatch):
     result, called = install(monkeypatch, None)
     assert called["name"] == "sparkmatrix.cluster.managed_files"
-    file, link = called["args"]["files"]
+    file, link, *_units = called["args"]["files"]
     assert (link["path"], link["link_to"]) == ("/usr/local/bin/sparkmatrix", node_tool.NODE_PROGRAM)
     assert link["refuse_foreign"]
     assert (called["args"]["name"], file["path"], file["mode"]) == ("node_tool", node_tool.NODE_PROGRAM, "0755")

@@ -33,6 +33,17 @@ def test_the_tool_runs_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["sparkmatrix-node"]
 
 
+def test_a_subcommand_imports_nothing_of_the_others(tmp_path):
+    """Dropping caches is root's: neither OpenSSL nor what reads other settings of the environment is in it."""
+    tool = tmp_path / "sparkmatrix-node"
+    tool.write_bytes(_node_program.build())
+    argv = [sys.executable, "-IB", "-X", "importtime", str(tool), "drop-caches", "--help"]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd="/", check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert f"{PACKAGE}._base.meminfo" in imported and f"{PACKAGE}._base.systemd" not in imported
+    assert not imported & {"ssl", "_ssl", "hashlib", "_hashlib", "ctypes"}
+
+
 def test_same_sources_same_bytes(tmp_path):
     copy = tmp_path / "module_utils"
     root = _node_program.MODULE_UTILS

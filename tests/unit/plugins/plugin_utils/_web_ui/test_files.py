@@ -34,7 +34,7 @@ def test_nobody_else_comes_in_and_no_secret_is_written(settings):
     assert "\nOPENAI_API_BASE_URLS=http://127.0.0.1:8081/v1\n" in text and "KEYS=" not in text and "SECRET" not in text
     service = unit(settings)
     assert "--host 127.0.0.1 --port 8080" in service
-    assert " /etc/sparkmatrix/gateway/keys/web-ui.key" in service and "CREDENTIALS" not in service
+    assert "/etc/sparkmatrix/gateway/keys/web-ui.key" in service and "/etc/sparkmatrix/web-ui.key" in service
     # systemd replaces what has one dollar, before a shell sees it
     assert not re.search(r"(?<!\$)\$(?!\$)", service)
     assert f"SPARKMATRIX_CONFIG_HASH={made.hash}\n" in made.files["/etc/systemd/system/sparkmatrix-web-ui.service"]

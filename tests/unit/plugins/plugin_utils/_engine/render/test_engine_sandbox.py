@@ -14,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import u
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import (
     engine_sandbox,
     ray_files,
+    root_helpers,
     service_files,
 )
 from engine_plans import node_plans
@@ -23,6 +24,7 @@ ENGINE, RAY, KEEPER, WATCHDOG, METRICS, PROMETHEUS = (
     f"{UNITS}/sparkmatrix-{name}.service"
     for name in ("engine", "ray", "keeper", "memory-watchdog", "metrics", "prometheus")
 )
+DROP_CACHES, GPU_DEVICES = root_helpers.units()
 
 
 def files(sandboxed=True, **settings):
@@ -30,7 +32,7 @@ def files(sandboxed=True, **settings):
     made = service_files.make(
         plan.here[0], plan.ray, service_files.Settings(sandbox=sandboxed), service_files.Marks()
     ).files
-    return {**made, **ray_files.make(plan, ray_files.Settings(sandbox=sandboxed)).files}
+    return {**made, **root_helpers.units(), **ray_files.make(plan, ray_files.Settings(sandbox=sandboxed)).files}
 
 
 @pytest.mark.parametrize("path", [ENGINE, RAY])
@@ -39,8 +41,6 @@ def test_a_rank_has_no_privileges_and_writes_into_its_directories_only(path):
     assert {*unit_sandbox.ANY, "CapabilityBoundingSet=", "ProtectSystem=strict", "ProtectHome=yes"} <= lines
     assert {"ProtectProc=invisible", "PrivateTmp=yes", "SystemCallErrorNumber=EPERM"} <= lines
     assert "ReadWritePaths=/opt/sparkmatrix/models/huggingface /var/lib/sparkmatrix/home" in lines
-    # A setuid program does nothing in there, so what CUDA would call is called before, and without it.
-    assert "ExecStartPre=-+/usr/bin/nvidia-modprobe -u -c 0" in lines
 
 
 @pytest.mark.parametrize("path", [ENGINE, RAY])
@@ -58,7 +58,7 @@ def test_what_would_take_gpu_fabric_or_compilers_away(path):
 def test_off_nothing_of_it_is_there():
     without = files(sandboxed=False)
     for path in (ENGINE, RAY):
-        assert "NoNewPrivileges" not in without[path] and "nvidia-modprobe" not in without[path]
+        assert "NoNewPrivileges" not in without[path]
     assert without["/etc/sparkmatrix/engine.env"] == files()["/etc/sparkmatrix/engine.env"]
 
 
@@ -92,7 +92,10 @@ def test_keeper_and_watchdog_are_root_and_no_more():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "highest"),
-    [(ENGINE, 3.0), (RAY, 3.0), (KEEPER, 3.0), (WATCHDOG, 1.5), (METRICS, 4.5), (PROMETHEUS, 2.2)],
+    [
+        *((ENGINE, 3.0), (RAY, 3.0), (KEEPER, 3.0), (WATCHDOG, 1.5), (METRICS, 4.5), (PROMETHEUS, 2.2)),
+        *((DROP_CACHES, 1.4), (GPU_DEVICES, 2.7)),
+    ],
 )
 def test_the_score_of_systemd(path, highest, tmp_path):
     """Of 10, less is better; without a sandbox 9.0, and 9.6 for root."""

@@ -35,6 +35,9 @@ Description=Ray head of the Spark cluster
 Documentation=https://docs.ray.io/
 Wants=network-online.target
 After=network-online.target
+# The engine's ranks run below Ray: with unified memory a full page cache is memory that the GPU cannot get.
+Wants=sparkmatrix-drop-caches.service sparkmatrix-gpu-devices.service
+After=sparkmatrix-drop-caches.service sparkmatrix-gpu-devices.service
 # A worker tries until its head is there. At boot the engine's keeper starts it, in the right order.
 StartLimitIntervalSec=0
 
@@ -49,9 +52,6 @@ EnvironmentFile=/etc/sparkmatrix/ray.env
 # Logs of earlier sessions; Ray keeps all of them.
 ExecStartPre=-/usr/bin/find /var/lib/sparkmatrix/home/ray -mindepth 1 -maxdepth 1 -name session_2* -mtime +7 \
 -exec rm -rf {{}} +
-# The engine's ranks run below Ray: with unified memory a full page cache is memory that the GPU cannot get.
-# As root (+), and no reason not to start (-). The tool comes with os_stabilization.
-ExecStartPre=-+/usr/local/lib/sparkmatrix/sparkmatrix-node drop-caches
 ExecStart={" ".join(plan.ray.command.words)}
 # Ray's main process ends the others in its own order (4 s; told all at once they wait 20 s for each other).
 # What is left is killed, so that no process of an earlier start joins the cluster a second time.

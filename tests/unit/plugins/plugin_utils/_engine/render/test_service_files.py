@@ -95,6 +95,8 @@ Description=vllm serving qwen3-8b
 Documentation=https://docs.vllm.ai/
 Wants=network-online.target
 After=network-online.target
+Wants=sparkmatrix-drop-caches.service sparkmatrix-gpu-devices.service
+After=sparkmatrix-drop-caches.service sparkmatrix-gpu-devices.service
 # Started, counted and restarted by sparkmatrix-keeper.service, together with the other ranks; so not at boot either.
 StartLimitIntervalSec=0
 
@@ -107,8 +109,6 @@ Slice=sparkmatrix-engine.slice
 WorkingDirectory=/var/lib/sparkmatrix/home
 EnvironmentFile=/etc/sparkmatrix/engine.env
 EnvironmentFile=/etc/sparkmatrix/engine-key.env
-# As root (+), and no reason not to start (-).
-ExecStartPre=-+/usr/local/lib/sparkmatrix/sparkmatrix-node drop-caches
 ExecStart={command}
 # vLLM's main process ends its children itself; what is left after it is killed.
 KillMode=mixed
