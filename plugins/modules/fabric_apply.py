@@ -20,8 +20,9 @@ description:
   - A change that nobody confirms within O(rollback_seconds) is taken back by the node itself, after a reboot at the
     latest. Call O(state=confirmed) once the change was tested, O(state=restored) if it does not work, both with
     the RV(transaction) of the change. Needs M(sparkmatrix.cluster.node_tool) on the node.
-  - It refuses to touch the interface that carries Ansible's connection, and interfaces that another netplan file or a
-    connection of NetworkManager configures differently.
+  - It refuses to touch the interface that carries Ansible's connection, and interfaces that another netplan file, a
+    connection of NetworkManager or a file of systemd-networkd configures differently. It refuses any change while the
+    files of netplan lack what that connection runs with.
 options:
   state:
     description:
@@ -67,9 +68,10 @@ options:
     default: auto
   foreign:
     description:
-      - What to do with netplan files and profiles of NetworkManager that configure the interfaces differently.
-      - V(adopt) disables those that are about interfaces of the NIC only. Their content comes back with
-        O(state=absent). Bonds, files with other interfaces and files with routes are refused all the same.
+      - What to do with netplan files, profiles of NetworkManager and files of systemd-networkd that configure the
+        interfaces differently.
+      - V(adopt) disables what they say about interfaces of the NIC. Their content comes back with O(state=absent).
+        Bonds, routes and definitions that fit other interfaces as well are refused all the same.
       - Netplan files that ask DHCP at most, for interfaces of O(fact) only, are disabled in any case. A warning
         names them.
     type: str

@@ -52,7 +52,8 @@ class FakeNode:
         self.kill_at: int | None = None  # number of the changing command that is the last
         self.changing = 0
         self.timers: dict[str, list[str]] = {}  # armed by systemd-run: unit and what it runs
-        self.default_route = "enP7s7"
+        self.default_routes = ["enP7s7"]
+        self.ignored: set[str] = set()  # keys that netplan makes nothing of
         self.masters: dict[str, str] = {}
         for name in ("all", *self.nics):
             for key in ("arp_ignore", "arp_announce"):
@@ -135,7 +136,7 @@ class FakeNode:
         return json.dumps(shown)
 
     def _show_routes(self) -> str:
-        return json.dumps([{"dst": "default", "gateway": "10.0.0.254", "dev": self.default_route}])
+        return json.dumps([{"dst": "default", "gateway": "10.0.0.254", "dev": dev} for dev in self.default_routes])
 
     def reboot(self) -> None:
         """What the kernel knew is gone; netplan has read its files before any unit runs."""
@@ -184,10 +185,15 @@ class FakeNode:
 
     def _file(self, name: str) -> dict[str, Any] | None:
         for path in sorted(self.path("/run/systemd/network").glob("*.network")):
-            wanted: dict[str, Any] = json.loads(path.read_text())
+            wanted = self._wanted(path)
             if wanted["match"] == name:
                 return wanted
         return None
+
+    def _wanted(self, path: Path) -> dict[str, Any]:
+        """What :meth:`_netplan` wrote beside what is read of it."""
+        wanted: dict[str, Any] = json.loads(path.read_text().partition("\n")[0].lstrip("# "))
+        return wanted
 
     def _apply_file(self, name: str, wanted: dict[str, Any]) -> None:
         nic = self.nics[name]
@@ -229,14 +235,30 @@ class FakeNode:
         anyone.unlink(missing_ok=True)
         for key, values in merged.items():
             wanted = {"match": key, "mtu": values.get("mtu"), "addresses": values["addresses"]}
+            said = json.dumps(wanted)
+            keys = {"name": "Name", "macaddress": "MACAddress", "driver": "Driver"}
+            match = {keys[k]: v for k, v in values["match"].items()} if "match" in values else {"Name": key}
+            match = match or {"Name": "*"}
             if values["renderer"] == "networkd":
-                (out / f"10-netplan-{key}.network").write_text(json.dumps(wanted))
+                lines = [f"# {said}", "[Match]", *(f"{k}={v}" for k, v in match.items()), "[Network]"]
+                lines += [f"Address={address}" for address in values["addresses"]]
+                lines += [
+                    f"{k}={v}" for k, v in values.items() if k not in {"match", "addresses", "renderer", *self.ignored}
+                ]
+                (out / f"10-netplan-{key}.network").write_text("\n".join(lines) + "\n")
             else:
                 if values.get("match") == {}:
                     anyone.parent.mkdir(parents=True, exist_ok=True)
                     anyone.write_text("managed=1\n")
                 profiles.mkdir(parents=True, exist_ok=True)
-                (profiles / f"netplan-{key}.nmconnection").write_text(json.dumps(wanted))
+                inside = {
+                    "Name": f"[match]\ninterface-name={match.get('Name')};",
+                    "MACAddress": f"[ethernet]\nmac-address={match.get('MACAddress')}",
+                }
+                lines = [f"# {said}", "[connection]", *([f"interface-name={key}"] if "match" not in values else [])]
+                lines += [inside[k] for k in match if values.get("match")]
+                lines += ["[ipv4]", *(f"address1={address}" for address in values["addresses"])]
+                (profiles / f"netplan-{key}.nmconnection").write_text("\n".join(lines) + "\n")
         return Completed(0)
 
     def _networkctl(self, argv: list[str]) -> Completed:
@@ -283,7 +305,7 @@ class FakeNode:
             path = self.path(f"/run/NetworkManager/system-connections/{argv[argv.index('up') + 1]}.nmconnection")
             if not path.exists():
                 return Completed(10, "", "unknown connection")
-            self._apply_file(argv[-1], json.loads(path.read_text()))
+            self._apply_file(argv[-1], self._wanted(path))
             self.write(f"/proc/sys/net/ipv6/conf/{argv[-1]}/disable_ipv6", "0\n")  # as it does when it activates
             return Completed(0)
         managed = argv[-1] == "yes" and not self._nm_told(argv[3])

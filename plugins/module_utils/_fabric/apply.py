@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan as fabric_netplan
@@ -182,10 +182,11 @@ class _Apply:
             fabric_netplan.Interface(nic(machine, rail.netdev), f"{rail.address}/{rail.prefix}", rail.mtu)
             for rail in wanted.rails
         ]
-        self.foreign = Foreign(machine, self.interfaces, wanted.foreign)
-        self.adopted: list[File] = []
         remembered = self.memory.backend if self.memory.interfaces else ""
         self.backend = fabric_renderer.choose(machine, wanted.backend, remembered) if wanted.rails else remembered
+        renderer = fabric_renderer.RENDERERS.get(self.backend, "")
+        self.foreign = Foreign(machine, self.interfaces, wanted.foreign, renderer, wanted.ipv6)
+        self.adopted: list[File] = []
 
     # -- compare
 
@@ -211,8 +212,9 @@ class _Apply:
 
         network = bool(set(planned.changed_paths) - {MEMORY} or leaving or off)
         if network and self.rails:
-            self._check(off)
-            validate(self.machine, self.interfaces, files, self.backend, self.wanted.connection_interface)
+            ways = self._check(off)
+            manager = self.backend == fabric_renderer.NETWORKMANAGER
+            validate(self.machine, self.interfaces, files, manager, ways)
         texts = {etc_hosts.PATH: (hosts_before, hosts_after), avahi.PATH: (avahi_before or "", avahi_after or "")}
         self._describe(leaving, off, planned, wrong_sysctls, texts)
         self.outcome.backend = self.backend
@@ -355,8 +357,9 @@ class _Apply:
 
     # -- refuse
 
-    def _check(self, off: Sequence[str]) -> None:
-        self._check_connection()
+    def _check(self, off: Sequence[str]) -> dict[str, str]:
+        """Returns the interfaces that lead to the machine, and what each carries."""
+        ways = self._check_connection()
         for netdev in self.rails:
             if netdev not in self.before:
                 raise SparkError("the interface is gone", netdev, "Check the cable and dmesg, and run again")
@@ -374,32 +377,55 @@ class _Apply:
             )
         self._check_foreign_addresses(off)
         self.foreign.check(self.adopted)
+        return ways
 
-    def _check_connection(self) -> None:
+    def _check_connection(self) -> dict[str, str]:
         """Where Ansible runs on the machine itself there is no connection, but its default route is not to be cut."""
-        remedy = "Connect over the management network: set ansible_host to the management address"
-        connection = self.wanted.connection_interface
-        if connection and connection in self.rails:
-            raise SparkError(
-                "this interface carries Ansible's connection, and changing it would cut the line", connection, remedy
-            )
         management = self.wanted.fact.management_address if self.wanted.fact else ""
-        for netdev in self.rails:
-            addresses = self.before.get(netdev, Effective()).addresses
-            if management in [address.partition("/")[0] for address in addresses]:
-                raise SparkError(
-                    f"this interface has the management address {management}, and changing it would cut the line",
-                    netdev,
-                    "Set fabric_management_address to an address that is not on the fabric",
-                )
+        owners = [
+            netdev
+            for netdev, state in self.before.items()
+            if management in [address.partition("/")[0] for address in state.addresses]
+        ]
         defaults = default_routes(self.machine)
-        for netdev in self.rails:
-            if netdev in defaults:
-                raise SparkError(
-                    "this interface carries the default route, and changing it would cut the line",
-                    netdev,
-                    "Give the machine its default route over the management network, and run again",
-                )
+        found: dict[str, str] = {}
+        for names, carries, remedy in (
+            (
+                [self.wanted.connection_interface],
+                "Ansible's connection",
+                "Connect over the management network: set ansible_host to the management address",
+            ),
+            (
+                owners,
+                f"the management address {management}",
+                "Set fabric_management_address to an address that is not on the fabric",
+            ),
+            # A second one, that DHCP gave a half, goes with our change.
+            (
+                defaults if defaults <= {*self.rails} else defaults - {*self.rails},
+                "the default route",
+                "Give the machine its default route over the management network, and run again",
+            ),
+        ):
+            for netdev in self._with_lower(names):
+                if netdev in self.rails:
+                    raise SparkError(
+                        f"this interface carries {carries}, and changing it would cut the line", netdev, remedy
+                    )
+                found.setdefault(netdev, carries)
+        return found
+
+    def _with_lower(self, names: Iterable[str]) -> list[str]:
+        """With what a VLAN, a bond or a bridge stands on."""
+        found: list[str] = []
+        waiting = sorted(filter(None, names))
+        while waiting:
+            netdev = waiting.pop()
+            if netdev not in found:
+                found.append(netdev)
+                links = sysfs.names(self.machine.sysfs / "class/net" / netdev) or ()
+                waiting += [name.partition("_")[2] for name in links if name.startswith("lower_")]
+        return found
 
     def _check_foreign_addresses(self, off: Sequence[str]) -> None:
         """An address that somebody set by hand would be lost when the interface is taken over."""

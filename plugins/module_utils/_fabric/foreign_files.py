@@ -2,20 +2,20 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Netplan files and NetworkManager profiles of others: what is in the way of ours, and what is adopted.
+"""Netplan files, NetworkManager profiles and networkd files of others: what is in the way of ours, and what is adopted.
 
-An adopted file is disabled; its content comes back at a reset, as that of every file that we replace. Nobody is
-asked about one that holds nothing to lose: it asks DHCP at most, for interfaces of the fabric only.
+What an adopted file says of the fabric is disabled; its content comes back at a reset, as that of every file that we
+replace. Nobody is asked about one that holds nothing to lose: it asks DHCP at most, for interfaces of the fabric only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan, networkd_files, reading
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import SET
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Nic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, originals
@@ -39,52 +39,51 @@ def encoded(text: str) -> bytes:
 class Foreign:
     """What others say about ``interfaces``; ``foreign`` is refuse or adopt."""
 
-    def __init__(self, machine: Machine, interfaces: Sequence[netplan.Interface], foreign: str) -> None:
+    def __init__(
+        self, machine: Machine, interfaces: Sequence[netplan.Interface], foreign: str, renderer: str, ipv6: bool
+    ) -> None:
         self.machine = machine
         self.interfaces = interfaces
         self.foreign = foreign
+        self.renderer = renderer
+        self.ipv6 = ipv6
 
     def check(self, adopted: Iterable[File]) -> None:
         """Everything that still is in the way, and why it cannot be adopted where that was asked for."""
         gone = [item.path for item in adopted]
-        found = [
-            item
-            for item in self._conflicts(self.netplan_files(), self._keyfiles())
-            if item.file not in gone and not item.needless
-        ]
+        found = [item for item in self._conflicts(self._files()) if item.file not in gone and not item.needless]
         if found:
             text = "; ".join(f"{item.file}: {item.found}" for item in found)
             remedies = dict.fromkeys(item.remedy for item in found)
-            if self.foreign == "refuse":
-                choice = "Set fabric_foreign: adopt to have it disabled until a reset. Or by hand"
-                remedies = dict.fromkeys([choice, *remedies])
-            else:
-                held = self._held()
-                why = {self._not_adoptable(item.file, held) for item in found}
-                remedies = dict.fromkeys([f"It cannot be adopted ({'; '.join(sorted(why))})", *remedies])
+            held = self._held()
+            why = sorted(filter(None, {self._not_adoptable(item.file, held) for item in found}))
+            choice = "Set fabric_foreign: adopt to have it disabled until a reset. Or by hand"
+            if why:
+                choice = f"It cannot be adopted ({'; '.join(why)})"
+            remedies = dict.fromkeys([choice, *remedies])
             raise SparkError(
                 text, ", ".join(dict.fromkeys(item.netdev for item in found)), f"{'. '.join(remedies)}. Then run again"
             )
 
     def names(self, netdev: str, address: str) -> bool:
         """It is in a netplan or NetworkManager file, which then is named with a better message."""
-        files = {**self.netplan_files(), **self._keyfiles()}
-        return any(address in text and netdev in text for text in files.values())
+        return any(address in text and netdev in text for text in self._files().values())
 
     def adopt(self) -> list[File]:
         """Foreign files that are disabled: same path, and their content is kept for the reset as that of every
         other file that we replace. What was adopted before stays so while its original would be in the way."""
-        held = self._held()
-        netplans, keyfiles = self.netplan_files(), self._keyfiles()
-        on_disk = {**netplans, **keyfiles}
+        held, on_disk = self._held(), self._files()
         # Its original is still there where a run was cut off before it replaced it.
-        kept = {p: text for p, text in held.items() if on_disk.get(p, text) in (text, netplan.out_of_force(p, text))}
-        netplans.update({path: text for path, text in kept.items() if path.endswith(".yaml")})
-        keyfiles.update({path: text for path, text in kept.items() if path.endswith(".nmconnection")})
-        contents = {**netplans, **keyfiles}
-        paths = dict.fromkeys(item.file for item in self._conflicts(netplans, keyfiles))
+        kept = {p: text for p, text in held.items() if on_disk.get(p, text) in (text, self._out_of_force(p, text))}
+        contents = {**on_disk, **kept}
+        paths = dict.fromkeys(item.file for item in self._conflicts(contents, kept))
         return [
-            File(path, content=encoded(netplan.out_of_force(path, contents[path])), mode=0o600)
+            File(
+                path,
+                content=encoded(self._out_of_force(path, contents[path])),
+                mode=0o600 if path.endswith((".yaml", ".nmconnection")) else 0o644,  # networkd is not root
+                secret=netplan.beyond_adapters(path, contents[path]),
+            )
             for path in paths
             if path in kept or (self._may_go(path) and not self._not_adoptable(path, held))
         ]
@@ -95,7 +94,7 @@ class Foreign:
             return []
         held, names = self._held(), ", ".join(item.netdev for item in self.interfaces)
         return [
-            f"{item.path}: asks DHCP on an interface of the fabric ({names}); it is disabled until a reset"
+            f"{item.path}: asks DHCP at most, on interfaces of the fabric only ({names}); it is disabled until a reset"
             for item in adopted
             if item.path not in held
         ]
@@ -103,25 +102,43 @@ class Foreign:
     def _may_go(self, path: str) -> bool:
         if self.foreign == "adopt":
             return True
-        if path.endswith(".nmconnection"):
+        if not path.endswith(".yaml"):
             return False
         return netplan.nothing_to_lose(
             path, self.machine.read(path) or "", [item.netdev for item in self.interfaces], self._nics()
         )
 
-    def netplan_files(self) -> dict[str, str]:
-        return files_in(self.machine, netplan.DIRECTORIES, ".yaml")
+    def _files(self) -> dict[str, str]:
+        """Text of everything that may be in the way, by path."""
+        return {
+            **files_in(self.machine, netplan.DIRECTORIES, ".yaml"),
+            **files_in(self.machine, (netplan.KEYFILES,), ".nmconnection"),
+            **networkd_files.foreign(self.machine),
+        }
 
-    def _keyfiles(self) -> dict[str, str]:
-        return files_in(self.machine, (netplan.KEYFILES,), ".nmconnection")
-
-    def _conflicts(self, netplans: Mapping[str, str], keyfiles: Mapping[str, str]) -> list[netplan.Conflict]:
-        found = netplan.conflicts(netplans, self.interfaces)
-        return found + netplan.keyfile_conflicts(keyfiles, self.interfaces)
+    def _conflicts(self, files: Mapping[str, str], sure: Container[str] = ()) -> list[netplan.Conflict]:
+        """``sure``: netplan need not be asked about these."""
+        kinds: list[dict[str, str]] = [{}, {}, {}]
+        for path, text in files.items():
+            kinds[0 if path.endswith(".yaml") else 1 if path.endswith(".nmconnection") else 2][path] = text
+        found = netplan.conflicts(kinds[0], self.interfaces, self.renderer, self.ipv6)
+        ours = netplan.render(self.interfaces, self.renderer, self.ipv6)
+        own, manager = {item.netdev: item.nic for item in self.interfaces}, self.renderer == "NetworkManager"
+        return [
+            *(
+                item
+                for item in found
+                if not item.asked
+                or item.file in sure
+                or reading.changes(self.machine, ours, {item.file: files[item.file]}, own[item.netdev], manager)
+            ),
+            *netplan.keyfile_conflicts(kinds[1], self.interfaces),
+            *networkd_files.conflicts({} if manager else kinds[2], self.interfaces),
+        ]
 
     def _held(self) -> dict[str, str]:
         """The originals of adopted files."""
-        places = (*(f"{place}/" for place in netplan.DIRECTORIES), f"{netplan.KEYFILES}/")
+        places = tuple(f"{place}/" for place in (*netplan.DIRECTORIES, netplan.KEYFILES, *networkd_files.DIRECTORIES))
         found = originals(SET, root=self.machine.root)
         return {
             path: state.content.decode("utf-8", "surrogateescape")
@@ -138,7 +155,12 @@ class Foreign:
         text = self.machine.read(path) or ""
         if path.endswith(".nmconnection"):
             return netplan.keyfile_not_adoptable(path, text)
+        if not path.endswith(".yaml"):
+            return networkd_files.not_adoptable(path, text, [nic(self.machine, name) for name in self._nic_netdevs()])
         return netplan.not_adoptable(path, text, self._nic_netdevs(), self._nics())
+
+    def _out_of_force(self, path: str, text: str) -> str:
+        return netplan.out_of_force(path, text, self._nic_netdevs(), self._nics())
 
     def _nics(self) -> list[Nic]:
         """All interfaces of the machine."""

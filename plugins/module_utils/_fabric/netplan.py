@@ -15,8 +15,8 @@ import fnmatch
 import ipaddress
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -77,13 +77,19 @@ class Definition:
 
     file: str
     id: str
-    addresses: tuple[str, ...] = ()
-    dhcp: bool = False
-    mtu: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     routes: bool = False
     match: bool = False  # found through match:, under another id
-    needless: bool = False  # NetworkManager, which is told to leave the interface alone, would ask DHCP at most
+    loose: bool = False  # by a pattern, a driver or anything: it may be that of other ports, too
+    manager: bool = False  # by NetworkManager, which is told to leave the interface alone
+    needless: bool = False  # by NetworkManager, and it would ask DHCP at most
     other: str = ""  # no definition of this interface, but it changes what ours means: how
+
+    @property
+    def addresses(self) -> list[str]:
+        """IPv4. One with options is a mapping with one key."""
+        found = [str(text) for item in _list(self.settings.get("addresses") or []) for text in _list(item, keys=True)]
+        return [address for address in found if ":" not in address]
 
 
 @dataclass(frozen=True)
@@ -95,37 +101,52 @@ class Conflict:
     found: str
     remedy: str
     needless: bool = False  # it is without effect where NetworkManager leaves the interface alone
+    asked: bool = False  # whether it changes anything, netplan says best: :func:`_fabric.reading.changes`
+
+
+def definition_of(item: Interface, renderer: str = "networkd", ipv6: bool = False) -> dict[str, Any]:
+    """What our file says about an interface, as :func:`read` returns it. ``optional``, because a Spark's ConnectX-7 may
+    be absent at boot and must not delay it."""
+    # Before every profile that fits the interface by its driver, by a pattern or as any other.
+    first = {"passthrough": {"connection.autoconnect-priority": "'999'"}}
+    return {
+        "renderer": renderer,
+        "optional": "true",
+        "dhcp4": "false",
+        "dhcp6": "false",
+        "accept-ra": "false",
+        "link-local": ["ipv6"] if ipv6 else [],
+        "mtu": str(item.mtu),
+        "addresses": [item.address],
+        **({"networkmanager": first} if renderer == "NetworkManager" else {}),
+    }
 
 
 def render(interfaces: Sequence[Interface], renderer: str = "networkd", ipv6: bool = False) -> str:
-    """The text of our file. ``optional``, because a Spark's ConnectX-7 may be absent at boot and must not delay it."""
+    """The text of our file."""
     lines = [_HEADER + "network:", "  version: 2", "  ethernets:"]
     for item in interfaces:
-        lines += [
-            f"    {item.netdev}:",
-            f"      renderer: {renderer}",
-            "      optional: true",
-            "      dhcp4: false",
-            "      dhcp6: false",
-            "      accept-ra: false",
-            f"      link-local: [{'ipv6' if ipv6 else ''}]",
-            f"      mtu: {item.mtu}",
-            f"      addresses: [{item.address}]",
-        ]
-        if renderer == "NetworkManager":
-            # Before every profile that fits the interface by its driver, by a pattern or as any other.
-            first = "connection.autoconnect-priority: '999'"
-            lines.append(f"      networkmanager: {{passthrough: {{{first}}}}}")
+        lines.append(f"    {item.netdev}:")
+        lines += [f"      {key}: {_flow(value)}" for key, value in definition_of(item, renderer, ipv6).items()]
     return "\n".join(lines) + "\n"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_flow(item)}' for key, item in value.items())}}}"
+    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
 
 
 # --- other people's files --------------------------------------------------------------------------------------------
 
 _KINDS = ("ethernets", "bonds", "bridges", "vlans", "wifis", "modems", "tunnels", "dummy-devices", "vrfs", "nm-devices")
-# What a definition may say that asks DHCP or nothing, and what a profile of NetworkManager says beside it and is more.
+_ADAPTERS = ("ethernets", "nm-devices")
+# What a definition may say that asks DHCP or nothing and how the interface comes up, and what a profile of
+# NetworkManager says beside it and is more.
 _DHCP = {
     *("renderer", "match", "optional", "dhcp4", "dhcp6", "dhcp-identifier", "dhcp4-overrides", "dhcp6-overrides"),
     *("accept-ra", "link-local", "ipv6-privacy", "ipv6-address-generation", "wakeonlan", "mtu", "networkmanager"),
+    *("optional-addresses", "activation-mode", "ignore-carrier", "critical"),
 }
 _KEPT = re.compile(
     r"ipv[46]\.(address|route|gateway|dns)|802-1x|connection\.(master|controller|slave|port)|bridge|bond|team"
@@ -198,21 +219,24 @@ def _joined(first: Any, second: Any) -> Any:
 
 def lasting(files: Mapping[str, str]) -> dict[str, str]:
     """Without files of packages that are shadowed for good. One in /run shadows until the next boot only."""
-    return {p: text for p, text in files.items() if not (p.startswith("/lib/") and f"/etc{p[4:]}" in files)}
+    return {p: text for p, text in files.items() if not ("/lib/" in p and f"/etc/netplan/{_order(p)}" in files)}
 
 
 def _definitions(network: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for kind in _KINDS:
         entries = network.get(kind)
         for name, settings in entries.items() if isinstance(entries, Mapping) else ():
-            own = settings if isinstance(settings, Mapping) else {}
-            yield str(name), {**({"renderer": network["renderer"]} if "renderer" in network else {}), **own}
+            yield str(name), settings if isinstance(settings, Mapping) else {}
 
 
-def _applies(name: str, settings: Mapping[str, Any], nic: Nic) -> bool:
+def _by_manager(network: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    return bool(settings.get("renderer", network.get("renderer")) == "NetworkManager")
+
+
+def _applies(network: Mapping[str, Any], name: str, settings: Mapping[str, Any], nic: Nic) -> bool:
     if "match" not in settings:
         return name == nic.netdev
-    if not settings["match"] and settings.get("renderer") == "NetworkManager":
+    if not settings["match"] and _by_manager(network, settings):
         return False  # a profile for any interface: it is not used for one that has a configuration of its own
     return nic.fits(settings["match"])
 
@@ -221,35 +245,32 @@ def definitions(path: str, network: Mapping[str, Any], nic: Nic) -> list[Definit
     """What a netplan file says about an interface, in the order of the file. Nothing when it does not name it."""
     found, names, rest = [], {nic.netdev}, []
     for name, settings in _definitions(network):
-        if _applies(name, settings, nic):
-            found.append(_definition(path, name, settings, name != nic.netdev))
+        if _applies(network, name, settings, nic):
+            match, manager = name != nic.netdev, _by_manager(network, settings)
+            at_most = match and manager and _dhcp_at_most(settings)
+            routes = any(settings.get(key) for key in _ROUTES)
+            found.append(
+                Definition(path, name, settings, routes, match, not _exact(settings, nic), manager, needless=at_most)
+            )
             names.add(name)
         else:
             rest.append(settings)
             if name == nic.netdev:
                 how = f"its definition {name!r} has a match that {name} does not fit, and netplan joins it with ours"
-                found.append(Definition(path, name, other=how))
+                found.append(Definition(path, name, match=True, other=how))
     outside = [value for key, value in network.items() if key not in _KINDS]
-    if names & {word for part in (*rest, *outside) for word in words(part)}:
+    hits = names & {word for part in (*rest, *outside) for word in words(part)}
+    if hits:
         how = f"it names {nic.netdev} in a bond, a bridge or in a way that is not understood here"
-        found.append(Definition(path, nic.netdev, other=how))
+        found.append(Definition(path, min(hits), other=how))
     return found
 
 
-def _definition(path: str, name: str, settings: Mapping[str, Any], match: bool) -> Definition:
-    # An address with options is a mapping with one key.
-    addresses = [str(text) for item in _list(settings.get("addresses") or []) for text in _list(item, keys=True)]
-    mtu = str(settings.get("mtu", ""))
-    return Definition(
-        file=path,
-        id=name,
-        addresses=tuple(address for address in addresses if ":" not in address),
-        dhcp=str(settings.get("dhcp4", "")).lower() in ("true", "yes", "on", "y"),
-        mtu=int(mtu) if mtu.isdecimal() else None,
-        routes=any(settings.get(key) for key in _ROUTES),
-        match=match,
-        needless=match and settings.get("renderer") == "NetworkManager" and _dhcp_at_most(settings),
-    )
+def _exact(settings: Mapping[str, Any], nic: Nic) -> bool:
+    """The definition, which applies, can be that of no other interface."""
+    match = settings.get("match")
+    named = [match.get("name"), str(match.get("macaddress", "")).lower()] if isinstance(match, Mapping) else []
+    return "match" not in settings or nic.netdev in named or nic.mac.lower() in filter(None, named)
 
 
 def _dhcp_at_most(settings: Mapping[str, Any]) -> bool:
@@ -272,16 +293,20 @@ def words(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def conflicts(files: Mapping[str, str], interfaces: Iterable[Interface], own: str = FILE) -> list[Conflict]:
+def conflicts(
+    files: Mapping[str, str], interfaces: Iterable[Interface], renderer: str = "networkd", ipv6: bool = False
+) -> list[Conflict]:
     """What keeps our file from meaning what it says. ``files``: text of every netplan file by path, ours is ignored."""
-    found = []
-    networks = {path: read(path, text) for path, text in sorted(lasting(files).items(), key=_in_order) if path != own}
-    for interface in interfaces:
+    found, mine = [], list(interfaces)
+    networks = {path: read(path, text) for path, text in sorted(lasting(files).items(), key=_in_order) if path != FILE}
+    for interface in mine:
+        ours = definition_of(interface, renderer, ipv6)
         for path, network in networks.items():
             for definition in definitions(path, network, interface.nic):
-                reason = _objection(definition, interface, _order(path) > _order(own))
+                reason, asked = _objection(definition, interface, ours, _order(path) > _order(FILE))
                 if reason:
-                    found.append(Conflict(interface.netdev, path, reason, _remedy(definition), definition.needless))
+                    remedy = _remedy(definition, files[path], network, [item.nic for item in mine])
+                    found.append(Conflict(interface.netdev, path, reason, remedy, definition.needless, asked))
     return found
 
 
@@ -294,21 +319,50 @@ def _in_order(item: tuple[str, str]) -> str:
     return _order(item[0])
 
 
-def _objection(definition: Definition, wanted: Interface, later: bool) -> str:
+def _objection(definition: Definition, wanted: Interface, ours: Mapping[str, Any], later: bool) -> tuple[str, bool]:
+    """What is wrong, or nothing, and whether netplan has to say that it has an effect."""
     if definition.other:
-        return definition.other
+        return definition.other, False
     foreign = [address for address in definition.addresses if _same(address) != _same(wanted.address)]
     if foreign and not definition.routes:
-        return f"it gives {wanted.netdev} the address {', '.join(foreign)}, which netplan would join with ours"
+        return f"it gives {wanted.netdev} the address {', '.join(foreign)}, which netplan would join with ours", False
     if definition.routes:
-        return f"it has addresses or routes of its own for {wanted.netdev}"
+        return f"it has addresses or routes of its own for {wanted.netdev}", False
     if definition.match:
-        return f"its definition {definition.id!r} also matches {wanted.netdev}, and only one of the two can apply"
-    if later and definition.dhcp:
-        return f"it turns DHCP on for {wanted.netdev} and is read after ours"
-    if later and definition.mtu not in (None, wanted.mtu):
-        return f"it sets MTU {definition.mtu} for {wanted.netdev} and is read after ours"
-    return ""
+        text = f"its definition {definition.id!r} also matches {wanted.netdev}, and only one of the two can apply"
+        return text, not definition.manager
+    said = {key: value for key, value in definition.settings.items() if _counts(key, value, wanted.netdev, ours)}
+    over = [_shown(key, said[key]) for key in said if key in ours and later and _plain(said[key]) != _plain(ours[key])]
+    more = [_shown(key, said[key]) for key in said if key not in ours]
+    if over:
+        return f"it sets {', '.join([*over, *more])} for {wanted.netdev} and is read after ours", True
+    return (
+        (f"it sets {', '.join(more)} for {wanted.netdev}, which netplan joins with ours", True) if more else ("", True)
+    )
+
+
+def _counts(key: str, value: Any, netdev: str, ours: Mapping[str, Any]) -> bool:
+    """Whether a key may change what ours means. Addresses and match are looked at before."""
+    if key in ("match", "addresses") or (key, value) == ("set-name", netdev) or not value:
+        return key == "link-local"
+    # Options of DHCP count with dhcp4 or dhcp6 alone; no is netplan's default, but for what the adapter does itself.
+    dhcp = key.startswith("dhcp") and key not in ("dhcp4", "dhcp6")
+    return not dhcp and (key in ours or key.endswith("-offload") or _plain(value) != "false")
+
+
+def _plain(value: Any) -> str:
+    """The same for what netplan takes for the same."""
+    if isinstance(value, (Mapping, list)):
+        return str(sorted(map(str, value)))
+    text = str(value).lower()
+    return "true" if text in ("true", "yes", "on", "y") else "false" if text in ("false", "no", "off", "n") else text
+
+
+def _shown(key: str, value: Any) -> str:
+    """Without what stands deeper: a password may."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return f"{key} [{', '.join(value)}]"
+    return f"{key} {value}" if isinstance(value, str) else key
 
 
 def _same(address: str) -> str:
@@ -318,11 +372,63 @@ def _same(address: str) -> str:
         return address
 
 
-def _remedy(definition: Definition) -> str:
+def _remedy(definition: Definition, text: str, network: Mapping[str, Any], mine: Sequence[Nic]) -> str:
+    """What to do by hand. A file that is, or may be, about other ports as well stays: one of them may be the way in."""
+    where = f"{definition.id!r} ({_lines(text, definition.id)})"  # it is there: by this word it was found
     connection = re.match(r"NM-([0-9a-f-]{36})$", definition.id)
-    if connection:
+    if connection and not definition.loose:
         return f"Delete that connection of NetworkManager: nmcli connection delete {connection[1]}"
-    return f"Take the interface out of that file, or move it away: mv {definition.file} /root/"
+    if connection:
+        return (
+            f"Let that connection fit its own port only, which may be the way to the machine: nmcli connection modify "
+            f"{connection[1]} match.interface-name '' connection.interface-name PORT"
+        )
+    if definition.loose:
+        return f"Narrow the match of {where} to the port that it is meant for, so that it fits none of the fabric"
+    if definition.other and definition.match:
+        return f"Give the definition {where} another name: it is that of another port"
+    others = _others(network, mine)
+    if not others:
+        return f"Take the interface out of that file, or move it away: mv {definition.file} /root/"
+    return f"Take {where} out of that file, and leave the rest of it ({', '.join(others)}) as it is"
+
+
+def _others(network: Mapping[str, Any], mine: Sequence[Nic]) -> list[str]:
+    """What else than these interfaces a file is, or may be, about."""
+    kinds = [key for key in network if key not in ("version", *_ADAPTERS)]
+    names = [
+        name
+        for key in _ADAPTERS
+        for name, settings in _definitions({key: network.get(key)})
+        if not any(_applies(network, name, settings, nic) and _exact(settings, nic) for nic in mine)
+    ]
+    return [*names, *kinds]
+
+
+def _lines(text: str, word: str) -> str:
+    """Where a file names an interface or defines it, for people: ``lines 7 to 9``."""
+    found: list[str] = []
+
+    def last(node: Any) -> int:
+        children = [child for item in node.value for child in (item if isinstance(item, tuple) else (item,))]
+        block = isinstance(node, yaml.CollectionNode) and not node.flow_style and children
+        return last(children[-1]) if block else int(node.end_mark.line)
+
+    def walk(node: Any) -> None:
+        if isinstance(node, yaml.ScalarNode):
+            if node.value == word:
+                found.append(f"line {node.start_mark.line + 1}")
+            return
+        for item in node.value:
+            if isinstance(item, tuple) and item[0].value == word:
+                first, end = item[0].start_mark.line + 1, last(item[1]) + 1
+                found.append(f"lines {first} to {end}" if end > first else f"line {first}")
+            else:
+                for child in item if isinstance(item, tuple) else (item,):
+                    walk(child)
+
+    walk(next(yaml.compose_all(text, Loader=yaml.BaseLoader)))
+    return ", ".join(found)
 
 
 # --- adopting: disabled, and back at a reset -------------------------------------------------------------------------
@@ -334,40 +440,81 @@ _ADOPTED = """\
 
 
 def not_adoptable(path: str, text: str, netdevs: Iterable[str], nics: Iterable[Nic]) -> str:
-    """Why this netplan file cannot be disabled as a whole, or nothing: it must be about ``netdevs`` only.
+    """Why what this netplan file says about ``netdevs`` cannot be disabled, or nothing.
     ``nics``: every interface of the machine."""
     mine, network = set(netdevs), read(path, text)
-    for key in network:
-        if key not in ("version", "renderer", "ethernets", "nm-devices"):
-            return f"{path} configures {key}"
+    going = _going(network, mine, nics)
     for name, settings in _definitions(network):
-        held = {nic.netdev for nic in nics if _applies(name, settings, nic)} or {name}
-        if held - mine:
+        held = {nic.netdev for nic in nics if _applies(network, name, settings, nic)}
+        if held & mine and held - mine:
             return f"{path} also configures {', '.join(sorted(held - mine))}"
-        if any(settings.get(key) for key in _ROUTES):
+        if name in going and any(settings.get(key) for key in _ROUTES):
             return f"{path} has routes for {name}"
+    for key, part in _rest(network, going).items():
+        if {*mine, *going} & {*words(part), *(part if isinstance(part, Mapping) else ())}:
+            return f"{path} configures {key}"
     return ""
+
+
+def _going(network: Mapping[str, Any], mine: Container[str], nics: Iterable[Nic]) -> set[str]:
+    """The definitions that are about these interfaces and no others."""
+    found = set()
+    for name, settings in _definitions({key: network[key] for key in _ADAPTERS if key in network}):
+        held = [nic.netdev for nic in nics if _applies(network, name, settings, nic)]
+        if held and all(netdev in mine for netdev in held):
+            found.add(name)
+    return found
+
+
+def _rest(network: Mapping[str, Any], going: Container[str]) -> dict[str, Any]:
+    """What stays of a file without these definitions."""
+    rest = {}
+    for key, part in network.items():
+        split = key in _ADAPTERS and isinstance(part, Mapping)
+        left = {name: settings for name, settings in part.items() if name not in going} if split else part
+        if left:
+            rest[key] = left
+    return rest
+
+
+def beyond_adapters(path: str, text: str) -> bool:
+    """It is about more than adapters: a Wi-Fi network has a password."""
+    return path.endswith(".yaml") and bool(set(read(path, text)) - {"version", "renderer", *_ADAPTERS})
 
 
 def nothing_to_lose(path: str, text: str, netdevs: Iterable[str], nics: Iterable[Nic]) -> bool:
     """It is about ``netdevs`` only and asks DHCP at most, so that nobody need be asked whether it may be adopted."""
-    return not not_adoptable(path, text, netdevs, nics) and all(
-        _dhcp_at_most(settings) for _name, settings in _definitions(read(path, text))
+    mine, network = set(netdevs), read(path, text)
+    return (
+        not not_adoptable(path, text, mine, nics)
+        and not set(_rest(network, _going(network, mine, nics))) - {"version", "renderer"}
+        and all(_dhcp_at_most(settings) for _name, settings in _definitions(network))
     )
 
 
-def out_of_force(path: str, text: str) -> str:
-    """What stands in the place of an adopted file: no interface; a global renderer goes on to count."""
+def out_of_force(path: str, text: str, netdevs: Iterable[str], nics: Iterable[Nic]) -> str:
+    """What stands in the place of an adopted file: what it says of other interfaces, and a global renderer, go on to
+    count."""
     if path.endswith(".nmconnection"):
         return _keyfile_out_of_force(text)
-    renderer = read(path, text).get("renderer")
+    if not path.endswith(".yaml"):
+        return _ADOPTED  # networkd takes no notice of a file without [Match]
+    network = read(path, text)
+    rest = _rest(network, _going(network, set(netdevs), nics))
+    if set(rest) - {"version", "renderer"}:
+        return _ADOPTED + str(yaml.safe_dump({"network": rest}, sort_keys=False, allow_unicode=True))
+    renderer = rest.get("renderer")
     return _ADOPTED + "network:\n  version: 2\n" + (f"  renderer: {renderer}\n" if renderer else "")
 
 
 def keyfile_not_adoptable(file: str, text: str) -> str:
-    connection = _sections(text).get("connection", {})
+    sections = _sections(text)
+    connection = sections.get("connection", {})
     controller = connection.get("controller") or connection.get("master")
-    return f"{file} is part of {controller}" if controller else ""
+    if controller:
+        return f"{file} is part of {controller}"
+    exact = connection.get("interface-name") or sections.get("ethernet", {}).get("mac-address")
+    return f"{file} may be that of other interfaces, too" if "match" in sections and not exact else ""
 
 
 def _keyfile_out_of_force(text: str) -> str:
@@ -388,6 +535,15 @@ def _keyfile_out_of_force(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def patterns_fit(patterns: Sequence[str], own: str) -> bool:
+    """As NetworkManager and systemd-networkd read a list of patterns: those with ! exclude."""
+    wanted = [item for item in patterns if not item.startswith("!")]
+    excluded = [item[1:] for item in patterns if item.startswith("!")]
+    return not any(fnmatch.fnmatchcase(own, item) for item in excluded) and (
+        not wanted or any(fnmatch.fnmatchcase(own, item) for item in wanted)
+    )
+
+
 # --- NetworkManager's own profiles -----------------------------------------------------------------------------------
 
 
@@ -403,9 +559,15 @@ def keyfile_conflicts(files: Mapping[str, str], interfaces: Iterable[Interface])
         connection, ipv4 = sections.get("connection", {}), sections.get("ipv4", {})
         name = connection.get("id", path.rpartition("/")[2].removesuffix(".nmconnection"))
         for interface in interfaces:
-            if connection.get("interface-name") != interface.netdev and not _has_mac(sections, interface.nic):
+            fit = profile_fits(text, interface.nic)
+            if fit not in (EXACTLY, BY_PATTERN):
                 continue
             remedy = f"Delete it: nmcli connection delete '{name}'"
+            if fit == BY_PATTERN:
+                remedy = (
+                    "Let it fit its own port only, which may be the way to the machine: nmcli connection modify "
+                    f"'{name}' match.interface-name '' connection.interface-name PORT"
+                )
             controller = connection.get("controller") or connection.get("master")
             addresses = _CIDR.findall("\n".join(v for k, v in ipv4.items() if k.startswith("address")))
             foreign = [address for address in addresses if _same(address) != _same(interface.address)]
@@ -418,9 +580,26 @@ def keyfile_conflicts(files: Mapping[str, str], interfaces: Iterable[Interface])
     return found
 
 
-def _has_mac(sections: Mapping[str, Mapping[str, str]], nic: Nic) -> bool:
-    wanted = sections.get("ethernet", {}).get("mac-address", "")
-    return bool(wanted) and wanted.lower() == nic.mac.lower()
+EXACTLY, BY_PATTERN, ANY = "exactly", "by pattern", "any"
+
+
+def profile_fits(text: str, nic: Nic) -> str:
+    """How a profile is told that it is for an interface; empty where it is for others."""
+    sections = _sections(text)
+    name = sections.get("connection", {}).get("interface-name", "")
+    mac, match = sections.get("ethernet", {}).get("mac-address", ""), sections.get("match", {})
+    if name or mac:
+        return EXACTLY if name in ("", nic.netdev) and mac.lower() in ("", nic.mac.lower()) else ""
+    return (BY_PATTERN if _matches(match, nic) else "") if match else ANY
+
+
+def _matches(match: Mapping[str, str], nic: Nic) -> bool:
+    """Of the section [match]: lists of patterns, each with an optional | or & before it; ! excludes."""
+    for key, own in (("interface-name", nic.netdev), ("driver", nic.driver)):
+        patterns = [item.lstrip("|&") for item in re.split("[;, ]", match.get(key, "")) if item]
+        if patterns and not patterns_fit(patterns, own):
+            return False
+    return True
 
 
 def _sections(text: str) -> dict[str, dict[str, str]]:

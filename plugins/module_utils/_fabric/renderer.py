@@ -25,12 +25,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
     effective,
     write_sysctl,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.networkd_files import MADE
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.reading import PROFILES
 
 NETWORKD = "networkd"
 NETWORKMANAGER = "networkmanager"
 RENDERERS = {NETWORKD: "networkd", NETWORKMANAGER: "NetworkManager"}
-NETWORKS = "/run/systemd/network"
-PROFILES = "/run/NetworkManager/system-connections"
 UP_WAIT_S = 20
 # Read last, so that no other file's "unmanaged-devices=" takes the place of what ours adds.
 UNMANAGED = "/etc/NetworkManager/conf.d/zz-sparkmatrix-fabric.conf"
@@ -63,7 +63,7 @@ def choose(machine: Machine, asked: str, remembered: str) -> str:
 
 
 def by_networkd(machine: Machine, netdev: str) -> bool:
-    return any(name.endswith(f"netplan-{netdev}.network") for name in machine.names(NETWORKS))
+    return any(name.endswith(f"netplan-{netdev}.network") for name in machine.names(MADE))
 
 
 def by_networkmanager(machine: Machine, netdev: str) -> bool:
@@ -169,5 +169,5 @@ def take_addresses(machine: Machine, netdev: str, addresses: Sequence[str]) -> N
 
 def stop_networkd(machine: Machine) -> None:
     """It was not running before us; it stops unless somebody else has given it work by now."""
-    if not any(name.endswith(".network") for name in machine.names(NETWORKS)):
+    if not any(name.endswith(".network") for name in machine.names(MADE)):
         machine.works("systemctl", "stop", "systemd-networkd.socket", "systemd-networkd.service")

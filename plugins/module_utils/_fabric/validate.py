@@ -2,77 +2,103 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Let netplan read a new configuration in a scratch directory, before anything is changed."""
+"""Let netplan read a new configuration in a scratch directory, before anything is changed, and look at what it makes of
+our interfaces and of those that are the way to the machine."""
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan, renderer
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.foreign_files import files_in
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Interface
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan, networkd_files, reading
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.foreign_files import files_in, nic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Interface, Nic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.reading import Reading
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File
+
+LINKS = "/run/systemd/netif/links"
 
 
 def validate(
-    machine: Machine, interfaces: Sequence[Interface], files: Sequence[File], backend: str, connection: str
+    machine: Machine, interfaces: Sequence[Interface], new: Sequence[File], manager: bool, ways: Mapping[str, str]
 ) -> None:
-    """Let netplan read everything in a scratch directory first, and look at what it makes of it."""
-    with tempfile.TemporaryDirectory(prefix="sparkmatrix-fabric-") as scratch:
-        for directory in netplan.DIRECTORIES:
-            for path, text in files_in(machine, (directory,), ".yaml").items():
-                _put(scratch + path, text)
-        for item in files:
-            if item.path.endswith(".yaml"):
-                _put(scratch + item.path, (item.content or b"").decode("utf-8", "surrogateescape"))
-        done = machine.runner(("netplan", "generate", "--root-dir", scratch))
-        if done.rc != 0:
-            complaint = done.complaint.replace(scratch, "")
-            named = re.search(r"/(?:lib|etc|run)/netplan/[^/]+?\.yaml", complaint)
-            remedy = netplan.remedy_of_broken(named[0]) if named else "Install netplan.io, or correct what it names"
+    """``new``: the files that are to be there; ``manager``: NetworkManager configures ``interfaces``. ``ways``: the
+    interfaces that lead to the machine, and what each carries."""
+    files = files_in(machine, netplan.DIRECTORIES, ".yaml")
+    for item in new:
+        if item.path.endswith(".yaml"):
+            files[item.path] = (item.content or b"").decode("utf-8", "surrogateescape")
+    made = reading.read(machine, files)
+    alone = reading.read(machine, {netplan.FILE: files[netplan.FILE]})
+    for interface in interfaces:
+        wanted, found = (one.of(interface.nic, manager) for one in (alone, made))
+        if not any(interface.address in line for line in wanted):
             raise SparkError(
-                f"validating the netplan configuration failed: {complaint}", "", f"{remedy}; nothing was changed"
+                f"netplan accepts {netplan.FILE} but configures no {interface.address} from it",
+                interface.netdev,
+                "Update netplan.io, and look at what it makes of the file: netplan get",
             )
-        made = Path(scratch + renderer.NETWORKS)
-        by_nm = backend == renderer.NETWORKMANAGER
-        place, ending = (Path(scratch + renderer.PROFILES), "nmconnection") if by_nm else (made, "network")
-        for interface in interfaces:
-            texts = [path.read_text() for path in place.glob(f"*netplan-{interface.netdev}.{ending}")]
-            if not any(interface.address in text for text in texts):
-                raise SparkError(
-                    f"netplan accepts {netplan.FILE} but configures no {interface.address} from it",
-                    interface.netdev,
-                    "Look for another file that defines this interface: netplan get",
-                )
-        _check_pending(machine, made, connection)
-
-
-def _check_pending(machine: Machine, made: Path, connection: str) -> None:
-    """``networkctl reload`` makes every file effective, also an edit of the management network that waits there."""
-    if not connection:
-        return
-    pending = {path.name: path.read_text() for path in made.glob(f"*netplan-{connection}.network")}
-    for name, text in pending.items():
-        if machine.read(f"{renderer.NETWORKS}/{name}") != text:
+        if found != wanted:
+            gone, more = (
+                [line for line in one if line not in other] for one, other in ((wanted, found), (found, wanted))
+            )
+            said = ", ".join([*more, *(f"no {line}" for line in gone)])
+            culprits = _culprits(machine, files, interface, manager)
             raise SparkError(
-                "its netplan configuration was edited and not applied yet; it would become effective now, and it "
-                "carries Ansible's connection",
-                connection,
-                "Apply or take back that edit (sudo netplan try, at the machine), and run again",
+                f"{culprits}: what netplan makes of our file is not the same with it: {said}",
+                interface.netdev,
+                f"Take {interface.netdev} out of it, and run again; nothing was changed",
             )
+    for netdev, carries in ways.items():
+        _check_way(machine, made, nic(machine, netdev), carries)
 
 
-def _put(path: str, text: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=_private) as stream:
-        stream.write(text)
+def _culprits(machine: Machine, files: Mapping[str, str], interface: Interface, manager: bool) -> str:
+    """The files that make the difference, each tried with ours alone."""
+    ours, found = files[netplan.FILE], []
+    for path, text in files.items():
+        if path != netplan.FILE and reading.changes(machine, ours, {path: text}, interface.nic, manager):
+            found.append(path)
+    return ", ".join(found) or "what the other netplan files say together"
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def _check_way(machine: Machine, made: Reading, own: Nic, carries: str) -> None:
+    """``networkctl reload`` and ``nmcli connection reload`` make every file effective: also an edit of the management
+    network that waits there, and that a file of it was moved away."""
+    now = Reading(
+        reading.texts(machine, networkd_files.MADE, ".network"),
+        reading.texts(machine, reading.PROFILES, ".nmconnection"),
+    )
+    used = _used(machine, own) or networkd_files.first(now.networkd, own)
+    found = networkd_files.first(made.networkd, own)
+    lost = [f"{networkd_files.MADE}/{used}"] if used and found is None else []
+    wireless = (machine.sysfs / "class/net" / own.netdev / "wireless").exists()
+    for name, text in now.profiles.items():
+        kind = "\ntype=wifi" in text
+        if name not in made.profiles and netplan.profile_fits(text, own) and kind == wireless:
+            lost.append(f"{reading.PROFILES}/{name}")
+    if lost:
+        raise SparkError(
+            f"it carries {carries}, and netplan's files no longer define it: {', '.join(lost)} would vanish with the "
+            "next change, and the line would be cut",
+            own.netdev,
+            "Put back the file that was moved away or edited, without what is about the fabric, and run again; nothing "
+            "was changed",
+        )
+    if (used or None, now.networkd.get(used or "")) != (found, made.networkd.get(found or "")):
+        raise SparkError(
+            "its netplan configuration was edited and not applied yet; it would become effective now, and it "
+            f"carries {carries}",
+            own.netdev,
+            "Apply or take back that edit (sudo netplan try, at the machine), and run again",
+        )
+
+
+def _used(machine: Machine, own: Nic) -> str:
+    """The file of netplan that networkd has configured an interface by; it may be gone by now."""
+    index = sysfs.read_text(machine.sysfs / "class/net" / own.netdev / "ifindex")
+    said = re.search(rf"^NETWORK_FILE={networkd_files.MADE}/(\S+)$", machine.text(f"{LINKS}/{index}") or "", re.M)
+    return said[1] if said else ""

@@ -140,7 +140,7 @@ def _all_within(subnets: Iterable[str], spared: Iterable[str]) -> bool:
 def check_management(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         interface = (node.get("network") or {}).get("connection_interface")
-        if interface and interface in fabric_interfaces(context, host):
+        if interface and _stands_on(context, host, str(interface)) & fabric_interfaces(context, host):
             address = context.management(host).address or "the address of the machine's other network"
             yield Finding(
                 host,
@@ -151,6 +151,17 @@ def check_management(context: Context) -> Iterator[Finding]:
                 # Nothing but the layer fabric touches the interface.
                 severity="error" if "fabric" in context.layers else "info",
             )
+
+
+def _stands_on(context: Context, host: str, name: str) -> set[str]:
+    """An interface, and those that it is a VLAN, a bond or a bridge of."""
+    found, more = set(), {name}
+    while more:
+        found |= more
+        below = {str(one["name"]) for one in context.interfaces(host) if one.get("master") in more}
+        below |= {str(one["link"]) for one in context.interfaces(host) if one["name"] in more and one.get("link")}
+        more = below - found
+    return found
 
 
 def check_management_address(context: Context) -> Iterator[Finding]:
@@ -414,7 +425,8 @@ def check_bond(context: Context) -> Iterator[Finding]:
                 yield Finding(
                     host,
                     f"it bonds {', '.join(inside)}",
-                    f"Take the bond out of the file: mv {path} {path}.old; netplan generate",
+                    "Take the bond out of that file, and leave what it says of other ports: one may be the way to the "
+                    "machine. Then: netplan generate",
                     path,
                 )
 

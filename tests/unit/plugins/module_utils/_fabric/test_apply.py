@@ -430,7 +430,128 @@ def test_a_waiting_edit_of_the_management_network_is_not_made_effective(node: Fa
     apply(node, NOTHING)
     node.write("/etc/netplan/10-management.yaml", edit.format("10.0.0.9"))
     untouched(node, wanted(), "enP7s7: its netplan configuration was edited and not applied yet")
-    assert apply(node, replace(wanted(), connection_interface="")).changed
+    untouched(node, replace(wanted(), connection_interface=""), "it carries the management address 10.0.0.1")
+
+
+RDMA = "/etc/netplan/99-rdma.yaml"
+
+
+@pytest.mark.parametrize("renderer_", ["networkd", "NetworkManager"])
+def test_a_definition_of_the_management_network_that_was_moved_away_is_missed(node: FakeNode, renderer_: str) -> None:
+    """`networkctl reload` or NetworkManager would forget it, and the line would be cut."""
+    node.networkd = True
+    text = f"network: {{version: 2, renderer: {renderer_}, ethernets: {{enP7s7: {{addresses: [10.0.0.1/24]}}}}}}\n"
+    node.write(RDMA, text)
+    node.run(["netplan", "generate"])
+    node.path(RDMA).unlink()
+    found = "enP7s7: it carries Ansible's connection, and netplan's files no longer define it: /run/"
+    untouched(node, wanted(), found)
+    # Where Ansible runs on the machine itself, its way out and what the others reach it by.
+    untouched(node, replace(wanted(), connection_interface=""), "it carries the management address 10.0.0.1, and")
+    node.write(RDMA, text)
+    assert apply(node, wanted()).changed
+
+
+def test_what_networkd_runs_with_counts_where_its_file_is_gone(node: FakeNode) -> None:
+    node.write("/sys/class/net/enP7s7/ifindex", "2\n")
+    node.write(
+        "/run/systemd/netif/links/2",
+        "ADMIN_STATE=configured\nNETWORK_FILE=/run/systemd/network/10-netplan-all.network\n",
+    )
+    untouched(node, wanted(), "netplan's files no longer define it: /run/systemd/network/10-netplan-all.network would")
+    node.write("/run/systemd/netif/links/2", "NETWORK_FILE=/etc/systemd/network/10-lan.network\n")
+    assert apply(node, wanted()).changed
+
+
+def test_what_stands_on_a_half_and_carries_the_connection(node: FakeNode) -> None:
+    node.path("/sys/class/net/lan/lower_br0").mkdir(parents=True)
+    node.path(f"/sys/class/net/br0/lower_{A}").mkdir(parents=True)
+    untouched(node, replace(wanted(), connection_interface="lan"), f"{A}: this interface carries Ansible's connection")
+
+
+def test_a_second_default_route_on_a_half_stands_in_no_way(node: FakeNode) -> None:
+    node.default_routes = ["enP7s7", A]
+    assert apply(node, wanted()).changed
+    apply(node, NOTHING)
+    node.default_routes = [A]
+    untouched(node, wanted(), f"{A}: this interface carries the default route")
+
+
+# What is not read as ours means it: a half to the other backend, a random address, a half that stays down.
+LATER = [
+    ("renderer: NetworkManager, mtu: 9000", "sets renderer NetworkManager"),
+    ("link-local: [ipv4]", "sets link-local [ipv4]"),
+    ("activation-mode: manual", "sets activation-mode manual"),
+]
+
+
+@pytest.mark.parametrize(("said", "found"), LATER)
+def test_what_is_read_after_ours_and_holds_nothing_to_lose_is_disabled(node: FakeNode, said: str, found: str) -> None:
+    before = node.tree()
+    node.write(RDMA, f"network: {{version: 2, ethernets: {{{B}: {{{said}}}, {A}: {{{said}}}}}}}\n")
+    mixed = f"network: {{version: 2, ethernets: {{{B}: {{{said}}}, enP7s7: {{addresses: [10.0.0.1/24]}}}}}}\n"
+    outcome = apply(node, wanted())
+    assert f"spark1: {RDMA}: asks DHCP at most" in outcome.warnings[0] and RDMA in outcome.changes
+    assert node.state()[B] == (9000, True, ["192.168.101.10/24"]) and A not in node.read(RDMA)
+    assert not apply(node, wanted()).changes
+    apply(node, NOTHING)
+    for _look in range(4):  # networkd works in the background
+        node._show()
+    # With another port in it nobody touches the file unasked.
+    node.write(RDMA, mixed)
+    node.run(["netplan", "generate"])
+    untouched(node, wanted(), f"{RDMA}: it {found}")
+    untouched(node, wanted(), f"Take '{B}' (line 1) out of that file, and leave the rest of it (enP7s7) as it is")
+    outcome = apply(node, replace(wanted(), foreign="adopt"))
+    assert "enP7s7" in node.read(RDMA) and B not in node.read(RDMA)
+    apply(node, NOTHING)
+    assert node.read(RDMA) == mixed
+    node.path(RDMA).unlink()
+    assert node.tree() == before
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"{A}: {{optional: true, dhcp4: no, link-local: []}}",
+        f"{A}: {{dhcp4-overrides: {{use-dns: false}}, ipv6-privacy: true}}",
+        "zz-all: {match: {name: 'en*'}, dhcp4: true}",
+    ],
+)
+def test_what_netplan_makes_nothing_of_is_no_conflict(node: FakeNode, said: str) -> None:
+    """As the stand-in for netplan reads it: options without effect are left out, and the first file counts."""
+    node.ignored = {"dhcp4-overrides", "ipv6-privacy"}
+    node.networkd = True
+    node.write("/etc/netplan/10-x.yaml", f"network: {{version: 2, ethernets: {{{said}}}}}\n")
+    node.run(["netplan", "generate"])
+    outcome = apply(node, replace(wanted(), connection_interface=""))
+    assert "/etc/netplan/10-x.yaml" not in outcome.changes and not outcome.warnings
+    assert node.state()[A] == (9000, True, ["192.168.100.10/24"])
+
+
+def test_what_only_netplan_sees_is_named_with_its_file(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.write("/etc/netplan/70-x.yaml", f"network: {{ethernets: {{{A}: {{mtu: 1500}}}}}}\n")
+    node.write("/etc/netplan/71-y.yaml", "network: {version: 2}\n")
+    monkeypatch.setattr(netplan, "conflicts", lambda *_a: [])
+    untouched(
+        node, wanted(), f"{A}: /etc/netplan/70-x.yaml: what netplan makes of our file is not the same with it: mtu=1500"
+    )
+
+
+def test_a_file_of_networkd_that_comes_before_ours(node: FakeNode) -> None:
+    path, text = "/etc/systemd/network/10-cx7.network", f"[Match]\nName={A}\n[Network]\nAddress=10.9.0.1/24\n"
+    before = node.tree()
+    node.write(path, text)
+    node.path(f"/sys/class/net/{A}").mkdir(parents=True)
+    untouched(node, wanted(), f"{A}: {path}: systemd-networkd uses it for {A} and not ours")
+    outcome = apply(node, replace(wanted(), foreign="adopt"))
+    assert path in outcome.changes and "[Match]" not in node.read(path)
+    assert node.path(path).stat().st_mode & 0o777 == 0o644
+    assert not apply(node, wanted()).changes
+    apply(node, NOTHING)
+    assert node.read(path) == text
+    node.path(path).unlink()
+    assert node.tree() == before
 
 
 # --- NetworkManager had the ports, as on every new Spark -----------------------------------------------------------
@@ -456,7 +577,7 @@ def test_what_asks_dhcp_on_the_cable_is_put_out_of_force_unasked(node: FakeNode,
         node.write(MIRRORED, mirrored(match))
         before = node.tree()
         outcome = apply(node, wanted(), sysfs=tree.root)
-        said = f"asks DHCP on an interface of the fabric ({A}, {B}); it is disabled until a reset"
+        said = f"asks DHCP at most, on interfaces of the fabric only ({A}, {B}); it is disabled until a reset"
         assert outcome.warnings == [f"spark1: {MIRRORED}: {said}"]
         assert "NM-" not in node.read(MIRRORED)
         verify(node, wanted())

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from typing import Any, Callable
 
@@ -137,28 +138,28 @@ def ethernet(name: str, match: str, more: str = "dhcp4: true") -> str:
     [
         ("/etc/netplan/40-cx7.yaml", NVIDIA, "it gives enp1s0f0np0 the address 192.168.200.12/24", "mv /etc/netplan/"),
         ("/etc/netplan/90-NM-x.yaml", NM, "also matches enp1s0f0np0", "nmcli connection delete 7e3b6cd2-1f0a-4f"),
-        ("/etc/netplan/01-all.yaml", PATTERN, "its definition 'all-en' also matches enp1s0f0np0", "Take the interface"),
-        ("/etc/netplan/50-bond.yaml", BOND, "in a bond, a bridge", "Take the interface out"),
+        ("/etc/netplan/01-all.yaml", PATTERN, "'all-en' also matches enp1s0f0np0", "'all-en' (lines 3 to 5)"),
+        ("/etc/netplan/50-bond.yaml", BOND, "in a bond, a bridge", "Take 'enp1s0f0np0' (line 5) out of that file"),
         ("/etc/netplan/50-r.yaml", RENAMED, "it has addresses or routes of its own", "Take the interface out"),
-        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}:\n      dhcp4: yes\n", "turns DHCP", "mv /etc"),
-        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}: {{mtu: 1500}}\n", "it sets MTU 1500", "mv /etc"),
-        ("/run/netplan/70-x.yaml", f"network: {{ethernets: {{{IF}: {{mtu: 1500}}}}}}\n", "sets MTU 1500", "mv /run"),
+        ("/etc/netplan/70-x.yaml", ethernet(IF, "", "dhcp4: yes"), "it sets dhcp4 yes", "mv /etc"),
+        ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}: {{mtu: 1500}}\n", "it sets mtu 1500", "mv /etc"),
+        ("/run/netplan/70-x.yaml", f"network: {{ethernets: {{{IF}: {{mtu: 1500}}}}}}\n", "sets mtu 1500", "mv /run"),
         ("/etc/netplan/10-m.yaml", ethernet("x", "{macaddress: 4C:BB:47:00:00:01}"), "'x' also matches", "mv /etc"),
-        ("/etc/netplan/10-d.yaml", ethernet("x", "{driver: mlx5_core}"), "'x' also matches", "mv /etc"),
-        ("/etc/netplan/10-d.yaml", ethernet("x", "{driver: [r*, mlx*]}"), "'x' also matches", "mv /etc"),
-        ("/etc/netplan/10-b.yaml", ethernet("x", "{name: 'en*', driver: mlx5_core}"), "'x' also matches", "mv /etc"),
-        ("/etc/netplan/10-e.yaml", ethernet("x", "{}"), "'x' also matches", "mv /etc"),
-        ("/etc/netplan/10-o.yaml", ethernet(IF, "{macaddress: 4c:bb:47:00:00:02}"), "does not fit", "mv /etc"),
-        ("/etc/netplan/10-s.yaml", ethernet("x", "{name: y}", f"set-name: {IF}"), "in a way that is not", "mv /etc"),
+        ("/etc/netplan/10-d.yaml", ethernet("x", "{driver: mlx5_core}"), "'x' also matches", "Narrow the match of 'x'"),
+        ("/etc/netplan/10-d.yaml", ethernet("x", "{driver: [r*, mlx*]}"), "'x' also matches", "Narrow the match"),
+        ("/etc/netplan/10-b.yaml", ethernet("x", "{name: 'en*', driver: mlx5_core}"), "'x' also matches", "Narrow the"),
+        ("/etc/netplan/10-e.yaml", ethernet("x", "{}"), "'x' also matches", "Narrow the match of 'x' (lines 3 to 5)"),
+        ("/etc/netplan/10-o.yaml", ethernet(IF, "{macaddress: 4c:bb:47:00:00:02}"), "does not fit", "5) another name"),
+        ("/etc/netplan/10-s.yaml", ethernet("x", "{name: y}", f"set-name: {IF}"), "in a way", "rest of it (x)"),
         ("/etc/netplan/10-l.yaml", ethernet(IF, "", "addresses: [10.5.0.1/24: {label: a}]"), "10.5.0.1/24", "mv /etc"),
-        ("/etc/netplan/10-i.yaml", BOND_BY_ID, "'x' also matches", "mv /etc"),
-        ("/etc/netplan/10-n.yaml", ethernet("x", "~"), "'x' also matches", "mv /etc"),
-        ("/etc/netplan/10-v.yaml", f"network: {{openvswitch: {{ports: [[a, {IF}]]}}}}", "a way that is not", "mv /etc"),
+        ("/etc/netplan/10-i.yaml", BOND_BY_ID, "'x' also matches", "Narrow the match of 'x'"),
+        ("/etc/netplan/10-n.yaml", ethernet("x", "~"), "'x' also matches", "Narrow the match"),
+        ("/etc/netplan/10-v.yaml", f"network: {{openvswitch: {{ports: [[a, {IF}]]}}}}", "a way that", "(openvswitch)"),
         ("/etc/netplan/10-2.yaml", ethernet(IF, "", "addresses: [10.5.0.1/24, a]"), "address 10.5.0.1/24, a,", "mv"),
     ],
 )  # fmt: skip
 def test_conflicts(path: str, text: str, found: str, remedy: str) -> None:
-    conflicts = netplan.conflicts({path: text}, [OURS])
+    conflicts = netplan.conflicts({path: text}, [OURS, TWIN])
     assert {conflict.file for conflict in conflicts} == {path}
     assert conflicts[0].netdev == IF
     assert found in conflicts[0].found
@@ -196,7 +197,102 @@ def test_no_conflict(path: str, text: str) -> None:
 )
 def test_words_that_turn_dhcp_on(word: str, on: bool) -> None:
     found = netplan.conflicts({"/etc/netplan/70-x.yaml": ethernet(IF, "", f"dhcp4: {word}")}, [OURS])
-    assert [conflict.found for conflict in found] == [f"it turns DHCP on for {IF} and is read after ours"] * on
+    assert [conflict.found for conflict in found] == [f"it sets dhcp4 {word} for {IF} and is read after ours"] * on
+
+
+# A remedy that takes the management port (enP7s7, or whatever may be it) out of force would cut the machine off.
+OF_MANAGEMENT = [
+    ("/etc/netplan/99-rdma.yaml", "ethernets: {%s: {addresses: [10.1.0.1/24]}, enP7s7: {dhcp4: true}}"),
+    ("/run/netplan/99-rdma.yaml", "ethernets: {%s: {mtu: 1500}}, wifis: {wlP9s9: {dhcp4: true}}"),
+    ("/usr/lib/netplan/10-all.yaml", "ethernets: {all: {match: {name: 'e*'}, dhcp4: true}}"),
+    ("/etc/netplan/50-cloud-init.yaml", "ethernets: {all: {match: {name: '*'}, addresses: [10.1.0.1/24]}}"),
+    ("/etc/netplan/50-cloud-init.yaml", "ethernets: {all: {match: {driver: '*'}, addresses: [10.1.0.1/24]}}"),
+    ("/etc/netplan/70-m.yaml", "ethernets: {%s: {mtu: 1}, m: {match: {macaddress: '4c:bb:47:00:00:4e'}, dhcp4: true}}"),
+    ("/etc/netplan/70-b.yaml", "ethernets: {%s: {mtu: 1500}}, bonds: {bond0: {interfaces: [enP7s7]}}"),
+    ("/etc/netplan/70-b.yaml", "ethernets: {%s: {mtu: 1500}}, bridges: {br0: {interfaces: [enP7s7], dhcp4: true}}"),
+    ("/etc/netplan/70-v.yaml", "ethernets: {%s: {mtu: 1500}}, vlans: {lan: {id: 10, link: enP7s7, dhcp4: true}}"),
+    ("/etc/netplan/70-b.yaml", "bonds: {bond0: {interfaces: [%s, enP7s7], dhcp4: true}}"),
+    ("/etc/netplan/70-r.yaml", "renderer: NetworkManager, ethernets: {%s: {mtu: 1500}}"),
+    (
+        "/etc/netplan/90-NM-7e3b6cd2-1f0a-4f0e-9f0d-0a1b2c3d4e5f.yaml",
+        "ethernets: {NM-7e3b6cd2-1f0a-4f0e-9f0d-0a1b2c3d4e5f: {renderer: NetworkManager, match: {name: 'en*'}, "
+        "addresses: [10.1.0.1/24]}}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "inside"), OF_MANAGEMENT)
+def test_no_remedy_takes_the_management_network_away(path: str, inside: str) -> None:
+    found = netplan.conflicts({path: f"network: {{version: 2, {inside.replace('%s', IF)}}}"}, [OURS, TWIN])
+    assert found and {conflict.netdev for conflict in found} <= {IF, TWIN.netdev}
+    for conflict in found:
+        assert "mv " not in conflict.remedy and "connection delete" not in conflict.remedy
+        assert re.search(
+            r"Take '.*' \(line 1\) out of|Narrow the match of 'all'|fit its own port only", conflict.remedy
+        )
+
+
+def test_the_lines_to_take_out_are_told() -> None:
+    text = f"""\
+network:
+  version: 2
+  ethernets:
+    {IF}:
+      addresses: [10.1.0.1/24]
+      nameservers:
+        addresses:
+          - 10.1.0.9
+
+    # the way in
+    enP7s7:
+      dhcp4: true
+"""
+    (found,) = netplan.conflicts({"/etc/netplan/99-rdma.yaml": text}, [OURS, TWIN])
+    assert found.remedy == f"Take '{IF}' (lines 4 to 8) out of that file, and leave the rest of it (enP7s7) as it is"
+
+
+MORE = "which netplan joins with ours"
+LATER = "and is read after ours"
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("99-x", "link-local: [ipv4]", f"it sets link-local [ipv4] for {IF} {LATER}"),
+        ("99-x", "link-local: [ipv6, ipv4]", f"it sets link-local [ipv6, ipv4] for {IF} {LATER}"),
+        ("99-x", "accept-ra: true", f"it sets accept-ra true for {IF} {LATER}"),
+        ("99-x", "optional: false", f"it sets optional false for {IF} {LATER}"),
+        ("99-x", "renderer: NetworkManager", f"it sets renderer NetworkManager for {IF} {LATER}"),
+        ("99-x", "dhcp6: yes", f"it sets dhcp6 yes for {IF} {LATER}"),
+        ("99-x", "activation-mode: manual", f"it sets activation-mode manual for {IF}, {MORE}"),
+        ("10-x", "activation-mode: manual", f"it sets activation-mode manual for {IF}, {MORE}"),
+        ("10-x", "macaddress: 02:00:00:00:00:01", f"it sets macaddress 02:00:00:00:00:01 for {IF}, {MORE}"),
+        ("10-x", "ignore-carrier: true", f"it sets ignore-carrier true for {IF}, {MORE}"),
+        ("10-x", "critical: true", f"it sets critical true for {IF}, {MORE}"),
+        ("10-x", "wakeonlan: true", f"it sets wakeonlan true for {IF}, {MORE}"),
+        ("10-x", "receive-checksum-offload: false", f"it sets receive-checksum-offload false for {IF}, {MORE}"),
+        ("10-x", "nameservers: {addresses: [10.0.0.1]}", f"it sets nameservers for {IF}, {MORE}"),
+        ("10-x", "auth: {password: geheim}", f"it sets auth for {IF}, {MORE}"),
+        ("99-x", "{mtu: 1500, wakeonlan: true}", f"it sets mtu 1500, wakeonlan true for {IF} {LATER}"),
+        ("99-x", "gateway4: 10.0.0.1", f"it has addresses or routes of its own for {IF}"),
+        ("99-x", "routes: [{to: default, via: 10.0.0.1}]", f"it has addresses or routes of its own for {IF}"),
+        *(
+            (name, same, "")
+            for name, same in [
+                *(("10-x", key) for key in ("link-local: [ipv4]", "optional: false", "dhcp4: true", "mtu: 1500")),
+                *(("99-x", key) for key in ("optional: true", "optional: yes", "dhcp4: no", "mtu: 9000")),
+                *(("99-x", key) for key in ("link-local: []", "renderer: networkd", "wakeonlan: no")),
+                *(("99-x", key) for key in ("dhcp4-overrides: {use-dns: false}", f"set-name: {IF}")),
+                ("99-x", "{match: {macaddress: '4c:bb:47:00:00:01'}, addresses: [192.168.100.10/24]}"),
+            ]
+        ),
+    ],
+)  # fmt: skip
+def test_keys_that_change_what_ours_says(name: str, more: str, said: str) -> None:
+    inside = more if more.startswith("{") else f"{{{more}}}"
+    text = f"network: {{version: 2, ethernets: {{{IF}: {inside}}}}}"
+    found = netplan.conflicts({f"/etc/netplan/{name}.yaml": text}, [OURS, TWIN])
+    assert [conflict.found for conflict in found] == [said] * bool(said)
 
 
 @pytest.mark.parametrize(
@@ -217,11 +313,10 @@ def test_what_is_without_effect_where_networkmanager_leaves_the_interface_alone(
 
 def test_the_id_of_a_definition_that_matches_is_looked_for_in_bonds_too() -> None:
     path = "/etc/netplan/10-i.yaml"
-    remedy = f"Take the interface out of that file, or move it away: mv {path} /root/"
-    assert netplan.conflicts({path: BOND_BY_ID}, [OURS]) == [
-        Conflict(IF, path, f"its definition 'x' also matches {IF}, and only one of the two can apply", remedy),
-        Conflict(IF, path, f"it names {IF} in a bond, a bridge or in a way that is not understood here", remedy),
-    ]
+    first, second = netplan.conflicts({path: BOND_BY_ID}, [OURS])
+    assert first.found == f"its definition 'x' also matches {IF}, and only one of the two can apply"
+    assert second.found == f"it names {IF} in a bond, a bridge or in a way that is not understood here"
+    assert second.remedy.startswith("Take 'x' (line 3, line 5) out of that file, and leave the rest of it (x, bonds)")
 
 
 def test_the_file_that_is_read_later_wins_whatever_its_directory() -> None:
@@ -343,7 +438,7 @@ def test_any_text_is_read_or_named(text: str) -> None:
     with contextlib.suppress(SparkError):
         netplan.conflicts({"/etc/netplan/x.yaml": text}, [OURS])
         netplan.not_adoptable("/etc/netplan/x.yaml", text, {IF}, [NIC])
-        yaml.safe_load(netplan.out_of_force("/etc/netplan/x.yaml", text))
+        yaml.safe_load(netplan.out_of_force("/etc/netplan/x.yaml", text, {IF}, [NIC]))
     netplan.keyfile_conflicts({"x": text}, [OURS])
 
 
@@ -356,14 +451,16 @@ def test_any_text_is_read_or_named(text: str) -> None:
         (NM, ""),
         (ethernet("x", "{name: 'en*'}"), "x.yaml also configures enP7s7"),
         (ethernet("x", "{}"), "x.yaml also configures enP7s7, wlP9s9"),
-        (ethernet("x", "{macaddress: 4c:bb:47:00:00:99}"), "x.yaml also configures x"),
-        (ethernet("enP7s7", ""), "x.yaml also configures enP7s7"),
+        (ethernet(IF, "") + "    enP7s7: {dhcp4: true}\n", ""),
+        (ethernet(IF, "") + f"    lan: {{id: 1, link: {IF}}}\n", "x.yaml configures ethernets"),
+        (ethernet(IF, "") + f"  vlans: {{lan: {{id: 1, link: {IF}}}}}\n", "x.yaml configures vlans"),
+        (ethernet(IF, "") + "  wifis: {wlP9s9: {access-points: {a: {password: b}}}}\n", ""),
         (ethernet(IF, "", "gateway4: 10.0.0.1"), f"x.yaml has routes for {IF}"),
         (BOND, "x.yaml configures bonds"),
         (f"network: {{renderer: networkd, nm-devices: {{{IF}: {{}}}}}}", ""),
     ],
 )
-def test_a_file_is_adopted_when_it_is_about_the_nic_only(text: str, why: str) -> None:
+def test_what_a_file_says_about_the_nic_is_adopted_when_nothing_else_needs_it(text: str, why: str) -> None:
     assert netplan.not_adoptable("x.yaml", text, {IF, TWIN.netdev}, NICS) == why
 
 
@@ -428,7 +525,7 @@ def test_a_file_that_asks_dhcp_at_most_is_adopted_unasked(text: str, nothing: bo
     [
         lambda path, text: netplan.not_adoptable(path, text, {IF}, NICS),
         lambda path, text: netplan.nothing_to_lose(path, text, {IF}, NICS),
-        netplan.out_of_force,
+        lambda path, text: netplan.out_of_force(path, text, {IF}, NICS),
     ],
 )
 def test_a_broken_file_is_named_wherever_it_is_read(function: Callable[[str, str], Any]) -> None:
@@ -448,7 +545,8 @@ network:
     ("path", "text", "left"),
     [
         ("/etc/netplan/x.yaml", NVIDIA, ADOPTED),
-        ("/etc/netplan/x.yaml", MANAGEMENT, f"{ADOPTED}  renderer: NetworkManager\n"),
+        ("/etc/netplan/x.yaml", "network: {renderer: a, ethernets: {enp1s0f0np0: {}}}", f"{ADOPTED}  renderer: a\n"),
+        ("/etc/systemd/network/10-cx7.network", "[Match]\nName=enp1s0f0np0\n", ADOPTED.partition("network:")[0]),
         ("a.nmconnection", "[connection]\nid=a\n", "[connection]\nautoconnect=false\nid=a\n"),
         (
             "a.nmconnection",
@@ -460,7 +558,18 @@ network:
 )  # fmt: skip
 def test_what_is_left_of_an_adopted_file(path: str, text: str, left: str) -> None:
     """NetworkManager starts a profile without [connection] too: it knows its type by the other sections."""
-    assert netplan.out_of_force(path, text) == left
+    assert netplan.out_of_force(path, text, {IF, TWIN.netdev}, NICS) == left
+
+
+def test_what_an_adopted_file_says_of_other_ports_stays() -> None:
+    text = NVIDIA + "    enP7s7: {dhcp4: true, dhcp4-overrides: {use-dns: no}}\n  wifis: {wlP9s9: {optional: true}}\n"
+    left = netplan.out_of_force("/etc/netplan/x.yaml", text, {IF, TWIN.netdev}, NICS)
+    assert netplan.read("/etc/netplan/x.yaml", left) == {
+        "version": "2",
+        "ethernets": {"enP7s7": {"dhcp4": "true", "dhcp4-overrides": {"use-dns": "no"}}},
+        "wifis": {"wlP9s9": {"optional": "true"}},
+    }
+    assert netplan.nothing_to_lose("/etc/netplan/x.yaml", text, {IF, TWIN.netdev}, NICS) is False
 
 
 @pytest.mark.parametrize(
@@ -470,6 +579,8 @@ def test_what_is_left_of_an_adopted_file(path: str, text: str, left: str) -> Non
         ("a=b\n[connection]\nid=[a]\n# x\n\nmaster = br0\n", "a.nmconnection is part of br0"),
         ("[connection]\nid=a\n[bond]\ncontroller=bond0\n", ""),
         ("[ipv4]\nmaster=bond0\n", ""),
+        ("[connection]\n[match]\ninterface-name=en*;\n", "a.nmconnection may be that of other interfaces, too"),
+        (f"[connection]\ninterface-name={IF}\n[match]\ninterface-name=en*;\n", ""),
     ],
 )
 def test_a_profile_is_adopted_when_it_is_no_member_of_something(text: str, why: str) -> None:
@@ -503,6 +614,8 @@ may-fail=false
         ("enP7s7", "", "method=manual\naddress1=10.5.0.1/24", None),
         ("", "\n[ethernet]\nmac-address=4C:BB:47:00:00:01", "address1=10.5.0.1/24", "gives enp1s0f0np0 10.5.0.1/24"),
         ("", "\n[ethernet]\nmac-address=4C:BB:47:00:00:09", "method=manual\naddress1=10.5.0.1/24", None),
+        ("", "\n[match]\ninterface-name=!en*;", "method=manual\naddress1=10.5.0.1/24", None),
+        ("", "\n[match]\ninterface-name=enp*;\ndriver=r8*", "method=manual\naddress1=10.5.0.1/24", None),
     ],
 )
 def test_networkmanager_profiles(netdev: str, more: str, ipv4: str, found: str | None) -> None:
@@ -510,6 +623,13 @@ def test_networkmanager_profiles(netdev: str, more: str, ipv4: str, found: str |
     what, remedy = f"NetworkManager's connection 'cx7=a' {found}", "Delete it: nmcli connection delete 'cx7=a'"
     wanted = [Conflict(netdev or IF, path, what, remedy)] if found else []
     assert netplan.keyfile_conflicts({path: text}, [OURS, TWIN]) == wanted
+
+
+def test_a_profile_that_fits_by_a_pattern_is_not_deleted() -> None:
+    text = "[connection]\nid=lan\n[match]\ninterface-name=en*;\n[ipv4]\naddress1=10.5.0.1/24\n"
+    found = netplan.keyfile_conflicts({f"{netplan.KEYFILES}/lan.nmconnection": text}, [OURS, TWIN])
+    assert [conflict.netdev for conflict in found] == [IF, TWIN.netdev]
+    assert "delete" not in found[0].remedy and "fit its own port only" in found[0].remedy
 
 
 def test_a_profile_without_a_name_or_an_ipv4_section() -> None:

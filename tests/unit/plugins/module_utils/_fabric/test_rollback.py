@@ -478,6 +478,7 @@ def adopting(**settings: Any) -> fabric_apply.Wanted:
 
 @pytest.fixture
 def nic(node: FakeNode) -> FakeNode:
+    node.path("/sys/class/net/enP7s7").mkdir(parents=True)
     for netdev in NICS:
         node.path(f"/sys/class/infiniband/roce_{netdev}/device/net/{netdev}").mkdir(parents=True)
     return node
@@ -539,7 +540,7 @@ def test_a_profile_is_adopted(nic: FakeNode) -> None:
 
 
 REFUSED = [
-    (CX7.replace(NICS[2], "enP7s7"), "also configures enP7s7"),
+    (CX7 + "    all-en: {match: {name: 'en*'}, dhcp4: true}\n", "also configures enP7s7"),
     (CX7 + "  bonds:\n    bond0:\n      interfaces: [enp1s0f1np1]\n", "configures bonds"),
     (CX7.replace("dhcp4: true", "routes: [{to: default, via: 10.0.0.1}]"), "has routes for enp1s0f1np1"),
 ]
@@ -573,7 +574,7 @@ def test_neither_packages_nor_bonds_are_touched(nic: FakeNode) -> None:
 
 
 def test_the_default_route_is_not_cut(node: FakeNode) -> None:
-    node.default_route = A
+    node.default_routes = [A]
     with pytest.raises(SparkError, match=f"{A}: this interface carries the default route"):
         apply(node, replace(wanted(), connection_interface=""))
 
@@ -582,7 +583,7 @@ def test_the_management_address_is_not_cut(node: FakeNode) -> None:
     want = wanted()
     assert want.fact
     node.nics[B].addresses = [f"{want.fact.management_address}/24"]
-    with pytest.raises(SparkError, match=f"{B}: this interface has the management address"):
+    with pytest.raises(SparkError, match=f"{B}: this interface carries the management address"):
         apply(node, replace(want, connection_interface=""))
 
 

@@ -704,6 +704,24 @@ def test_a_bond_of_the_management_is_not_ours():
     assert texts(cluster, {"fabric"}, "bond") == []
 
 
+@pytest.mark.parametrize(
+    "over",
+    [
+        [{"name": "lan", "kind": "vlan", "link": "enp1s0f0np0"}],
+        [{"name": "lan", "kind": "vlan", "link": "br0"}, {"name": "br0", "kind": "bridge"}],
+    ],
+)
+def test_the_connection_over_something_that_stands_on_a_half(over):
+    cluster = Cluster()
+    network = cluster.nodes["spark2"]["network"]
+    network["connection_interface"] = "lan"
+    network["interfaces"] += [{"master": None, "link": None, "addresses": [], **one} for one in over]
+    if len(over) > 1:
+        next(one for one in network["interfaces"] if one["name"] == "enP2p1s0f0np0")["master"] = "br0"
+    ((severity, text),) = texts(cluster, {"fabric"}, "management")
+    assert severity == "error" and text.startswith("spark2 lan: Ansible reaches the machine over a fabric interface")
+
+
 def test_a_bond_in_a_netplan_file():
     cluster = Cluster()
     cluster.nodes["spark2"]["netplan_bonds"] = {
@@ -711,7 +729,7 @@ def test_a_bond_in_a_netplan_file():
         "/etc/netplan/b.yaml": ["enp1s0f0np0"],
     }
     ((_severity, text),) = texts(cluster, {"fabric"}, "bond")
-    assert text.startswith("spark2 /etc/netplan/b.yaml: it bonds enp1s0f0np0")
+    assert text.startswith("spark2 /etc/netplan/b.yaml: it bonds enp1s0f0np0") and "mv " not in text
 
 
 def test_docker_over_management():
