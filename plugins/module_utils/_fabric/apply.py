@@ -208,7 +208,7 @@ class _Apply:
         hosts_after = etc_hosts.with_block(hosts_before, self.wanted.hosts if self.rails else (), rollback.OWNER)
 
         avahi_before = self.machine.read(avahi.PATH)  # None: not installed
-        avahi_after = avahi_before and avahi.denying(avahi_before, [*self.rails], rollback.OWNER)
+        avahi_after = avahi_before and avahi.denying(avahi_before, self._without_names(), rollback.OWNER)
 
         network = bool(set(planned.changed_paths) - {MEMORY} or leaving or off)
         if network and self.rails:
@@ -240,6 +240,19 @@ class _Apply:
         if not self.rails:
             self._forget_guard()
         return self.outcome
+
+    def _without_names(self) -> list[str]:
+        """Where avahi is to be silent: on the fabric, and on the card's other ports, whose halves hear each other, too.
+        One that has an address, or is part of something, is somebody's network."""
+        found = [*self.rails]
+        for netdev in sorted(self.foreign.card() - {*self.rails}) if self.rails else ():
+            now, ours = (
+                self.before.get(netdev, Effective()),
+                self.memory.interfaces.get(netdev, {}).get("addresses", ()),
+            )
+            if not set(now.addresses) - set(ours) and not now.master:
+                found.append(netdev)
+        return found
 
     def _read_fact(self) -> None:
         text = self.machine.read(FACT_PATH)

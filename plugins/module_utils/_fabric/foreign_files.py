@@ -156,18 +156,18 @@ class Foreign:
         if path.endswith(".nmconnection"):
             return netplan.keyfile_not_adoptable(path, text)
         if not path.endswith(".yaml"):
-            return networkd_files.not_adoptable(path, text, [nic(self.machine, name) for name in self._nic_netdevs()])
-        return netplan.not_adoptable(path, text, self._nic_netdevs(), self._nics())
+            return networkd_files.not_adoptable(path, text, [nic(self.machine, name) for name in self.card()])
+        return netplan.not_adoptable(path, text, self.card(), self._nics())
 
     def _out_of_force(self, path: str, text: str) -> str:
-        return netplan.out_of_force(path, text, self._nic_netdevs(), self._nics())
+        return netplan.out_of_force(path, text, self.card(), self._nics())
 
     def _nics(self) -> list[Nic]:
         """All interfaces of the machine."""
-        present = {*self._nic_netdevs(), *(sysfs.names(self.machine.sysfs / "class/net") or ())}
+        present = {*self.card(), *(sysfs.names(self.machine.sysfs / "class/net") or ())}
         return [nic(self.machine, netdev) for netdev in sorted(present)]
 
-    def _nic_netdevs(self) -> set[str]:
+    def card(self) -> set[str]:
         """The interfaces of the RDMA NIC, cabled or not: a guide's file names all four."""
         root = self.machine.sysfs
         return {path.name for path in root.glob("class/infiniband/*/device/net/*")} | {

@@ -125,6 +125,22 @@ def test_avahi_keeps_off_the_fabric(node: FakeNode) -> None:
     assert (node.read(avahi.PATH), node.avahi_denies) == (before, [])
 
 
+def test_avahi_keeps_off_the_ports_without_a_cable_too(node: FakeNode) -> None:
+    """The halves of a cage hear each other, and avahi would go on making `<name>-2.local`."""
+    for netdev in NICS:
+        node.path(f"/sys/class/infiniband/roce_{netdev}/device/net/{netdev}").mkdir(parents=True)
+    apply(node, wanted())
+    assert node.avahi_denies == [f"deny-interfaces={A},{B},{','.join(sorted(OTHER))}"]
+    verify(node, wanted())
+    assert not apply(node, wanted()).changed
+    apply(node, wanted(cage=1))
+    assert not apply(node, wanted(cage=1)).changed
+    apply(node, wanted())
+    node.nics[OTHER[0]].addresses = ["10.0.7.1/24"]  # it is the machine's network
+    apply(node, wanted())
+    assert node.avahi_denies == [f"deny-interfaces={A},{B},{OTHER[1]}"]
+
+
 def test_the_file_of_an_avahi_that_was_removed_stops_nothing(node: FakeNode) -> None:
     node.avahi = False
     apply(node, wanted())
