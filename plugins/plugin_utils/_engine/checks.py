@@ -336,7 +336,7 @@ def _environment(job: Job) -> Iterator[Finding]:
 def _allowed_words(asked: Asked) -> Iterator[Finding]:
     known = consent.words()
     for word in asked.settings.allow:
-        if word not in known:
+        if word not in known and not consent.is_variable(word, asked.recipe):
             hint = option_tables.close(word, sorted(known)) or f"Known: {', '.join(sorted(known))}"
             yield Finding(asked.names["allow"], f"{word!r} is no name of something that can be allowed", hint)
 
@@ -354,7 +354,7 @@ def _dangers(job: Job) -> Iterator[Finding]:
 
 def _host_files(job: Job) -> Iterator[Finding]:
     for item in consent.host_files(job):
-        if not consent.within(item.path, job):
+        if item.mounted and not consent.within(item.path, job):
             allowed = ", ".join((*job.settings.mount_directories, job.settings.hf_home))
             yield Finding(
                 job.where,

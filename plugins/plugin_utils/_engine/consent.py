@@ -17,16 +17,19 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, recipe_variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 
 MOVING_IMAGE = "moving-image"  # one whose name means another image tomorrow
 _MOVING = re.compile(r"(^|[^a-z])(latest|nightly|main|master|dev|edge|stable)([^a-z]|$)")
 _RELEASE = re.compile(r"\d+\.\d+")
 _COMMIT = re.compile(r"(^|-)[0-9a-f]{7,40}(-|$)")
 _OFF = ("", "0", "false")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|[a-z]+_proxy")
+TOKEN_PATH = "HF_TOKEN_PATH"  # noqa: S105 - a file
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,19 @@ class HostFile:
 
     path: str
     why: str
+    mounted: bool = True  # else it is read there, if at all: its variable needs the user's word
 
 
 def words() -> frozenset[str]:
     """All that may be allowed."""
     of_engines = {word for engine in ENGINES.values() for word in (*engine.dangerous, *engine.dangerous_environment)}
-    return frozenset({MOVING_IMAGE, *kinds_base.DANGEROUS_ENVIRONMENT, *of_engines})
+    return frozenset({MOVING_IMAGE, *of_engines})
+
+
+def is_variable(word: str, recipe: Recipe) -> bool:
+    """Any variable may be allowed: of this recipe, and of one that was there before it."""
+    of_recipe = (recipe, *recipe.engines.values())
+    return bool(_VARIABLE.fullmatch(word)) or any(word in one.environment for one in of_recipe)
 
 
 def moves(image: str) -> bool:
@@ -63,7 +73,7 @@ def moves(image: str) -> bool:
 
 
 def dangers(job: Job) -> Iterator[Danger]:
-    """What the recipe sets that the engine's file names as dangerous."""
+    """What the recipe sets that the engine's file names as dangerous, and variables that it does not know better."""
     engine = job.engine
     newest = kinds_base.flags_and_values(engine, option_tables.versions(engine.name)[-1])
     unknown = option_tables.load(engine.name, job.version) is None
@@ -75,10 +85,14 @@ def dangers(job: Job) -> Iterator[Danger]:
             # Without a table nobody else refuses an abbreviation, which the parser may take.
             if word in spelled or (unknown and name not in newest and "." not in word and word.startswith(name)):
                 yield Danger(word, why, option=True)
-    known = {**kinds_base.DANGEROUS_ENVIRONMENT, **engine.dangerous_environment}
-    for name, value in sorted(job.recipe_settings.environment.items()):
-        if name in known and name not in job.settings.environment and value.casefold() not in _OFF:
-            yield Danger(name, known[name], option=False)
+    for name, value in _own_variables(job):
+        why = recipe_variables.doubt(engine, name, value)
+        if why and name != TOKEN_PATH:
+            yield Danger(name, why, option=False)
+
+
+def _own_variables(job: Job) -> list[tuple[str, str]]:
+    return [one for one in sorted(job.recipe_settings.environment.items()) if one[0] not in job.settings.environment]
 
 
 def spellings(name: str, value: Any) -> Iterator[str]:
@@ -101,9 +115,11 @@ def host_files(job: Job) -> list[HostFile]:
         if recipe.model.startswith("/") and not job.settings.model:
             made.append(HostFile(recipe.model, "the model"))
         made += [HostFile(patch.source, patch.why) for patch in recipe.patches]
-    token = job.recipe_settings.environment.get("HF_TOKEN_PATH")
-    if token and "HF_TOKEN_PATH" not in job.settings.environment:
-        made.append(HostFile(token, "the token for downloads"))
+    for name, value in _own_variables(job):
+        if name == TOKEN_PATH:
+            made += [HostFile(value, "the token for downloads")] if value else []
+        else:
+            made += [HostFile(path, name, mounted=False) for path in recipe_variables.paths(value)]
     return made
 
 

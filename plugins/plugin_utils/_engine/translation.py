@@ -32,6 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     memory_fit,
     model,
     option_tables,
+    recipe_variables,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -288,7 +289,9 @@ class _Work:
             if name in of_plan or name.startswith("NCCL_"):
                 self.out.left_out.append(f"{name}={value}: how nodes reach each other is the fabric's")
                 continue
-            if name in engine.dangerous_environment or name in kinds_base.DANGEROUS_ENVIRONMENT:
+            doubt = recipe_variables.doubt(engine, name, str(value))
+            # A switch of their fork stays: the plan asks for it by its name.
+            if doubt and not (doubt == recipe_variables.UNKNOWN and recipe_variables.counts(str(value))):
                 self.out.left_out.append(f"{name}={value}: it needs your consent (engine_environment and engine_allow)")
                 continue
             found = list(kinds_base.examine(engine, version, {}, {name: str(value)}, self.path))

@@ -27,23 +27,6 @@ if TYPE_CHECKING:  # recipes name engines
 API_HOST = "127.0.0.1"
 MEDIA_OPTION = "allowed-media-domains"
 NOWHERE = "nothing.invalid"  # no such name can exist (RFC 6761)
-# Of every engine: they make each process load code, read another Python, or send what it asks for somewhere else.
-_CODE = "loads code into every process"
-_ELSEWHERE = "sends downloads, and the token for them, somewhere else"
-DANGEROUS_ENVIRONMENT: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "BASH_ENV", "ENV", "GCONV_PATH", "CUDA_INJECTION64_PATH"), _CODE
-    ),
-    **dict.fromkeys(
-        ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONBREAKPOINT", "PATH", "HOME"), _CODE
-    ),
-    **dict.fromkeys(("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_CONF_FILE"), _CODE),
-    **dict.fromkeys(("UCX_MODULE_DIR", "OMPI_MCA_mca_base_component_path", "OMPI_MCA_orte_launch_agent"), _CODE),
-    **dict.fromkeys(("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _ELSEWHERE),
-    **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), _ELSEWHERE),
-    **dict.fromkeys(("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"), _ELSEWHERE),
-    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "runs code that a checkpoint holds",
-}
 TASKS = ("generate", "embed", "rank")
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([0-9]+\.[0-9]+[0-9A-Za-z.+-]*)$")
@@ -133,7 +116,10 @@ class Engine(ABC):
     # What a recipe may set only where the user allows it by name, and what it does: options (``option.key`` for the key
     # of a mapping), and variables beside those of every engine.
     dangerous: Mapping[str, str] = {}
+    # Variables of its own: which a recipe needs the user's word for; and which may have a number, or a word of few.
     dangerous_environment: Mapping[str, str] = {}
+    counting_environment: frozenset[str] = frozenset()
+    choosing_environment: frozenset[str] = frozenset()
     per_node: frozenset[str] = frozenset()  # its variables that are another on each node
     underscores = False  # the parser takes _ for -
     # Where the engine also reads a file: names that it knows and that have no flag, and what the plan sets in it

@@ -79,10 +79,10 @@ _DANGEROUS = {
         "takes weights or vectors from another machine",
     ),
 }
-_DANGEROUS_ENVIRONMENT = {
-    **dict.fromkeys(("SGLANG_EXTERNAL_MODEL_PACKAGE", "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE"), _MODULE),
-    "SGLANG_USE_MODELSCOPE": "takes models from somewhere else",
-}
+_COUNTING_ENVIRONMENT = frozenset({
+    *("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "SGLANG_DISABLE_CUDNN_CHECK", "SGLANG_ENABLE_JIT_DEEPGEMM"),
+    *("SGLANG_ENABLE_SPEC_V2", "SGLANG_SET_CPU_AFFINITY", "SGL_ENABLE_JIT_DEEPGEMM"),
+})  # fmt: skip
 
 
 class SGLang(Engine):
@@ -95,7 +95,7 @@ class SGLang(Engine):
     planned = _PLANNED
     removed = _REMOVED
     dangerous = _DANGEROUS
-    dangerous_environment = _DANGEROUS_ENVIRONMENT
+    counting_environment = _COUNTING_ENVIRONMENT
     batched_option = "chunked-prefill-size"
     kv_dtype_option = "kv-cache-dtype"
     sequences_option = "max-running-requests"

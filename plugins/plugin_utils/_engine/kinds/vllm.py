@@ -135,7 +135,17 @@ _DANGEROUS_ENVIRONMENT = {
         ("VLLM_MODEL_REDIRECT_PATH", "VLLM_USE_MODELSCOPE", "S3_ENDPOINT_URL"), "takes models from somewhere else"
     ),
     "VLLM_USAGE_STATS_SERVER": "sends what it does somewhere else",
+    "VLLM_CI_USE_S3": "takes models from somewhere else",
+    "VLLM_USE_RUST_FRONTEND": "runs another program",
+    "VLLM_ENABLE_COHERE_API": "opens further endpoints",
+    "VLLM_DEBUG_LOG_API_SERVER_RESPONSE": "writes what it answers into the log",
+    "VLLM_TRACE_FUNCTION": "writes every call into files",
 }
+_CHOOSING_ENVIRONMENT = frozenset({
+    *("VLLM_FLOAT32_MATMUL_PRECISION", "VLLM_KV_CACHE_LAYOUT", "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_LOGGING_LEVEL"),
+    *("VLLM_MARLIN_INPUT_DTYPE", "VLLM_NVFP4_GEMM_BACKEND", "VLLM_FLASHINFER_MOE_BACKEND", "VLLM_GDN_DECODE_KERNEL"),
+    *("VLLM_FLASHINFER_ALLREDUCE_BACKEND", "VLLM_WORKER_MULTIPROC_METHOD", "VLLM_DEEP_GEMM_WARMUP"),
+})  # fmt: skip
 
 
 class VLLM(Engine):
@@ -151,6 +161,7 @@ class VLLM(Engine):
     removed_environment = _REMOVED_ENVIRONMENT
     dangerous = _DANGEROUS
     dangerous_environment = _DANGEROUS_ENVIRONMENT
+    choosing_environment = _CHOOSING_ENVIRONMENT
     per_node = frozenset({"VLLM_HOST_IP"})
     refused_environment = _REFUSED_ENVIRONMENT
     runtime = "venv"

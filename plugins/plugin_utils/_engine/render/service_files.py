@@ -119,8 +119,10 @@ def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks) -
         unit_hash = config_hash(unit, *parts, key, marks.images.get(service.image, ""))
         ran[f"{paths.UNITS}/{names.unit}"] = _with_hash(unit, unit_hash)
         if settings.login_environment:
-            # The same file for the service, `docker compose exec` and a person.
-            ran[engine_names.LOGIN] = f"{_MANAGED}\nset -a\n. {names.environment}\nset +a\n"
+            # The same file for the service, `docker compose exec` and a person; not for root, whose programs would load
+            # what a recipe's variables name.
+            shell = f'if [ "$(id -u)" -ne 0 ]; then\n    set -a\n    . {names.environment}\n    set +a\nfi\n'
+            ran[engine_names.LOGIN] = f"{_MANAGED}\n{shell}"
     description = _description(service, ray, settings, unit_hash)
     files = {names.description: json.dumps(description, indent=4, sort_keys=True) + "\n", **ran}
     keeper_hash = ""

@@ -7,7 +7,11 @@ from __future__ import annotations
 """A recipe of somebody else is code: what it brings is printed, and what is dangerous needs a word."""
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    catalogue,
+    option_tables,
+    recipe_variables,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -84,7 +88,7 @@ def test_a_word_allows_one_thing():
 
 
 def test_what_is_off_is_no_danger():
-    off = {"options": {"trust-remote-code": False}, "environment": {"VLLM_SERVER_DEV_MODE": "0", "LD_PRELOAD": ""}}
+    off = {"options": {"trust-remote-code": False}, "environment": {"VLLM_SERVER_DEV_MODE": "0"}}
     assert planned(off).plans
 
 
@@ -93,6 +97,80 @@ def test_what_the_user_writes_is_named_by_that():
     assert planned({}, **own).plans
     taken_away = {"options": {"trust-remote-code": None}}
     assert planned({"options": {"trust-remote-code": True}}, **taken_away).plans
+
+
+# What loads code or a library, runs a program, reads a file, or asks another machine; none of it is in our tables.
+LEADING = (
+    *(
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "LD_AUDIT",
+        "GLIBC_TUNABLES",
+        "GCONV_PATH",
+        "LOCPATH",
+        "BASH_ENV",
+        "PATH",
+        "HOME",
+    ),
+    *("OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "SSL_CERT_FILE", "SSLKEYLOGFILE", "GIO_MODULE_DIR"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONSTARTUP", "PYTHONBREAKPOINT", "PYTHONWARNINGS"),
+    *("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_CONF_FILE"),
+    *("RAY_RUNTIME_ENV_HOOK", "RAY_RUNTIME_ENV_PLUGINS", "OMPI_MCA_plm_rsh_agent", "PMIX_MCA_mca_base_component_path"),
+    *("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT", "HF_MODULES_CACHE", "TRITON_PTXAS_PATH"),
+    *("CC", "CXX", "CUDA_HOME", "NVCC_APPEND_FLAGS", "HF_ENDPOINT", "https_proxy", "AWS_ENDPOINT_URL", "NO_SUCH_THING"),
+)
+
+
+@pytest.mark.parametrize("value", ["/opt/sparkmatrix/models/x", "evil", "1"])
+@pytest.mark.parametrize("name", LEADING)
+def test_a_variable_that_is_not_known_to_choose_or_count_needs_its_name(name, value):
+    values = {"environment": {name: value}}
+    (finding,) = errors(planned(values))
+    assert f"engine_allow: [{name}]" in finding.remedy
+    allowed = planned(values, allow=(name,))
+    assert not [finding for finding in errors(allowed) if finding.host == "recipe foreign"]
+
+
+@pytest.mark.parametrize(
+    "value", ["/x", "~/x", "evil.module", "tcp://*:5557", "file:///x", "a=/x", '{"a": 1}', "x y/z"]
+)
+def test_what_only_counts_may_be_no_name_of_anything(value):
+    """Of every variable that a recipe may set. A word names no module where the variable knows a few words only."""
+    for engine in ENGINES.values():
+        tables = [option_tables.load(engine.name, version) for version in option_tables.versions(engine.name)]
+        known = {name for table in tables for name in table.environment} | engine.counting_environment
+        choosing = engine.choosing_environment | {"PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES"}
+        for name in known | choosing | {"MAX_JOBS"}:
+            assert recipe_variables.doubt(engine, name, value) or (name in choosing and value == "evil.module")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VLLM_MARLIN_USE_ATOMIC_ADD", "1"),
+        ("VLLM_FLOAT32_MATMUL_PRECISION", "high"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("TORCH_CUDA_ARCH_LIST", "12.1a"),
+        ("OMP_NUM_THREADS", "8"),
+        ("HF_HUB_OFFLINE", "true"),
+    ],
+)
+def test_what_chooses_or_counts_needs_no_word(name, value):
+    assert planned({"environment": {name: value}}).plans
+
+
+def test_no_recipe_of_ours_needs_a_word_for_a_variable():
+    for made, findings in catalogue.recipes(()):
+        for name, engine in ENGINES.items():
+            settings = required(made, findings).settings(name)
+            for variable, value in (settings.environment if settings else {}).items():
+                assert not recipe_variables.doubt(engine, variable, value)
+
+
+def test_paths_in_variables_are_host_files():
+    values = {"environment": {"TRITON_PTXAS_PATH": "/opt/a/ptxas", "NVCC_APPEND_FLAGS": "-I ~/x --pre=file:///y"}}
+    line = brought(planned(values, allow=tuple(values["environment"])))
+    assert "host files ~/x (NVCC_APPEND_FLAGS), file:///y (NVCC_APPEND_FLAGS), /opt/a/ptxas (TRITON_PTXAS_PATH)" in line
 
 
 @pytest.mark.parametrize(

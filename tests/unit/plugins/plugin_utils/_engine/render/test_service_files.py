@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -155,12 +156,23 @@ def test_a_worker_in_a_container_gets_less_time():
         assert "TimeoutStopSec=55\n" in text
 
 
-def test_settings():
+def test_settings(tmp_path):
+    environment = tmp_path / "engine.env"
+    environment.write_text('OPENSSL_CONF="/tmp/x.cnf"\n')
     plan = plans(1, "qwen3-8b")["spark1"]
     made = make(plan, drop_caches=False, login_environment=True, user="me", keeper={"hang_s": 7})
     assert "drop-caches" not in made.files[ENGINE]
     assert "User=me\n" in made.files[ENGINE]
-    assert ". /etc/sparkmatrix/engine.env\n" in made.files["/etc/profile.d/sparkmatrix-engine.sh"]
+    login = made.files["/etc/profile.d/sparkmatrix-engine.sh"]
+    assert ". /etc/sparkmatrix/engine.env\n" in login
+    for uid, seen in ((0, ""), (1000, "/tmp/x.cnf")):
+        script = login.replace("/etc/sparkmatrix/engine.env", str(environment)).replace("$(id -u)", str(uid))
+        assert (
+            subprocess.run(
+                ["sh", "-c", f"{script}printenv OPENSSL_CONF"], capture_output=True, text=True
+            ).stdout.strip()
+            == seen
+        )
     assert made.description["keeper"]["hang_s"] == 7
 
 
