@@ -58,8 +58,8 @@ def words() -> frozenset[str]:
 
 def is_variable(word: str, recipe: Recipe) -> bool:
     """Any variable may be allowed: of this recipe, and of one that was there before it."""
-    of_recipe = (recipe, *recipe.engines.values())
-    return bool(_VARIABLE.fullmatch(word)) or any(word in one.environment for one in of_recipe)
+    of_recipe = {*recipe.environment, *(name for one in recipe.engines.values() for name in one.environment)}
+    return bool(_VARIABLE.fullmatch(word)) or word in of_recipe
 
 
 def moves(image: str) -> bool:

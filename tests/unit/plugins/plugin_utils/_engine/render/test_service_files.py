@@ -167,12 +167,8 @@ def test_settings(tmp_path):
     assert ". /etc/sparkmatrix/engine.env\n" in login
     for uid, seen in ((0, ""), (1000, "/tmp/x.cnf")):
         script = login.replace("/etc/sparkmatrix/engine.env", str(environment)).replace("$(id -u)", str(uid))
-        assert (
-            subprocess.run(
-                ["sh", "-c", f"{script}printenv OPENSSL_CONF"], capture_output=True, text=True
-            ).stdout.strip()
-            == seen
-        )
+        argv = ["sh", "-c", f"{script}echo $OPENSSL_CONF"]
+        assert subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip() == seen
     assert made.description["keeper"]["hang_s"] == 7
 
 
