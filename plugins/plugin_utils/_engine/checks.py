@@ -325,11 +325,11 @@ def _environment(job: Job) -> Iterator[Finding]:
                     break
         elif name in refused:
             yield Finding(where, f"{name} {refused[name]}", "Leave it out")
-        elif looks_secret(name):
+        elif looks_secret(name, job.environment[name]):
             yield Finding(
                 where,
                 f"{name} looks like a secret, and this environment is readable by every user of the node",
-                "Use a variable that names a file, such as HF_TOKEN_PATH",
+                "Use a variable that names a file, such as HF_TOKEN_PATH, or an address without a login",
             )
 
 
@@ -394,7 +394,7 @@ def _image_build(job: Job) -> Iterator[Finding]:
             f"{image or 'nothing'} is no name for an image that is built here",
             "Give it a name and the version of the engine in it: sparkmatrix/vllm:v0.33.0",
         )
-    secret = [one for one in build.arguments if looks_secret(one)]
+    secret = [name for name, value in build.arguments.items() if looks_secret(name, str(value))]
     if secret:
         yield Finding(
             names["image_build"],

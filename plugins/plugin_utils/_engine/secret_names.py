@@ -2,15 +2,31 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which names of environment variables look like those of secrets."""
+"""Which environment variables look like secrets, by their names and by their values."""
 
 from __future__ import annotations
 
 import re
 
-_SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+_NAME = re.compile(
+    r"(?:^|_)(?:KEY|TOKEN|SECRETS?|CREDENTIALS?|PASS|PASSPHRASE|PAT|PSK|COOKIE|WEBHOOK(?:_UR[LI])?)$"
+    r"|PASSWORDS?$|PASSWD$|._?PWD$|APIKEYS?$|(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION)_?(?:KEY|TOKEN)S?$",
+    re.IGNORECASE,
+)
+# A login in an address (of a proxy also without its kind), a parameter of one, and what tells by its beginning whose
+# token it is.
+_VALUE = re.compile(
+    r"://[^\s/@:]*:[^\s/@]+@|https?://[^\s/@]+@|^[^\s/@:]+:[^\s/@]+@[\w.-]+(?::\d+)?/?$"
+    r"|(?:password|passwd|pwd|token|secret|api[_-]?key|accesskey|accountkey|signature|sig)=[^\s&;]+"
+    r"|^(?:bearer|basic) +\S"
+    r"|(?:^|[\s,=:;])(?:hf_|api_org_|gh[opusr]_|github_pat_|glpat-|xox[abeoprs]-|nvapi-|AKIA|sk-|eyJ)[\w.~+/=-]{12,}",
+    re.IGNORECASE,
+)
+_SWITCH = re.compile(r"|true|false|yes|no|on|off|none", re.IGNORECASE)
 
 
-def looks_secret(name: str) -> bool:
-    """True for HF_TOKEN and API_KEY, and not for names of files such as HF_TOKEN_PATH."""
-    return bool(_SECRET.search(name))
+def looks_secret(name: str, value: str | None = None) -> bool:
+    """True for HF_TOKEN, API_KEYS and a proxy with a login, and not for files such as HF_TOKEN_PATH, or switches."""
+    if value is not None and _SWITCH.fullmatch(value):
+        return False
+    return bool(_NAME.search(name) or (value and _VALUE.search(value)))

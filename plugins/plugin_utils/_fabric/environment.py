@@ -183,8 +183,8 @@ def override(
     rails: Sequence[Rail] = (),
 ) -> dict[str, str]:
     """The user's word is last; a null takes a variable away. What names a device has to name one of this node's."""
-    for name in sorted(map(str, wanted)):
-        if looks_secret(name):
+    for name, value in sorted((str(name), value) for name, value in wanted.items()):
+        if looks_secret(name, None if value is None else _text(value)):
             found(
                 "",
                 f"fabric_environment: {name} looks like a secret, and every user of the node can read the fabric fact",

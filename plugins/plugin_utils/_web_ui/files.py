@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.keys import path as key_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import names
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 
 ROLE = "web_ui"
 MANAGED = "Managed by sparkmatrix.cluster (role web_ui)."
@@ -100,7 +101,7 @@ def check(settings: Settings) -> Iterator[Finding]:
             yield _wrong(
                 f"web_ui_environment has {name!r:.100}", "Leave it out: it is no variable, or the role itself sets it"
             )
-        elif _SECRET.search(name):
+        elif _SECRET.search(name) or looks_secret(name, str(value)):
             yield _wrong(f"web_ui_environment has {name}", "Leave secrets out: its file may be read by every account")
         elif any(character in str(value) for character in "\n\r\0\"'\\"):
             yield _wrong(
