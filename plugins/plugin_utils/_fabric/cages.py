@@ -73,7 +73,11 @@ def gbps(cage: Cage) -> float:
 
 
 def half_gbps(half: Half) -> float:
-    return float(half.get("speed_gbps") or half.get("rate_gbps") or 0.0)
+    """0 when unknown: -1 is no speed, and what a port without a link says is that of another day."""
+    if half.get("carrier") is False and half.get("rdma_state") != "ACTIVE":
+        return 0.0
+    speeds = (float(half.get(name) or 0.0) for name in ("speed_gbps", "rate_gbps"))
+    return next((speed for speed in speeds if speed > 0), 0.0)
 
 
 def is_switched_off(half: Half) -> bool:

@@ -92,7 +92,8 @@ def judge_cables(nodes: Mapping[str, NodeInput], settings: Settings) -> Plan:
     if len(nodes) < 2 or not count_fits(len(nodes), settings.topology, []):
         return Plan("", {}, findings, ())
     cabling, found = _cabled(nodes, settings, findings)
-    return Plan(found.topology if found else "", {}, findings, (), fabric_cable_map.cable_map(nodes, cabling, None))
+    shown = fabric_cable_map.cable_map(nodes, cabling, None)
+    return Plan(found.topology, {}, findings, (), shown, found.gbps) if found else Plan("", {}, findings, (), shown)
 
 
 def _cabled(

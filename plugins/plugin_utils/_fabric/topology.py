@@ -4,6 +4,9 @@
 
 """From the cable map to the topology, and to the halves that share a subnet.
 
+What is cabled may make more than one: two nodes with a direct cable that are both in a LAN's switch as well. The named
+topology decides, else the faster one, by its slowest end.
+
 Two cables of one node that lead to the same place: both cages of a Spark share two PCIe Gen5 x4 links, one per half, so
 that a second 200G cable adds next to nothing, and one cable is used. Two cables of 100G do add up, if one half of each
 is used and the two halves are on different PCIe links: cage 0 on the first, cage 1 on the second (docs/fabric.md).
@@ -47,6 +50,7 @@ class Layout:
     topology: str
     strands: tuple[Strand, ...]
     links: tuple[Link, ...]  # those that carry strands
+    gbps: float = 0.0  # of the slowest end in use, 0 when unknown
 
 
 def count_fits(count: int, wanted: str, findings: list[Finding]) -> bool:
@@ -74,7 +78,7 @@ def count_fits(count: int, wanted: str, findings: list[Finding]) -> bool:
 def layout(nodes: Nodes, settings: Settings, links: Sequence[Link], findings: list[Finding]) -> Layout | None:
     """None when the cables do not make the wanted topology, or none that can be planned; the findings say why."""
     hosts = sorted(nodes, key=lambda host: (nodes[host].rank, host))
-    if settings.topology == "switch" and len(hosts) == 2:
+    if settings.topology == "switch" and len(hosts) == 2 and not any(link.switch for link in links):
         # A switch that keeps quiet and has two ends looks like a cable.
         links = [link if link.switch else replace(link, switch=f"switch{place}") for place, link in enumerate(links)]
     groups = _islands(hosts, links)
@@ -87,16 +91,51 @@ def layout(nodes: Nodes, settings: Settings, links: Sequence[Link], findings: li
             )
         )
         return None
-    shape = _shape(hosts, links)
+    made = _candidates(nodes, hosts, links, settings)
+    shape = settings.topology if settings.topology in made else next(iter(made), "")
     if not _is_wanted(hosts, links, shape, settings, findings):
         return None
-    if shape == "switch":
-        return _switch(nodes, hosts, links)
-    if shape == "direct":
-        return _direct(nodes, links)
-    if len(hosts) > RING_MOST and not _is_ring_by_rank(nodes, hosts, links, findings):
+    if shape == "ring" and len(hosts) > RING_MOST and not _is_ring_by_rank(nodes, hosts, made[shape], findings):
         return None
-    return _ring(nodes, links)
+    found = {"switch": _switch, "direct": _direct, "ring": _ring}[shape](nodes, made[shape])
+    found = replace(found, gbps=_gbps(nodes, [port for strand in found.strands for port in strand.members]))
+    _say_unused(nodes, links, found, made, findings)
+    return found
+
+
+def _say_unused(
+    nodes: Nodes,
+    links: Sequence[Link],
+    made: Layout,
+    candidates: Mapping[str, Sequence[Link]],
+    findings: list[Finding],
+) -> None:
+    """What is faster than all that is used, or may be, since it does not tell its speed."""
+    for link in links:
+        speed = _gbps(nodes, _first(nodes, link))
+        if link in made.links or not 0 < made.gbps < (speed or CABLE_GBPS):
+            continue
+        host, cage = link.ends[0]
+        far = link.far(link.ends[0])
+        whither = f"{far[0]} cage {far[1]}" if far else f"switch {link.switch}"
+        other = next((name for name, those in candidates.items() if link in those and name != made.topology), "")
+        used = ", ".join(one.switch or one.name for one in made.links[:3])
+        if not speed:
+            remedy = "Switch its interfaces on (ip link set <interface> up, at both ends) and run again"
+        elif other:
+            remedy = f"Set fabric_topology: {other} or auto to use it, or unplug it"
+        else:
+            remedy = "It does not join all nodes: connect the others to it, too, or unplug it"
+        findings.append(
+            Finding(
+                host,
+                f"its link to {whither} {f'runs at {speed:g} Gb/s' if speed else 'does not tell its speed'} and stays "
+                f"unused; the fabric is {made.topology!r} over {used}, at {made.gbps:g} Gb/s",
+                remedy,
+                f"cage {cage}",
+                "warning",
+            )
+        )
 
 
 def _islands(hosts: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
@@ -128,16 +167,21 @@ def _neighbors(links: Iterable[Link]) -> dict[str, set[str]]:
     return found
 
 
-def _shape(hosts: Sequence[str], links: Sequence[Link]) -> str:
-    """``switch``, ``direct`` or ``ring``; nothing for cables that make none of them."""
-    if any(link.switch and len(link.hosts) == len(hosts) for link in links):
-        return "switch"
-    if any(link.switch for link in links):
-        return ""
-    if len(hosts) == 2:
-        return "direct"
-    around = _neighbors(links)
-    return "ring" if all(len(around.get(host, ())) == 2 for host in hosts) else ""
+def _candidates(nodes: Nodes, hosts: Sequence[str], links: Sequence[Link], settings: Settings) -> dict[str, list[Link]]:
+    """Every topology that the links make, with those that make it; the fastest first, of equals the switch."""
+    found: dict[str, list[Link]] = {}
+    gbps: dict[str, float] = {}
+    switches = [link for link in links if link.switch and len(link.hosts) == len(hosts)]
+    cables = [link for link in links if not link.switch]
+    around = _neighbors(cables)
+    if switches:
+        found["switch"], gbps["switch"] = switches, _gbps(nodes, _best(nodes, switches).ends)
+    if cables and len(hosts) == 2:
+        found["direct"], gbps["direct"] = cables, _gbps(nodes, _best(nodes, cables).ends)
+    elif all(len(around.get(host, ())) == 2 for host in hosts) and len(_islands(hosts, cables)) == 1:
+        usable = len(hosts) <= RING_MOST or settings.allow_large_ring
+        found["ring"], gbps["ring"] = cables, _gbps(nodes, [e for c in cables for e in c.ends]) if usable else -1.0
+    return {shape: found[shape] for shape in sorted(found, key=lambda shape: -gbps[shape])}
 
 
 def _is_wanted(
@@ -207,54 +251,66 @@ def _apart(hosts: Sequence[str], links: Sequence[Link]) -> str:
 # --- which halves ----------------------------------------------------------------------------------------------------
 
 
-def _gbps(nodes: Nodes, port: Port) -> float:
-    """An unknown speed counts as full: a half that is switched off does not tell it."""
-    cage = cages.by_number(nodes[port[0]], port[1])
-    return (cages.gbps(cage) if cage is not None else 0.0) or CABLE_GBPS
+def _gbps(nodes: Nodes, ports: Iterable[Port]) -> float:
+    """Of the slowest end; one that does not tell is as fast as the others of its link. 0: none tells."""
+    found = (cages.by_number(nodes[host], number) for host, number in ports)
+    return min(filter(None, (cages.gbps(cage) for cage in found if cage is not None)), default=0.0)
 
 
-def _crosses(nodes: Nodes, ports: Sequence[Port]) -> bool:
-    """One half of each cable instead of both of one: both are slow, or the user names both cages."""
-    asked = any(
-        not isinstance(nodes[host].use_cages, str) and len(set(nodes[host].use_cages)) > 1 for host, _c in ports
-    )
-    return asked or all(_gbps(nodes, port) < CABLE_GBPS for port in ports)
+def _best(nodes: Nodes, links: Iterable[Link]) -> Link:
+    """The fastest, by its slowest end; of equals the one whose ends all tell their speed, then the lower cages. In a
+    switch the best cage of each node counts."""
+
+    def order(link: Link) -> tuple[float, int, tuple[Port, ...]]:
+        ends = _first(nodes, link)
+        return (-_gbps(nodes, ends), sum(not _gbps(nodes, [port]) for port in ends), link.ends)
+
+    return min(links, key=order)
 
 
-def _switch(nodes: Nodes, hosts: Sequence[str], links: Sequence[Link]) -> Layout:
-    full = [link for link in links if link.switch and len(link.hosts) == len(hosts)]
-    first = full[0]
-    # The cages of each node in the order of use: on two switches the same switch first on every node.
-    by_host: dict[str, list[Port]] = {host: [] for host in hosts}
-    for link in full:
-        for port in link.ends:
-            by_host[port[0]].append(port)
-    if len(full) == 1 or not all(len(own) == RAILS for own in by_host.values()):
-        for own in by_host.values():
-            own[:] = sorted((p for p in own if p in first.ends), key=lambda p: (-_gbps(nodes, p), p[1]))
-    twice = all(len(own) == RAILS for own in by_host.values())
-    if twice and _crosses(nodes, [port for own in by_host.values() for port in own]):
-        if len(full) == 1:
-            by_host = {host: sorted(own) for host, own in by_host.items()}
-        members = [tuple(by_host[host][half] for host in hosts) for half in range(RAILS)]
+def _of_host(nodes: Nodes, link: Link) -> dict[str, list[Port]]:
+    """The ends of a link on each node, the fastest first."""
+    found: dict[str, list[Port]] = {host: [] for host in link.hosts}
+    for port in sorted(link.ends, key=lambda port: (-_gbps(nodes, [port]), port[1])):
+        found[port[0]].append(port)
+    return found
+
+
+def _first(nodes: Nodes, link: Link) -> tuple[Port, ...]:
+    return tuple(own[0] for own in _of_host(nodes, link).values())
+
+
+def _crosses(nodes: Nodes, two: Sequence[Sequence[Port]], one: Sequence[Port]) -> bool:
+    """One half of each of two cables instead of both of ``one``: both are slow and together faster, or the user names
+    both cages."""
+    named = [nodes[host].use_cages for ends in two for host, _cage in ends]
+    asked = any(not isinstance(wanted, str) and len(set(wanted)) > 1 for wanted in named)
+    speeds = [_gbps(nodes, ends) for ends in two]
+    return asked or (0 < min(speeds) <= max(speeds) < CABLE_GBPS and RAILS * min(speeds) > _gbps(nodes, one))
+
+
+def _switch(nodes: Nodes, links: Sequence[Link]) -> Layout:
+    best = _best(nodes, links)
+    halves = [_first(nodes, best)] * RAILS
+    # The second cage of each node: on the same switch, or on a second one, then the same switch first on every node.
+    if len(links) == RAILS:
+        two = [_first(nodes, link) for link in links]
     else:
-        members = [tuple(by_host[host][0] for host in hosts)] * RAILS
-    strands = tuple(Strand(0, half, members[half], segment=f"rail{half}") for half in range(RAILS))
-    used = {port for strand in strands for port in strand.members}
-    return Layout("switch", strands, tuple(link for link in full if used & set(link.ends)))
+        own = [sorted(ports) for ports in _of_host(nodes, best).values()]
+        two = list(zip(*own)) if all(len(ports) == RAILS for ports in own) else []
+    if two and _crosses(nodes, two, halves[0]):
+        halves = two
+    strands = tuple(Strand(0, half, halves[half], segment=f"rail{half}") for half in range(RAILS))
+    used = {port for ends in halves for port in ends}
+    return Layout("switch", strands, tuple(link for link in links if used & set(link.ends)))
 
 
 def _direct(nodes: Nodes, links: Sequence[Link]) -> Layout:
-    chosen = [_best(nodes, links)] * RAILS
-    ends = [port for link in links for port in link.ends]
-    if len(links) == RAILS and _crosses(nodes, ends):
-        chosen = list(links)
+    best = _best(nodes, links)
+    crossed = len(links) == RAILS and _crosses(nodes, [link.ends for link in links], best.ends)
+    chosen = list(links) if crossed else [best] * RAILS
     strands = tuple(Strand(0, half, chosen[half].ends, edge=chosen[half].name) for half in range(RAILS))
     return Layout("direct", strands, tuple(dict.fromkeys(chosen)))
-
-
-def _best(nodes: Nodes, links: Sequence[Link]) -> Link:
-    return min(links, key=lambda link: (-min(_gbps(nodes, port) for port in link.ends), link.ends))
 
 
 def edge_number(one: int, other: int) -> int:

@@ -73,6 +73,7 @@ class Plan:
     findings: Sequence[Finding]
     summary: Sequence[str]
     cable_map: Sequence[str] = ()  # also of a refused plan
+    gbps: float = 0.0  # of the slowest link in use, 0 when unknown; of cables that were judged alone
 
     @property
     def refused(self) -> bool:

@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_g
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import job as awx_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.images import MIN_RING, MIN_SEVERAL, OLD_NCCL
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.cages import half_gbps
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import judge_cables
@@ -356,21 +357,17 @@ def check_nic(context: Context) -> Iterator[Finding]:
             yield Finding(host, found, remedy, "ConnectX-7")
 
 
-def _speed(port: Mapping[str, Any]) -> float:
-    return float(port.get("speed_gbps") or port.get("rate_gbps") or 0)
-
-
 def check_link_speed(context: Context) -> Iterator[Finding]:
     # Two 100G cables per machine carry 200G together: a cabling of its own, if every machine has it.
     cabled = [[port for _device, port in links(context, host)] for host in context.nodes]
     pair = all(
-        {_speed(port) for port in ports} == {100.0} and len({port.get("phys_port_name") for port in ports}) == 2
+        {half_gbps(port) for port in ports} == {100.0} and len({port.get("phys_port_name") for port in ports}) == 2
         for ports in cabled
         if ports
     )
     for host in context.nodes:
         for device, port in links(context, host):
-            speed = _speed(port)
+            speed = half_gbps(port)
             if 0 < speed < CABLE_GBPS:
                 yield Finding(
                     host,

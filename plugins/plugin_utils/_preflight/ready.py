@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
@@ -145,22 +144,11 @@ def _fabric(context: Context) -> list[str]:
     facts = [fact for host in context.nodes if (fact := context.fact(host)) and fact.state == "applied"]
     made = preflight_fabric.cables(context)
     if made is not None and made.topology:
-        speeds = [_gbps(half) for node in context.nodes.values() for half in _cabled(node)]
-        slowest = min((speed for speed in speeds if speed), default=0.0)
-        return [f"{made.topology} at {slowest:g} Gb/s" if slowest else made.topology]
+        return [f"{made.topology} at {made.gbps:g} Gb/s" if made.gbps else made.topology]
     if len(facts) == len(context.nodes):
         slowest = min((rail.link_gbps for fact in facts for rail in fact.rails), default=0.0)
         return [f"{facts[0].topology} at {slowest:g} Gb/s" if slowest else facts[0].topology]
     return ["cables not looked at yet"] if "fabric" in context.layers else []
-
-
-def _cabled(node: Any) -> Iterator[Any]:
-    for cage in (node.get("rdma") or {}).get("cages") or ():
-        yield from cage["halves"] if cage.get("cabled") else ()
-
-
-def _gbps(half: Any) -> float:
-    return float(half.get("speed_gbps") or half.get("rate_gbps") or 0.0)
 
 
 def _there(context: Context, host: str, path: str) -> bool:

@@ -128,3 +128,16 @@ def test_the_module(machine, monkeypatch):
     result, failed = run_module(fabric_peermem, {"load": "true"})
     assert failed
     assert "refuses to load" in result["msg"]
+
+
+@pytest.mark.parametrize("script", ["modprobe nvidia-peermem", "ip link set a up; modprobe nv_peer_mem || true"])
+def test_a_unit_of_a_guide_that_loads_it_is_named(machine, script):
+    machine.write("etc/systemd/system/rdma-optimize.service", "[Service]\nExecStart=/usr/local/bin/rdma-optimize.sh\n")
+    machine.write("usr/local/bin/rdma-optimize.sh", f"#!/bin/sh\n{script}\n")
+    assert peermem.quiet(machine.reader)
+    machine.write("etc/systemd/system/multi-user.target.wants/rdma-optimize.service", "")
+    assert not peermem.quiet(machine.reader)
+    (warning,) = peermem.reconcile(machine.reader, "auto").warnings
+    assert warning.startswith("/usr/local/bin/rdma-optimize.sh: rdma-optimize.service loads nvidia-peermem at every boot")
+    assert "sudo systemctl disable --now rdma-optimize.service" in warning
+    assert peermem.reconcile(machine.reader, "true").warnings == []

@@ -212,6 +212,7 @@ def test_network_over_ssh(tmp_path):
         "prefix": 24,
         "family": "inet",
         "scope": "global",
+        "dynamic": False,
     }
     assert [(r["dst"], r["table"], r["type"]) for r in found["routes"]] == [
         ("default", "main", "unicast"),

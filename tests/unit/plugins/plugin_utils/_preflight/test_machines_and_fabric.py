@@ -293,6 +293,16 @@ FAULTS = {
         "spark2 NVIDIA GB10: the GPU is 96 % busy at 513 MHz at 48 degrees Celsius: a GB10 at work runs above 2000",
         ALL,
     ),
+    "leftover_unit": (
+        node("leftover_units", [{"unit": "x.service", "file": "/x", "line": "ip", "netdevs": ["enp1s0f0np0"]}]),
+        "spark2 x.service: it changes enp1s0f0np0 at every boot: 'ip' in /x",
+        ALL,
+    ),
+    "half_uplink": (
+        lambda c: c.nodes["spark2"]["network"].update(routes=[{"dst": "default", "dev": "enp1s0f0np0"}]),
+        "spark2 enp1s0f0np0: the machine has no default route but the one of this half",
+        {"fabric"},
+    ),
     "half_off": (
         port(admin_up=False),
         "spark2 rocep1s0f0 (enp1s0f0np0): a half of the applied fabric: the inter",
@@ -720,6 +730,67 @@ def test_the_connection_over_something_that_stands_on_a_half(over):
         next(one for one in network["interfaces"] if one["name"] == "enP2p1s0f0np0")["master"] = "br0"
     ((severity, text),) = texts(cluster, {"fabric"}, "management")
     assert severity == "error" and text.startswith("spark2 lan: Ansible reaches the machine over a fabric interface")
+
+
+LEFT = {"unit": "disable-unused-nics.service", "file": "/usr/local/bin/x.sh", "line": "ip link set $i down"}
+
+
+def test_a_unit_of_another_guide_is_named_where_a_half_is_off():
+    cluster = Cluster()
+    cluster.nodes["spark2"]["leftover_units"] = [{**LEFT, "netdevs": ["enp1s0f0np0"], "peermem": False}]
+    ((severity, text),) = texts(cluster, ALL, "leftover_unit")
+    assert severity == "warning" and text.startswith(
+        "spark2 disable-unused-nics.service: it changes enp1s0f0np0 at every"
+    )
+    assert "sudo systemctl disable --now disable-unused-nics.service" in text
+    port(admin_up=False)(cluster)
+    ((_severity, text),) = texts(cluster, {"engine"}, "half_off")
+    assert "disable-unused-nics.service changes it at every boot: 'ip link set $i down' in /usr/local/bin/x.sh" in text
+    assert "sudo systemctl disable --now disable-unused-nics.service; then: ip link set enp1s0f0np0 up" in text
+    assert texts(cluster, {"engine"}, "leftover_unit") == []  # said once
+    cluster.nodes["spark2"]["leftover_units"][0]["netdevs"] = ["enP2p1s0f0np0"]
+    ((_severity, text),) = texts(cluster, {"engine"}, "half_off")
+    assert "disable-unused" not in text and len(texts(cluster, {"engine"}, "leftover_unit")) == 1
+
+
+@pytest.mark.parametrize("facts", [True, False])
+def test_a_default_route_or_a_lease_on_a_half(facts):
+    cluster = Cluster()
+    if not facts:
+        cluster.facts.clear()
+    network = cluster.nodes["spark2"]["network"]
+    lease = {"address": "192.168.7.9", "prefix": 24, "family": "inet", "scope": "global", "dynamic": True}
+    network["routes"].append({"dst": "default", "dev": "enp1s0f0np0", "table": "main"})
+    network["interfaces"][3]["addresses"].append(lease)
+    way, leased = texts(cluster, {"fabric"}, "half_uplink")
+    assert way[0] == "info" and way[1].startswith("spark2 enp1s0f0np0: it has a default route, beside that of enP7s7")
+    assert leased[0] == "info" and "a DHCP server has given it 192.168.7.9/24" in leased[1]
+    network["routes"] = [one for one in network["routes"] if one["dev"] != "enP7s7"]
+    (severity, text), _lease = texts(cluster, {"fabric"}, "half_uplink")
+    assert severity == "error" and "no default route but the one of this half" in text and "fabric_cages" in text
+    # The machine's own network, in the other cage.
+    network["routes"][-1]["dev"] = "enp1s0f1np1"
+    assert [severity for severity, _text in texts(cluster, {"fabric"}, "half_uplink")] == ["info"]
+
+
+def test_the_cage_that_the_fabric_does_not_use_may_be_the_way_out():
+    cluster = Cluster(hosts=inventory(4, fabric_cages=[1]))
+    cluster.facts.clear()
+    cluster.nodes["spark2"]["network"]["routes"] = [{"dst": "default", "dev": "enp1s0f0np0"}]
+    assert texts(cluster, {"fabric"}, "half_uplink") == []
+
+
+def test_a_link_local_address_beside_ours():
+    cluster = Cluster()
+    interface("enp1s0f0np0", addresses=[
+        {"address": "10.100.0.2", "prefix": 24, "family": "inet", "scope": "global"},
+        {"address": "169.254.3.4", "prefix": 16, "family": "inet", "scope": "link"},
+    ])(cluster)  # fmt: skip
+    ((severity, text),) = texts(cluster, {"engine"}, "foreign_address")
+    assert severity == "warning" and "the address 169.254.3.4/16 beside 10.100.0.2/24" in text
+    assert "ip addr del 169.254.3.4/16 dev enp1s0f0np0" in text and "link-local" in text
+    cluster.facts.clear()
+    assert texts(cluster, {"engine"}, "foreign_address") == []
 
 
 def test_a_bond_in_a_netplan_file():

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Services that somebody has made by hand and enabled, and what they do to the fabric at every boot: guides switch off
+"unused" ports, set an MTU, or load nvidia-peermem in a unit with a script of its own.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import UNITS
+
+DIRECTORIES = (UNITS, "/usr/local/lib/systemd/system")  # not those of packages
+PEERMEM = re.compile(r"\b(nvidia[-_]peermem|nv_peer_mem)\b")  # the second until driver 470
+LIMIT = 64 * 1024  # bytes that are read of a unit or a script
+_SCRIPTS = 4  # of one command: an interpreter, its script, and what that is given
+_EXEC = re.compile(r"^\s*Exec(?:Start|StartPre|StartPost|Condition)\s*=\s*[-@:+!|]*(.*)$", re.MULTILINE)
+_CHANGES = re.compile(
+    r"\b(?:ip\s(?:-\S+\s+)*(?:l|link|a|addr|address|r|route)\s+(?:set|add|del|delete|flush|change|replace)\b"
+    r"|ethtool\s+-|nmcli\s|ifconfig\s|ifdown\s|ifup\s|ifenslave\s|networkctl\s|mlnx_qos\s|cma_roce_\w+\s"
+    r"|dcb\s(?:-\S+\s+)*\w+\s+(?:set|add|del|replace)\b)"
+)
+_WORD = re.compile(r"[\w.*?\[\]-]+")
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What a unit does to the fabric: ``netdevs`` that it changes, ``peermem``: it loads the module; ``line`` is the
+    first that shows it, in ``file``."""
+
+    unit: str
+    file: str
+    line: str
+    netdevs: tuple[str, ...] = ()
+    peermem: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**vars(self), "netdevs": list(self.netdevs)}
+
+
+def leftovers(machine: Machine, netdevs: Iterable[str]) -> list[Leftover]:
+    """Of the enabled units. ``netdevs``: the interfaces of the fabric."""
+    wanted, found = sorted(set(netdevs)), list[Leftover]()
+    for enabled, service in _enabled(machine):
+        path, text = _unit(machine, service)
+        ours = service.startswith("sparkmatrix") or "sparkmatrix.cluster" in text
+        if not text or ours or not re.fullmatch(r"[\w.:@-]+", enabled, re.ASCII):
+            continue
+        commands = [command.strip() for command in _EXEC.findall(re.sub(r"\\\n", " ", text))]
+        instance = service.partition("@")[2].rpartition(".")[0]
+        parts = [(path, command.replace("%i", instance).replace("%I", instance)) for command in commands]
+        parts += [part for command in commands for part in _scripts(machine, command)]
+        found += _of(enabled, parts, wanted)
+    return found
+
+
+def _of(unit: str, parts: list[tuple[str, str]], netdevs: Iterable[str]) -> Iterator[Leftover]:
+    lines = [
+        (file, line.strip())
+        for file, text in parts
+        for line in text.splitlines()
+        if line.strip() and not line.strip().startswith("#")
+    ]
+    change = next(((file, line) for file, line in lines if _CHANGES.search(line)), None)
+    words = {word.strip(".-") for _file, line in lines for word in _WORD.findall(line)}
+    # A loop over names has them in another line than the command; a pattern has to say more than "all".
+    patterns = [word for word in words if re.match(r"\w{2}", word)]
+    touched = [netdev for netdev in netdevs if any(fnmatch.fnmatchcase(netdev, word) for word in patterns)]
+    if change and touched:
+        yield Leftover(unit, *change, tuple(touched))
+    load = next((one for one in lines if re.search(r"\b(modprobe|insmod)\b", one[1]) and PEERMEM.search(one[1])), None)
+    if load:
+        yield Leftover(unit, *load, peermem=True)
+
+
+def _enabled(machine: Machine) -> Iterator[tuple[str, str]]:
+    """Each enabled unit, and the service that it starts: its own name, or that of a timer."""
+    names = {
+        name
+        for directory in machine.names(UNITS)
+        if directory.endswith((".wants", ".requires"))
+        for name in machine.names(f"{UNITS}/{directory}")
+    }
+    for name in sorted(names):
+        if name.endswith(".service"):
+            yield name, name
+        elif name.endswith(".timer"):
+            said = re.search(r"^\s*Unit\s*=\s*(\S+)$", _unit(machine, name)[1], re.MULTILINE)
+            yield name, said[1] if said else name.replace(".timer", ".service")
+
+
+def _unit(machine: Machine, name: str) -> tuple[str, str]:
+    """Path and text; nothing of a unit that a package has brought."""
+    template = re.sub(r"@[^.]*\.", "@.", name)
+    for path in (f"{directory}/{one}" for directory in DIRECTORIES for one in (name, template)):
+        text = _text(machine, path)
+        if text:
+            return path, text
+    return "", ""
+
+
+def _scripts(machine: Machine, command: str) -> Iterator[tuple[str, str]]:
+    """The scripts that a command names by their path."""
+    paths = re.findall(r"(?<![\w./-])/[\w./@+-]+", command)[:_SCRIPTS]
+    for path in paths:
+        text = _text(machine, path)
+        if text and "\0" not in text:
+            yield path, text
+
+
+def _text(machine: Machine, path: str) -> str:
+    """The beginning of a plain file."""
+    real = machine.real(path)
+    if not os.path.isfile(real):
+        return ""
+    try:
+        with open(real, "rb") as stream:
+            return stream.read(LIMIT).decode("utf-8", "replace")
+    except OSError:
+        return ""
