@@ -131,6 +131,9 @@ node:
     netplan_files: {description: Files that netplan reads., type: list}
     netplan_modes: {description: 'Permission bits of each of them, for example 0600.', type: dict}
     netplan_bonds: {description: 'Those that declare bonds, with the interfaces named below that key.', type: dict}
+    leftover_units:
+      description: 'Enabled units of others that change interfaces of the fabric: unit, file and line that show it, netdevs.'
+      type: list
     environments: {description: 'Per environment: exists, nccl (version), distrusted (why not to run it).', type: dict}
     interpreters: {description: 'Per interpreter its version, or none.', type: dict}
     rdma: {description: 'With O(parts=rdma): devices, cages, reason, message.', type: dict}

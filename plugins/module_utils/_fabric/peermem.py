@@ -19,6 +19,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, sentence
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import leftover_units
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
     apply_set,
@@ -31,8 +32,6 @@ SET = "fabric_peermem"
 FILE = "/etc/modules-load.d/sparkmatrix-peermem.conf"
 MODULE = "nvidia-peermem"
 CHOICES = ("auto", "true", "false")
-# Old name of the same: nv_peer_mem, a package of its own until driver 470.
-_NAME = re.compile(r"\b(nvidia[-_]peermem|nv_peer_mem)\b")
 _LOAD_DIRECTORIES = ("/etc/modules-load.d", "/etc/modprobe.d")
 _LOAD_FILES = ("/etc/modules",)
 
@@ -78,6 +77,14 @@ def reconcile(machine: Machine, load: str, *, check_mode: bool = False) -> Outco
                 )
                 for path, number, line in stale_lines(machine)
             ]
+            outcome.warnings += [
+                sentence(
+                    f"{one.unit} loads {MODULE} at every boot ({one.line!r}), which GB10 cannot use",
+                    one.file,
+                    f"sudo systemctl disable --now {one.unit}, or take that line out where the rest of it is needed",
+                )
+                for one in loading_units(machine)
+            ]
     outcome.changed = outcome.changed or result.changed
     outcome.diff = result.diff
     outcome.warnings += result.warnings
@@ -86,7 +93,8 @@ def reconcile(machine: Machine, load: str, *, check_mode: bool = False) -> Outco
 
 def quiet(machine: Machine) -> bool:
     """Whether nothing loads the module: with ``auto`` and ``false`` there is then nothing to do and nothing to say."""
-    return not (is_loaded(machine) or known(SET, root=machine.root) or any(stale_lines(machine)))
+    left = is_loaded(machine) or known(SET, root=machine.root) or any(stale_lines(machine))
+    return not (left or loading_units(machine))
 
 
 def is_loaded(machine: Machine) -> bool:
@@ -108,8 +116,18 @@ def stale_lines(machine: Machine) -> Iterator[tuple[str, int, str]]:
             continue
         for number, line in enumerate((machine.text(path) or "").splitlines(), start=1):
             text = line.strip()
-            if text and text[0] not in "#;" and not text.startswith("blacklist") and _NAME.search(text):
+            if (
+                text
+                and text[0] not in "#;"
+                and not text.startswith("blacklist")
+                and leftover_units.PEERMEM.search(text)
+            ):
                 yield path, number, text
+
+
+def loading_units(machine: Machine) -> list[leftover_units.Leftover]:
+    """The enabled units of others that load it."""
+    return [one for one in leftover_units.leftovers(machine, ()) if one.peermem]
 
 
 def _modprobe(machine: Machine) -> None:

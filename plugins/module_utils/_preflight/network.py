@@ -76,7 +76,7 @@ def _json_list(text: str | None) -> list[dict[str, Any]] | None:
 
 
 def parse_addresses(text: str | None) -> list[dict[str, Any]] | None:
-    """``[{name, mac, mtu, state, kind, master, link, addresses: [{address, prefix, family, scope}]}]``.
+    """``[{name, mac, mtu, state, kind, master, link, addresses: [{address, prefix, family, scope, dynamic}]}]``.
 
     ``kind`` is that of a virtual device (bond, bridge, veth …), ``master`` the bond or bridge that an interface is in,
     ``link`` the one that a VLAN stands on.
@@ -93,6 +93,7 @@ def parse_addresses(text: str | None) -> list[dict[str, Any]] | None:
                 "prefix": info.get("prefixlen"),
                 "family": info.get("family"),
                 "scope": info.get("scope"),
+                "dynamic": bool(info.get("dynamic")),
             }
             for info in (infos if isinstance(infos, list) else [])
             if isinstance(info, dict) and info.get("local")

@@ -22,11 +22,17 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, netplan, show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import (
+    ibdev2netdev,
+    leftover_units,
+    netplan,
+    show_gids,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health, settled
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.hardware import hardware
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.network import network
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.network import network, rdma_interfaces
 
 # What is read only when asked for: each costs time, or is nobody's business outside its layers.
 PARTS = ("rdma", "gids", "kernel_log", "gpu", "clocks", "nccl", "session", "settled")
@@ -97,6 +103,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         "netplan_files": netplan_files(machine),
         "netplan_modes": {path: mode(machine, path) for path in netplan_files(machine)},
         "netplan_bonds": netplan_bonds(machine),
+        "leftover_units": [one.as_dict() for one in leftover_units.leftovers(machine, halves(machine)) if one.netdevs],
         "environments": node_health.environments(root, request.environments, request.users),
         "interpreters": pythons.result(),
         **{name: part.result() for name, part in extra.items()},
@@ -258,6 +265,14 @@ def accounts(machine: Machine) -> dict[str, dict[str, Any]]:
 def engine_units(machine: Machine) -> list[str]:
     """Units of services of the engine, and of their keepers, that are installed."""
     return [name for name in machine.names(paths.UNITS) if engine_names.UNIT.match(name)]
+
+
+def halves(machine: Machine) -> list[str]:
+    """The interfaces of the ConnectX-7, and those of the fabric, which may be gone from the machine."""
+    found = fabric_fact.on_disk(machine)
+    rails = found.get("rails") if isinstance(found, dict) else None
+    named = [rail.get("netdev") for rail in rails or [] if isinstance(rail, dict)] if isinstance(rails, list) else []
+    return [*rdma_interfaces(machine), *(name for name in named if isinstance(name, str))]
 
 
 def netplan_files(machine: Machine) -> list[str]:

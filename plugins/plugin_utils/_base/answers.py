@@ -185,6 +185,7 @@ NETWORK = {
                                 "prefix": Maybe(whole(0, 128)),
                                 "family": Maybe(word),
                                 "scope": Maybe(word),
+                                "dynamic": flag,
                             },
                             ("address",),
                         )
@@ -262,6 +263,9 @@ NODE = {
     "netplan_files": Each(words),
     "netplan_modes": By(words, Maybe(mode)),
     "netplan_bonds": By(words, Each(words)),
+    "leftover_units": Each(
+        Full({"unit": word, "file": words, "line": words, "netdevs": Each(interface), "peermem": flag})
+    ),
     "environments": By(words, {"exists": flag, "nccl": Maybe(word)}),
     "interpreters": By(words, Maybe(word)),
     "rdma": RDMA,

@@ -647,7 +647,89 @@ def check_half_off(context: Context) -> Iterator[Finding]:
     for item in _drift(context, drift.GONE, drift.DOWN):
         if "rdma" in context.nodes[item.host] and not context.rdma_ports(item.host):
             continue  # the whole card is gone: said by check_nic
-        yield Finding(item.host, f"a half of the applied fabric: {item.found}", item.remedy, item.device)
+        culprits = [one for one in _leftovers(context, item.host) if item.rail.netdev in one["netdevs"]]
+        names = ", ".join(str(one["unit"]) for one in culprits)
+        by = (
+            f" ({names} changes it at every boot: {culprits[0]['line']!r} in {culprits[0]['file']})" if culprits else ""
+        )
+        first = (
+            f"sudo systemctl disable --now {' '.join(str(one['unit']) for one in culprits)}; then: " if culprits else ""
+        )
+        yield Finding(
+            item.host, f"a half of the applied fabric: {item.found}{by}", f"{first}{item.remedy}", item.device
+        )
+
+
+def _leftovers(context: Context, host: str) -> list[Mapping[str, Any]]:
+    return as_list(context.nodes[host].get("leftover_units"))
+
+
+def check_leftover_units(context: Context) -> Iterator[Finding]:
+    """Where a half is off because of one, the check half_off says it."""
+    off = {(item.host, item.rail.netdev) for item in _drift(context, drift.GONE, drift.DOWN)}
+    if "fabric" in context.layers:
+        off = set()
+    for host in context.nodes:
+        for one in _leftovers(context, host):
+            if not any((host, netdev) in off for netdev in one["netdevs"]):
+                yield Finding(
+                    host,
+                    f"it changes {', '.join(one['netdevs'])} at every boot: {one['line']!r} in {one['file']}",
+                    f"If it comes from another guide: sudo systemctl disable --now {one['unit']}",
+                    str(one["unit"]),
+                )
+
+
+def check_uplink(context: Context) -> Iterator[Finding]:
+    """A default route or a lease on a half goes with the layer's change."""
+    for host, node in context.nodes.items():
+        network = node.get("network") or {}
+        used = _planned_halves(context, host)
+        ways = {str(r.get("dev")) for r in network.get("routes") or [] if r["dst"] == "default" and _main(r)} - {"None"}
+        spare = sorted(ways - used)
+        for netdev in sorted(ways & used):
+            goes = "This run takes it away" if "fabric" in context.layers else "The layer fabric takes it away"
+            if spare:
+                found, remedy, severity = f"it has a default route, beside that of {', '.join(spare)}", goes, "info"
+            else:
+                found, severity = "the machine has no default route but the one of this half", "error"
+                remedy = (
+                    "Give the machine a default route over its management network, or leave this cage out: fabric_cages"
+                )
+            yield Finding(host, found, remedy, netdev, severity)
+        for interface in context.interfaces(host):
+            leased = [
+                f"{item['address']}/{item.get('prefix')}"
+                for item in interface.get("addresses") or []
+                if item.get("dynamic") and item.get("family") == "inet"
+            ]
+            if leased and interface["name"] in used:
+                yield Finding(
+                    host,
+                    f"a DHCP server has given it {', '.join(leased)}: its cable leads to more than Sparks",
+                    "Look where the cable leads. If the switch is meant to have a DHCP server nothing is to be done: "
+                    "the layer fabric asks none",
+                    str(interface["name"]),
+                    "info",
+                )
+
+
+def _main(route: Mapping[str, Any]) -> bool:
+    return str(route.get("table", "main")) == "main"
+
+
+def _planned_halves(context: Context, host: str) -> set[str]:
+    """The interfaces that the fabric has, or before the first run may have: all that have a link, of the cages that
+    the inventory names."""
+    fact, cages = context.fact(host), context.value(host, "fabric_cages", "auto")
+    if fact is not None and fact.rails:
+        return {rail.netdev for rail in fact.rails}
+    named = {f"p{cage}" for cage in as_list(cages)}
+    return {
+        str(port.get("netdev"))
+        for _device, port in links(context, host)
+        if not named or port.get("phys_port_name") in named
+    }
 
 
 def _effective(interface: Mapping[str, Any], rail: fabric_fact.Rail, up: bool) -> Effective:
@@ -680,6 +762,22 @@ def check_mtu_drift(context: Context) -> Iterator[Finding]:
 def check_foreign_address(context: Context) -> Iterator[Finding]:
     for item in _drift(context, drift.FOREIGN):
         yield Finding(item.host, item.found, item.remedy, item.device)
+    for host in context.nodes:
+        fact = context.fact(host)
+        rails = {rail.netdev: rail for rail in fact.rails} if fact and fact.state == "applied" else {}
+        for interface in context.interfaces(host):
+            rail = rails.get(str(interface["name"]))
+            for item in interface.get("addresses") or []:
+                if rail is not None and str(item["address"]).startswith("169.254."):
+                    address = f"{item['address']}/{item.get('prefix') or 16}"
+                    yield Finding(
+                        host,
+                        f"the interface has the address {address} beside {rail.address}/{rail.prefix}: it has chosen "
+                        "it by itself (IPv4 link-local), another one after each boot",
+                        f"sudo ip addr del {address} dev {rail.netdev}. If it comes back, a netplan file that is read "
+                        "after ours asks for it (link-local: [ipv4]; the layer fabric names it), or avahi-autoipd does",
+                        f"{rail.rdma_device} ({rail.netdev})",
+                    )
 
 
 def check_gid_missing(context: Context) -> Iterator[Finding]:
@@ -837,6 +935,22 @@ CHECKS: tuple[Check, ...] = (
         check_half_off,
         "a half of the applied fabric is switched off, or gone from the machine",
         "NCCL does not start on a half that is missing, or leaves it out: half the bandwidth",
+        needs=frozenset({"rdma"}),
+    ),
+    Check(
+        "leftover_unit",
+        WHOLE,
+        check_leftover_units,
+        "an enabled unit that somebody has made changes an interface of the ConnectX at every boot",
+        "Guides switch ports off or set an MTU with units of their own, and undo after a reboot what was set up here",
+        WARN,
+    ),
+    Check(
+        "half_uplink",
+        FABRIC,
+        check_uplink,
+        "a half has the machine's only default route (a note: it has one beside another, or an address of DHCP)",
+        "The layer takes routes and leases of its interfaces away, and the machine would have no way out",
         needs=frozenset({"rdma"}),
     ),
     Check(
