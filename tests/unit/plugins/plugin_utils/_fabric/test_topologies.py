@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
     Measured,
     Plan,
     Settings,
+    judge_cables,
     plan,
     verify,
 )
@@ -235,6 +236,79 @@ def test_the_faster_of_two_cables_is_used() -> None:
     nodes["spark1"] = replace(spark(0, (0, 1), change=slow), neighbors=nodes["spark1"].neighbors)
     made = plan(nodes, Settings())
     assert {rail.cage for fact in made.facts.values() for rail in fact.rails} == {1}
+
+
+LAN = ("spark1.0 spark2.0", "spark1.1 spark2.1 @lan")
+TWO_SWITCHES = (SWITCH3, "spark1.1 spark2.1 spark3.1 @sw2")
+PARTLY = ("spark1.0 spark2.0 spark3.0 @lan", "spark1.1 spark2.1")
+
+
+def at(speeds: str, lines: tuple[str, ...], **changes: Any) -> Any:
+    """These cables, and what each cage says of its speed: "0=200 1=25" everywhere, "spark2.1=100" at one end. "none"
+    and "-1" are no speed, "down" is 100 and one half with what it had before it lost its link."""
+    nodes = wired(*lines, **changes)
+    for word in speeds.split():
+        place, _sign, text = word.partition("=")
+        host, _dot, cage = place.rpartition(".")
+        for name in [host] if host else nodes:
+            for half in next(c for c in nodes[name].cages if c["cage"] == int(cage))["halves"]:
+                half.update(speed_gbps=None if text in ("none", "down") else float(text), rate_gbps=None)
+                if text == "down":
+                    lost = {"carrier": False, "rdma_state": "DOWN", "speed_gbps": 400.0}
+                    half.update(lost if half["pcie_path"] == "0002" else {"speed_gbps": 100.0})
+    return nodes
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "topology", "used", "unused"),
+    [
+        # A switch beside a cable: the faster one, whichever it is; the one that is named, whichever is faster.
+        (at("0=200 1=25", LAN), "auto", "direct", "0", ""),
+        (at("0=200 1=25", LAN), "direct", "direct", "0", ""),
+        (at("0=200 1=25", LAN), "switch", "switch", "1", "spark1 cage 0: its link to spark2 cage 0 runs at 200 Gb/s"),
+        (at("0=100 1=200", LAN), "auto", "switch", "1", ""),
+        (at("0=100 1=200", LAN), "direct", "direct", "0", "spark1 cage 1: its link to switch lan runs at 200 Gb/s"),
+        (at("0=200 1=200", LAN), "auto", "switch", "1", ""),
+        # By the slowest end.
+        (at("0=100 1=200 spark2.1=10", LAN), "auto", "direct", "0", ""),
+        (at("0=200 spark2.0=10 1=25", LAN), "auto", "switch", "1", ""),
+        (at("0=200 spark2.0=100 1=200", ("spark1.0 spark2.0", "spark1.1 spark2.1")), "auto", "direct", "1", ""),
+        # Of two switches the faster one; both where that is more.
+        (at("0=100 1=200", TWO_SWITCHES), "auto", "switch", "1", ""),
+        (at("0=200 1=100", TWO_SWITCHES), "switch", "switch", "0", ""),
+        (at("0=200 spark3.0=40 1=100", TWO_SWITCHES), "auto", "switch", "1", ""),
+        (at("0=25 1=100", TWO_SWITCHES), "auto", "switch", "1", ""),
+        (at("0=100 1=100", TWO_SWITCHES), "auto", "switch", "01", ""),
+        (at("0=25 1=100", ("spark1.0 spark2.0", "spark1.1 spark2.1")), "auto", "direct", "1", ""),
+        # What joins some of them is no choice for all.
+        (at("0=10 1=200", PARTLY), "auto", "switch", "0", "spark1 cage 1: its link to spark2 cage 1 runs at 200 Gb/s"),
+        (at("0=10 1=none", PARTLY), "auto", "switch", "0", "spark1 cage 1: its link to spark2 cage 1 does not tell"),
+        (at("0=200 1=200", PARTLY), "auto", "switch", "0", ""),
+        # A speed that is not known wins over none that is, and one that it had before the link went is not known.
+        (at("0=none 1=200", LAN), "auto", "switch", "1", ""),
+        (at("0=200 1=none", LAN), "auto", "direct", "0", ""),
+        (at("0=-1 1=100", LAN), "auto", "switch", "1", "spark1 cage 0: its link to spark2 cage 0 does not tell its"),
+        (at("0=100 1=-1", LAN), "auto", "direct", "0", "spark1 cage 1: its link to switch lan does not tell its speed"),
+        (at("0=200 1=down", LAN), "auto", "direct", "0", ""),
+        (at("0=none 1=200", TWO_SWITCHES), "auto", "switch", "1", ""),
+        (at("0=none 1=none", LAN), "direct", "direct", "0", ""),
+        (at("0=200 spark3.0=none 1=200", TWO_SWITCHES), "auto", "switch", "1", ""),
+    ],
+)  # fmt: skip
+def test_the_named_topology_then_the_fastest_link(
+    nodes: Any, wanted: str, topology: str, used: str, unused: str
+) -> None:
+    made = plan(nodes, Settings(topology=wanted))
+    assert made.topology == topology, everything(made)
+    assert {str(rail.cage) for fact in made.facts.values() for rail in fact.rails} == set(used)
+    assert [finding.severity for finding in made.findings] == ["warning"] * bool(unused), texts(made)
+    assert unused in texts(made)
+    assert judge_cables(nodes, Settings(topology=wanted)).topology == topology
+
+
+def test_the_cables_tell_the_speed_of_those_in_use() -> None:
+    assert judge_cables(at("0=200 1=25", LAN), Settings()).gbps == 200
+    assert judge_cables(at("0=10 1=200", PARTLY), Settings()).gbps == 10
 
 
 def test_other_ways_to_say_the_far_cage() -> None:
