@@ -56,6 +56,7 @@ Say = Callable[[str], None]  # what happened, for people
 _STALLS_WITH_XET = 2
 _FEW = 4  # of so many segments one may be broken, else the whole file is downloaded
 _CHUNK = 4 * 1024 * 1024
+_NOBODYS = 65534  # group
 _FRUITLESS = 4  # attempts that brought nothing
 # Of the engine's environment, for the client. The token travels by itself.
 _PASSED = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy")
@@ -399,6 +400,18 @@ def _download_folder(cache: Cache, revision: str, user: str) -> Iterator[str]:
     yield str(cache.partial(revision) / "download")
 
 
+def _as(user: str) -> list[str]:
+    """How a command becomes the account's: not alike to the account's other processes, Ray and the engine among them.
+
+    A process whose real group is another one is opened to nobody but root from its first instruction on: neither what
+    /proc shows of it (files, memory, environment), nor ptrace, nor a core dump.
+    """
+    if not user or os.geteuid() != 0:
+        return []
+    uid, gid = _account(user)
+    return ["setpriv", f"--reuid={uid}", f"--egid={gid}", f"--rgid={_NOBODYS}", "--clear-groups", "--"]
+
+
 def _account(user: str) -> tuple[int, int]:
     import pwd  # noqa: PLC0415  # not on the controllers of other systems
 
@@ -524,13 +537,9 @@ def _attempt(
         given, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _each in range(3))
         given.write(asked.encode())
         given.seek(0)
-        account: dict[str, Any] = {}
-        if by.user and os.geteuid() == 0:
-            account["user"], account["group"] = _account(by.user)
-            account["extra_groups"] = []
         try:
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
-                list(by.argv),
+                [*_as(by.user), *by.argv],
                 stdin=given,
                 stdout=out,
                 stderr=err,
@@ -539,7 +548,6 @@ def _attempt(
                 pass_fds=fds,
                 start_new_session=True,
                 umask=0o077,
-                **account,
             )
         except OSError as exc:
             raise SparkError(

@@ -14,10 +14,14 @@ import io
 import json
 import os
 import pathlib
+import pwd
 import re
+import subprocess
 import sys
+import tempfile
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import model_manifest
@@ -435,6 +439,57 @@ def test_the_client_gets_the_token_in_memory_and_nothing_of_our_environment(
     told = json.loads(environment)
     assert told.pop("HF_TOKEN_PATH").startswith("/proc/self/fd/")
     assert told == {"HOME": "/nonexistent", "SSL_CERT_FILE": f"{tmp_path}/token"}
+
+
+# As the service user, the account of Ray and the engine: it waits to be looked at.
+WAITS = """
+import os, pathlib, sys, time
+place = sys.stdin.read()
+pathlib.Path(place, "token").write_text(pathlib.Path(os.environ["HF_TOKEN_PATH"]).read_text())
+pathlib.Path(place, "pid").write_text(str(os.getpid()))
+os.chmod(f"{place}/pid", 0o644)
+while not pathlib.Path(place, "seen").exists():
+    time.sleep(0.02)
+"""
+LOOKS = """
+import os, sys
+process = f"/proc/{sys.argv[1]}"
+for name in [*(f"fd/{number}" for number in range(64)), "environ", "mem", "maps", "root/tmp"]:
+    try:
+        print(name, os.open(f"{process}/{name}", os.O_RDONLY))
+    except FileNotFoundError:
+        pass
+    except OSError as exc:
+        print("refused")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes the accounts of others")
+def test_another_process_of_the_clients_account_does_not_reach_the_token(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "token").write_text("hf_secret")
+    account = pwd.getpwnam("daemon")
+    alike: dict[str, Any] = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place, ThreadPoolExecutor(1) as beside:
+        os.chown(place, account.pw_uid, account.pw_gid)
+        client = hub.Client(("/usr/bin/python3", "-IB", "-c", WAITS), user="daemon")
+        told = {"HF_TOKEN_PATH": str(tmp_path / "token"), "PATH": os.defpath}
+        ended = beside.submit(hub._attempt, place, place, told, client, lambda _now: None)
+        pid = pathlib.Path(place, "pid")
+        try:
+            while not (pid.exists() and pid.read_text()) and not ended.done():
+                time.sleep(0.02)
+            argv = ["/usr/bin/python3", "-IB", "-c", LOOKS]
+            looked = subprocess.run(
+                [*argv, pid.read_text()], check=True, capture_output=True, text=True, cwd="/", **alike
+            )
+            itself = subprocess.run([*argv, "self"], check=True, capture_output=True, text=True, cwd="/", **alike)
+        finally:
+            pathlib.Path(place, "seen").touch()
+        assert ended.result() is None
+        assert pathlib.Path(place, "token").read_text() == "hf_secret"
+        assert pathlib.Path(place, "token").stat().st_gid == account.pw_gid
+    assert set(looked.stdout.split("\n")) == {"refused", ""}
+    assert "environ" in itself.stdout and "mem" in itself.stdout
 
 
 def test_a_client_that_is_not_there(listing: hub.Listing, tmp_path: pathlib.Path) -> None:
