@@ -24,7 +24,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.journal import Store, count, first
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.journal import (
+    Store,
+    count,
+    first,
+    regular,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.talk import (
     FAILED,
     Board,
@@ -390,7 +395,7 @@ class Receiver:
             raise ValueError("it sends fewer bytes than the segment has")
         hashed = hashlib.sha256()
         path = self.store.path(segment.file)
-        handle = _on_disk(path, os.open, path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = _on_disk(path, regular, path, os.O_RDWR)
         try:
             while fetch.received < segment.size:
                 part = piece[: min(self._limit.piece(len(piece)), segment.size - fetch.received)]

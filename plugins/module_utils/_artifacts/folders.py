@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Directories and files below a model cache, reached without following a link.
+"""Directories and files below a model cache or a layer of an image, reached without following a link.
 
 The cache may belong to the user whom the engine runs as, and root works in it: a directory there that has become a link
 must not lead root elsewhere.
@@ -79,12 +79,13 @@ def shown(place: str) -> str:
 
 
 def open_file(name: str, directory: int) -> int:
-    """A regular file, for reading; raises :class:`OSError` for everything else."""
-    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
+    """A regular file, for reading; :class:`OSError` for all else, which is not even opened: devices may act on that."""
+    if stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        if stat.S_ISREG(os.fstat(opened).st_mode):
+            return opened
         os.close(opened)
-        raise OSError(f"{name} is no regular file")
-    return opened
+    raise OSError(f"{name} is no regular file")
 
 
 def write(base: str, parts: Sequence[str], name: str, content: bytes) -> bool:

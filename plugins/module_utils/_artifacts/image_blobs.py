@@ -5,7 +5,8 @@
 """The blobs of container images, as a node offers them to the others: where their bytes are, and how they are sent.
 
 Nothing is copied before: a blob is a piece of a file, a text, or the archive of a layer, put together again while it is
-sent. Whoever gets it checks it against its digest, so what was read wrongly arrives nowhere.
+sent. Whoever made an image chose the names in its layers, and what leads out of a layer would have left this node
+before anybody compares a digest: every part of such a name is opened without following a link.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import gzip
 import os
 import socket
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 
 _TOGETHER = 1 << 20  # bytes; what is smaller is sent with its neighbours
@@ -61,7 +63,10 @@ class Offer:
 
 @dataclass(frozen=True)
 class Piece:
-    path: str
+    """Of a file: the last of ``parts``, the others are directories below ``folder``."""
+
+    folder: str
+    parts: Sequence[str]
     offset: int
     size: int
 
@@ -74,7 +79,8 @@ def parts(blob: Blob) -> Iterator[Part]:
     if blob.tree:
         yield from layer(blob.path, blob.tree)
     elif blob.path:
-        yield Piece(blob.path, blob.offset, blob.size)
+        folder, name = os.path.split(blob.path)
+        yield Piece(folder, (name,), blob.offset, blob.size)
     else:
         yield blob.text.encode()
 
@@ -88,8 +94,15 @@ def layer(listed: str, tree: str) -> Iterator[Part]:
                 yield base64.b64decode(entry.get("payload") or "")
             elif entry.get("size"):
                 name = base64.b64decode(entry["name_raw"]) if entry.get("name_raw") else entry["name"].encode()
-                path = os.path.join(os.fsencode(tree), name.lstrip(b"/"))
-                yield Piece(os.fsdecode(path), 0, int(entry["size"]))
+                yield Piece(tree, _parts(os.fsdecode(name)), 0, int(entry["size"]))
+
+
+def _parts(name: str) -> list[str]:
+    """As Docker has laid it down: ``/a`` and ``./a`` are ``a``."""
+    parts = [one for one in name.split("/") if one not in ("", ".")]
+    if not parts or ".." in parts or "\0" in name:
+        raise ValueError(f"{ascii(name)[:80]} is no name of a file in it")
+    return parts
 
 
 def layer_size(listed: str) -> int:
@@ -122,7 +135,9 @@ def send(connection: socket.socket, blob: Blob, start: int = 0) -> None:
         if isinstance(part, bytes):
             waiting += part[skipped:]
         else:
-            with open(os.open(part.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as stream:
+            with folders.inside(part.folder, part.parts[:-1]) as directory:
+                opened = folders.open_file(part.parts[-1], directory)
+            with open(opened, "rb", buffering=0) as stream:
                 if size - skipped > _SMALL:
                     connection.sendall(waiting)
                     waiting.clear()
@@ -139,4 +154,4 @@ def send(connection: socket.socket, blob: Blob, start: int = 0) -> None:
 
 def _all(part: Piece, wanted: int, found: int) -> None:
     if found != wanted:
-        raise OSError(f"{part.path} has {wanted - found} bytes less than it had")
+        raise OSError(f"{'/'.join((part.folder, *part.parts))} has {wanted - found} bytes less than it had")

@@ -82,7 +82,10 @@ def _from_overlay2(image: str, place: Path) -> Offered:
         chain = f"sha256:{hashlib.sha256(f'{chain} {digest}'.encode()).hexdigest()}" if chain else digest
         known = metadata / "layerdb/sha256" / _hexadecimal(chain)
         listed = str(known / "tar-split.json.gz")
-        tree = place / "overlay2" / (known / "cache-id").read_text(encoding="ascii") / "diff"
+        cached = (known / "cache-id").read_text(encoding="ascii")
+        if not re.fullmatch(r"\w+", cached, re.ASCII):
+            raise ValueError(f"{ascii(cached)[:80]} is no name of a layer")
+        tree = place / "overlay2" / cached / "diff"
         blobs[digest] = Blob(layer_size(listed), path=listed, tree=str(tree))
         layers.append({"mediaType": LAYER, "digest": digest, "size": blobs[digest].size})
     described = {"mediaType": CONFIG, "digest": image, "size": blobs[image].size}

@@ -12,13 +12,11 @@ measures a model also runs on the computer that Ansible runs on, which may be a 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import re
 import stat
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,26 +246,17 @@ def _file(source: Source, path: str, found: hashing.Measured) -> File:
 
 
 def _open(source: Source, path: str) -> int:
-    """A file of the model and no other one, whatever links there are on the way."""
+    """A file of the model and no other one, whatever links there are on the way, or are put there meanwhile."""
     real = os.path.realpath(os.path.join(source.place, path))
-    opened = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    leads = _leads(opened)
-    wrong = ""
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
+    root = next((one.rstrip("/") for one in source.roots if real.startswith(f"{one.rstrip('/')}/")), "")
+    wrong = f"is a link that leads out of it, to {real}"
+    if root:
+        *way, name = real[len(root) + 1 :].split("/")
+        with folders.inside(root, way) as directory:
+            if stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                return folders.open_file(name, directory)
         wrong = "is no regular file"
-    elif not any(leads.startswith(f"{root.rstrip('/')}/") for root in source.roots):
-        wrong = f"is a link that leads out of it, to {leads}"
-    if wrong:
-        os.close(opened)
-        raise SparkError(f"{path} {wrong}", source.place, "Put the file itself there, or leave it out")
-    return opened
-
-
-def _leads(opened: int) -> str:
-    """The path of what is open, whatever has been put in its place meanwhile."""
-    if sys.platform == "darwin":
-        return os.fsdecode(fcntl.fcntl(opened, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
-    return os.path.realpath(f"/proc/self/fd/{opened}")
+    raise SparkError(f"{path} {wrong}", source.place, "Put the file itself there, or leave it out")
 
 
 def _put(source: Source, path: str, name: str, directory: int) -> None:

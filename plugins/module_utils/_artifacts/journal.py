@@ -152,7 +152,7 @@ class Store:
             lines = [f"segments {self.fingerprint}", *map(str, kept)]
             os.write(self._journal, "".join(f"{line}\n" for line in lines).encode())
             os.replace(path, here)
-            handle = _open(here, os.O_RDWR)
+            handle = regular(here, os.O_RDWR)
             try:
                 if os.fstat(handle).st_size != size:
                     os.ftruncate(handle, size)
@@ -200,7 +200,7 @@ class Store:
 
     def _cool(self, segment: Segment) -> None:
         with contextlib.suppress(OSError):
-            handle = os.open(self.path(segment.file), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            handle = regular(self.path(segment.file), os.O_RDONLY)
             try:
                 _drop(handle, segment)
             finally:
@@ -209,7 +209,7 @@ class Store:
     def _reserve(self, file: File) -> bool:
         """Whether the file was not there in its size, so that nothing can be in it."""
         path = os.path.join(self._held, file.blob)
-        handle = _open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = regular(path, os.O_RDWR | os.O_CREAT, 0o644)
         fresh = os.fstat(handle).st_size != file.size
         try:
             if fresh:
@@ -233,7 +233,7 @@ class Store:
                 held = os.dup(directory)
             weakref.finalize(self, os.close, held)  # not in close(): who still serves would find another one there
             self._held = folders.path(held)
-        self._journal = _open(os.path.join(self._held, JOURNAL), os.O_RDWR | os.O_CREAT, 0o600)
+        self._journal = regular(os.path.join(self._held, JOURNAL), os.O_RDWR | os.O_CREAT, 0o600)
         with open(self._journal, "rb", closefd=False) as stream:
             text = stream.read(_MOST_JOURNAL)
         head, found, good = f"segments {self.fingerprint}\n".encode(), set(), 0
@@ -258,7 +258,7 @@ def _size(path: str) -> int:
         return -1
 
 
-def _open(path: str, how: int, mode: int = 0) -> int:
+def regular(path: str, how: int, mode: int = 0) -> int:
     """A regular file; raises :class:`OSError` for everything else."""
     opened = os.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     if not stat.S_ISREG(os.fstat(opened).st_mode):

@@ -95,7 +95,7 @@ def _known(cache: Cache, name: str, revision: str) -> tuple[journal.Store, str]:
 
 
 def _write(store: journal.Store, segment: Segment, stream: BinaryIO) -> None:
-    handle = os.open(store.path(segment.file), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    handle = journal.regular(store.path(segment.file), os.O_WRONLY)
     try:
         hashed, at, end_ = hashlib.sha256(), segment.offset, segment.offset + segment.size
         while at < end_:

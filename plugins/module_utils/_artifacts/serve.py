@@ -23,7 +23,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.journal import Store, count
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.journal import Store, count, regular
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.talk import (
     Board,
     Bucket,
@@ -188,7 +188,7 @@ class Server:
 
     def _segment(self, connection: socket.socket, address: str, number: int, path: str, offset: int) -> bool:
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            handle = regular(path, os.O_RDONLY)
         except OSError:
             return _head(connection, "404 Not Found", 0)
         size = self.store.segments[number].size

@@ -227,12 +227,79 @@ def test_a_file_that_was_changed_ends_the_connection(tmp_path):
     with ours, theirs, pytest.raises(OSError, match=r"bytes less"):
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
         image_blobs.send(ours, layer)
-    small.unlink()
-    small.symlink_to("/etc/passwd")  # is not followed
+
+
+SECRET = b"of another program on this node"
+
+
+def planted(root, name, put):
+    """A layer whose list names a file, and what its maker has put there instead."""
+    outside = root / "outside"
+    outside.mkdir()
+    (outside / "key").write_bytes(SECRET)
+    tree = root / "store/overlay2/1/diff"
+    tree.mkdir(parents=True)
+    put(tree, outside)
+    listed = root / "tar-split.json.gz"
+    entry = {"type": 1, "name_raw": base64.b64encode(name).decode(), "size": len(SECRET)}
+    listed.write_bytes(gzip.compress(json.dumps(entry).encode()))
+    return image_blobs.Blob(len(SECRET), path=str(listed), tree=str(tree))
+
+
+def linked(part):
+    def put(tree, outside):
+        way = tree.joinpath(*part)
+        way.parent.mkdir(parents=True, exist_ok=True)
+        way.symlink_to(outside)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("name", "put"),
+    [
+        (b"x/key", linked("x")),
+        (b"a/x/key", linked("ax")),
+        (b"a/b/x/key", linked("abx")),
+        (b"key", lambda tree, outside: (tree / "key").symlink_to(outside / "key")),
+        (b"../../../../outside/key", lambda tree, outside: None),
+        (b"a/../../../../../outside/key", lambda tree, outside: (tree / "a").mkdir()),
+        (b"/outside/key", lambda tree, outside: None),
+        (b"key\0", lambda tree, outside: None),
+        (b"/", lambda tree, outside: None),
+        (b"pipe", lambda tree, outside: os.mkfifo(tree / "pipe")),
+        (b"a", lambda tree, outside: (tree / "a").mkdir()),
+    ],
+    ids=str,
+)
+def test_a_layer_opens_nothing_but_its_own_files(tmp_path, name, put):
+    blob = planted(tmp_path, name, put)
     ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(OSError, match=r"symbolic links"):
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
-        image_blobs.send(ours, layer)
+    with ours, theirs:
+        with pytest.raises((OSError, SparkError)):
+            image_blobs.send(ours, blob)
+        ours.close()
+        assert theirs.recv(1000) == b""
+
+
+def test_what_is_no_file_is_not_even_opened(tmp_path, monkeypatch):
+    """A watchdog or a tape acts when it is opened."""
+    blob = planted(tmp_path, b"pipe", lambda tree, outside: os.mkfifo(tree / "pipe"))
+    opened, real = [], os.open
+    monkeypatch.setattr(os, "open", lambda path, *more, **named: opened.append(path) or real(path, *more, **named))
+    with pytest.raises(OSError, match=r"no regular file"):
+        image_blobs.send(socket.socket(), blob)
+    assert "pipe" not in opened and len(opened) > 0
+
+
+def test_names_as_tar_has_them_lead_into_the_layer(tmp_path):
+    def put(tree, outside):
+        (tree / "a").mkdir()
+        (tree / "a/key").write_bytes(b"x" * len(SECRET))
+
+    for number, name in enumerate((b"./a/key", b"/a/key", b"a//key")):
+        (tmp_path / str(number)).mkdir()
+        assert sent(planted(tmp_path / str(number), name, put)) == b"x" * len(SECRET)
 
 
 def entry(name=""):

@@ -173,11 +173,17 @@ def test_links_that_lead_out_are_refused(tmp_path: Path, cache: Cache) -> None:
     assert {one.path for one in made.files} == {*FILES, "inner.txt"}
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path, cache: Cache) -> None:
+def test_a_file_that_is_none_is_refused_and_not_even_opened(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watchdog or a tape acts when it is opened."""
     place = plain(tmp_path / "model")
     os.mkfifo(place / "pipe.txt")
+    opened, real = [], os.open
+    monkeypatch.setattr(os, "open", lambda path, *more, **named: opened.append(path) or real(path, *more, **named))
     with pytest.raises(SparkError, match=r"pipe.txt is no regular file"):
         bring(cache, place)
+    assert opened and not [one for one in opened if str(one).endswith("pipe.txt")]
 
 
 def test_what_others_may_not_read_is_copied(tmp_path: Path, cache: Cache) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -58,6 +59,13 @@ def ask(server: Server, request: str | bytes, source: str = PEER) -> bytes:
 def test_a_segment(server: Server) -> None:
     assert ask(server, GOOD) == b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n" + FILES["a.bin"][-3:]
     assert ask(server, GOOD + GOOD).count(b"200 OK") == 2
+
+
+def test_a_pipe_in_the_place_of_a_file_holds_nobody(server: Server, tmp_path: Path) -> None:
+    place = tmp_path / sha256(FILES["a.bin"])
+    place.unlink()
+    os.mkfifo(place)
+    assert ask(server, GOOD).startswith(b"HTTP/1.1 404")
 
 
 def test_a_stranger_gets_no_word(server: Server) -> None:
