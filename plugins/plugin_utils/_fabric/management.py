@@ -21,8 +21,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 
 VARIABLE = "fabric_management_address"
 # The ConnectX-7 functions of each cage, as systemd names them (net naming scheme: f<function>np<port>).
-_CONNECTX_NAME = re.compile(r"^en[pP]\d+[a-zA-Z0-9]*f\d+np\d+$")
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,14}$")
+_CONNECTX_NAME = re.compile(r"en[pP]\d+[a-zA-Z0-9]*f\d+np\d+")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,14}")
 _DOWN = ("DOWN", "LOWERLAYERDOWN", "NOTPRESENT")
 # Devices that stand on others: they are as physical as what is below them.
 _STACKED = ("bond", "bridge", "macvlan", "team", "vlan")
@@ -44,14 +44,15 @@ class Management:
 def choose(host: str, network: Mapping[str, Any], setting: str = "") -> Management:
     """``network``: that of ``node_info``; ``setting``: ``fabric_management_address``, which wins.
 
-    Next is the address of the fabric fact, for as long as the node has it; then the rule of :func:`_ranked`.
+    Next is the address of the fabric fact, for as long as the node has it; then the rule of :func:`_ranked`. None is
+    chosen that would be refused once the fact has it.
     """
     ranked = list(_ranked(network))
-    by_rule = ranked[0] if ranked else Management()
+    by_rule = next((one for one in ranked if _sender(network, one.address) in ("", one.interface)), Management())
     here = {address: str(item["name"]) for item in _usable(network) for address in _addresses(item)}
     if setting:
         wanted = ipv4(setting)
-        carrier = here.get(wanted) or by_rule.interface  # behind NAT it is on no interface
+        carrier = here.get(wanted) or next((one.interface for one in ranked), "")  # behind NAT it is on no interface
         sender = _sender(network, wanted) if wanted in here else ""
         if sender not in ("", carrier):
             return _hidden(host, wanted, carrier, sender)
@@ -65,6 +66,9 @@ def choose(host: str, network: Mapping[str, Any], setting: str = "") -> Manageme
         if sender not in ("", here[old]):
             return _hidden(host, old, here[old], sender)
         return Management(old, here[old], _other(host, old, here[old], by_rule))
+    if not by_rule.address and ranked:
+        first = ranked[0]
+        return _hidden(host, first.address, first.interface, _sender(network, first.address))
     if not by_rule.address:
         return _refused(host, f"no address of it fits as management address{_unfit(network)}")
     gone = Finding(
@@ -80,7 +84,7 @@ def choose(host: str, network: Mapping[str, Any], setting: str = "") -> Manageme
 def fabric_ports(network: Mapping[str, Any]) -> set[str]:
     """Interfaces of the ConnectX-7, by its RDMA devices and by name."""
     return {str(name) for name in network.get("rdma_interfaces") or ()} | {
-        str(item["name"]) for item in network.get("interfaces") or () if _CONNECTX_NAME.match(str(item["name"]))
+        str(item["name"]) for item in network.get("interfaces") or () if _CONNECTX_NAME.fullmatch(str(item["name"]))
     }
 
 
@@ -109,7 +113,7 @@ def _usable(network: Mapping[str, Any]) -> list[Interface]:
     return [
         item
         for item in network.get("interfaces") or ()
-        if _NAME.match(str(item["name"])) and item.get("state") not in _DOWN and item["name"] != "lo"
+        if _NAME.fullmatch(str(item["name"])) and item.get("state") not in _DOWN and item["name"] != "lo"
     ]
 
 

@@ -206,6 +206,46 @@ def test_an_address_from_which_the_kernel_does_not_send_is_refused() -> None:
     assert choose("spark1", {**found, "kept": {"address": "10.0.1.20"}}).address == "10.0.1.20"
 
 
+def subnets(found: dict[str, Any], *routes: tuple[str, str, int]) -> dict[str, Any]:
+    own = [{"dst": dst, "gateway": None, "dev": dev, "table": "main", "metric": metric} for dst, dev, metric in routes]
+    return {**found, "routes": [*found["routes"], *own]}
+
+
+ONE_LAN = network(HEAD.replace("wlP9s9           DOWN", "wlP9s9 UP 10.0.1.20/24"), ("enP7s7", 100), ("wlP9s9", 600))
+TWO_LANS = network(BOTH, ("enP7s7", 100), ("wlP9s9", 600))
+
+
+@pytest.mark.parametrize(
+    ("found", "setting", "expected"),
+    [
+        (LAN, "", "10.0.1.60"),
+        (network(PLAIN), "", "172.31.0.100"),
+        (member(network(BRIDGED, ("br0", 0)), "enP7s7", master="br0"), "", "172.31.0.100"),
+        (subnets(ONE_LAN, ("10.0.1.0/24", "enP7s7", 100), ("10.0.1.0/24", "wlP9s9", 600)), "", "10.0.1.60"),
+        # The first by the rule sends over the other one, or over something else: a VPN, a second LAN, the fabric.
+        (subnets(ONE_LAN, ("10.0.1.0/24", "enP7s7", 700), ("10.0.1.0/24", "wlP9s9", 600)), "", "10.0.1.20"),
+        (subnets(TWO_LANS, ("10.0.1.0/24", "tailscale0", 0), ("192.168.1.0/24", "wlP9s9", 600)), "", "192.168.1.7"),
+        (subnets(TWO_LANS, ("10.0.1.0/25", "enp1s0f0np0", 0)), "", "192.168.1.7"),
+        (subnets(LAN, ("10.0.1.0/24", "tailscale0", 0), ("10.0.1.0/24", "enP7s7", 100)), "", ""),
+        (subnets(ONE_LAN, ("10.0.1.0/24", "enP7s7", 100), ("10.0.1.0/24", "wlP9s9", 600)), "10.0.1.20", ""),
+        (LAN, "100.64.0.1", "100.64.0.1"),
+        (LAN, "192.168.100.10", "192.168.100.10"),  # on a half: the layer fabric refuses it, each time
+        (LAN, "203.0.113.7", "203.0.113.7"),  # behind NAT
+        (LAN, "169.254.3.4", "169.254.3.4"),
+    ],
+)
+def test_the_second_run_accepts_what_the_first_one_accepted(found, setting, expected) -> None:
+    first = choose("spark1", found, setting)
+    assert first.address == expected and bool(first.refusal) == (expected == "")
+    kept = {"address": expected, "interface": first.interface} if expected else None
+    second = choose("spark1", {**found, "kept": kept}, setting)
+    assert second == first
+    on_it = any(entry["address"] == expected for item in found["interfaces"] for entry in item["addresses"])
+    if on_it:  # with the setting taken out again, or never set
+        later = choose("spark1", {**found, "kept": kept})
+        assert (later.address, later.interface, later.refusal) == (first.address, first.interface, None)
+
+
 @pytest.mark.parametrize("text", [HEAD, BOTH.replace("wlP9s9           UP", "wlP9s9           DOWN")])
 def test_an_address_that_is_gone_is_replaced_and_the_user_is_told(text: str) -> None:
     chosen = choose("spark1", network(text, ("enP7s7", 100), kept={"address": "192.168.1.7", "interface": "wlP9s9"}))
