@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import GATEWAY
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks, render
 
 
@@ -19,6 +22,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = dict(self._task.args)
+        settings = None
         if args.get("state", "present") != "absent":
             settings, findings = checks.read({name: value for name, value in args.items() if name != "state"})
             if settings is None or errors(findings):
@@ -26,6 +30,13 @@ class ActionModule(ActionBase):
                 return {**result, "failed": True, "changed": False, "msg": text}
             args["rendered"] = render.files(settings)
         result.update(self._execute_module(module_args=args, task_vars=task_vars))
+        ports = result.pop("ports", None)
+        if settings and not result.get("failed"):
+            try:
+                own = [(strict.address(address), strict.whole(1, 65535)(port)) for address, port in ports or ()]
+            except (TypeError, ValueError) as exc:
+                return {**result, "failed": True, "msg": f"what this machine answered cannot be used: a port {exc}"}
+            result["filter"] = port_filter.layer(GATEWAY, own, settings.port, settings.connections)
         # The options would be shown with -v, ten kilobytes of rendered text.
         result.pop("invocation", None)
         return result

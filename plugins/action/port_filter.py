@@ -41,8 +41,9 @@ class ActionModule(ActionBase):
 
 def _in_force(task_vars: dict[str, Any] | None) -> bool:
     """Whether preflight of this run has found all tables in the kernel, and the run has loaded none since."""
+    found = settled.table(task_vars, "filters")
     return all(
-        settled.table(task_vars, "filters").get(name) is True
-        and settled.entry(task_vars, settled.FILES, port_filter.file_set(name))
+        found.get(name) is True and settled.entry(task_vars, settled.FILES, port_filter.file_set(name))
         for name in port_filter.NAMES
+        if name in (port_filter.FABRIC, port_filter.SERVICES, *found)
     )

@@ -214,6 +214,10 @@ firewall:
   type: list
   elements: str
   sample: [allow to 192.168.1.10 port 8443 proto tcp]
+filter:
+  description: Rules for M(sparkmatrix.cluster.port_filter), which the action plugin of this name makes.
+  returned: success with O(state=present)
+  type: str
 sets:
   description: File sets of the role gateway that were on the node before.
   returned: success with O(state=absent)
@@ -257,6 +261,7 @@ def main() -> None:
         diff=outcome.diff,
         endpoints=outcome.endpoints,
         firewall=outcome.firewall,
+        ports=outcome.ports,
         sets=outcome.sets,
     )
 

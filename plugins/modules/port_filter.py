@@ -19,7 +19,7 @@ options:
   name:
     description: Which table, C(inet sparkmatrix_<name>). Required; V(in_force) is about all of them.
     type: str
-    choices: [fabric, services]
+    choices: [fabric, services, gateway, web_ui, observability]
   rules:
     description: The whole table, as the planners print it.
     type: str

@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
+import socket
 import ssl
 import statistics
 import threading
 import time
 
 import pytest
+import testinfra
 
 PORT = 8443
 ETC = "/etc/sparkmatrix/gateway"
@@ -312,6 +316,40 @@ def test_one_key_cannot_take_all_of_the_memory(host, gateway):
         return small[0], gateway.ask("/v1/chat/completions", {"model": "tiny", "messages": large})[0]
 
     assert at_once(host, gateway, 3, large, others) == (2, 1, (200, 200))
+
+
+def test_silent_connections_of_one_address_leave_the_gateway_to_others(host, gateway):
+    """Twice as many as the 64 requests that it may have."""
+    shared = f"{os.environ['MOLECULE_PROJECT_DIRECTORY']}/.lab/ssh_config_shared"
+    other = testinfra.get_host("ssh://spark2", ssh_config=shared, sudo=True)
+    held = []
+    for _ in range(160):
+        with contextlib.suppress(ConnectionRefusedError):
+            held.append(socket.create_connection((gateway.address, PORT), 5))
+    try:
+        assert 100 < len(held) <= 128
+        said = other.check_output(f"curl -sk --max-time 10 https://{gateway.address}:{PORT}/v1/models")
+        assert json.loads(said)["error"]["code"] == "address_not_allowed"
+        assert from_the_node(host, "http://127.0.0.1:8081") is None
+        with pytest.raises(ConnectionRefusedError):
+            gateway.ask()
+    finally:
+        for one in held:
+            one.close()
+    time.sleep(1)
+    assert gateway.ask()[0] == 200
+
+
+def test_who_takes_its_port_while_it_is_down_gets_nothing(host, gateway):
+    taken = "import socket; one = socket.create_server(('127.0.0.1', 8081)); one.settimeout(5); one.accept()"
+    ask = "sleep 1; ss -Hltn 'sport = 8081'; curl -s --max-time 3 http://127.0.0.1:8081/v1/models; echo curl $?"
+    host.check_output("systemctl stop sparkmatrix-gateway")
+    try:
+        said = host.run(f'cd /; runuser -u nobody -- timeout 6 python3 -c "{taken}" & {ask}; wait').stdout
+    finally:
+        host.check_output("systemctl start sparkmatrix-gateway")
+    assert "127.0.0.1:8081" in said and "curl 7" in said  # refused
+    host.check_output("curl -s --retry 30 --retry-delay 1 --retry-connrefused http://127.0.0.1:8081/v1/models")
 
 
 def test_an_address_that_is_not_listed_is_told_so_whatever_its_key(host, gateway):

@@ -99,7 +99,7 @@ def listeners(host):
 
 # Programs of the table that the control group of their sockets shows; others are outside of our slice.
 GROUPS = {
-    "gateway": "/system.slice/sparkmatrix-gateway.service",
+    "gateway": "/system.slice/system-sparkmatrix_gateway.slice/sparkmatrix-gateway.service",
     **dict.fromkeys(("engine", "Ray", "Ranks", "Ranks without Ray"), SLICE),
 }
 

@@ -24,7 +24,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File
 
 FABRIC, SERVICES = "fabric", "services"
-NAMES = (FABRIC, SERVICES)
+# Each has a slice for its units and containers. Not below that of the engine, whose sockets are closed to strangers.
+GATEWAY, WEB_UI, OBSERVABILITY = "gateway", "web_ui", "observability"
+NAMES = (FABRIC, SERVICES, GATEWAY, WEB_UI, OBSERVABILITY)
 # Of all units and containers of Ray and the engine: what a service listens on is told by it.
 SLICE = "sparkmatrix-engine.slice"
 CGROUP = "sparkmatrix.slice"  # the control group above it
@@ -33,7 +35,7 @@ STATE = "@STATE@"  # in the rules: becomes the mark of their content
 LOCK = f"{paths.RUN}/port-filter.lock"
 _MARK = re.compile("sparkmatrix [0-9a-f]+")
 _TRIAL = f"{paths.RUN}/port-filter.nft"
-_OFF = "or set spark_port_filter: false, which leaves Ray and the ranks open to the network"
+_OFF = "or set spark_port_filter: false, which leaves Ray, the ranks and the ports of all services open"
 
 
 @dataclass
@@ -46,6 +48,16 @@ class Outcome:
 
 def table(name: str) -> str:
     return f"inet sparkmatrix_{name}"
+
+
+def slice_of(name: str) -> str:
+    """In which the programs run whose sockets the table knows; the table of the fabric knows none."""
+    return {FABRIC: "", SERVICES: SLICE}.get(name, f"system-sparkmatrix_{name}.slice")
+
+
+def cgroup(name: str) -> str:
+    """Its control group, below /sys/fs/cgroup, as nft names it."""
+    return CGROUP if name == SERVICES else f"system.slice/{slice_of(name)}"
 
 
 def path(name: str) -> str:
@@ -124,25 +136,33 @@ def absent(machine: Machine, name: str, *, check_mode: bool = False) -> Outcome:
         outcome.changes += [f"remove {one}" for one in removed.changed_paths]
         if removed.changed and not check_mode:
             machine.command("systemctl", "daemon-reload", step="reading the units")
-            # With the filter switched off, Ray and the engine go on in it.
-            if name == SERVICES and "populated 0" in (machine.text(f"/sys/fs/cgroup/{CGROUP}/cgroup.events") or ""):
-                machine.command("systemctl", "stop", CGROUP, step="removing the control group of the services")
+            # With the filter switched off, the services go on in it.
+            events = machine.text(f"/sys/fs/cgroup/{cgroup(name)}/cgroup.events") if slice_of(name) else None
+            if "populated 0" in (events or ""):
+                last = cgroup(name).rpartition("/")[2]
+                machine.command("systemctl", "stop", last, step="removing the control group of the services")
     return outcome
 
 
 def require(machine: Machine, name: str) -> None:
-    """Refuse where the kernel has not the table that the node keeps. A node without a fabric keeps none for it."""
+    """Refuse where the kernel has not the table that the node keeps. Every node keeps that of the services."""
     text = machine.text(path(name))
-    if text is None and name == FABRIC:
+    if text is None and name != SERVICES:
         return
     mark = _MARK.search(text or "")
     if not mark or not _live(machine, name, mark[0]):
         raise SparkError(
-            "Ray and the ranks may be open to the network: the table is not active as the last run left it"
+            f"{_open(name)}: the table is not active as the last run left it"
             " (nft flush ruleset and stopping nftables.service take it away)",
             f"table {table(name)}",
             f"systemctl restart {unit(name)}; or run site.yml",
         )
+
+
+def _open(name: str) -> str:
+    if name in (FABRIC, SERVICES):
+        return "Ray and the ranks may be open to the network"
+    return f"whoever takes a port of the layer {name} while that is down may get what is sent there"
 
 
 def file_set(name: str) -> str:
@@ -185,7 +205,7 @@ def _files(name: str, text: str) -> list[File]:
 def _refuse_without_nft(machine: Machine) -> None:
     if not machine.works("nft", "--version"):
         raise SparkError(
-            "the program nft is missing, so nothing keeps strangers from Ray and the ranks",
+            "the program nft is missing, so nothing keeps strangers from the ports of the services",
             "nftables",
             f"Install the package nftables, as the layer fabric does (sudo apt-get install nftables), {_OFF}",
         )
@@ -196,13 +216,13 @@ def _live(machine: Machine, name: str, mark: str) -> bool:
     if listed is None or mark not in listed:
         return False
     # A control group that was made anew has another number, and nft then knows no path for the old one.
-    return name != SERVICES or f'"{CGROUP}"' in listed
+    return not slice_of(name) or f'"{cgroup(name)}"' in listed
 
 
 def _try(machine: Machine, name: str, text: str) -> None:
     """By the kernel itself, without any effect."""
-    if name == SERVICES:
-        machine.command("systemctl", "start", SLICE, step="making the control group of the services")
+    if slice_of(name):
+        machine.command("systemctl", "start", slice_of(name), step="making the control group of the services")
     managed.write_state(_TRIAL, text.encode(), root=machine.root)
     done = machine.runner(["nft", "--check", "--file", machine.real(_TRIAL)])
     managed.put_state(_TRIAL, managed.State(), root=machine.root)
@@ -210,18 +230,18 @@ def _try(machine: Machine, name: str, text: str) -> None:
         raise SparkError(
             f"the kernel or nft refuses the port filter: {done.complaint}",
             f"table {table(name)}",
-            "It needs 'socket cgroupv2' of nftables (Linux 5.13, module nft_socket) and control groups of version 2 at"
-            f" /sys/fs/cgroup. Boot a kernel that has them, {_OFF}",
+            "It needs 'socket cgroupv2' and for the gateway 'ct count' of nftables (Linux 5.13, modules nft_socket and"
+            f" nft_connlimit), and control groups of version 2 at /sys/fs/cgroup. Boot a kernel that has them, {_OFF}",
         )
 
 
 def _unit(name: str) -> str:
     load = f"/usr/sbin/nft -f {path(name)}"
+    what = {FABRIC: "addresses on the fabric", SERVICES: "sockets of Ray and the engine"}.get(name, f"ports of {name}")
     lines = [
         "# Managed by sparkmatrix.cluster",
         "[Unit]",
-        "Description=Close what strangers must not reach"
-        f" ({'sockets of Ray and the engine' if name == SERVICES else 'addresses on the fabric'})",
+        f"Description=Close what strangers must not reach ({what})",
         "Documentation=man:nft(8)",
         "# Before there is a network.",
         "DefaultDependencies=no",
@@ -238,7 +258,7 @@ def _unit(name: str) -> str:
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
-        *([f"Slice={SLICE}"] if name == SERVICES else []),
+        *([f"Slice={slice_of(name)}"] if slice_of(name) else []),
         f"ExecStart={load}",
         f"ExecReload={load}",
         f"ExecStop=-/usr/sbin/nft delete table {table(name)}",

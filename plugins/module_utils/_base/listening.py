@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 
 _LISTEN = "0A"  # TCP_LISTEN in include/net/tcp_states.h
 _EVERYWHERE = {4: ("0.0.0.0", "::"), 6: ("::",)}  # noqa: S104 -- to compare
+OURS = ("sparkmatrix-", "system-sparkmatrix_")  # how names of our units begin, and of slices with our containers
 _ours: set[str] = set()  # inodes that were traced already: that means a walk over all of /proc/<pid>/fd
 
 
@@ -108,7 +109,7 @@ def unit_of(machine: Machine, pid: int) -> str | None:
     for line in reversed((machine.text(f"/proc/{pid}/cgroup") or "").splitlines()):
         parts = line.split("/")[::-1]
         unit = next((part for part in parts if part.endswith((".service", ".scope", ".socket"))), None)
-        ours = [part for part in parts if part.startswith("sparkmatrix-") and part.endswith(".slice")]
+        ours = [part for part in parts if part.startswith(OURS) and part.endswith(".slice")]
         if unit:
             return ours[0] if ours and unit.endswith(".scope") else unit
     return None
@@ -165,7 +166,7 @@ def described(machine: Machine, one: Socket, pid: int | None) -> str:
 def _is_ours(machine: Machine, pid: int) -> bool:
     """A user's own systemd may have units of any name, below his slice."""
     cgroup = machine.text(f"/proc/{pid}/cgroup") or ""
-    return "/user.slice/" not in cgroup and (unit_of(machine, pid) or "").startswith("sparkmatrix-")
+    return "/user.slice/" not in cgroup and (unit_of(machine, pid) or "").startswith(OURS)
 
 
 def _local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

@@ -57,6 +57,7 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
     endpoints: list[str] = field(default_factory=list)
     firewall: list[str] = field(default_factory=list)
+    ports: list[list[Any]] = field(default_factory=list)  # address and port of each listener
     sets: list[str] = field(default_factory=list)  # of names.SETS, before
 
 
@@ -125,6 +126,7 @@ class _Gateway:
             warnings=gateway_listeners.warnings(self.settings, listeners),
             endpoints=gateway_listeners.endpoints(self.settings, listeners, socket.gethostname()),
             firewall=gateway_listeners.firewall(listeners, self.settings.allow_from),
+            ports=[[item.address, item.port] for item in listeners],
         )
         told = managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
         outcome.action = self._due(wanted)

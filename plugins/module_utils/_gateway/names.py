@@ -9,8 +9,8 @@ from __future__ import annotations
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 
 SET = "gateway"
-# All sets of files that the role keeps on a node: its own, and those that say which packages it has installed.
-SETS = (SET, "gateway_nginx", "gateway_njs")
+# All sets of files that the role keeps on a node: its own, its rules, and which packages it has installed.
+SETS = (SET, "gateway_nginx", "gateway_njs", "port_filter_gateway")
 UNIT = "sparkmatrix-gateway.service"
 WATCH = "sparkmatrix-gateway-certificate"
 USER = "sparkmatrix-gateway"

@@ -139,6 +139,11 @@ class Settings:
         return self.memory_mib // (self.max_request_mib * (3 if self.routed else 1))
 
     @property
+    def connections(self) -> int:
+        """Of one address at a time, half of them idle between two requests; 0 is no limit, as for its requests."""
+        return 2 * self.concurrent_requests * self.keys_per_address
+
+    @property
     def certificate_paths(self) -> tuple[str, str]:
         """Where certificate and key come from; nginx reads copies of its own. Empty without TLS."""
         if self.tls == "own_ca":

@@ -38,7 +38,7 @@ def gather(machine: Machine, engine_units: Sequence[str]) -> dict[str, Any]:
     parts: Mapping[str, Callable[[], Any]] = {
         "files": lambda: managed_files.fingerprints(root=machine.root),
         "units": lambda: units(machine, engine_units),
-        "filters": lambda: {name: port_filter.in_force(machine, name) for name in port_filter.NAMES},
+        "filters": lambda: filters(machine),
         "accounts": accounts,
         "plan": lambda: plan(machine),
         "peermem": lambda: peermem.quiet(machine),
@@ -53,6 +53,13 @@ def gather(machine: Machine, engine_units: Sequence[str]) -> dict[str, Any]:
         with contextlib.suppress(SparkError):
             found[name] = read()
     return found
+
+
+def filters(machine: Machine) -> dict[str, bool]:
+    """Those that every run asks for, and those that the node keeps."""
+    always = (port_filter.FABRIC, port_filter.SERVICES)
+    found = [name for name in port_filter.NAMES if name in always or machine.exists(port_filter.path(name))]
+    return {name: port_filter.in_force(machine, name) for name in found}
 
 
 def accounts() -> dict[str, int]:

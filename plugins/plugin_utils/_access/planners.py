@@ -94,9 +94,22 @@ def filter_services(options: Options) -> dict[str, Any]:
     answered = {head.port for plan in plans.values() for head in plan.heads}
     if any(plan.ray.needed for plan in plans.values()):
         answered |= {options["dashboard_port"], *([ports.RAY_METRICS] if options["ray_metrics"] else [])}
-    apis = {host: [(head.host, head.port) for head in plan.heads] for host, plan in plans.items()}
-    reach = {host: port_filter.reach(host, facts, options["also"], answered, apis.get(host, ())) for host in facts}
+    own = {host: _ports(plan, options["ray_port"], options["dashboard_port"]) for host, plan in plans.items()}
+    reach = {host: port_filter.reach(host, facts, options["also"], answered, own.get(host, ())) for host in facts}
     return {"rules": {host: port_filter.services(who) for host, who in reach.items()}}
+
+
+def _ports(plan: plan_document.NodePlan, ray_port: int, dashboard_port: int) -> list[port_filter.Place]:
+    """At which keys, tokens and prompts are sent to this node's services."""
+    found = [(head.host, head.port) for head in plan.heads]
+    for one in plan.here:
+        found += [("", port) for what, port in one.engine.ports.items() if what == "rendezvous"]
+        found += [("", ports.VLLM_REPLICAS)] if one.parallel.data > 1 and one.is_head else []
+    if plan.ray.needed:
+        found += [("", port) for port in range(ports.RAY_CLIENT, ports.RAY_WORKERS[0])]
+        if plan.ray.role == plan_document.HEAD:
+            found += [("", ray_port), ("127.0.0.1", dashboard_port)]
+    return found
 
 
 def managed_at(options: Options) -> dict[str, Any]:
@@ -170,6 +183,7 @@ PLANNERS = {
         filter_services,
         {
             "also": {"type": "list", "elements": "str", "default": []},
+            "ray_port": {"type": "int", "default": ports.RAY_GCS},
             "dashboard_port": {"type": "int", "default": ports.RAY_DASHBOARD},
             "ray_metrics": {"type": "bool", "default": False},  # Prometheus is an account of its own
         },

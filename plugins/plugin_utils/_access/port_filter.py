@@ -2,17 +2,22 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who may open a connection to Ray and the ranks, and to the addresses on the fabric: as rules of nftables.
+"""Who may open a connection to Ray and the ranks, and to the addresses on the fabric, and who answers at the ports of
+our services: as rules of nftables.
 
-Two tables of our own. They only drop or refuse first packets (SYN) of TCP connections; what is connected goes on,
+Tables of our own. They only drop or refuse first packets (SYN) of TCP connections; what is connected goes on,
 nothing is tracked, and whatever they let pass still has to pass ufw and every other table.
 
 ``services``: the sockets of Ray and the engine, whatever their ports are: torch, gloo, NCCL and ZMQ let nobody choose
 theirs. The kernel tells them by the control group of the process that opened them, the slice of our units and
 containers. Other nodes come in, and nobody else. An account of a node that is neither root nor the service user has
 the first packet of its connections to the nodes marked (DSCP 1); there such a packet is dropped, too. The API and
-Ray's dashboard on loopback ask for a key or a token themselves, and answer every account. At the address of an API
-nobody else answers: whoever takes the port while the engine is down gets no connection, and so no key and no prompt.
+Ray's dashboard on loopback ask for a key or a token themselves, and answer every account. At the address of an API,
+and at the fixed ports of Ray and the ranks, nobody else answers: whoever takes one while the service is down gets no
+connection, and so no key, no token and no prompt.
+
+``gateway``, ``web_ui``, ``observability``: the same for the ports of these layers. And one address has so many
+connections to the gateway and no more: nginx counts only those that have sent the head of a request.
 
 ``fabric``: Linux answers for each of its addresses on all of its interfaces. Here the addresses on the fabric answer
 on the fabric only.
@@ -32,15 +37,17 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_f
     FABRIC,
     SERVICES,
     STATE,
+    cgroup,
     table,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Place = tuple[str, int]  # address, or nothing for all of the node's, and port
 Kind = TypeVar("Kind", ipaddress.IPv4Network, ipaddress.IPv6Network)
 
-_INTERFACE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 _MARK = 1
 _OPENING = "tcp flags & (fin | syn | rst | ack)"
 # In front of everybody's own rules, which are at 0.
@@ -56,7 +63,7 @@ class Reach:
     management: tuple[Network, ...] = ()  # other nodes, over any other
     also: tuple[Network, ...] = ()  # whom the user names
     answered: tuple[int, ...] = ()  # ports that every account of the nodes may use
-    apis: tuple[tuple[str, int], ...] = ()  # address and port of the APIs on this node
+    ports: tuple[Place, ...] = ()  # of the APIs, Ray and the ranks on this node
 
 
 def reach(
@@ -64,7 +71,7 @@ def reach(
     facts: Mapping[str, FabricFact],
     also: Sequence[str],
     answered: Iterable[int],
-    apis: Iterable[tuple[str, int]] = (),
+    ports: Iterable[Place] = (),
 ) -> Reach:
     others = [fact for name, fact in sorted(facts.items()) if name != host]
     return Reach(
@@ -73,7 +80,7 @@ def reach(
         management=networks(fact.management_address for fact in others),
         also=networks(also, "spark_port_filter_from"),
         answered=tuple(sorted(set(answered))),
-        apis=tuple(sorted(set(apis))),
+        ports=tuple(ports),
     )
 
 
@@ -98,13 +105,7 @@ def services(who: Reach) -> str:
                 [
                     f"{_OPENING} != syn accept",
                     f'socket cgroupv2 level 1 "{CGROUP}" jump ours',
-                    # Ours never come back from there.
-                    *(
-                        f"{family} daddr {_set(addresses)} tcp dport {port} counter reject with tcp reset"
-                        for address, port in who.apis
-                        # localhost may be either.
-                        for family, addresses in _families(networks([address, *(["::1"] * (address == "127.0.0.1"))]))
-                    ),
+                    *_refused(who.ports),  # ours never come back from there
                 ],
             ),
             ("ours", ours),
@@ -132,6 +133,37 @@ def fabric(fact: FabricFact) -> str:
     return _table(FABRIC, [("input", rules)])
 
 
+def layer(name: str, ports: Iterable[Place], crowded: int = 0, most: int = 0) -> str:
+    """Of a layer with services of its own. ``most``: connections of one address at a time to the port ``crowded``."""
+    ours = ["iifname lo accept"]  # probes, tunnels, a proxy on this machine
+    sets = []
+    for family, kind in (("ip", "ipv4_addr"), ("ip6", "ipv6_addr")) if most else ():
+        sets.append(f"set {family}_clients {{ type {kind}; size 65535; flags dynamic; }}")
+        over = f"{family} saddr ct count over {most}"
+        ours.append(f"tcp dport {crowded} add @{family}_clients {{ {over} }} counter reject with tcp reset")
+    known = f'socket cgroupv2 level 2 "{cgroup(name)}" jump ours comment "{STATE}"'
+    return _table(
+        name,
+        [("input", [f"{_OPENING} != syn accept", known, *_refused(ports)]), ("ours", [*ours, "accept"])],
+        sets,
+    )
+
+
+def _refused(ports: Iterable[Place]) -> list[str]:
+    """Whoever is no service of ours is not reached there."""
+    by_address: dict[str, set[int]] = {}
+    for address, port in sorted(set(ports)):
+        by_address.setdefault(address, set()).add(port)
+    rules = []
+    for address, own in by_address.items():
+        what = f"tcp dport {_set(map(str, sorted(own)))} counter reject with tcp reset"
+        # localhost may be either; 0.0.0.0 and :: are all addresses of their kind.
+        wide = f"{address}/0" if address in ("0.0.0.0", "::") else address  # noqa: S104 -- to compare
+        found = _families(networks([wide, *(["::1"] if address == "127.0.0.1" else [])])) if address else []
+        rules += [f"{family} daddr {_set(addresses)} {what}" for family, addresses in found] or [what]
+    return rules
+
+
 def _peers(who: Reach, interfaces: str) -> list[str]:
     """Each address over the network that it belongs to: on another one it is somebody's who only says so."""
     rules = []
@@ -144,10 +176,10 @@ def _peers(who: Reach, interfaces: str) -> list[str]:
     return rules
 
 
-def _table(name: str, chains: Sequence[tuple[str, Sequence[str]]]) -> str:
+def _table(name: str, chains: Sequence[tuple[str, Sequence[str]]], sets: Iterable[str] = ()) -> str:
     """Replaces what is there in one step, whether there was any or not."""
     full = table(name)
-    lines = [f"table {full}", f"delete table {full}", f"table {full} {{"]
+    lines = [f"table {full}", f"delete table {full}", f"table {full} {{", *(f"    {one}" for one in sets)]
     for chain, rules in chains:
         hook = [_HOOK.format(chain)] if chain != "ours" else []
         lines += [f"    chain {chain} {{", *(f"        {rule}" for rule in (*hook, *rules)), "    }"]
@@ -190,7 +222,7 @@ def _outer(own: Sequence[Kind]) -> list[str]:
 
 def _interfaces(names: Iterable[str]) -> str:
     for name in names:
-        if not _INTERFACE.match(name):
+        if not _INTERFACE.fullmatch(name):
             raise SparkError(f"{name!r} is no name of an interface", "", "Run the fabric layer again")
     return _set(f'"{name}"' for name in names)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ipaddress
 import json
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import GATEWAY, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
@@ -75,7 +76,8 @@ def unit(settings: Settings) -> str:
     """The unit. Its hash is an argument of nginx, whose title keeps it: so the process tells what it was started as."""
     certificate, key = settings.certificate_paths
     capabilities = "CAP_NET_BIND_SERVICE" if settings.port < PRIVILEGED_PORTS else ""
-    values = {"certificate": certificate, "certificate_key": key, "capabilities": capabilities}
+    own = {"certificate": certificate, "certificate_key": key}
+    values = {**own, "capabilities": capabilities, "slice": slice_of(GATEWAY)}
     mark = config_hash(_render(f"{names.UNIT}.j2", settings, mark="", **values))
     return _render(f"{names.UNIT}.j2", settings, mark=mark, **values)
 

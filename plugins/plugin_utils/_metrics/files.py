@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import OBSERVABILITY, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import is_id, local_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.port_filter import layer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import alerts, dashboards
@@ -83,6 +85,7 @@ class Node:
     files: Mapping[str, str]
     units: Mapping[str, str]
     ask: Sequence[str] = ()
+    filter: str = ""  # rules by which nobody else answers at their ports
 
 
 def check(settings: Settings, cluster: Cluster) -> Iterator[Finding]:
@@ -135,6 +138,7 @@ def _node(settings: Settings, cluster: Cluster, host: str, tool: str) -> Node:
             "settings": settings,
             "paths": paths,
             "sandbox": unit_sandbox,
+            "slice": slice_of(OBSERVABILITY),
             "user": USER,
             "managed": MANAGED,
             **values,
@@ -144,23 +148,26 @@ def _node(settings: Settings, cluster: Cluster, host: str, tool: str) -> Node:
         files[f"{paths.UNITS}/{unit}"] = templates.render(ROLE, f"{unit}.j2", **values, hash=units[unit])
 
     add(COLLECTOR, tool)
+    ports = [(address, settings.exporter_port)] if address else []
     if address:
         add(EXPORTER, listen=f"{address}:{settings.exporter_port}")
     if host != cluster.head:
-        return Node(files, units)
+        return Node(files, units, filter=layer(OBSERVABILITY, ports) if ports else "")
     own = {
         f"{ETC_PROMETHEUS}/prometheus.yml": _yaml(prometheus(settings, cluster)),
         f"{ETC_PROMETHEUS}/rules.yml": _yaml(alerts.rules()),
     }
     add(PROMETHEUS, *own.values(), etc=ETC_PROMETHEUS, address=LOOPBACK)
     ask = [f"http://{LOOPBACK}:{settings.prometheus_port}/-/ready"]
+    ports.append((LOOPBACK, settings.prometheus_port))
     if settings.grafana_image:
         shown = _grafana(settings)
         image = cluster.grafana or local_name(settings.grafana_image)
         add(GRAFANA, *shown.values(), etc=ETC_GRAFANA, address=LOOPBACK, image=image)
         own |= shown
         ask.append(f"http://{LOOPBACK}:{settings.grafana_port}/api/health")
-    return Node({**files, **own}, units, ask)
+        ports.append((LOOPBACK, settings.grafana_port))
+    return Node({**files, **own}, units, ask, layer(OBSERVABILITY, ports))
 
 
 def _yaml(document: Mapping[str, Any]) -> str:

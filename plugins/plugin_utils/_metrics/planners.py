@@ -44,6 +44,7 @@ def made(options: Options) -> dict[str, Any]:
             "files": [{"path": path, "content": content} for path, content in node.files.items()],
             "units": [{"name": name, "hash": made_hash} for name, made_hash in node.units.items()],
             "ask": list(node.ask),
+            "filter": node.filter,
         }
         for host, node in files.make(settings, cluster, options["tool"]).items()
     }

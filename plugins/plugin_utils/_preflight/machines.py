@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
@@ -75,7 +75,6 @@ PORTS: Mapping[str, Mapping[str, int]] = {
 # Those that Ray has everywhere and takes from nobody; of those for its workers it leaves out what is taken.
 RAY_OF_NODES = range(ports.RAY_NODE_MANAGER, ports.RAY_DASHBOARD_METRICS)
 RAY_OF_HEAD = (ports.RAY_CLIENT, ports.RAY_DASHBOARD_METRICS, ports.RAY_AUTOSCALER_METRICS)
-OUR_UNITS = "sparkmatrix-"
 MIN_ENGINE_PYTHON = (3, 11)  # vLLM's wheels, see roles/engine/defaults/main.yml
 
 
@@ -347,7 +346,7 @@ def check_ports(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         for listener in node.get("listening") or []:
             place = host, listener.get("port")
-            if place not in wanted or str(listener.get("unit") or "").startswith(OUR_UNITS):
+            if place not in wanted or str(listener.get("unit") or "").startswith(listening.OURS):
                 continue
             name, addresses = wanted[place]
             if not any(listeners.collide(str(listener.get("address")), address) for address in addresses):

@@ -14,12 +14,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import WEB_UI, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import local_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.keys import path as key_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import names
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.port_filter import layer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 
@@ -70,6 +72,7 @@ class Made:
     files: Mapping[str, str]
     hash: str
     ask: str  # a page that answers when it is up
+    filter: str  # rules by which nobody else answers at its port
 
 
 def check(settings: Settings) -> Iterator[Finding]:
@@ -172,6 +175,7 @@ def make(settings: Settings, gateway: Gateway, marks: str, image: str = "") -> M
         "names": names,
         "managed": MANAGED,
         "sandbox": unit_sandbox,
+        "slice": slice_of(WEB_UI),
         "environment": ENVIRONMENT,
         "run": RUN,
         "address": LOOPBACK,
@@ -182,4 +186,4 @@ def make(settings: Settings, gateway: Gateway, marks: str, image: str = "") -> M
     }
     mark = config_hash(templates.render(ROLE, unit, **values, hash=""), text, marks)
     files = {ENVIRONMENT: text, f"{paths.UNITS}/{names.UNIT}": templates.render(ROLE, unit, **values, hash=mark)}
-    return Made(files, mark, f"http://{LOOPBACK}:{settings.port}/health")
+    return Made(files, mark, f"http://{LOOPBACK}:{settings.port}/health", layer(WEB_UI, [(LOOPBACK, settings.port)]))

@@ -31,6 +31,7 @@ def made(options: Options) -> dict[str, Any]:
         "files": [{"path": path, "content": content} for path, content in made.files.items()],
         "unit": {"name": names.UNIT, "hash": made.hash},
         "ask": made.ask,
+        "filter": made.filter,
     }
 
 

@@ -219,6 +219,8 @@ def test_tables_that_preflight_has_found_in_the_kernel_are_not_looked_for_again(
     for change, asks in (({}, False), ({"spark_fabric_compared": {"changes": ["mtu"]}}, True)):
         _result, asked = act("port_filter", {"state": "in_force"}, {**told, **change})
         assert asked.called == asks
+    node["filters"]["gateway"] = False  # a table that only some nodes keep
+    assert act("port_filter", {"state": "in_force"}, told)[1].called
 
 
 NONSENSE = {

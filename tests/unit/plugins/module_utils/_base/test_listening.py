@@ -89,6 +89,8 @@ def test_a_container_of_ours_is_known_by_its_slice(node):
     node.write("proc/302/cgroup", "0::/system.slice/docker-0f1e.scope\n")
     assert listening.unit_of(node, 301) == "sparkmatrix-engine.slice"
     assert listening.unit_of(node, 302) == "docker-0f1e.scope"
+    node.write("proc/304/cgroup", "0::/system.slice/system-sparkmatrix_web_ui.slice/docker-0f1e.scope\n")
+    assert listening.unit_of(node, 304) == "system-sparkmatrix_web_ui.slice"
     node.write("proc/303/cgroup", "0::/sparkmatrix.slice/sparkmatrix-engine.slice/sparkmatrix-ray.service\n")
     assert listening.unit_of(node, 303) == "sparkmatrix-ray.service"
 
@@ -109,7 +111,8 @@ ENGINE = "/sparkmatrix.slice/sparkmatrix-engine.slice/sparkmatrix-engine.service
     [
         (OTHER, ENGINE, True),
         (OTHER, "/sparkmatrix.slice/sparkmatrix-engine.slice/docker-0f1e.scope", True),
-        (OTHER, "/system.slice/sparkmatrix-gateway.service", True),
+        (OTHER, "/system.slice/system-sparkmatrix_gateway.slice/sparkmatrix-gateway.service", True),
+        (OTHER, "/system.slice/system-sparkmatrix_web_ui.slice/docker-0f1e.scope", True),
         (0, "/system.slice/docker.service", True),
         (os.geteuid(), "/user.slice/user-1000.slice/session-1.scope", True),
         (OTHER, "/user.slice/user-1001.slice/session-3.scope", False),

@@ -157,6 +157,7 @@ def test_from_nothing_to_a_gateway_and_back(fake: Fake) -> None:
     assert told.changed and told.action == "started" and fake.tree() == before
     done = fake.apply()
     assert done.action == "started" and done.endpoints == ["http://192.0.2.1:8443/v1"]
+    assert done.ports == [["127.0.0.1", 8081], ["192.0.2.1", 8443]]
     assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp"] and "without TLS" in done.warnings[0]
     key = fake.read(f"{names.ETC}/keys/alice.key").strip()
     assert len(key) >= 32 and key in fake.read(f"{names.ETC}/keys.conf")

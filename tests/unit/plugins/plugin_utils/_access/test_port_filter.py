@@ -38,8 +38,8 @@ table inet sparkmatrix_services {{
         type filter hook input priority filter - 10; policy accept;
         tcp flags & (fin | syn | rst | ack) != syn accept
         socket cgroupv2 level 1 "sparkmatrix.slice" jump ours
-        ip daddr {{ 127.0.0.1 }} tcp dport 8000 counter reject with tcp reset
-        ip6 daddr {{ ::1 }} tcp dport 8000 counter reject with tcp reset
+        ip daddr {{ 127.0.0.1 }} tcp dport {{ 8000 }} counter reject with tcp reset
+        ip6 daddr {{ ::1 }} tcp dport {{ 8000 }} counter reject with tcp reset
     }}
     chain ours {{
         tcp dport {{ 8000, 8265 }} iifname lo accept
@@ -61,6 +61,29 @@ table inet sparkmatrix_services {{
         ip daddr {{ 192.168.100.11, 192.168.101.11, 10.0.0.2 }} ip dscp set 1
     }}
 }}
+"""
+GATEWAY = """\
+table inet sparkmatrix_gateway
+delete table inet sparkmatrix_gateway
+table inet sparkmatrix_gateway {
+    set ip_clients { type ipv4_addr; size 65535; flags dynamic; }
+    set ip6_clients { type ipv6_addr; size 65535; flags dynamic; }
+    chain input {
+        type filter hook input priority filter - 10; policy accept;
+        tcp flags & (fin | syn | rst | ack) != syn accept
+        socket cgroupv2 level 2 "system.slice/system-sparkmatrix_gateway.slice" jump ours comment "@STATE@"
+        ip6 daddr { fd00::5 } tcp dport { 8443 } counter reject with tcp reset
+        ip daddr { 0.0.0.0/0 } tcp dport { 8443 } counter reject with tcp reset
+        ip daddr { 127.0.0.1 } tcp dport { 8081, 8443 } counter reject with tcp reset
+        ip6 daddr { ::1 } tcp dport { 8081, 8443 } counter reject with tcp reset
+    }
+    chain ours {
+        iifname lo accept
+        tcp dport 8443 add @ip_clients { ip saddr ct count over 512 } counter reject with tcp reset
+        tcp dport 8443 add @ip6_clients { ip6 saddr ct count over 512 } counter reject with tcp reset
+        accept
+    }
+}
 """
 FABRIC = f"""\
 table inet sparkmatrix_fabric
@@ -91,6 +114,9 @@ def services(also: tuple[str, ...] = (), **changes: object) -> str:
 def test_the_tables_in_full() -> None:
     assert services() == SERVICES
     assert pf.fabric(PAIR["spark1"]) == FABRIC
+    at = [("127.0.0.1", 8443), ("127.0.0.1", 8081), ("0.0.0.0", 8443), ("fd00::5", 8443)]
+    assert sorted(pf.layer("gateway", at, 8443, 512).split("\n")) == sorted(GATEWAY.split("\n"))
+    assert "set " not in pf.layer("web_ui", [("127.0.0.1", 8080)])
 
 
 def test_a_node_without_a_fabric_lets_its_peers_in_by_any_interface() -> None:
@@ -157,16 +183,19 @@ def test_nft_takes_both_tables(tmp_path) -> None:
         pf.services(pf.reach("spark1", ring, ("10.9.0.0/24", "fd00::/8"), (8000, 8001))),
         services(),
         pf.fabric(ring["spark1"]),
+        pf.layer("gateway", [("::", 8443), ("0.0.0.0", 8443), ("127.0.0.1", 8081)], 8443, 512),
+        pf.layer("observability", [("127.0.0.1", 9090), ("", 9100)]),
     ]
     files = []
     for number, text in enumerate(texts):
         path = tmp_path / f"{number}.nft"
         path.write_text(f"define accounts = {{ 0, 995 }}\n{text}")
         files += ["-f", str(path)]
+    groups = [f"/sys/fs/cgroup/{node.cgroup(name)}" for name in node.NAMES if node.slice_of(name)]
     script = (
         "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup || exit 9;"
-        f" mkdir -p /sys/fs/cgroup/{node.CGROUP}; nft " + " ".join(files) + f"; rc=$?; nft {' '.join(files)} || rc=1;"
-        f" rmdir /sys/fs/cgroup/{node.CGROUP}; exit $rc"
+        f" mkdir -p {' '.join(groups)}; nft {' '.join(files)}; rc=$?; nft {' '.join(files)} || rc=1;"
+        f" rmdir {' '.join(groups)}; exit $rc"
     )
     done = subprocess.run(
         ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script],
@@ -233,6 +262,77 @@ def test_who_takes_the_port_of_an_api_is_not_reached(tmp_path) -> None:
     assert done.stdout.split() == ["reached", refused, refused, "reached", "reached", refused, "reached", refused]
 
 
+# The gateway, a stranger at its port on loopback, and machines that open connections and say nothing.
+CROWD = """
+import os, pathlib, socket, subprocess, sys, threading, time
+def joined(name):
+    pathlib.Path("/sys/fs/cgroup", name, "cgroup.procs").write_text(str(os.getpid()))
+def listener(port, host):
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    made.bind((host, port))
+    made.listen(64)
+    threading.Thread(target=serve, args=(made,), daemon=True).start()
+    return made
+def serve(made):
+    while True:
+        threading.Thread(target=until_closed, args=made.accept()[:1], daemon=True).start()
+def until_closed(one):
+    one.recv(1)
+    one.close()
+def reached(host, port, own=""):
+    try:
+        return socket.create_connection((host, port), 2, (own, 0) if own else None)
+    except OSError as exc:
+        return None
+if len(sys.argv) > 2:
+    joined(sys.argv[1])
+    ours = [listener(8443, "10.9.9.1"), listener(8443, "fd99::1")]
+    joined(sys.argv[2])
+    stranger = listener(8081, "127.0.0.1")
+    print("stranger", bool(reached("127.0.0.1", 8081)))
+    held = [reached("10.9.9.1", 8443) for _ in range(9)]
+    print("itself", sum(map(bool, held)), flush=True)
+    subprocess.run(["nsenter", f"--net=/proc/{sys.argv[3]}/ns/net", sys.executable, __file__, "away"], check=True)
+    joined(".")
+else:
+    for own in ("10.9.9.2", "10.9.9.3", "fd99::2", "fd99::3"):
+        for again in ("at", "again"):
+            held = [reached(f"{own[:-1]}1", 8443, own) for _ in range(9)]
+            print(again, sum(map(bool, held)))
+            for one in filter(None, held):
+                one.close()
+            time.sleep(0.3)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="nft asks the kernel, as root")
+def test_one_address_has_so_many_connections_to_the_gateway_and_others_theirs(tmp_path) -> None:
+    mine, other = f"system.slice/sparkmatrix-test-{os.getpid()}", f"stranger-test-{os.getpid()}"
+    at = [("127.0.0.1", 8081), ("10.9.9.1", 8443), ("fd99::1", 8443)]
+    text = pf.layer("gateway", at, 8443, 6).replace(node.cgroup("gateway"), mine)
+    (tmp_path / "rules.nft").write_text(text)
+    (tmp_path / "crowd.py").write_text(CROWD)
+    script = (
+        "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup || exit 9; ip link set lo up || exit 9;"
+        " unshare --net sleep 60 & away=$!; sleep 0.3; ip link add near type veth peer name far netns $away || exit 9;"
+        " for one in '10.9.9.1/24' 'fd99::1/64'; do ip addr add $one dev near nodad; done; ip link set near up;"
+        ' far() { nsenter --net=/proc/$away/ns/net ip "$@"; }; far link set far up;'
+        " for one in 10.9.9.2/24 10.9.9.3/24 fd99::2/64 fd99::3/64; do far addr add $one dev far nodad; done;"
+        f" cd /sys/fs/cgroup && mkdir -p {mine} {other} || exit 9; nft -f {tmp_path}/rules.nft || exit 8;"
+        f" {sys.executable} {tmp_path}/crowd.py {mine} {other} $away; rc=$?; rmdir {mine} {other}; kill $away; exit $rc"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 9 or "not permitted" in done.stderr or "not supported" in done.stderr:
+        pytest.skip(f"no network namespace or control groups here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["stranger", "False", "itself", "9", *["at", "6", "again", "6"] * 4]
+
+
 def test_the_planner_takes_what_the_engine_plan_returns() -> None:
     facts = {host: fact.as_dict() for host, fact in engine_plan.assumed_facts(["spark1", "spark2"]).items()}
     documents = engine_plans.node_plans(2, launch="ray")
@@ -243,8 +343,15 @@ def test_the_planner_takes_what_the_engine_plan_returns() -> None:
     assert list(made["rules"]) == ["spark1", "spark2"]
     # Ray's dashboard, where there is a Ray; the ports of services come with their heads.
     assert "tcp dport { 8000, 8266 } iifname lo accept" in made["rules"]["spark1"]
-    assert "daddr { 127.0.0.1 } tcp dport 8000 counter reject" in made["rules"]["spark1"]
-    assert "reject" not in made["rules"]["spark2"]
+    lines = {host: map(str.strip, text.split("\n")) for host, text in made["rules"].items()}
+    refused = {host: [line for line in text if "reject" in line] for host, text in lines.items()}
+    fixed = "21001, 21002, 21003, 21004, 21005, 21006, 21007, 21008, 21009"
+    assert refused["spark1"] == [
+        f"tcp dport {{ 6379, {fixed} }} counter reject with tcp reset",
+        "ip daddr { 127.0.0.1 } tcp dport { 8000, 8266 } counter reject with tcp reset",
+        "ip6 daddr { ::1 } tcp dport { 8000, 8266 } counter reject with tcp reset",
+    ]
+    assert refused["spark2"] == [f"tcp dport {{ {fixed} }} counter reject with tcp reset"]
     assert "ip saddr { 192.0.2.2 } accept" in made["rules"]["spark1"] and "10.9.0.1" in made["rules"]["spark2"]
     facts["spark2"]["management_address"] = "192.0.2.2 }"
     assert plan("port_filter", {"facts": facts, "plans": plans})["failed"]

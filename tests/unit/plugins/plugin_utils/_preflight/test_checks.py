@@ -544,8 +544,10 @@ def test_the_page_needs_a_gateway_and_a_port_of_its_own(settings, expected):
 
 def test_the_port_of_the_page_counts_where_it_is_wanted():
     read = nodes()
-    read["spark1"]["listening"] = [{"port": 8080, "address": "127.0.0.1"}]
-    for settings, expected in (({}, []), ({"web_ui_enabled": True, "web_ui_image": DIGEST}, ["ports"])):
+    own = "system-sparkmatrix_web_ui.slice"  # its container
+    wanted = {"web_ui_enabled": True, "web_ui_image": DIGEST}
+    for settings, unit, expected in (({}, None, []), (wanted, None, ["ports"]), (wanted, own, [])):
+        read["spark1"]["listening"] = [{"port": 8080, "address": "127.0.0.1", "unit": unit}]
         hosts = inventory(4, gateway_listen=["lo"], **settings)
         assert [name for name, _ in examine(context({"web_ui"}, hosts, nodes=read))] == expected
 
