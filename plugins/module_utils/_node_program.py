@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "logs": "_status.logs",
     "metrics": "_metrics.collect",
     "mpi": "_engine.mpi",
+    "nosuid": "_engine.nosuid",
     "offer-images": "_artifacts.image_server",
     "peer": "_keeper.forced_command",
     "probe": "_engine.probe",

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine
@@ -110,3 +111,17 @@ def test_every_start_of_ray_and_engine_has_its_root_work_done_before(settings, d
     assert sorted(helpers) == sorted(HELPERS)
     for text in helpers.values():
         assert "\nType=oneshot\n" in text and "RemainAfterExit" not in text and "\nStartLimitIntervalSec=0\n" in text
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS if "in containers" in name or "tensorrt" in name])
+def test_what_a_container_writes_into_is_mounted_nosuid_before(name):
+    """Every directory of its Compose file that is not read-only; a start without it fails (no -)."""
+    made = ranks(PLANS[name])
+    for unit, compose in (("engine", "engine"), ("ray", "ray")):
+        if f"/etc/sparkmatrix/{compose}/compose.yml" not in made:
+            continue
+        (service,) = yaml.safe_load(made[f"/etc/sparkmatrix/{compose}/compose.yml"])["services"].values()
+        written = [one["source"] for one in service["volumes"] if not one["read_only"]]
+        text = made[f"/etc/systemd/system/sparkmatrix-{unit}.service"]
+        assert f"\nExecStartPre={paths.NODE_PROGRAM} nosuid {' '.join(written)}\n" in text
+        assert text.index(" nosuid ") < text.index("\nExecStart=")

@@ -17,6 +17,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import check_revision
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import nosuid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
 
 # A manifest and all its files; a manifest, and files that are not whole; files without a manifest; nothing.
@@ -129,7 +131,9 @@ def source(cache: Cache, name: str, ref: str, path: str, pickle: bool) -> dict[s
         return {**told, "revision": of.revision, "files": len(of.files), "size": size, "copied": size}
     found = importing.find(name, path, ref)
     choice = found.choose(pickle)
-    copied = found.copied(choice, os.stat(_existing(cache)).st_dev)
+    # No second name leads into another mount.
+    device = -1 if nosuid.held(cache.home, Machine()) else os.stat(_existing(cache)).st_dev
+    copied = found.copied(choice, device)
     return {**told, **chosen(found, choice), "copied": copied}
 
 

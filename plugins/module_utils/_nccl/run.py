@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import c
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image, nosuid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import GPUS, Mount, NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
@@ -189,7 +189,9 @@ def measure(part: Part, plan: NodePlan, account: Account, machine: Machine, runn
     fact = fabric_fact.load(fabric_fact.on_disk(machine), "this node")
     rails = traffic.planned(machine)
     before = traffic.read(machine, rails)
-    done = runner(argv(part, program_of(plan, fact.environment), account), part.timeout_s + GRACE_S)
+    program = program_of(plan, fact.environment)
+    nosuid.guard([one.source for one in program.mounts if not one.read_only], machine)
+    done = runner(argv(part, program, account), part.timeout_s + GRACE_S)
     if done.rc != 0:  # also where only systemd-run has ended: its time was over, or it printed too much
         machine.runner(["systemctl", "stop", UNIT])
     after = traffic.read(machine, rails)

@@ -127,6 +127,7 @@ def _container_service(ray: RayPlan) -> Sequence[str]:
         "StateDirectoryMode=0700",
         "# A container that an interrupted start left would join the cluster a second time.",
         f"ExecStartPre=-{compose} down --timeout 5",
+        *root_helpers.nosuid(ray.mounts),
         "# Sockets of processes that were killed, and logs of earlier sessions; Ray keeps all of them.",
         f"ExecStartPre=-/usr/bin/find {ray.temp_dir} -mindepth 1 -maxdepth 1 ( -type s -o {_OLD_SESSIONS} )"
         " -exec rm -rf {} +",

@@ -10,9 +10,11 @@ and OpenSSL, the loader and others take code from variables. Both come with the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, unit_sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Mount
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 
 DROP_CACHES = "sparkmatrix-drop-caches.service"
 GPU_DEVICES = "sparkmatrix-gpu-devices.service"
@@ -23,6 +25,12 @@ def before_start(*, drop_caches: bool) -> list[str]:
     """Lines of the unit that needs it, at every start and restart: neither stays active. No reason not to start."""
     units = " ".join([*([DROP_CACHES] if drop_caches else []), GPU_DEVICES])
     return [f"Wants={units}", f"After={units}"]
+
+
+def nosuid(mounts: Iterable[Mount]) -> list[str]:
+    """Of a container's unit, which is root's."""
+    written = " ".join(systemd_quoting.argument(one.source) for one in mounts if not one.read_only)
+    return ["# Its root could leave setuid files there.", f"ExecStartPre={paths.NODE_PROGRAM} nosuid {written}"]
 
 
 def units() -> dict[str, str]:

@@ -289,6 +289,7 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
         f"WorkingDirectory={names.directory}",
         "# A container that an interrupted start left.",
         f"ExecStartPre=-{compose} down --timeout 5",
+        *root_helpers.nosuid(service.mounts),
         f"ExecStart={render_compose.up(compose, render_compose.SERVICE)}",
         "# A worker has no request to finish, and one of SGLang ignores SIGTERM.",
         f"ExecStop={compose} down --timeout {grace}",
