@@ -90,6 +90,11 @@ heard:
       sample: true
     system: {description: "LLDP: system name, or the chassis identifier.", type: str, sample: ""}
     port: {description: "LLDP: port identifier.", type: str, sample: ""}
+    ids:
+      description: "LLDP: MAC and IP addresses of the device beside RV(heard[].peer_mac)."
+      type: list
+      elements: str
+      sample: []
 interfaces:
   description: By own port.
   returned: success
@@ -127,7 +132,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import read
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbor_sockets import Wire, ends, probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbor_sockets import (
+    Wire,
+    ends,
+    own_macs,
+    probe,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Conversation
 
 
@@ -145,7 +155,9 @@ def main() -> None:
     root = sysfs.root()
     try:
         own = ends(read(root))
-        talk = Conversation(wanted["node"], wanted["nodes"], own, wanted["cluster"], time.monotonic())
+        talk = Conversation(
+            wanted["node"], wanted["nodes"], own, wanted["cluster"], time.monotonic(), own=own_macs(root)
+        )
         wire = Wire([end.netdev for end in own], root)
         try:
             found = probe(talk, wire, wanted["timeout"], may_switch_on=not module.check_mode)

@@ -56,6 +56,12 @@ def ends(ports: Sequence[RdmaPort], chance: random.Random | None = None) -> list
     return [End(netdev, cage_of.get(netdev), chance.getrandbits(32)) for netdev in netdevs]
 
 
+def own_macs(sysfs_root: Path) -> list[str]:
+    """Of all interfaces, the management port among them: lldpd names the machine by any of them."""
+    net = sysfs_root / "class/net"
+    return [mac for name in sysfs.names(net) or [] if (mac := sysfs.read_text(net / name / "address"))]
+
+
 class Wire:
     """Raw sockets on the given netdevs, and their state. Tests put something else in its place."""
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -137,6 +137,7 @@ class Heard:
     both_ways: bool | None = None  # LLDP does not tell
     system: str = ""
     port: str = ""
+    ids: tuple[str, ...] = ()  # LLDP: MAC and IP addresses by which the device, and not the port, may be known
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -159,14 +160,18 @@ class End:
 class Conversation:
     """What was heard so far, what to say, and whether it is enough. Times are seconds of any one clock."""
 
-    def __init__(self, me: str, nodes: Sequence[str], ends: Sequence[End], secret: str, now: float) -> None:
-        """``nodes``: all that take part, ``me`` among them, the same everywhere. Raises ValueError if it is not so."""
+    def __init__(
+        self, me: str, nodes: Sequence[str], ends: Sequence[End], secret: str, now: float, *, own: Iterable[str] = ()
+    ) -> None:
+        """``nodes``: all that take part, ``me`` among them, the same everywhere. Raises ValueError if it is not so.
+        ``own``: the MAC addresses of all interfaces of this machine."""
         self.nodes = sorted(set(nodes))
         if me not in self.nodes:
             raise ValueError(f"{me} is not among the nodes that take part")
         if len(self.nodes) > MAX_NODES:
             raise ValueError(f"{len(self.nodes)} nodes; at most {MAX_NODES} can take part")
         self.me = me
+        self.own = {mac.lower() for mac in own}
         self.index = self.nodes.index(me)
         self.ends = {end.netdev: end for end in ends}
         self.token = token_of(self.nodes, secret)
@@ -292,9 +297,12 @@ class Conversation:
                 self.ends[netdev].announcements[f"lldpd {len(self.ends[netdev].announcements)}"] = (said, "")
 
     def heard(self) -> list[Heard]:
-        """All neighbours, by netdev; those that our own frames found come first."""
+        """All neighbours, by netdev; those that our own frames found come first.
+
+        Whose an LLDP announcement is, the MAC address of the port that spoke tells, else that of the chassis, which is
+        any port of that machine. Names decide only where there is nothing else: several may be called ``spark``.
+        """
         macs = {mac: beacon for end in self.ends.values() for beacon, mac in end.beacons.values()}
-        names = {node.split(".")[0].lower(): node for node in self.nodes}
         found = []
         for end in self.ends.values():
             for _key, (beacon, mac) in sorted(end.beacons.items()):
@@ -312,25 +320,37 @@ class Conversation:
                     )
                 )
             for said, mac in end.announcements.values():
-                # A node that runs lldpd too is known by its MAC address; its host name may not be its name here.
-                peer = next((macs[known] for known in (mac, *said.macs) if known in macs), None)
-                node = peer.node if peer else names.get(said.system.split(".")[0].lower(), "")
-                if node != self.me:
-                    found.append(
-                        Heard(
-                            end.netdev,
-                            end.cage,
-                            "lldp",
-                            node,
-                            peer.netdev if peer else "",
-                            peer.cage if peer else None,
-                            mac or next(iter(said.macs), ""),
-                            None,
-                            strict.as_switch(said.system),
-                            strict.as_switch(said.port),
-                        )
+                sender = mac or said.port_mac
+                here = {mac: beacon for beacon, mac in end.beacons.values()}
+                port = macs.get(sender) or next((here[known] for known in said.macs if known in here), None)
+                device = port or next((macs[known] for known in said.macs if known in macs), None)
+                node = device.node if device else ""
+                if not (sender or said.macs or said.addresses):
+                    node = self._called(said.system)
+                if node == self.me or self.own & {sender, *said.macs}:
+                    continue  # through the other cage, or back from the same switch
+                found.append(
+                    Heard(
+                        end.netdev,
+                        end.cage,
+                        "lldp",
+                        node,
+                        port.netdev if port else "",
+                        port.cage if port else None,
+                        sender or next(iter(said.macs), ""),
+                        None,
+                        strict.as_switch(said.system),
+                        strict.as_switch(said.port),
+                        tuple(known for known in (*said.macs, *said.addresses) if known != sender),
                     )
+                )
         return found
+
+    def _called(self, system: str) -> str:
+        """The only node whose name begins like this one."""
+        short = system.partition(".")[0].lower()
+        found = [node for node in self.nodes if node.partition(".")[0].lower() == short]
+        return found[0] if len(found) == 1 else ""
 
     def notes(self) -> list[str]:
         """For people: what was odd."""

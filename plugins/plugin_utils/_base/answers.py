@@ -333,7 +333,12 @@ NEIGHBORS = Only(
                     "both_ways": Maybe(flag),
                     "system": or_empty(switch),
                     "port": or_empty(switch),
-                }
+                    "ids": Each(word),
+                },
+                (
+                    *("netdev", "cage", "source", "node", "peer_netdev", "peer_cage", "peer_mac"),
+                    *("both_ways", "system", "port"),
+                ),
             )
         ),
         "interfaces": By(interface, {"carrier": Maybe(flag), "brought_up": flag, "module_serial": words}),

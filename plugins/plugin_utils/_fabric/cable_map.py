@@ -126,6 +126,8 @@ class _Ears:
         self.one_way: dict[Port, set[str]] = {}
         self.by_netdev: dict[tuple[str, str], int] = {}
         self.by_mac: dict[str, Port] = {}
+        # MAC and IP addresses of all interfaces, the management port among them; nothing where several nodes have one.
+        self.owners: dict[str, str] = {}
         self.known = {(host, number) for host, node in nodes.items() for number in cages.numbers(node)}
         for host, node in nodes.items():
             for cage in node.cages:
@@ -133,6 +135,22 @@ class _Ears:
                     self.by_netdev[host, str(half.get("netdev"))] = int(cage["cage"])
                     if half.get("mac"):
                         self.by_mac[str(half["mac"]).lower()] = (host, int(cage["cage"]))
+                        self._owns(host, half["mac"])
+            for interface in node.interfaces or ():
+                addresses = [item.get("address") for item in interface.get("addresses") or ()]
+                for known in (interface.get("mac"), *addresses):
+                    self._owns(host, known)
+
+    def _owns(self, host: str, known: Any) -> None:
+        if known:
+            name = str(known).lower()
+            self.owners[name] = host if self.owners.get(name, host) == host else ""
+
+    def _speaker(self, entry: Mapping[str, Any]) -> str:
+        """Which node LLDP is from: MAC and IP addresses of the machines decide, and not what they call themselves."""
+        ids = entry.get("ids")
+        names = [entry.get("peer_mac"), *(ids if isinstance(ids, (list, tuple)) else ()), entry.get("system")]
+        return next(filter(None, (self.owners.get(str(name).lower(), "") for name in names)), "")
 
     def listen(self, host: str, entry: Mapping[str, Any]) -> None:
         cage = _number(entry.get("cage"))
@@ -142,6 +160,10 @@ class _Ears:
             return
         port = (host, cage)
         peer, source = entry.get("node"), entry.get("source")
+        if source == "lldp":
+            peer = self._speaker(entry) or peer
+            if peer == host:
+                return  # through the other cage, or back from the same switch
         if isinstance(peer, str) and peer in self.nodes:
             far = _number(entry.get("peer_cage"))
             if far is None:
@@ -172,7 +194,7 @@ class _Ears:
         if by_name is not None:
             return by_name
         host, cage = self.by_mac.get(str(entry.get("peer_mac")).lower(), ("", None))
-        return cage if host == peer else None
+        return cage if host == peer and entry.get("peer_mac") not in (entry.get("ids") or ()) else None
 
     def settle(self, findings: list[Finding]) -> None:
         """Which cage a neighbour was heard from: the other end may know, or there is only one with a cable."""

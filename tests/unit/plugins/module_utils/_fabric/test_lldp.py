@@ -43,7 +43,23 @@ SWITCH = frame((1, b"\x04" + MAC), (2, b"\x05swp7"), (3, b"\0\x78"), (5, b"rack-
             Announcement("b8:69:f4:00:12:30", "b8:69:f4:00:12:30", ("b8:69:f4:00:12:30",) * 2),
         ),
         (frame((1, b"\x07J3008H7M"), (2, b"\x0734")), Announcement("J3008H7M", "34")),
-        (frame((1, b"\x05\x01\x0a\x00\x00\x02"), (2, b"\x04\x02\xfe\x80")), Announcement("10.0.0.2", "fe80")),
+        (
+            frame((1, b"\x05\x01\x0a\x00\x00\x02"), (2, b"\x04\x02\xfe\x80")),
+            Announcement("10.0.0.2", "fe80", (), ("10.0.0.2",)),
+        ),
+        # Where it is managed; of other families, and of another length, nothing is kept.
+        (
+            frame(
+                (1, b"\x071"),
+                (2, b"\x072"),
+                (8, b"\x05\x01\x0a\0\0\x0b\x02\0\0\0\x01\0"),
+                (8, b"\x07\x06abcdef"),
+                (8, b"\x11\x02\xfe\x80" + bytes(13) + b"\1"),
+                (8, b"\x02\x01\x0a"),
+                (8, b""),
+            ),
+            Announcement("1", "2", (), ("10.0.0.11", "fe80::1")),
+        ),
         (frame((1, b"\x07\xff\xfe"), (2, b"\x07a\0")), Announcement("\ufffd\ufffd", "a")),
         (frame((1, b"\x071"), (2, b"\x072"), (5, b"\0 X\xff \0")), Announcement("X\ufffd", "2")),
         (frame((1, b"\x071"), (2, b"\x05X1 \0")), Announcement("1", "X1")),
@@ -80,7 +96,15 @@ def test_any_bytes_are_an_announcement_or_a_value_error(payload: bytes) -> None:
 
 def test_lldpcli_with_two_interfaces(fixtures: Path) -> None:
     assert parse_lldpcli((fixtures / "lldp/two-interfaces.json").read_text()) == [
-        ("enp1s0f0np0", Announcement("rack-switch", "qsfp56-dd-1-1", ("b8:69:f4:00:12:30",))),
+        (
+            "enp1s0f0np0",
+            Announcement(
+                "rack-switch",
+                "qsfp56-dd-1-1",
+                ("b8:69:f4:00:12:30",),
+                ("192.168.88.2", "fe80::ba69:f4ff:fe00:1230"),
+            ),
+        ),
         ("enp1s0f1np1", Announcement("spark2", "48:21:0B:96:02:C0", ("48:21:0b:95:02:01", "48:21:0b:96:02:c0"))),
     ]
 
@@ -130,6 +154,13 @@ def said(kind: str, value: str) -> dict[str, Any]:
 def test_lldpcli_with_a_part_that_is_missing_or_no_text(chassis: Any, port: Any, announcement: Announcement) -> None:
     text = json.dumps({"lldp": {"interface": {"eth0": {"chassis": chassis, "port": port}}}})
     assert parse_lldpcli(text) == [("eth0", announcement)]
+
+
+@pytest.mark.parametrize("managed", ["10.0.0.11", ["10.0.0.11"], ["10.0.0.11", "x", None, 5, {}, "10.0.0.11"]])
+def test_lldpcli_with_addresses(managed: Any) -> None:
+    chassis = {**said("mac", "48:21:0B:95:02:01"), "mgmt-ip": managed}
+    text = json.dumps({"lldp": {"interface": {"eth0": {"chassis": {"spark": chassis}, "port": {}}}}})
+    assert parse_lldpcli(text) == [("eth0", Announcement("spark", "", ("48:21:0b:95:02:01",), ("10.0.0.11",)))]
 
 
 JSON = st.recursive(

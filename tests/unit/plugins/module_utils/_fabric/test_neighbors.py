@@ -121,7 +121,8 @@ class Air:
             End(netdev, cage, 1000 * (place + 1) + number, brought_up=netdev in self.options.get("brought_up", ()))
             for number, (netdev, cage) in enumerate(PORTS.items())
         ]
-        return Conversation(node, self.all_nodes, own, self.options.get("secret", ""), now)
+        macs = self.options.get("own", ())
+        return Conversation(node, self.all_nodes, own, self.options.get("secret", ""), now, own=macs)
 
     def mac(self, node: str, netdev: str) -> str:
         return f"48:21:0b:96:{self.all_nodes.index(node):02x}:{list(PORTS).index(netdev):02x}"
@@ -337,6 +338,51 @@ def test_lldp_of_a_switch_and_of_a_node() -> None:
     ]
     assert {h.both_ways for h in talk.heard() if h.source == "lldp"} == {None}
     assert [(h.peer_netdev, h.peer_cage) for h in talk.heard() if h.system == "renamed"] == [("enp1s0f0np0", 0)]
+
+
+LLDPD = [  # who speaks: its chassis is the management port, as lldpd's is, and all call themselves the same
+    # our own, back from the switch or through the other cage
+    (("spark", "enp1s0f1np1", ("48:21:0b:95:00:01",)), "", None),
+    (("spark", "48:21:0B:96:00:01", ("48:21:0b:95:00:01", "48:21:0b:96:00:01")), "", None),
+    (("spark", "enp1s0f1np1", ()), "48:21:0b:96:00:01", None),
+    # another node: by its port, else by its chassis; which of its ports spoke is not told by that
+    (("spark", "enp1s0f0np0", ("48:21:0b:95:01:01",)), "48:21:0b:96:01:00", ("spark2", 0)),
+    (("spark", "48:21:0B:96:01:00", ("48:21:0b:95:01:01", "48:21:0b:96:01:00")), "", ("spark2", 0)),
+    (("spark", "swp1", ("48:21:0b:96:01:00",)), "", ("spark2", None)),
+    # a switch, whatever it is called; and whom only the list of all machines knows
+    (("spark1", "swp1", ("b8:69:f4:00:12:30",)), "", ("", None)),
+    (("Spark2.example.org", "swp1", ()), "b8:69:f4:00:12:31", ("", None)),
+    (("spark", "enp1s0f0np0", ("48:21:0b:95:01:01",)), "", ("", None)),
+    (("spark", "enp1s0f0np0", (), ("10.0.0.2",)), "", ("", None)),
+    # nothing but a name
+    (("SPARK2.example.org", "x"), "", ("spark2", None)),
+    (("spark1", "x"), "", None),
+    (("spark", "x"), "", ("", None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "sender", "expected"), LLDPD)
+def test_who_speaks_lldp(said: Any, sender: str, expected: tuple[str, int | None] | None) -> None:
+    air = Air(switch(2), own=["48:21:0B:95:00:01", *(f"48:21:0b:96:00:0{n}" for n in range(4))]).run(0.3)
+    talk = air.talks["spark1"]
+    talk.ends["enp1s0f1np1"].announcements["x"] = (lldp.Announcement(*said), sender)
+    found = [(h.node, h.peer_cage) for h in talk.heard() if h.source == "lldp"]
+    assert found == ([expected] if expected else [])
+
+
+def test_what_the_planner_may_know_it_by() -> None:
+    talk = Air(switch(2)).run(0.3).talks["spark1"]
+    chassis, port = "48:21:0b:95:01:01", "48:21:0b:99:01:01"
+    talk.add_announcements([("enp1s0f0np0", lldp.Announcement("spark", port, (chassis, port), ("10.0.0.2",)))])
+    talk.add_announcements([("enp1s0f1np1", lldp.Announcement("spark", "eth0", (chassis,)))])
+    heard = [(h.peer_mac, h.ids) for h in talk.heard() if h.source == "lldp"]
+    assert heard == [(port, (chassis, "10.0.0.2")), (chassis, (chassis,))]
+
+
+def test_two_nodes_with_one_short_name_are_not_told_by_it() -> None:
+    talk = Conversation("a.x", ["a.x", "spark.x", "spark.y"], [End("p", 0, 1)], "", 0)
+    talk.add_announcements([("p", lldp.Announcement("spark", "z"))])
+    assert [(h.node, h.system) for h in talk.heard()] == [("", "spark")]
 
 
 def test_interfaces_and_serials() -> None:

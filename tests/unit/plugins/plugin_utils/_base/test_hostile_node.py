@@ -173,7 +173,8 @@ def neighbors(rank: int) -> dict[str, Any]:
         for number, host in enumerate(HOSTS)
         if number != rank
     ]
-    said = Heard(netdev, 0, "lldp", system="mikrotik (CRS)", port="qsfp56-1-1").as_dict()
+    said = Heard(netdev, 0, "lldp", system="mikrotik (CRS)", port="qsfp56-1-1", ids=("192.168.88.2",)).as_dict()
+    said["ids"] = list(said["ids"])  # as JSON has it
     interfaces = {netdev: {"carrier": True, "brought_up": False, "module_serial": "APF21330038TKU"}}
     return {"heard": [said, *heard], "interfaces": interfaces, "notes": ["a note"]}
 

@@ -366,6 +366,38 @@ def test_the_far_cage_where_both_have_a_cable(entry: dict[str, Any], far: int | 
         assert made.facts["spark2"].cables == (Cable(far, "probe", "spark1", 0),)  # it heard nobody itself
 
 
+def announced(**entry: Any) -> Any:
+    """Two nodes with a cable from cage 0 to cage 0; on cage 0 of spark1 LLDP says that, too."""
+    nodes = wired("spark1.0 spark2.0")
+    for number, host in enumerate(nodes, 1):
+        change = {(0, "0000"): {"mac": f"4c:bb:47:00:0{number}:00"}, (1, "0000"): {"mac": f"4c:bb:47:00:0{number}:01"}}
+        addresses = [{"address": f"10.0.0.{number}"}, {"address": "172.17.0.1"}]
+        management = {"name": "enP7s7", "mac": f"48:21:0b:95:0{number}:01", "addresses": addresses}
+        nodes = of_node(nodes, host, cages=spark(number - 1, (0,), change=change).cages, interfaces=[management])
+    return hears(nodes, "spark1", {"cage": 0, "source": "lldp", "node": "", "system": "spark", **entry})
+
+
+@pytest.mark.parametrize(
+    ("entry", "topology"),
+    [
+        ({"peer_mac": "4c:bb:47:00:01:01"}, "direct"),  # our own other cage
+        ({"peer_mac": "4C:BB:47:00:02:00"}, "direct"),  # the port at the other end
+        ({"peer_mac": "48:21:0b:95:01:01", "ids": ["48:21:0b:95:01:01"]}, "direct"),  # our management port
+        ({"peer_mac": "48:21:0b:95:02:01"}, "direct"),  # theirs
+        ({"peer_mac": "4c:bb:47:00:02:01", "ids": ["4c:bb:47:00:02:01"]}, "direct"),  # their chassis, not their port
+        ({"peer_mac": "", "system": "48:21:0b:95:02:01"}, "direct"),  # without a name the chassis is the name
+        ({"peer_mac": "02:00:00:00:00:01", "ids": ["10.0.0.2"]}, "direct"),
+        ({"peer_mac": "b8:69:f4:00:12:30", "ids": ["172.17.0.1"]}, "switch"),  # which all have says nothing
+        ({"peer_mac": "b8:69:f4:00:12:30", "system": "spark1"}, "switch"),
+        ({"peer_mac": "b8:69:f4:00:12:30", "system": "spark2"}, "switch"),
+    ],
+)
+def test_what_a_machine_says_of_itself_is_no_switch(entry: dict[str, Any], topology: str) -> None:
+    made = plan(announced(**entry), Settings())
+    assert (made.topology, texts(made)) == (topology, "")
+    assert made.facts["spark1"].cables[0].far_cage == (0 if topology == "direct" else None)
+
+
 def test_a_link_that_only_the_probe_saw() -> None:
     """The probe brings interfaces up that were switched off."""
     off = {(0, domain): {"admin_up": False, "carrier": False} for domain in ("0000", "0002")}
