@@ -5,7 +5,9 @@
 """``sparkmatrix-node peer``: what another node of the cluster may run here, over ssh with its own key.
 
 It is the forced command of every peer's key (``command="…"`` in authorized_keys), so what the peer asked for is in
-SSH_ORIGINAL_COMMAND and is compared word for word with a short list; nothing is given to a shell.
+SSH_ORIGINAL_COMMAND and is compared word for word with a short list; nothing is given to a shell. Whose key it is
+stands in the command: what starts, stops and reads logs is for the head of the cluster, and the head of the service
+that has ranks here. A worker that was taken over can say next to nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, rank
 
 HELP = "run a subcommand for a peer that logged in with its node's key"
 # What a peer asks for -> what is run. Those with sudo are listed in /etc/sudoers.d/sparkmatrix-peer, word for word.
@@ -35,16 +39,26 @@ ALLOWED: Mapping[str, Sequence[str]] = {
     "rank-watch": ("sudo", "-n", TOOL, "rank", "watch"),
     "drift": ("sudo", "-n", TOOL, "drift", "--peer"),
 }
+COMMON = ("version", "fabric-status", "rank-status")  # for every node
 REFUSED = 126
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """It has no options: what a peer wants is in SSH_ORIGINAL_COMMAND."""
+    """What a peer wants is in SSH_ORIGINAL_COMMAND."""
+    # Without a name the line is of an earlier release, until the layer access has run.
+    parser.add_argument("host", nargs="?", default="", help="whose key it is")
+    parser.add_argument("--head", action="store_true", help="that is the head of the cluster")
 
 
-def wanted(original: str) -> Sequence[str] | None:
-    """The command to run, or None when it is not on the list."""
-    return ALLOWED.get(original.strip())
+def words(host: str, head: bool, config: str) -> list[str]:
+    """What this peer may ask for. ``config``: of the service whose ranks peers ask for on this node."""
+    if head or not host:
+        return list(ALLOWED)
+    try:
+        leads = engine_json.read(config).ordered[0].host == host
+    except SparkError:  # no service here
+        leads = False
+    return list(ALLOWED if leads else COMMON)
 
 
 def sudoers(user: str) -> str:
@@ -53,10 +67,12 @@ def sudoers(user: str) -> str:
     return f"# Managed by sparkmatrix.cluster (role peers).\n{user} ALL=(root) NOPASSWD: {lines[0]}\n"
 
 
-def run(_arguments: argparse.Namespace) -> int:
-    argv = wanted(os.environ.get("SSH_ORIGINAL_COMMAND", ""))
-    if argv is None:
-        sys.stderr.write(f"Not allowed. A peer may ask for: {', '.join(ALLOWED)}\n")
+def run(arguments: argparse.Namespace) -> int:
+    allowed = words(arguments.host, arguments.head, rank.config())
+    asked = os.environ.get("SSH_ORIGINAL_COMMAND", "").strip()
+    if asked not in allowed:
+        sys.stderr.write(f"Not allowed. This peer may ask for: {', '.join(allowed)}\n")
         return REFUSED
+    argv = ALLOWED[asked]
     # What it prints goes to the peer as it comes.
     return subprocess.call(list(argv), stdin=subprocess.DEVNULL)  # pylint: disable=ansible-bad-function

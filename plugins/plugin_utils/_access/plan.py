@@ -224,7 +224,8 @@ def _authorized(host: str, nodes: Mapping[str, Node]) -> str:
     for peer, node in _by_rank(nodes):
         if peer != host and node.public_key:
             sources = ",".join(node.addresses)
-            lines.append(f'restrict,command="{TOOL} peer",from="{sources}" {node.public_key} {peer}')
+            who = f"{strict.host(peer)}{' --head' if node.rank == 0 else ''}"
+            lines.append(f'restrict,command="{TOOL} peer {who}",from="{sources}" {node.public_key} {peer}')
     return strict.lines(lines, "authorized_keys")
 
 

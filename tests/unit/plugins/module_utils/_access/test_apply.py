@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.rollback import GUARD, confirm, restore
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
 from fake_access import SSHD_CONFIG, USER_RULES, FakeAccess, Killed
 from root_or_not import root_or_not
@@ -386,24 +389,54 @@ def test_a_key_that_cannot_be_made(node: FakeAccess) -> None:
 # --- what peers may run ----------------------------------------------------------------------------------------------
 
 
+def say(asked: str, key: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """As sshd runs it, for the key whose line says ``peer <key>``."""
+    parser = argparse.ArgumentParser()
+    forced_command.configure(parser)
+    monkeypatch.setenv("SSH_ORIGINAL_COMMAND", asked)
+    return forced_command.run(parser.parse_args(key.split()))
+
+
 @pytest.mark.parametrize("asked", ["", "id", "version; id", "drop-caches --x", "sudo id", "$(id)", "peer"])
 def test_a_peer_gets_nothing_that_is_not_on_the_list(asked: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setenv("SSH_ORIGINAL_COMMAND", asked)
-    assert forced_command.run(argparse.Namespace()) == forced_command.REFUSED
+    assert say(asked, "spark1 --head", monkeypatch) == forced_command.REFUSED
     assert "version, fabric-status, drop-caches" in capsys.readouterr().err
 
 
 def test_a_peer_gets_what_is_on_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[list[str]] = []
     monkeypatch.setattr(forced_command.subprocess, "call", lambda argv, stdin: called.append(argv) or 0)
-    monkeypatch.setenv("SSH_ORIGINAL_COMMAND", "drop-caches")
-    forced_command.configure(argparse.ArgumentParser())
-    assert forced_command.run(argparse.Namespace()) == 0
+    assert say("drop-caches", "spark1 --head", monkeypatch) == 0
     assert called == [["sudo", "-n", TOOL, "drop-caches"]]
     assert (
         f"p ALL=(root) NOPASSWD: {TOOL} fabric-status, {TOOL} drop-caches, {TOOL} logs --peer follow, "
         in forced_command.sudoers("p")
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "served", "everything"),
+    [
+        ("spark1 --head", True, True),
+        ("spark1 --head", False, True),
+        ("spark2", True, True),  # the head of the service whose ranks are here
+        ("spark2", False, False),
+        ("spark3", True, False),
+        ("spark3 ", False, False),
+        ("", True, True),  # a line of an earlier release
+    ],
+)
+def test_what_stops_and_reads_logs_is_for_heads(key, served, everything, tmp_path, monkeypatch) -> None:
+    told = tmp_path / "engine.json"
+    members = [Member("spark3", 1, "10.0.0.3", True, True), Member("spark2", 0, "10.0.0.2", True, True)]
+    if served:
+        one = Description("10.0.0.1", 8000, "tiny", "", ("a.service",), tuple(members), nodes=2)
+        told.write_text(json.dumps(one.as_dict()))
+    monkeypatch.setattr(forced_command.rank, "config", lambda: str(told))
+    called: list[list[str]] = []
+    monkeypatch.setattr(forced_command.subprocess, "call", lambda argv, stdin: called.append(argv) or 0)
+    let = {word for word in forced_command.ALLOWED if say(word, key, monkeypatch) == 0}
+    assert let == set(forced_command.ALLOWED if everything else forced_command.COMMON)
 
 
 def test_sources_have_to_be_networks() -> None:

@@ -54,10 +54,10 @@ def authorized(plan: ap.Plan, host: str) -> str:
 
 def test_every_peer_gets_in_with_its_own_key_for_the_peer_commands_only() -> None:
     made = ap.plan(cluster(*SWITCH), USER)
-    command = 'restrict,command="/usr/local/lib/sparkmatrix/sparkmatrix-node peer"'
+    command = 'restrict,command="/usr/local/lib/sparkmatrix/sparkmatrix-node peer'
     assert authorized(made, "spark2").splitlines()[1:] == [
-        f'{command},from="10.0.0.1,192.168.100.10,192.168.101.10" ssh-ed25519 KEY0 spark1',
-        f'{command},from="10.0.0.3,192.168.100.12,192.168.101.12" ssh-ed25519 KEY2 spark3',
+        f'{command} spark1 --head",from="10.0.0.1,192.168.100.10,192.168.101.10" ssh-ed25519 KEY0 spark1',
+        f'{command} spark3",from="10.0.0.3,192.168.100.12,192.168.101.12" ssh-ed25519 KEY2 spark3',
     ]
 
 
