@@ -166,13 +166,18 @@ def _other(host: str, old: str, carrier: str, by_rule: Management) -> Finding | 
 
 
 def _sender(network: Mapping[str, Any], address: str) -> str:
-    """The interface over which the kernel sends to the neighbours of an address; empty where no route says it."""
-    found = []
+    """The interface over which the kernel sends to the neighbours of an address; empty where no route says it. What a
+    half has in the way is not looked at: the layer fabric gives it other addresses, and refuses those that overlap."""
+    found, halves = [], fabric_ports(network)
     for route in network.get("routes") or ():
-        if route.get("dev") and "/" in str(route.get("dst")) and route.get("table", "main") == "main":
-            subnet, metric = ipaddress.ip_network(route["dst"], strict=False), route.get("metric")
+        if (
+            route.get("dev") not in ("", None, *halves)
+            and "/" in str(route.get("dst"))
+            and route.get("table", "main") == "main"
+        ):
+            subnet, metric = ipaddress.ip_network(dst, strict=False), route.get("metric")
             if ipaddress.ip_address(address) in subnet:
-                found.append((-subnet.prefixlen, metric if isinstance(metric, int) else 0, str(route["dev"])))
+                found.append((-subnet.prefixlen, metric if isinstance(metric, int) else 0, str(device)))
     # Of equal ones the first of the list is taken.
     return min(found, key=lambda way: way[:2])[2] if found else ""
 

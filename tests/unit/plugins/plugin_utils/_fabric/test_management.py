@@ -222,10 +222,10 @@ TWO_LANS = network(BOTH, ("enP7s7", 100), ("wlP9s9", 600))
         (network(PLAIN), "", "172.31.0.100"),
         (member(network(BRIDGED, ("br0", 0)), "enP7s7", master="br0"), "", "172.31.0.100"),
         (subnets(ONE_LAN, ("10.0.1.0/24", "enP7s7", 100), ("10.0.1.0/24", "wlP9s9", 600)), "", "10.0.1.60"),
-        # The first by the rule sends over the other one, or over something else: a VPN, a second LAN, the fabric.
+        # The first by the rule sends over the other one, or over a VPN; a half is the fabric's to readdress.
         (subnets(ONE_LAN, ("10.0.1.0/24", "enP7s7", 700), ("10.0.1.0/24", "wlP9s9", 600)), "", "10.0.1.20"),
         (subnets(TWO_LANS, ("10.0.1.0/24", "tailscale0", 0), ("192.168.1.0/24", "wlP9s9", 600)), "", "192.168.1.7"),
-        (subnets(TWO_LANS, ("10.0.1.0/25", "enp1s0f0np0", 0)), "", "192.168.1.7"),
+        (subnets(TWO_LANS, ("10.0.1.0/25", "enp1s0f0np0", 0)), "", "10.0.1.60"),
         (subnets(LAN, ("10.0.1.0/24", "tailscale0", 0), ("10.0.1.0/24", "enP7s7", 100)), "", ""),
         (subnets(ONE_LAN, ("10.0.1.0/24", "enP7s7", 100), ("10.0.1.0/24", "wlP9s9", 600)), "10.0.1.20", ""),
         (LAN, "100.64.0.1", "100.64.0.1"),
