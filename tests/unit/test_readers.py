@@ -303,3 +303,16 @@ def test_a_cut_text_tells_nothing_that_the_whole_does_not(name: str, data: st.Da
     except one.refuses:
         return
     assert part <= whole or not cut.strip()
+
+
+def test_what_a_value_is_held_to_is_held_to_all_of_it():
+    """``^...$`` with match or search lets a newline at the end through, and that is a line of its own in a file."""
+    found = []
+    for path in (Path(node_side.__path__[0]).parent).rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("re.compile", "re.match", "re.search"):
+                text = "".join(str(part.value) for part in ast.walk(call.args[0]) if isinstance(part, ast.Constant))
+                whole = text.startswith("^") and re.search(r"(?<!\\)\$$", text)
+                if whole and not re.search(r"re\.M", ast.unparse(call)):
+                    found.append(f"{path.name}:{call.lineno}: {text}")
+    assert found == []

@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 FILES = ("/etc/default/ufw", "/etc/ufw/ufw.conf", "/etc/ufw/user.rules", "/etc/ufw/user6.rules")
 DEFAULTS, RULES = FILES[0], FILES[2:]
 PREFIX = "sparkmatrix:"
-_ADDED = re.compile(r"^ufw (?P<text>.*?)(?: comment '(?P<comment>[^']*)')?$")
+_ADDED = re.compile(r"ufw (?P<text>.*?)(?: comment '(?P<comment>[^']*)')?")
 _POLICY = re.compile(r"""^DEFAULT_INPUT_POLICY=["']?(\w+)["']?\s*$""", re.MULTILINE)
 _WORDS = re.compile(r"[A-Za-z0-9_.:/+,-]+( [A-Za-z0-9_.:/+,-]+)*")
 _ACTIONS = ("allow", "deny", "reject", "limit")
@@ -77,7 +77,7 @@ def parse_added(text: str) -> tuple[Rule, ...]:
     """The output of ``ufw show added``. Lines that are no rules (title, ``(None)``) are left out."""
     found = []
     for line in text.splitlines():
-        matched = _ADDED.match(line.strip())
+        matched = _ADDED.fullmatch(line.strip())
         words = matched["text"].split() if matched else []
         if matched and words and (words[0] in _ACTIONS or words[0] == "route"):
             found.append(Rule(matched["text"], matched["comment"] or ""))

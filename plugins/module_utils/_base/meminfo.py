@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_LINE = re.compile(r"^([A-Za-z][\w()]*):\s+([0-9]{1,18})(?: (kB))?\s*$")
+_LINE = re.compile(r"([A-Za-z][\w()]*):\s+([0-9]{1,18})(?: (kB))?\s*")
 
 
 def parse(text: str) -> dict[str, int]:
     """``{"MemTotal": 130663829504, ...}``: bytes, except for the few lines that count pages. Odd lines are skipped."""
     found: dict[str, int] = {}
     for line in text.splitlines():
-        match = _LINE.match(line)
+        match = _LINE.fullmatch(line)
         if match:
             found[match.group(1)] = int(match.group(2)) * (1024 if match.group(3) else 1)
     return found

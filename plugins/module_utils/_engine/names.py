@@ -24,9 +24,9 @@ RAY_NCCL_CONF = f"{paths.ETC}/ray/nccl.conf"
 RAY_ENVIRONMENT = f"{paths.ETC}/ray.env"
 NOT_CARRIED = f"{paths.ETC}/vllm/ray_non_carry_over_env_vars.json"
 LOGIN = "/etc/profile.d/sparkmatrix-engine.sh"
-NAME = re.compile(r"^[a-z][a-z0-9-]{0,31}$")
-UNIT = re.compile(r"^sparkmatrix-(engine|keeper)(?:-([a-z][a-z0-9-]{0,31}))?\.service$")
-_DESCRIPTION = re.compile(r"^engine(?:-([a-z][a-z0-9-]{0,31}))?\.json$")
+NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+UNIT = re.compile(r"sparkmatrix-(engine|keeper)(?:-([a-z][a-z0-9-]{0,31}))?\.service")
+_DESCRIPTION = re.compile(r"engine(?:-([a-z][a-z0-9-]{0,31}))?\.json")
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ VARIABLES = OptionNames()
 
 def instance_of(unit: str) -> str:
     """Name of the service that a unit belongs to; empty for one that is alone, and for units of others."""
-    match = UNIT.match(unit if unit.endswith(".service") else f"{unit}.service")
+    match = UNIT.fullmatch(unit if unit.endswith(".service") else f"{unit}.service")
     return (match.group(2) or "") if match else ""
 
 
 def instances(root: str = "/") -> list[str]:
     """Of the services that have a description on this node; empty for the one that is alone."""
     names = [path.name for path in (Path(root) / paths.ETC.lstrip("/")).glob("engine*.json")]
-    return sorted(match.group(1) or "" for match in map(_DESCRIPTION.match, names) if match)
+    return sorted(match.group(1) or "" for match in map(_DESCRIPTION.fullmatch, names) if match)
 
 
 def choose(parser: argparse.ArgumentParser) -> None:

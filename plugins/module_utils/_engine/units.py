@@ -73,7 +73,7 @@ def over_ray(only: str, root: str = "/") -> bool:
 
 
 def _kind(unit: str) -> str:
-    match = engine_names.UNIT.match(unit)
+    match = engine_names.UNIT.fullmatch(unit)
     return match.group(1) if match else ""
 
 

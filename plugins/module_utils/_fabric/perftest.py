@@ -44,9 +44,9 @@ class Report:
 _MIB = 2**20 * 8 / 1e9
 _UNITS = {"Gb": 1.0, "MB": _MIB, "MiB": _MIB}
 _HEADER = re.compile(r"^\s*#bytes\s+#iterations\s+BW peak\s*\[(?P<unit>\w+)/sec\]\s+BW average\s*\[(?P=unit)/sec\]")
-_LATENCY = re.compile(r"^\s*#bytes\s+#iterations\s+(?P<columns>t_\w+\s*\[usec\].*)$")
+_LATENCY = re.compile(r"\s*#bytes\s+#iterations\s+(?P<columns>t_\w+\s*\[usec\].*)")
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
-_ROW = re.compile(rf"^\s*([0-9]{{1,12}})\s+([0-9]{{1,15}})((?:\s+{_NUMBER}){{2,7}})\s*$")
+_ROW = re.compile(rf"\s*([0-9]{{1,12}})\s+([0-9]{{1,15}})((?:\s+{_NUMBER}){{2,7}})\s*")
 _FAILED = re.compile("Failed status|Completion with error")
 ONE = "Pass the output of one run"
 _FIELD = re.compile(r'^\s*"?(\w[\w.]*)"?\s*:\s*"?([^",{]+?)"?\s*,?\s*$', re.MULTILINE)
@@ -66,7 +66,7 @@ def _text(text: str) -> Report:
     for line in text.split("\n"):
         if rows and _FAILED.search(line):
             raise SparkError(f"a run behind the first result has failed: {line.strip()[:160]!r}", WHERE, ONE)
-        header, latency = _HEADER.match(line), _LATENCY.match(line)
+        header, latency = _HEADER.match(line), _LATENCY.fullmatch(line)
         if header:
             if header["unit"] not in _UNITS:
                 raise SparkError(f"unknown unit {header['unit']}/sec", WHERE, "Use --report_gbits")
@@ -77,7 +77,7 @@ def _text(text: str) -> Report:
             if not known:
                 raise SparkError(f"unknown columns {' '.join(names)[:160]!r}", WHERE, ONE)
             column = known[0]
-        match = _ROW.match(line)
+        match = _ROW.fullmatch(line)
         if match:
             values = [float(word) for word in match[3].split()]
             if column is not None and column < len(values):

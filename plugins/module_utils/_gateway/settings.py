@@ -16,7 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC
 
-_DNS = re.compile(r"^(?=.{1,253}$)([a-z0-9*]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+_DNS = re.compile(r"(?=.{1,253}$)([a-z0-9*]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 MODELS = "/v1/models"
 PATHS = (
@@ -169,4 +169,4 @@ def socket_name(host: str, port: int) -> str:
 
 def is_dns_name(text: str) -> bool:
     """In small letters."""
-    return bool(_DNS.match(text))
+    return bool(_DNS.fullmatch(text))

@@ -35,13 +35,13 @@ JOURNAL_LINES = 20000
 # What vLLM prints (0.32: default_loader.py, sharded_state_loader.py, gpu_model_runner.py, core.py). Before it stand the
 # process, level, time and place: `(Worker_TP0 pid=7) INFO 11-23 22:01:54 [core.py:396] `.
 _LINE = re.compile(
-    r"^(?P<process>(?:\([A-Za-z][\w .,=:-]*\) )*)INFO \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] (?P<said>.*)$"
+    r"(?P<process>(?:\([A-Za-z][\w .,=:-]*\) )*)INFO \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] (?P<said>.*)"
 )
 _SECONDS = r"(\d{1,6}\.\d{1,6})"
-_WEIGHTS = re.compile(rf"^Loading weights took {_SECONDS} seconds$")
-_MODEL = re.compile(rf"^Model loading took [\d.]+ GiB(?: memory)? and {_SECONDS} seconds$")
+_WEIGHTS = re.compile(rf"Loading weights took {_SECONDS} seconds")
+_MODEL = re.compile(rf"Model loading took [\d.]+ GiB(?: memory)? and {_SECONDS} seconds")
 _COMPILE = rf"(?: \(compilation: {_SECONDS} s(?: — language_model: {_SECONDS} s, encoder: {_SECONDS} s)?\))?"
-_INIT = re.compile(rf"^init engine \(profile, create kv cache, warmup model\) took {_SECONDS} s{_COMPILE}$")
+_INIT = re.compile(rf"init engine \(profile, create kv cache, warmup model\) took {_SECONDS} s{_COMPILE}")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -64,15 +64,15 @@ def parse(lines: Iterable[str]) -> Told:
     init: list[float] = []
     compiled: list[float] = []
     for line in lines:
-        match = _LINE.match(_COLOUR.sub("", line.rstrip()))
+        match = _LINE.fullmatch(_COLOUR.sub("", line.rstrip()))
         if not match:
             continue
         process, said = match["process"], match["said"]
-        if found := _WEIGHTS.match(said):
+        if found := _WEIGHTS.fullmatch(said):
             weights[process] = weights.get(process, 0.0) + float(found[1])
-        elif found := _MODEL.match(said):
+        elif found := _MODEL.fullmatch(said):
             whole[process] = float(found[1])
-        elif found := _INIT.match(said):
+        elif found := _INIT.fullmatch(said):
             init.append(float(found[1]))
             compiled += [float(found[2])] if found[2] else []
     loaded = {**weights, **whole}

@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed impor
 PATH = "/etc/avahi/avahi-daemon.conf"
 UNIT = "avahi-daemon.service"
 _KEY = "deny-interfaces"
-_LINE = re.compile(rf"^{_KEY}\s*=(.*)$", re.IGNORECASE)
+_LINE = re.compile(rf"{_KEY}\s*=(.*)", re.IGNORECASE)
 
 
 def denying(text: str, netdevs: Sequence[str], owner: str) -> str:
@@ -39,7 +39,7 @@ def denying(text: str, netdevs: Sequence[str], owner: str) -> str:
             section = bare.strip("[]").lower()
             if section == "server" and place is None:
                 place = number + 1
-        elif section == "server" and _LINE.match(bare):
+        elif section == "server" and _LINE.fullmatch(bare):
             place, own = number, line
     names = dict.fromkeys([*_names(own), *(strict.line(netdev, PATH) for netdev in netdevs)])
     begin, end = etc_hosts.marks(owner)
@@ -62,7 +62,7 @@ def denied(text: str, owner: str) -> list[str]:
 
 
 def _names(line: str) -> list[str]:
-    found = _LINE.match(line.strip())
+    found = _LINE.fullmatch(line.strip())
     return [name.strip() for name in found[1].split(",") if name.strip()] if found else []
 
 
@@ -77,7 +77,7 @@ def _without(have: list[str], owner: str) -> list[str]:
             f"the block {begin!r} has no end", PATH, f"Add the line {end!r} after its last entry, or remove it"
         )
     stop = bare.index(end, start)
-    own = [line[1:] for line in have[start:stop] if line.startswith("#") and _LINE.match(line[1:].strip())]
+    own = [line[1:] for line in have[start:stop] if line.startswith("#") and _LINE.fullmatch(line[1:].strip())]
     return [*have[:start], *own, *have[stop + 1 :]]
 
 

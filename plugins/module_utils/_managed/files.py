@@ -45,8 +45,8 @@ HIDDEN = "(secret, not shown)"
 TEMP_SUFFIX = ".sparkmatrix-new"
 LOCK_TIMEOUT_S = 30.0
 
-_NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]{0,63}$")
-_MODE = re.compile(r"^0[0-7]{3,4}$")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_MODE = re.compile(r"0[0-7]{3,4}")
 _SOURCES = ("content", "secret_content", "content_b64", "link_to")
 
 
@@ -112,7 +112,7 @@ class File:
                 f"Give exactly one of {', '.join(_SOURCES)}",
             )
         mode = str(params.get("mode") or "0644")
-        if not _MODE.match(mode):
+        if not _MODE.fullmatch(mode):
             raise SparkError(f"mode is {mode!r}", path, "Write it as a quoted octal string, for example '0644'")
         content: bytes | None = None
         if given[0] == "content_b64":
@@ -311,7 +311,7 @@ def check_path(path: str) -> None:
 
 
 def _check_set(name: str, files: Sequence[File]) -> None:
-    if not _NAME.match(name):
+    if not _NAME.fullmatch(name):
         raise SparkError(
             f"{name!r} is no name for a set of files", "", "Use lower-case letters, digits, '_', '-' and '.', up to 64"
         )

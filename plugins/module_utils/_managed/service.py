@@ -34,7 +34,7 @@ POLL_S = 0.1
 SETTLE_S = 2.0
 JOURNAL_LINES = 20
 
-_UNIT = re.compile(r"^[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|mount|path)$")
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|mount|path)")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        if not _UNIT.match(wanted.name):
+        if not _UNIT.fullmatch(wanted.name):
             raise SparkError(
                 f"{wanted.name!r} is no unit name", "", "Write it with its ending, for example sparkmatrix-ray.service"
             )

@@ -47,11 +47,11 @@ STORE = f"{paths.STATE}/settings"
 SCHEMA_VERSION = 1
 INFINITY = "infinity"
 
-_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
-_KEY = re.compile(r"^[A-Za-z0-9_-]+([./][A-Za-z0-9_:@-]+)+$")
-_LIMIT = re.compile(r"^DefaultLimit[A-Z]+$")
-_UNIT = re.compile(r"^[A-Za-z0-9:_.\\@-]+\.[a-z]+$")
-_PACKAGE = re.compile(r"^[a-z0-9][a-z0-9+.:-]*$")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_KEY = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_:@-]+)+")
+_LIMIT = re.compile(r"DefaultLimit[A-Z]+")
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.:-]*")
 KINDS = ("packages", "sysctl", "limits", "holds", "swaps", "enabled", "units")
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -114,7 +114,7 @@ def parse_limit(text: str) -> str:
 
 
 def _size(text: str) -> str:
-    match = re.match(r"^([0-9]{1,19})([KMGT]?)$", text)
+    match = re.fullmatch(r"([0-9]{1,19})([KMGT]?)", text)
     if text.lower() in (INFINITY, "unlimited") or text == "18446744073709551615":
         return INFINITY
     if not match:
@@ -130,7 +130,7 @@ class Settings:
     """One named group of settings. ``root`` and ``runner`` are replaced by tests."""
 
     def __init__(self, name: str, *, check_mode: bool = False, runner: Runner = run, root: str = "/") -> None:
-        if not _NAME.match(name):
+        if not _NAME.fullmatch(name):
             raise SparkError(f"{name!r} is no name for settings", "", "Use lower-case letters, digits, '_' and '-'")
         self.path = record_path(name)
         self.check_mode = check_mode
@@ -412,7 +412,7 @@ def parse_swaps(text: str) -> list[Swap]:
     found = []
     for line in text.splitlines()[1:]:
         words = line.split()
-        if len(words) == 5 and all(re.match(r"^-?[0-9]{1,18}$", word) for word in words[2:]):
+        if len(words) == 5 and all(re.fullmatch(r"-?[0-9]{1,18}", word) for word in words[2:]):
             name = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), words[0])
             found.append(Swap(name, int(words[2]) * 1024, int(words[3]) * 1024, int(words[4])))
     return found
@@ -448,7 +448,7 @@ def _sysctls(values: Mapping[str, Any]) -> dict[str, str]:
 def _manager_limits(values: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for name, value in values.items():
-        if not _LIMIT.match(name):
+        if not _LIMIT.fullmatch(name):
             raise SparkError(f"{name!r} is no limit of systemd", "", "They are named DefaultLimitNOFILE and so on")
         try:
             found[name] = parse_limit(str(value))
@@ -462,7 +462,7 @@ def _named(pattern: re.Pattern[str], choices: Iterable[str]) -> Any:
 
     def check(values: Mapping[str, Any]) -> dict[str, str]:
         for name, value in values.items():
-            if not pattern.match(name) or value not in allowed:
+            if not pattern.fullmatch(name) or value not in allowed:
                 raise SparkError(f"{value!r} is no state for {name!r}", "", f"One of {', '.join(sorted(allowed))}")
         return dict(values)
 
@@ -474,14 +474,14 @@ _CHECKS: Mapping[str, Any] = {
     "limits": _manager_limits,
     "packages": _named(_PACKAGE, ("installed", "absent")),
     "holds": _named(_PACKAGE, ("hold", "no")),
-    "swaps": _named(re.compile(r"^/"), ("on", "off")),
+    "swaps": _named(re.compile(r"/.*"), ("on", "off")),
     "enabled": _named(_UNIT, ("enabled", "disabled")),
     "units": _named(_UNIT, ("active", "inactive")),
 }
 
 
 def _key(key: str) -> str:
-    if not _KEY.match(key):
+    if not _KEY.fullmatch(key):
         raise SparkError(f"{key!r} is no sysctl", "", "Write it as vm.swappiness")
     return key.replace("/", ".")
 

@@ -15,14 +15,14 @@ from typing import Any
 
 MOST_EVIDENCE = 12  # lines
 MOST_LINE = 240  # characters
-_LINE = re.compile(r"^(?:\[[\d :-]+\] )?(?:\S+:\d+:\d+ \[\d+\] )?(?:(\S+\.cc:\d+) )?NCCL (?:INFO|WARN) (.*)$")
+_LINE = re.compile(r"^(?:\[[\d :-]+\] )?(?:\S+:\d+:\d+ \[\d+\] )?(?:(\S+\.cc:\d+) )?NCCL (?:INFO|WARN) (.*)")
 _VERSION = re.compile(r"^NCCL version (\S+?)(?:\+cuda\S*)?$", re.MULTILINE)
 _CHANNEL = re.compile(r"^Channel \d+/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\].* via (?:NET/([^/]+)/(\d+)|(\w+)/?\w*)")
 _DEVICES = re.compile(r"\[(\d+)\]([\w.-]+):\d+")
 _LOADED = re.compile(
     r"^NET/Plugin: Loaded net plugin (.+?)(?: \(v\d+\))?$|^Successfully loaded external (?:network )?plugin (\S+)"
 )
-_NOT_FOUND = re.compile(r"^NET/Plugin ?: Could not find: (.*?)\.?$")
+_NOT_FOUND = re.compile(r"^NET/Plugin ?: Could not find: (.*?)\.?\Z")
 _GIT = re.compile(r"^NCCL git version (\S+)")
 _MINE = ("IB", "Socket")  # networks within NCCL
 # NCCL's own, and NVIDIA's plug-in: IBext_v10, or by its other name "NCCL RDMA Plugin v10".

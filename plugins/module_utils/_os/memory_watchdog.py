@@ -44,7 +44,7 @@ LOW_FACTOR = 4
 GRACE_S = 15.0
 
 _FULL = re.compile(r"^full avg10=([0-9]+(?:\.[0-9]+)?)", re.MULTILINE)
-_UNIT = re.compile(r"^[A-Za-z0-9:_.\\@*-]+\.service$")  # with the wildcard of systemctl
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@*-]+\.service")  # with the wildcard of systemctl
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Watchdog:
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], object] | None = None,
     ) -> None:
-        bad = [unit for unit in units if not _UNIT.match(unit)]
+        bad = [unit for unit in units if not _UNIT.fullmatch(unit)]
         if bad or not units:
             raise SparkError(f"{bad or 'nothing'} to stop", "watch-memory", "Name services, for example x.service")
         self.units = tuple(units)

@@ -16,10 +16,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.setti
 
 _TRUE = frozenset({"y", "yes", "on", "1", "true", "t"})
 _FALSE = frozenset({"n", "no", "off", "0", "false", "f"})
-_UNIT = re.compile(r"^[A-Za-z0-9:_.\\@-]+\.(service|slice)$")
-_SYSCTL = re.compile(r"^(kernel|vm)(\.[A-Za-z0-9_-]+)+$")
-_MINIMUM = re.compile(r"^(>=)?\s*-?[0-9]{1,18}$")
-_PATTERN = re.compile(r"^[a-z0-9*?\[\]+.:-]+$")
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(service|slice)")
+_SYSCTL = re.compile(r"(kernel|vm)(\.[A-Za-z0-9_-]+)+")
+_MINIMUM = re.compile(r"(>=)?\s*-?[0-9]{1,18}")
+_PATTERN = re.compile(r"[a-z0-9*?\[\]+.:-]+")
 
 # Several services on a node have names of their own; all of them are stopped together.
 WATCHED = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service", "sparkmatrix-ray.service")
@@ -97,7 +97,7 @@ def _bool(value: Any) -> bool:
 def _number(low: int, high: int) -> Callable[[Any], int]:
     def check(value: Any) -> int:
         text = str(value).strip()
-        if isinstance(value, bool) or not re.match(r"^[0-9]{1,12}$", text) or not low <= int(text) <= high:
+        if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,12}", text) or not low <= int(text) <= high:
             raise _BadError(f"is no number from {low} to {high}")
         return int(text)
 
@@ -124,14 +124,14 @@ def _choice(*choices: str) -> Callable[[Any], str]:
 
 def _memlock(value: Any) -> str:
     word = str(value).strip()
-    if word != "unlimited" and not re.match(r"^[1-9][0-9]{0,14}$", word):
+    if word != "unlimited" and not re.fullmatch(r"[1-9][0-9]{0,14}", word):
         raise _BadError("is neither unlimited nor a number of KiB")
     return word
 
 
 def _nofile(value: Any) -> str:
     text = str(value).replace(" ", "")
-    if not re.match(r"^[1-9][0-9]{0,9}(:[1-9][0-9]{0,9})?$", text):
+    if not re.fullmatch(r"[1-9][0-9]{0,9}(:[1-9][0-9]{0,9})?", text):
         raise _BadError("is no number and no soft:hard")
     try:
         parse_limit(text)
@@ -146,7 +146,7 @@ def _mapping(key: re.Pattern[str], what: str, convert: Callable[[Any], Any]) -> 
             raise _BadError("is no mapping")
         found = {}
         for name, item in value.items():
-            if not key.match(str(name)):
+            if not key.fullmatch(str(name)):
                 raise _BadError(f"has the key {name!r}, which is no {what}")
             try:
                 found[str(name)] = convert(item)
@@ -163,7 +163,7 @@ def _list(pattern: re.Pattern[str], what: str) -> Callable[[Any], tuple[str, ...
         if not isinstance(items, (list, tuple)):
             raise _BadError("is no list")
         for item in items:
-            if not pattern.match(str(item)):
+            if not pattern.fullmatch(str(item)):
                 raise _BadError(f"has {item!r}, which is no {what}")
         return tuple(str(item) for item in items)
 
@@ -172,12 +172,12 @@ def _list(pattern: re.Pattern[str], what: str) -> Callable[[Any], tuple[str, ...
 
 def _minimum(value: Any) -> str:
     text = str(value).replace(" ", "")
-    if isinstance(value, bool) or not _MINIMUM.match(text):
+    if isinstance(value, bool) or not _MINIMUM.fullmatch(text):
         raise _BadError('is neither a number nor ">=number"')
     return text
 
 
-_VERSION = re.compile(r"^[A-Za-z0-9*?\[\].+:~_-]+$")
+_VERSION = re.compile(r"[A-Za-z0-9*?\[\].+:~_-]+")
 
 CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "headless": _bool,
@@ -197,7 +197,7 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "watchdog": _bool,
     "watchdog_available_mib": _number(64, 1024 * 1024),
     "watchdog_seconds": _number(1, 600),
-    "watchdog_units": _list(re.compile(r"^[A-Za-z0-9:_.\\@*-]+\.service$"), "service"),
+    "watchdog_units": _list(re.compile(r"[A-Za-z0-9:_.\\@*-]+\.service"), "service"),
     "hold": _bool,
     "hold_packages": _list(_PATTERN, "name of packages"),
     "known_good": _mapping(_PATTERN, "name of packages", _list(_VERSION, "version")),

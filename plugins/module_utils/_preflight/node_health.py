@@ -41,8 +41,8 @@ _KERNEL_LINES = (
 _KERNEL_DEVICE = re.compile(r"\b(?:[\w-]+ )?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): ")
 KERNEL_LINES = 2000  # the last ones of this boot with priority err or worse; an AER storm repeats the same few
 
-_WHEEL = re.compile(r"^nvidia_nccl_cu\d+-(\d+(?:\.\d+)+)\.dist-info$")
-_LIBRARY = re.compile(r"^libnccl\.so\.(\d+\.\d+\.\d+)$")
+_WHEEL = re.compile(r"nvidia_nccl_cu\d+-(\d+(?:\.\d+)+)\.dist-info")
+_LIBRARY = re.compile(r"libnccl\.so\.(\d+\.\d+\.\d+)")
 _LIBRARY_PLACES = ("usr/lib/aarch64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/local/lib", "usr/lib64")
 
 
@@ -138,7 +138,9 @@ def environments(root: Path, paths: Sequence[str], users: Sequence[str] = ()) ->
     found = {}
     for path in paths:
         base = root / path.lstrip("/")
-        wheels = [_WHEEL.match(item.name) for item in base.glob("lib/python3*/site-packages/nvidia_nccl_cu*.dist-info")]
+        wheels = [
+            _WHEEL.fullmatch(item.name) for item in base.glob("lib/python3*/site-packages/nvidia_nccl_cu*.dist-info")
+        ]
         found[path] = {
             "exists": os.path.lexists(base / "bin/python"),
             "nccl": next((match.group(1) for match in wheels if match), None),
@@ -149,7 +151,7 @@ def environments(root: Path, paths: Sequence[str], users: Sequence[str] = ()) ->
 
 def system_nccl(root: Path) -> str | None:
     """The version of NVIDIA's package libnccl2, by the name of its library; the newest one of several."""
-    names = (_LIBRARY.match(name) for place in _LIBRARY_PLACES for name in _names(root / place))
+    names = (_LIBRARY.fullmatch(name) for place in _LIBRARY_PLACES for name in _names(root / place))
     versions = [match.group(1) for match in names if match]
     return max(versions, key=lambda text: [int(part) for part in text.split(".")], default=None)
 

@@ -169,7 +169,7 @@ def release(text: str | None) -> dict[str, str]:
     """``KEY="value"`` lines of os-release(5) and dgx-release, keys in lower case."""
     found = {}
     for line in (text or "").splitlines():
-        match = re.match(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$", line.strip())
+        match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", line.strip())
         if match:
             found[match.group(1).lower()] = match.group(2).strip().strip("\"'")
     return found
@@ -264,7 +264,7 @@ def accounts(machine: Machine) -> dict[str, dict[str, Any]]:
 
 def engine_units(machine: Machine) -> list[str]:
     """Units of services of the engine, and of their keepers, that are installed."""
-    return [name for name in machine.names(paths.UNITS) if engine_names.UNIT.match(name)]
+    return [name for name in machine.names(paths.UNITS) if engine_names.UNIT.fullmatch(name)]
 
 
 def halves(machine: Machine) -> list[str]:

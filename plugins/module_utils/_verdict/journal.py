@@ -38,14 +38,14 @@ LAST_LINES, SHOWN_LINES = 60, 3
 MOST_BOOTS = 8
 HOUR, DAY = 3600.0, 86400.0
 WIDTH = 300
-_STAMPED = re.compile(r"^(\d+\.\d+) (.*)$")
+_STAMPED = re.compile(r"(\d+\.\d+) (.*)")
 _BOOT = re.compile(r"^\s*-(\d+)\s+([0-9a-f]{32})\s", re.MULTILINE)  # this boot has the number 0
 Stamped = tuple[float, str]
 
 
 def stamped(text: str) -> list[Stamped]:
     """Lines of ``journalctl -o short-unix``, the oldest first: with a pattern it prints the newest first."""
-    found = [match.groups() for match in map(_STAMPED.match, text.splitlines()) if match]
+    found = [match.groups() for match in map(_STAMPED.fullmatch, text.splitlines()) if match]
     return sorted((float(at), printable(line)[:WIDTH]) for at, line in found)
 
 

@@ -33,7 +33,7 @@ _OTHER_WORDS = frozenset({"model", "model-path", "tokenizer", "tokenizer-path", 
 _SECRET = re.compile(r"(?:^|_)(?:key|token|password|secret)$")
 _FREE = frozenset({"auto", "", "none"})  # the engine may choose
 _EQUAL = {"1": "true", "0": "false", "fp8_e4m3": "fp8"}
-_NUMBER = re.compile(r"^(-?\d+(?:\.\d+)?(?:e-?\d+)?)([kKmMgGtT]?)$")
+_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)([kKmMgGtT]?)")
 _TIMES = {"": 1, **{sign: 1000**power for power, sign in enumerate("kmgt", 1)}}  # as vllm/utils/argparse_utils.py
 _TIMES |= {sign: 1024**power for power, sign in enumerate("KMGT", 1)}
 
@@ -93,5 +93,5 @@ def _same(value: str, has: str) -> bool:
 
 
 def _number(text: str) -> float | None:
-    match = _NUMBER.match(text)
+    match = _NUMBER.fullmatch(text)
     return float(match.group(1)) * _TIMES[match.group(2)] if match else None

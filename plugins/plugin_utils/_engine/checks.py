@@ -303,7 +303,7 @@ def _environment(job: Job) -> Iterator[Finding]:
     per_node = PER_NODE.union(*(engine.per_node for engine in ENGINES.values()))
     refused = {name: why for engine in ENGINES.values() for name, why in engine.refused_environment.items()}
     for name in sorted(job.environment):
-        if not systemd_quoting.NAME.match(name):
+        if not systemd_quoting.NAME.fullmatch(name):
             yield Finding(
                 where,
                 f"{name!r} is no name of an environment variable",

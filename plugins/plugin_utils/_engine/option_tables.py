@@ -23,9 +23,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import s
 
 DIRECTORY = Path(__file__).resolve().parent / "versions"
 _NUMBERS = {
-    "int": re.compile(r"^[+-]?\d+$"),
-    "float": re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"),
-    "size": re.compile(r"^(auto|[+-]?\d+(\.\d+)?([kKmMgGtT]i?)?)$"),
+    "int": re.compile(r"[+-]?\d+"),
+    "float": re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"),
+    "size": re.compile(r"(auto|[+-]?\d+(\.\d+)?([kKmMgGtT]i?)?)"),
 }
 _WORDS = {"int": "a whole number", "float": "a number", "size": "a number such as 131072 or 128k", "json": "JSON"}
 
@@ -198,6 +198,6 @@ def _complaint(
         if known and value.casefold() not in {item.casefold() for item in known}:
             hint = close(value, list(known))
             return f"{name} {value} is no value of this version", f"{hint} Known: {', '.join(known)}".strip()
-        if isinstance(kind, str) and kind in _NUMBERS and not _NUMBERS[kind].match(value):
+        if isinstance(kind, str) and kind in _NUMBERS and not _NUMBERS[kind].fullmatch(value):
             return f"{name} is {value!r}", f"It has to be {_WORDS[kind]}"
     return None

@@ -28,9 +28,9 @@ RUNTIMES = ("", "venv", "container")
 METHODS = ("draft_model", "eagle3", "mtp", "dflash", "dspark")
 WITHIN = ("mtp", "dspark")  # may be layers of the model itself
 EXAMPLES = "See an example in roles/engine/files/recipes"
-_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]*$")
-_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
-_PINNED = re.compile(r"^[A-Za-z0-9._-]+(\[[^\]]*\])?==[0-9][^*]*$")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[^\]]*\])?==[0-9][^*]*")
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def _complaint(kind: str, value: Any) -> str:
 
 def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
     sizes = recipe.architecture
-    if not _NAME.match(recipe.name):
+    if not _NAME.fullmatch(recipe.name):
         yield Finding(
             where, f"the name {recipe.name!r} is no plain word", "Use small letters, digits, '.', '_' and '-'"
         )
@@ -323,10 +323,10 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
     if not recipe.model.strip():
         yield Finding(where, "model is empty", "Name a model on Hugging Face or an absolute path")
     for name in recipe.environment:
-        if not _VARIABLE.match(name):
+        if not _VARIABLE.fullmatch(name):
             yield Finding(where, f"{name!r} in environment is no name of a variable", "Correct it")
     for requirement in (*recipe.requirements, *(one for item in recipe.engines.values() for one in item.requirements)):
-        if not _PINNED.match(requirement):
+        if not _PINNED.fullmatch(requirement):
             yield Finding(where, f"the requirement {requirement!r} is not pinned", "Write name==version")
 
 

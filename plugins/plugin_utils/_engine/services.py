@@ -105,7 +105,7 @@ def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple
         hint = spelling.did_you_mean(key, known, shown=repr)
         findings.append(Finding(where, f"it has no key {key!r}", hint or f"Use: {', '.join(known)}"))
     name = str(values.get("name") or "")
-    if not engine_names.NAME.match(name) or name in RESERVED:
+    if not engine_names.NAME.fullmatch(name) or name in RESERVED:
         reason = "is taken" if name in RESERVED else "is no name of a service"
         findings.append(
             Finding(where, f"{name!r} {reason}", "Use a-z, 0-9 and -, a letter first, at most 32 characters")

@@ -33,7 +33,7 @@ FORM = (
 )
 LOOP = "a cable in a loop"
 DECLARE = "list the cables in fabric_cables"
-_SWITCH = re.compile(r"^switch(?::(\S+))?$")
+_SWITCH = re.compile(r"switch(?::(\S+))?")
 
 
 @dataclass(frozen=True)
@@ -307,8 +307,8 @@ def _declared(nodes: Nodes, texts: Sequence[str], findings: list[Finding]) -> li
         if len(words) != 2:
             findings.append(everywhere(f"fabric_cables: {line!r} has not two ends", FORM))
             continue
-        switch = _SWITCH.match(words[1]) or _SWITCH.match(words[0])
-        ends = [port_of(word, str(line)) for word in words if not _SWITCH.match(word)]
+        switch = _SWITCH.fullmatch(words[1]) or _SWITCH.fullmatch(words[0])
+        ends = [port_of(word, str(line)) for word in words if not _SWITCH.fullmatch(word)]
         whole = [port for port in ends if port is not None]
         if switch and len(whole) == 1:
             switches.setdefault(switch[1] or "switch", []).append(whole[0])

@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
     NodeInput,
 )
 
-NETDEV = re.compile(r"^[A-Za-z0-9_.-]{1,15}$")  # goes into file names and command lines
+NETDEV = re.compile(r"[A-Za-z0-9_.-]{1,15}")  # goes into file names and command lines
 
 Cage = Mapping[str, Any]
 Half = Mapping[str, Any]
@@ -184,7 +184,7 @@ def usable_halves(
 def _check_half(node: NodeInput, half: Half, label: str, *, transport: str, far_is_off: bool, found: Found) -> bool:
     device, netdev = str(half.get("rdma_device")), half.get("netdev")
     path = f"the half of {label} on PCIe path {half.get('pcie_path')}"
-    if not netdev or not NETDEV.match(str(netdev)):
+    if not netdev or not NETDEV.fullmatch(str(netdev)):
         found(device, f"{path} has no network interface", "Check dmesg for mlx5_core, and power-cycle the node")
         return False
     where = f"{device} ({netdev})"

@@ -200,7 +200,7 @@ def override(
 
 
 _INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "MN_IF_NAME"})
-_MPI_INTERFACES = re.compile(r"^OMPI_MCA_(btl|oob)_tcp_if_include$")
+_MPI_INTERFACES = re.compile(r"OMPI_MCA_(btl|oob)_tcp_if_include")
 
 
 def _not_of_this_node(
@@ -225,7 +225,7 @@ def _not_of_this_node(
         known = interfaces
     elif name == "UCX_NET_DEVICES":
         known = [*devices, *interfaces]
-    elif _MPI_INTERFACES.match(name):
+    elif _MPI_INTERFACES.fullmatch(name):
         networks = [_management_network(node), *(str(network_of(rail)) for rail in rails)]
         known = [*interfaces, *dict.fromkeys(networks)]
     else:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 
-_MDNS_NAME = re.compile(r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.local$")
+_MDNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.local")
 
 
 def hosts_lines(facts: Mapping[str, FabricFact]) -> tuple[list[str], dict[str, list[str]]]:
@@ -44,7 +44,7 @@ def local_lines(facts: Mapping[str, FabricFact], logins: Mapping[str, str]) -> l
     lines = []
     for fact in ordered:
         login = logins.get(fact.host, "").lower().rstrip(".")
-        used = [f"{names[fact.host]}.local", *([login] if _MDNS_NAME.match(login) else [])]
+        used = [f"{names[fact.host]}.local", *([login] if _MDNS_NAME.fullmatch(login) else [])]
         lines.append(" ".join([fact.management_address, *dict.fromkeys(used)]))
     return lines
 

@@ -36,11 +36,11 @@ RANGES = {
     "timeout_s": (60, 86400),
 }
 
-_CLIENT = re.compile(r"^[a-z0-9][a-z0-9_.-]{0,31}$")
-_PATH = re.compile(r"^/v1/[A-Za-z0-9_./-]*[A-Za-z0-9_]$")
-_NETDEV = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]{0,14}$")
-_FILE = re.compile(r"^/[A-Za-z0-9._/+@-]+$")
-_HOST = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.-]*$|^[0-9a-fA-F:]+$")
+_CLIENT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
+_PATH = re.compile(r"/v1/[A-Za-z0-9_./-]*[A-Za-z0-9_]")
+_NETDEV = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,14}")
+_FILE = re.compile(r"/[A-Za-z0-9._/+@-]+")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*|[0-9a-fA-F:]+")
 
 Findings = Iterator[Finding]
 
@@ -64,7 +64,7 @@ def _wrong(found: str, remedy: str) -> Finding:
 
 def check_listen(settings: Settings) -> Findings:
     for item in settings.listen:
-        if not is_address(item) and not _NETDEV.match(item):
+        if not is_address(item) and not _NETDEV.fullmatch(item):
             yield _wrong(f"gateway_listen has {item!r}, no address and no interface", "Write 192.168.1.10 or enP7s7")
 
 
@@ -100,9 +100,9 @@ def check_engines(settings: Settings) -> Findings:
     if not settings.engines:
         yield _wrong("there is no engine to lead to", "Run the layers plan and gateway together")
     for engine in settings.engines:
-        if not _CLIENT.match(engine.name):
+        if not _CLIENT.fullmatch(engine.name):
             yield _wrong(f"an engine has the name {engine.name!r}", "Use small letters, digits and . _ - for a name")
-        if not _HOST.match(engine.host) or not 1 <= engine.port <= 65535:
+        if not _HOST.fullmatch(engine.host) or not 1 <= engine.port <= 65535:
             yield _wrong(f"the engine {engine.name} is at {engine.host!r}, port {engine.port}, which is no address", "")
     for what, values in (
         ("name", [one.name for one in settings.engines]),
@@ -124,7 +124,7 @@ def check_keys(settings: Settings) -> Findings:
     for key in settings.keys:
         if key.name == PROBE:
             yield _wrong(f"gateway_keys has the name {PROBE!r}", "It is taken by the cluster's own probes")
-        elif not _CLIENT.match(key.name):
+        elif not _CLIENT.fullmatch(key.name):
             yield _wrong(
                 f"gateway_keys has the name {key.name!r}", "Use up to 32 small letters, digits and . _ - for a name"
             )
@@ -141,7 +141,7 @@ def check_keys(settings: Settings) -> Findings:
 
 def check_paths(settings: Settings) -> Findings:
     for path in settings.paths:
-        if path in CLOSED or not _PATH.match(path) or "//" in path or "/." in path:
+        if path in CLOSED or not _PATH.fullmatch(path) or "//" in path or "/." in path:
             yield _wrong(
                 f"gateway_paths has {path!r}",
                 "Paths below /v1/ can be opened, without those that change the engine; the rest tells or does more than"
@@ -152,7 +152,7 @@ def check_paths(settings: Settings) -> Findings:
 def check_tls(settings: Settings) -> Findings:
     for name in ("tls_certificate", "tls_certificate_key"):
         path = getattr(settings, name)
-        if settings.tls == "files" and not _FILE.match(path):
+        if settings.tls == "files" and not _FILE.fullmatch(path):
             yield _wrong(f"gateway_{name} is {path!r}", "With gateway_tls: files it names a file on the head")
     for name in settings.tls_names:
         if not is_address(name) and not is_dns_name(name):

@@ -44,7 +44,7 @@ FAIL, WARN, INFO, SKIP = "fail", "warn", "info", "skip"
 SEVERITIES: Mapping[str, str] = {FAIL: "error", WARN: "warning", INFO: "info"}
 LEVELS = (*SEVERITIES, SKIP)
 
-LABEL = re.compile(r"^(?!-)[A-Za-z0-9-]{1,63}(?<!-)$")  # RFC 1123
+LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")  # RFC 1123
 
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 

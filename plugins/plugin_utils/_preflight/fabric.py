@@ -47,11 +47,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 CABLE_GBPS = 200.0  # a Spark's QSFP cable
 HALF_GTS, HALF_LANES = 32.0, 4  # PCIe of each half: Gen5 x4
 # What Docker names its bridges: the default one, and those of its networks.
-_DOCKER = re.compile(r"^(docker\d+|br-[0-9a-f]{12})$")
+_DOCKER = re.compile(r"(docker\d+|br-[0-9a-f]{12})")
 
 
 def is_docker(name: Any) -> bool:
-    return bool(_DOCKER.match(str(name or "")))
+    return bool(_DOCKER.fullmatch(str(name or "")))
 
 
 def links(context: Context, host: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -53,7 +53,7 @@ FABRIC_SPEC = FABRIC_PLANNERS["fabric"].spec
 def check_names(context: Context) -> Iterator[Finding]:
     for host in context.hosts:
         labels = host.rstrip(".").split(".")
-        if not canonical(host) and (len(host) > 253 or not all(LABEL.match(label) for label in labels)):
+        if not canonical(host) and (len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels)):
             yield Finding(
                 host,
                 "the inventory name is no valid host name",

@@ -20,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.cause
 
 Outputs = Mapping[str, str]  # of one machine, by name
 HALVES = ("enp1s0f0np0", "enp1s0f1np1", "enP2p1s0f0np0", "enP2p1s0f1np1")
-_NETDEV = re.compile(r"^/sys/class/net/([^/]+)/carrier$")
+_NETDEV = re.compile(r"/sys/class/net/([^/]+)/carrier")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Assumption:
 
 def _ports(outputs: Outputs) -> dict[str, dict[str, str]]:
     """Attributes of the ConnectX ports by interface."""
-    names = [match.group(1) for match in map(_NETDEV.match, outputs) if match]
+    names = [match.group(1) for match in map(_NETDEV.fullmatch, outputs) if match]
     return {
         name: {
             key.rpartition("/")[2]: text for key, text in outputs.items() if key.startswith(f"/sys/class/net/{name}/")

@@ -29,7 +29,7 @@ MEDIA_OPTION = "allowed-media-domains"
 NOWHERE = "nothing.invalid"  # no such name can exist (RFC 6761)
 TASKS = ("generate", "embed", "rank")
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([0-9]+\.[0-9]+[0-9A-Za-z.+-]*)$")
+_PINNED = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([0-9]+\.[0-9]+[0-9A-Za-z.+-]*)")
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Engine(ABC):
 def pinned(requirements: Sequence[str], names: Sequence[str]) -> str:
     """Version of the first requirement for one of ``names`` that is pinned with ``==``, or an empty text."""
     for requirement in requirements:
-        match = _PINNED.match(requirement.replace(" ", "").split(";")[0])
+        match = _PINNED.fullmatch(requirement.replace(" ", "").split(";")[0])
         if match and match.group(1).lower().replace("_", "-") in names:
             return match.group(2)
     return ""

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 # Safe without quotes in a command line. `%` and `$` are doubled before this is asked.
-_PLAIN = re.compile(r"^[A-Za-z0-9_@%$+=:,./-]+$")
-NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_PLAIN = re.compile(r"[A-Za-z0-9_@%$+=:,./-]+")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _FIRST_PRINTABLE = 32
 
@@ -25,7 +25,7 @@ def argument(text: str) -> str:
     """One word of ``ExecStart=``: specifiers (``%``) and variables (``$``) stay what they were written as."""
     _refuse_nul(text)
     text = text.replace("%", "%%").replace("$", "$$")
-    if _PLAIN.match(text):
+    if _PLAIN.fullmatch(text):
         return text
     return '"' + "".join(_ESCAPES.get(c) or _printable(c) for c in text) + '"'
 
@@ -42,7 +42,7 @@ def path(text: str) -> str:
     if not text.startswith("/") or any(c in "\\\"'" or ord(c) < _FIRST_PRINTABLE for c in text):
         raise SparkError(f"{text!r} is no path that systemd can be told", "systemd unit", "Use a plain absolute path")
     text = text.replace("%", "%%")
-    return text if _PLAIN.match(text) else f'"{text}"'
+    return text if _PLAIN.fullmatch(text) else f'"{text}"'
 
 
 def environment_file(values: Mapping[str, str]) -> str:
@@ -52,7 +52,7 @@ def environment_file(values: Mapping[str, str]) -> str:
     """
     lines = []
     for name in sorted(values):
-        if not NAME.match(name):
+        if not NAME.fullmatch(name):
             raise SparkError(f"{name!r} is no name of an environment variable", "environment file")
         _refuse_nul(values[name])
         lines.append(f'{name}="' + re.sub(r'(["\\`$])', r"\\\1", values[name]) + '"')
