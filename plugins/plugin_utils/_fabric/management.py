@@ -170,11 +170,8 @@ def _sender(network: Mapping[str, Any], address: str) -> str:
     half has in the way is not looked at: the layer fabric gives it other addresses, and refuses those that overlap."""
     found, halves = [], fabric_ports(network)
     for route in network.get("routes") or ():
-        if (
-            route.get("dev") not in ("", None, *halves)
-            and "/" in str(route.get("dst"))
-            and route.get("table", "main") == "main"
-        ):
+        device, dst = route.get("dev"), str(route.get("dst"))
+        if device and device not in halves and "/" in dst and route.get("table", "main") == "main":
             subnet, metric = ipaddress.ip_network(dst, strict=False), route.get("metric")
             if ipaddress.ip_address(address) in subnet:
                 found.append((-subnet.prefixlen, metric if isinstance(metric, int) else 0, str(device)))
