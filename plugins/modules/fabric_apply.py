@@ -81,6 +81,12 @@ options:
     description: Leave IPv6 on on the fabric interfaces. Its addresses add GIDs and shift the index of the others.
     type: bool
     default: false
+  macs:
+    description:
+      - MAC addresses of all ports that belong to the cluster. Nobody else may have an address that a half is to get.
+    type: list
+    elements: str
+    default: []
 requirements:
   - PyYAML (C(python3-yaml)), which netplan depends on as well
 extends_documentation_fragment:
@@ -163,6 +169,7 @@ OPTIONS = {
     "backend": {"type": "str", "choices": ["auto", "networkd", "networkmanager"], "default": "auto"},
     "foreign": {"type": "str", "choices": ["refuse", "adopt"], "default": "refuse"},
     "ipv6": {"type": "bool", "default": False},
+    "macs": {"type": "list", "elements": "str", "default": []},
 }
 
 
@@ -211,6 +218,7 @@ def configure(machine: Machine, options: dict[str, Any], check_mode: bool) -> di
         options["backend"],
         options["foreign"],
         options["ipv6"],
+        options["macs"],
     )
     outcome = reconcile(machine, wanted, check_mode=check_mode)
     result = {

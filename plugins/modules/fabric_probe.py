@@ -15,6 +15,7 @@ description:
   - An answer confirms the MTU in both directions, on both ends and on everything between them.
   - A path that does not answer is reported with a reason and a remedy; the module does not fail, so that the results of
     all nodes can be judged together.
+  - At the same time it asks (ARP) who has these addresses. A ping does not tell whether somebody else answers.
 options:
   paths:
     description: What to ping.
@@ -25,6 +26,10 @@ options:
       rail:
         description: Number of the rail, handed back in the result.
         type: int
+        required: true
+      netdev:
+        description: Own interface of this rail, on which is asked who has O(paths[].source) and O(paths[].address).
+        type: str
         required: true
       source:
         description: Own address on this rail.
@@ -59,8 +64,8 @@ EXAMPLES = r"""
 - name: Test both halves to one peer
   sparkmatrix.cluster.fabric_probe:
     paths:
-      - {rail: 0, source: 192.168.100.10, peer: spark2, address: 192.168.100.11, mtu: 9000}
-      - {rail: 1, source: 192.168.101.10, peer: spark2, address: 192.168.101.11, mtu: 9000}
+      - {rail: 0, netdev: enp1s0f0np0, source: 192.168.100.10, peer: spark2, address: 192.168.100.11, mtu: 9000}
+      - {rail: 1, netdev: enP2p1s0f0np0, source: 192.168.101.10, peer: spark2, address: 192.168.101.11, mtu: 9000}
   register: result
 """
 
@@ -85,10 +90,23 @@ probes:
       sample: mtu_path
     reason: {description: The cause as text., type: str, sample: nobody answers for the address (ARP)}
     remedy: {description: What to do next., type: str, sample: Check the cable}
+holders:
+  description: Everybody who says that one of the addresses is theirs.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    netdev: {description: Where it was heard., type: str, sample: enp1s0f0np0}
+    address: {description: The address., type: str, sample: 192.168.100.11}
+    mac: {description: Who has it., type: str, sample: 4c:bb:47:00:00:01}
 """
+
+from concurrent.futures import ThreadPoolExecutor
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import parse_paths, probe
 
 
@@ -101,6 +119,7 @@ def main() -> None:
                 "required": True,
                 "options": {
                     "rail": {"type": "int", "required": True},
+                    "netdev": {"type": "str", "required": True},
                     "source": {"type": "str", "required": True},
                     "peer": {"type": "str", "required": True},
                     "address": {"type": "str", "required": True},
@@ -112,10 +131,16 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        verdicts = probe(parse_paths(module.params["paths"]), module.params["timeout"])
+        asked: dict[str, set[str]] = {}
+        for path in module.params["paths"]:
+            asked.setdefault(path["netdev"], set()).update((path["source"], path["address"]))
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            answers = pool.submit(arp.holders, Machine(), asked)
+            verdicts = probe(parse_paths(module.params["paths"]), module.params["timeout"])
+            holders = answers.result()
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=False, probes=[verdict.as_dict() for verdict in verdicts])
+    module.exit_json(changed=False, probes=[verdict.as_dict() for verdict in verdicts], holders=holders)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def machine(node: FakeNode, sysfs: Path | None = None) -> Machine:
 
 def apply(node: FakeNode, want: Wanted, check: bool = False, sysfs: Path | None = None, hold: bool = False) -> Outcome:
     """A run whose test succeeds; with ``hold`` it ends before the test."""
-    outcome = reconcile(machine(node, sysfs), want, check_mode=check)
+    outcome = reconcile(machine(node, sysfs), want, check_mode=check, holders=node.holders)
     if outcome.transaction and not hold:
         rollback.confirm(machine(node, sysfs), outcome.transaction)
     return outcome

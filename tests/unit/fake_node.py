@@ -53,6 +53,8 @@ class FakeNode:
         self.changing = 0
         self.timers: dict[str, list[str]] = {}  # armed by systemd-run: unit and what it runs
         self.default_routes = ["enP7s7"]
+        self.strangers: list[dict[str, str]] = []  # who answers ARP probes
+        self.asked: list[dict[str, list[str]]] = []
         self.ignored: set[str] = set()  # keys that netplan makes nothing of
         self.masters: dict[str, str] = {}
         for name in ("all", *self.nics):
@@ -106,6 +108,10 @@ class FakeNode:
             if self.kill_at is not None and self.changing > self.kill_at:
                 raise Killed
         return getattr(self, name)(list(argv)) or Completed(0)
+
+    def holders(self, _machine: Any, asked: Any) -> list[dict[str, str]]:
+        self.asked.append({netdev: list(addresses) for netdev, addresses in asked.items()})
+        return [one for one in self.strangers if one["address"] in asked.get(one["netdev"], ())]
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

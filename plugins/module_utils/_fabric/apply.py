@@ -27,9 +27,9 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp, rollback, wait_for_links
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan as fabric_netplan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer as fabric_renderer
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback, wait_for_links
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
     FACT_PATH,
     FabricFact,
@@ -86,6 +86,7 @@ class Wanted:
     backend: str = "auto"  # or networkd, networkmanager
     foreign: str = "refuse"  # or adopt
     ipv6: bool = False
+    macs: Sequence[str] = ()  # of all ports of the cluster's cards
 
     @property
     def rails(self) -> tuple[Rail, ...]:
@@ -146,7 +147,9 @@ def _sysctl_text(needed: Mapping[tuple[str, str], int]) -> str:
 # --- the work --------------------------------------------------------------------------------------------------------
 
 
-def reconcile(machine: Machine, wanted: Wanted, *, check_mode: bool = False) -> Outcome:
+def reconcile(
+    machine: Machine, wanted: Wanted, *, check_mode: bool = False, holders: arp.Holders = arp.holders
+) -> Outcome:
     """Make ``wanted`` true. Raises :class:`SparkError` that names the step; then what was there before is back.
 
     A change of interfaces is pending afterwards: :attr:`Outcome.transaction` has to be confirmed within
@@ -160,14 +163,15 @@ def reconcile(machine: Machine, wanted: Wanted, *, check_mode: bool = False) -> 
             "Raise it, or lower fabric_apply_timeout_s",
         )
     if check_mode:
-        return _Apply(machine, wanted, check_mode).run()
+        return _Apply(machine, wanted, check_mode, holders).run()
     with alone(machine, WHAT, LOCK):
-        return _Apply(machine, wanted, check_mode).run()
+        return _Apply(machine, wanted, check_mode, holders).run()
 
 
 class _Apply:
-    def __init__(self, machine: Machine, wanted: Wanted, check_mode: bool) -> None:
+    def __init__(self, machine: Machine, wanted: Wanted, check_mode: bool, holders: arp.Holders) -> None:
         self.machine = machine
+        self.holders = holders
         self.wanted = wanted
         self.check_mode = check_mode
         self._fact_is_this_plan = False
@@ -390,7 +394,21 @@ class _Apply:
             )
         self._check_foreign_addresses(off)
         self.foreign.check(self.adopted)
+        self._check_free(off)
         return ways
+
+    def _check_free(self, off: Sequence[str]) -> None:
+        """Nobody else on its segment has the address of a half. The peers' are asked for by themselves."""
+        own = [nic(self.machine, netdev).mac for netdev in sysfs.names(self.machine.sysfs / "class/net") or ()]
+        known = {mac.lower() for mac in (*self.wanted.macs, *own)}
+        for one in self.holders(self.machine, {netdev: [self.rails[netdev].address] for netdev in off}):
+            if one["mac"] not in known:
+                raise SparkError(
+                    f"somebody else has the address {one['address']} already: {one['mac']} answers for it, which is no "
+                    "port of this cluster",
+                    one["netdev"],
+                    arp.REMEDY,
+                )
 
     def _check_connection(self) -> dict[str, str]:
         """Where Ansible runs on the machine itself there is no connection, but its default route is not to be cut."""

@@ -63,19 +63,28 @@ def own_macs(sysfs_root: Path) -> list[str]:
 
 
 class Wire:
-    """Raw sockets on the given netdevs, and their state. Tests put something else in its place."""
+    """Raw sockets for one kind of frames on the given netdevs, and their state; who looks for neighbours hears LLDP as
+    well. Tests put something else in its place."""
 
-    def __init__(self, netdevs: Sequence[str], sysfs_root: Path = Path("/sys"), runner: Runner = run) -> None:
+    def __init__(
+        self,
+        netdevs: Sequence[str],
+        sysfs_root: Path = Path("/sys"),
+        runner: Runner = run,
+        ethertype: int = ETHERTYPE,
+    ) -> None:
         self.net = sysfs_root / "class/net"
         self.runner = runner
+        self.ethertype = ethertype
         self.sockets: dict[socket.socket, str] = {}
         self.speaking: dict[str, socket.socket] = {}
         self.lost: dict[str, str] = {}  # netdev to reason
         self.poll = select.poll()
         for netdev in netdevs:
             try:
-                self.speaking[netdev] = self._open(netdev, ETHERTYPE)
-                self._join(self._open(netdev, lldp.ETHERTYPE), netdev)
+                self.speaking[netdev] = self._open(netdev, ethertype)
+                if ethertype == ETHERTYPE:
+                    self._join(self._open(netdev, lldp.ETHERTYPE), netdev)
             except PermissionError as exc:
                 self.close()
                 raise SparkError(
@@ -115,7 +124,7 @@ class Wire:
         opened = self.speaking.get(netdev)
         if opened is not None:
             try:
-                opened.sendto(payload, (netdev, ETHERTYPE, 0, 0, BROADCAST))
+                opened.sendto(payload, (netdev, self.ethertype, 0, 0, BROADCAST))
             except OSError as exc:
                 self.lost.setdefault(netdev, str(exc.strerror or exc))
             else:

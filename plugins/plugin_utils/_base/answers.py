@@ -362,6 +362,7 @@ PROBES = Each(
         ("rail", "peer", "ok"),
     )
 )
+HOLDERS = Each(Full({"netdev": interface, "address": ipv4, "mac": mac}))
 PINGED = Only({"probes": PROBES})
 APPLIED = Only({"fact": FACT, "fact_applied": flag, "changes": Each(words), "transaction": or_empty(word)})
 BANDWIDTH_LOOK = Only(

@@ -8,6 +8,7 @@ schedule and its verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -52,7 +53,7 @@ NODE = {
     "network": answers.NETWORK,
     "rdma": answers.RDMA,
 }
-MEASURED = {"probes": answers.PROBES, "gids": answers.GIDS}
+MEASURED = {"probes": answers.PROBES, "holders": answers.HOLDERS, "gids": answers.GIDS}
 FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the planner fabric returns it
 
 
@@ -84,7 +85,22 @@ def plan(options: Options) -> dict[str, Any]:
         raise RefusedError("\n".join([refusal(REFUSED, made.findings), *found]))
     shown = _shown(made)
     logins = {host: str(raw.get("login") or "") for host, raw in options["nodes"].items()}
-    return {**shown, "hosts_lines": [*fabric_names.local_lines(made.facts, logins), *shown["hosts_lines"]]}
+    return {
+        **shown,
+        "hosts_lines": [*fabric_names.local_lines(made.facts, logins), *shown["hosts_lines"]],
+        "macs": _macs(options["nodes"], made.facts),
+    }
+
+
+def _macs(nodes: Options, facts: Mapping[str, FabricFact]) -> list[str]:
+    """Of every interface that the fabric uses, and of the other ports of the cards."""
+    found = set()
+    for host, fact in facts.items():
+        network = nodes[host].get("network") or {}
+        wanted = {*(rail.netdev for rail in fact.rails), *(network.get("rdma_interfaces") or ())}
+        known = {str(one.get("mac") or "").lower() for one in network.get("interfaces") or () if one["name"] in wanted}
+        found |= known - {""}
+    return sorted(found)
 
 
 def _given(nodes: Options) -> dict[str, frozenset[str]]:
@@ -97,11 +113,11 @@ def _given(nodes: Options) -> dict[str, frozenset[str]]:
 
 def verify(options: Options) -> dict[str, Any]:
     measured = {
-        host: Measured(gids=found.get("gids") or (), probes=found.get("probes") or ())
+        host: Measured(*(found.get(name) or () for name in ("gids", "probes", "holders")))
         for host, found in options["measured"].items()
     }
     # Not refused here: the facts say applying, and the role takes the change back before it fails.
-    return _judged(fabric_plan.verify(load_facts(options), measured, options["export_gid_index"]))
+    return _judged(fabric_plan.verify(load_facts(options), measured, options["export_gid_index"], options["macs"]))
 
 
 def publish(options: Options) -> dict[str, Any]:
@@ -210,7 +226,11 @@ PLANNERS = {
     ),
     "fabric_verify": Planner(
         verify,
-        {"facts": FACTS, "export_gid_index": {"type": "bool", "default": False}},
+        {
+            "facts": FACTS,
+            "export_gid_index": {"type": "bool", "default": False},
+            "macs": {"type": "list", "elements": "str", "default": []},
+        },
         gathered={"measured": MEASURED},
     ),
     "fabric_publish": Planner(

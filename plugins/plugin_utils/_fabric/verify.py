@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import environment as fabric_environment
@@ -64,7 +64,14 @@ def paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
         chosen = _chosen(ends)
         for host, mine in ends:
             found[host] += [
-                {"rail": mine.index, "source": mine.address, "peer": peer, "address": other.address, "mtu": mine.mtu}
+                {
+                    "rail": mine.index,
+                    "netdev": mine.netdev,
+                    "source": mine.address,
+                    "peer": peer,
+                    "address": other.address,
+                    "mtu": mine.mtu,
+                }
                 for peer, other in chosen[host]
             ]
     for own in found.values():
@@ -77,17 +84,25 @@ def paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a node found after the change: ``gids`` of the module ``show_gids``, ``probes`` of ``fabric_probe``."""
+    """What a node found after the change: ``gids`` of the module ``show_gids``, ``probes`` and ``holders`` of
+    ``fabric_probe``."""
 
     gids: Sequence[Mapping[str, Any]] = ()
     probes: Sequence[Mapping[str, Any]] = ()
+    holders: Sequence[Mapping[str, Any]] = ()
 
 
-def verify(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], export_gid_index: bool = False) -> Plan:
+def verify(
+    facts: Mapping[str, FabricFact],
+    measured: Mapping[str, Measured],
+    export_gid_index: bool = False,
+    macs: Collection[str] = (),
+) -> Plan:
     """Facts in state ``applied`` with the resolved GIDs; or every half that does not work, and facts in state
     ``applying``, which no later layer accepts. ``export_gid_index`` adds NCCL_IB_GID_INDEX, where one fits all halves
-    of a node."""
+    of a node. ``macs``: of all ports of the cluster."""
     findings: list[Finding] = []
+    _judge_holders(facts, measured, macs, findings)
     verified: dict[str, FabricFact] = {}
     gone = _judge_probes(facts, measured, findings)
     for host, fact in facts.items():
@@ -105,6 +120,27 @@ def verify(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured], ex
     if findings:
         return Plan(topology, {host: replace(fact, state="applying") for host, fact in facts.items()}, findings, ())
     return Plan(topology, verified, findings, verdict(verified, measured))
+
+
+def _judge_holders(
+    facts: Mapping[str, FabricFact],
+    measured: Mapping[str, Measured],
+    macs: Collection[str],
+    findings: list[Finding],
+) -> None:
+    """One finding for each address that somebody else has as well, whoever has heard it."""
+    owners = {rail.address: (host, rail) for host, fact in facts.items() for rail in fact.rails}
+    heard: dict[tuple[str, str], list[str]] = {}
+    for host, node in measured.items():
+        for one in node.holders:
+            if one["mac"] not in macs and one["address"] in owners:
+                heard.setdefault((one["address"], one["mac"]), []).append(host)
+    for (address, mac), hosts in heard.items():
+        owner, rail = owners[address]
+        found = (
+            f"{mac}, which is no port of this cluster, has the address {address} as well (heard by {', '.join(hosts)})"
+        )
+        findings.append(Finding(owner, found, arp.REMEDY, f"{rail.rdma_device} ({rail.netdev})"))
 
 
 def _judge_probes(

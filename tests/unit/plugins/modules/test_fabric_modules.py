@@ -58,13 +58,17 @@ def test_apply_refuses(node: FakeNode) -> None:
 
 
 def test_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = {"rail": 0, "source": "10.0.0.1", "peer": "b", "address": "10.0.0.2"}
+    path = {"rail": 0, "netdev": A, "source": "10.0.0.1", "peer": "b", "address": "10.0.0.2"}
+    asked: list[Any] = []
+    heard = [{"netdev": A, "address": "10.0.0.2", "mac": "02:00:00:00:00:01"}]
+    monkeypatch.setattr(fabric_probe.arp, "holders", lambda _machine, wanted: asked.append(wanted) or heard)
     answer = Completed(0, "8980 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.1 ms")
     probe = ping.probe
     monkeypatch.setattr(fabric_probe, "probe", lambda paths, timeout: probe(paths, timeout, lambda _argv: answer))
     result, failed = run_module(fabric_probe, {"paths": [path]})
     assert not failed and not result["changed"]
     assert result["probes"][0]["ok"] and result["probes"][0]["rtt_ms"] == 0.1
+    assert asked == [{A: {"10.0.0.1", "10.0.0.2"}}] and result["holders"] == heard
     missing = Completed(127, "", "ping: not found")
     monkeypatch.setattr(fabric_probe, "probe", lambda paths, timeout: probe(paths, timeout, lambda _argv: missing))
     result, failed = run_module(fabric_probe, {"paths": [path], "timeout": 1})

@@ -377,6 +377,20 @@ def test_a_foreign_address(node: FakeNode) -> None:
     untouched(node, wanted(), f"Remove it: ip addr del 10.77.0.1/24 dev {A}")
 
 
+def test_an_address_that_somebody_else_has(node: FakeNode) -> None:
+    stranger, own = "02:00:00:00:09:01", "02:00:00:00:00:07"
+    node.write(f"/sys/class/net/{B}/address", f"{own}\n")
+    node.strangers = [{"netdev": A, "address": "192.168.100.10", "mac": stranger}]
+    untouched(node, wanted(), f"{A}: somebody else has the address 192.168.100.10 already: {stranger} answers for it")
+    untouched(node, wanted(), "other fabric_subnets, another fabric_host_offset")
+    # The machine's own twin, where ARP is not set yet, and another half of the plan that is about to change, too.
+    node.strangers = [{"netdev": A, "address": "192.168.100.10", "mac": mac} for mac in (own, stranger)]
+    assert apply(node, replace(wanted(), macs=(stranger.upper(),))).changed
+    assert node.asked[-1] == {A: ["192.168.100.10"], B: ["192.168.101.10"]}
+    node.asked = []
+    assert not apply(node, wanted()).changed and node.asked == []  # it has its addresses
+
+
 def test_a_foreign_netplan_file_is_named(node: FakeNode) -> None:
     node.write("/etc/netplan/40-cx7.yaml", f"network:\n  ethernets:\n    {A}:\n      addresses: [10.77.0.1/24]\n")
     node.nics[A].addresses = ["10.77.0.1/24"]

@@ -138,6 +138,8 @@ def test_a_unit_of_a_guide_that_loads_it_is_named(machine, script):
     machine.write("etc/systemd/system/multi-user.target.wants/rdma-optimize.service", "")
     assert not peermem.quiet(machine.reader)
     (warning,) = peermem.reconcile(machine.reader, "auto").warnings
-    assert warning.startswith("/usr/local/bin/rdma-optimize.sh: rdma-optimize.service loads nvidia-peermem at every boot")
+    assert warning.startswith(
+        "/usr/local/bin/rdma-optimize.sh: rdma-optimize.service loads nvidia-peermem at every boot"
+    )
     assert "sudo systemctl disable --now rdma-optimize.service" in warning
     assert peermem.reconcile(machine.reader, "true").warnings == []

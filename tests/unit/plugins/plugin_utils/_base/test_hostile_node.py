@@ -219,6 +219,10 @@ def gids(rank: int) -> list[dict[str, Any]]:
     ]
 
 
+def holders(rank: int) -> list[dict[str, Any]]:
+    return [{"netdev": "enp1s0f0np0", "address": f"192.168.100.{10 + rank}", "mac": f"02:00:00:00:00:0{rank}"}]
+
+
 def probes(rank: int) -> list[dict[str, Any]]:
     more = {"ok": True, "rtt_ms": 0.04, "attempts": 1, "cause": None, "reason": None, "remedy": None}
     return [{**{k: v for k, v in path.items() if k != "mtu"}, **more} for path in PLANNED["paths"][HOSTS[rank]]]
@@ -614,7 +618,7 @@ CASES = {
         trusted=("rank", "management_address", "login", "cages", "addresses", "environment"),
     ),
     "fabric_verify": Case(
-        lambda rank: {"probes": probes(rank), "gids": gids(rank)},
+        lambda rank: {"probes": probes(rank), "holders": holders(rank), "gids": gids(rank)},
         planned("fabric_verify", "measured", facts=FACTS),
         # Where one half does not work, nobody's fact counts.
         lambda result: STOPPED if result["refusal"] else by_host("facts", "texts")(result),

@@ -601,6 +601,7 @@ def test_up_to_eight_nodes_everybody_pings_everybody() -> None:
     assert len(paths) == 14
     assert paths[0] == {
         "rail": 0,
+        "netdev": "enp1s0f0np0",
         "source": "192.168.100.11",
         "peer": "spark1",
         "address": "192.168.100.10",
@@ -654,6 +655,23 @@ def test_a_node_that_took_its_change_back_is_the_only_finding(nodes: int) -> Non
     verified = verify(facts, found)
     assert [(finding.host, finding.found) for finding in verified.findings] == [("spark2", lost["reason"])] * 2
     assert {fact.state for fact in verified.facts.values()} == {"applying"}
+
+
+def test_a_stranger_with_an_address_of_the_fabric_is_named() -> None:
+    facts = plan(sparks(3), Settings()).facts
+    found, stranger, ours = measured(facts), "02:00:00:00:00:99", "02:00:00:00:00:01"
+    rail = facts["spark2"].rails[1]
+    heard = [{"netdev": "enP2p1s0f0np0", "address": rail.address, "mac": mac} for mac in (stranger, ours)]
+    elsewhere = {"netdev": "enp1s0f0np0", "address": "192.168.100.77", "mac": stranger}
+    found["spark1"] = replace(found["spark1"], holders=[*heard, elsewhere])
+    found["spark3"] = replace(found["spark3"], holders=heard[:1])
+    verified = verify(facts, found, macs=[ours])
+    (finding,) = verified.findings
+    assert (finding.host, finding.device) == ("spark2", "roceP2p1s0f0 (enP2p1s0f0np0)")
+    assert f"{stranger}, which is no port of this cluster, has the address {rail.address}" in finding.found
+    assert "heard by spark1, spark3" in finding.found and "fabric_subnets" in finding.remedy
+    assert {fact.state for fact in verified.facts.values()} == {"applying"}
+    assert not verify(facts, found, macs=[ours, stranger]).findings
 
 
 def test_seal_resolves_gids_and_keeps_the_plan() -> None:
@@ -857,9 +875,12 @@ def test_a_verified_fact_says_so_and_a_refused_one_does_not() -> None:
     assert good.topology == bad.topology == "direct" and not bad.summary
 
 
+NETDEVS = ("enp1s0f0np0", "enP2p1s0f0np0", "enp1s0f1np1", "enP2p1s0f1np1")
+
+
 def test_whom_a_half_pings_in_a_ring() -> None:
     assert fabric_plan.paths(RING)["spark2"] == [
-        {"rail": rail, "source": source, "peer": peer, "address": address, "mtu": 9000}
+        {"rail": rail, "netdev": NETDEVS[rail], "source": source, "peer": peer, "address": address, "mtu": 9000}
         for rail, source, peer, address in (
             (0, "192.168.100.11", "spark1", "192.168.100.10"),
             (1, "192.168.101.11", "spark1", "192.168.101.10"),
