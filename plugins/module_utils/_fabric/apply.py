@@ -219,6 +219,8 @@ class _Apply:
             ways = self._check(off)
             manager = self.backend == fabric_renderer.NETWORKMANAGER
             validate(self.machine, self.interfaces, files, manager, ways)
+        elif self.rails:
+            self.outcome.warnings = self.foreign.waiting(self.adopted)
         texts = {etc_hosts.PATH: (hosts_before, hosts_after), avahi.PATH: (avahi_before or "", avahi_after or "")}
         self._describe(leaving, off, planned, wrong_sysctls, texts)
         self.outcome.backend = self.backend
@@ -370,7 +372,8 @@ class _Apply:
             changes.append(f"{rollback.GUARD.marker}: {TAKEN_OVER if self.rails else FORGOTTEN}")
         out.changes, out.changed = changes, bool(changes)
         if self.wanted.fact:
-            out.warnings = [f"{self.wanted.fact.host}: {line}" for line in self.foreign.unasked(self.adopted)]
+            said = [*out.warnings, *self.foreign.unasked(self.adopted)]
+            out.warnings = [f"{self.wanted.fact.host}: {line}" for line in said]
 
     # -- refuse
 

@@ -50,8 +50,7 @@ class Foreign:
 
     def check(self, adopted: Iterable[File]) -> None:
         """Everything that still is in the way, and why it cannot be adopted where that was asked for."""
-        gone = [item.path for item in adopted]
-        found = [item for item in self._conflicts(self._files()) if item.file not in gone and not item.needless]
+        found = self._left(adopted)
         if found:
             text = "; ".join(f"{item.file}: {item.found}" for item in found)
             remedies = dict.fromkeys(item.remedy for item in found)
@@ -64,6 +63,17 @@ class Foreign:
             raise SparkError(
                 text, ", ".join(dict.fromkeys(item.netdev for item in found)), f"{'. '.join(remedies)}. Then run again"
             )
+
+    def waiting(self, adopted: Iterable[File]) -> list[str]:
+        """What is in the way and has no effect yet: one line each."""
+        return [
+            f"{item.netdev}: {item.file}: {item.found}; from the next boot on, if not before. {item.remedy}"
+            for item in self._left(adopted)
+        ]
+
+    def _left(self, adopted: Iterable[File]) -> list[netplan.Conflict]:
+        gone = [item.path for item in adopted]
+        return [item for item in self._conflicts(self._files()) if item.file not in gone and not item.needless]
 
     def names(self, netdev: str, address: str) -> bool:
         """It is in a netplan or NetworkManager file, which then is named with a better message."""

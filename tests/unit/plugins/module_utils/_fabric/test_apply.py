@@ -584,6 +584,32 @@ def test_a_file_of_networkd_that_comes_before_ours(node: FakeNode) -> None:
     assert node.tree() == before
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        (
+            "/etc/systemd/network/10-cx7.network",
+            f"[Match]\nName={A}\n",
+            f"systemd-networkd uses it for {A} and not ours",
+        ),
+        (
+            RDMA,
+            f"network: {{ethernets: {{{A}: {{addresses: [10.77.0.1/24]}}}}}}\n",
+            f"it gives {A} the address 10.77.0.1/24",
+        ),
+    ],
+)
+def test_what_comes_into_the_way_later_is_told_before_it_has_an_effect(
+    node: FakeNode, path: str, text: str, found: str
+) -> None:
+    apply(node, wanted())
+    verify(node, wanted())
+    node.write(path, text)
+    outcome = apply(node, wanted())
+    assert not outcome.changed and f"spark1: {A}: {path}: {found}" in outcome.warnings[0]
+    assert "from the next boot on" in outcome.warnings[0] and f"mv {path}" in outcome.warnings[0]
+
+
 # --- NetworkManager had the ports, as on every new Spark -----------------------------------------------------------
 
 UUID = "7e3b6cd2-1f0a-4f0e-9f0d-0a1b2c3d4e5f"
