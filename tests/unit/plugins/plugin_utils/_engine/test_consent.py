@@ -6,6 +6,8 @@ from __future__ import annotations
 
 """A recipe of somebody else is code: what it brings is printed, and what is dangerous needs a word."""
 
+from pathlib import Path
+
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     catalogue,
@@ -160,7 +162,9 @@ def test_what_chooses_or_counts_needs_no_word(name, value):
 
 
 def test_no_recipe_of_ours_needs_a_word_for_a_variable():
-    for made, findings in catalogue.recipes(()):
+    lab = Path(__file__).resolve().parents[4] / "lab/recipes"
+    assert lab.is_dir()
+    for made, findings in catalogue.recipes([str(lab)]):
         for name, engine in ENGINES.items():
             settings = required(made, findings).settings(name)
             for variable, value in (settings.environment if settings else {}).items():
