@@ -129,6 +129,7 @@ class _Gateway:
             ports=[[item.address, item.port] for item in listeners],
         )
         told = managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
+        outcome.warnings += self._new_authority(files)
         outcome.action = self._due(wanted)
         outcome.diff, outcome.changed = told.diff, told.changed or outcome.action != "none"
         if outcome.changed and not self.check_mode:
@@ -224,6 +225,16 @@ class _Gateway:
             files += own_ca.files(self.machine, covered, check_mode=self.check_mode)
         return files
 
+    def _new_authority(self, files: Sequence[File]) -> list[str]:
+        path = f"{ETC}/tls/ca.crt"
+        before, made = self.machine.read(path), next((one.content for one in files if one.path == path), None)
+        if not before or made is None or made.decode() == before:
+            return []
+        return [
+            f"The authority of the gateway is a new one: the old one may not sign for a name or an address of the"
+            f" gateway, or its files were damaged. Clients have to trust the new {path}."
+        ]
+
     def _description(self, listeners: Sequence[Listener]) -> str:
         """For ``sparkmatrix-node probe --config`` and the keeper, and where it is for people."""
         first = self.settings.engines[0]
@@ -252,6 +263,10 @@ class _Gateway:
             return "started"
         title = self.machine.read(f"/proc/{state.main_pid}/cmdline") or ""
         if unit_mark(title) != unit_mark(self.rendered[f"{paths.UNITS}/{UNIT}"]) or not state.is_enabled:
+            return "restarted"
+        # After an update of nginx or of a library that it has loaded: a reload keeps the old program.
+        maps = (self.machine.read(f"/proc/{state.main_pid}/maps") or "").splitlines()
+        if any(line.endswith(" (deleted)") and (names.NGINX in line or ".so" in line) for line in maps):
             return "restarted"
         # A certificate of somebody else may have changed while nobody watched it.
         certificate = self.settings.tls_certificate

@@ -25,6 +25,10 @@ CA_DAYS = 3650
 # 825 days is the most that Apple's clients accept; renewed by a run when less than a quarter of a year is left.
 CERTIFICATE_DAYS = 825
 RENEW_S = 90 * 86400
+# What the authority may sign for, beside the names and addresses of the first certificate: whoever steals its key is no
+# other site to the clients that trust it, and another address of the head needs no other authority.
+_LOCAL = ("local", "localhost")
+_PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8", "fc00::/7", "::1/128")
 
 
 def files(machine: Machine, names: Sequence[str], *, check_mode: bool = False) -> list[File]:
@@ -52,17 +56,27 @@ def _issue(machine: Machine, have: Mapping[str, str], names: Sequence[str]) -> d
         (at / "openssl.cnf").write_text(openssl_conf(names))
         request = ("openssl", "req", "-x509", "-config", str(at / "openssl.cnf"), "-newkey", "ec", "-nodes")
         curve = ("-pkeyopt", "ec_paramgen_curve:P-256")
+
+        def authority() -> None:
+            out = ("-keyout", str(at / "ca.key"), "-out", str(at / "ca.crt"))
+            kind = ("-extensions", "authority", "-days", str(CA_DAYS), "-subj", f"/CN={NAME}")
+            machine.command(*request, *curve, *kind, *out, step="making the authority")
+
+        def certificate() -> None:
+            out = ("-keyout", str(at / "server.key"), "-out", str(at / "server.crt"))
+            kind = ("-extensions", "server", "-days", str(CERTIFICATE_DAYS), "-subj", f"/CN={names[0]}")
+            issuer = ("-CA", str(at / "ca.crt"), "-CAkey", str(at / "ca.key"))
+            machine.command(*request, *curve, *kind, *issuer, *out, step="making the certificate")
+
         if have["ca.crt"] and have["ca.key"]:
             (at / "ca.crt").write_text(have["ca.crt"])
             (at / "ca.key").write_text(have["ca.key"])
         else:
-            out = ("-keyout", str(at / "ca.key"), "-out", str(at / "ca.crt"))
-            kind = ("-extensions", "authority", "-days", str(CA_DAYS), "-subj", f"/CN={NAME}")
-            machine.command(*request, *curve, *kind, *out, step="making the authority")
-        out = ("-keyout", str(at / "server.key"), "-out", str(at / "server.crt"))
-        kind = ("-extensions", "server", "-days", str(CERTIFICATE_DAYS), "-subj", f"/CN={names[0]}")
-        issuer = ("-CA", str(at / "ca.crt"), "-CAkey", str(at / "ca.key"))
-        machine.command(*request, *curve, *kind, *issuer, *out, step="making the certificate")
+            authority()
+        certificate()
+        if not machine.works("openssl", "verify", "-CAfile", str(at / "ca.crt"), str(at / "server.crt")):
+            authority()  # a name that it may not sign for, or its end
+            certificate()
         made = {name: (at / name).read_text() for name in FILES}
     return {**made, "names": "\n".join(names) + "\n"}
 
@@ -76,12 +90,17 @@ def covered(settings: Settings, listeners: Sequence[Listener], hostname: str) ->
 def openssl_conf(names: Sequence[str]) -> str:
     """For ``openssl req -x509``, with a section for the authority and one for the certificate; nothing of /etc/ssl."""
     kinds = ", ".join(f"{'IP' if is_address(name) else 'DNS'}:{name}" for name in names)
+    own = [name.removeprefix("*.") for name in names if not is_address(name)]
+    networks = [ipaddress.ip_network(item) for item in (*_PRIVATE, *filter(is_address, names))]
+    allowed = [f"DNS:{name}" for name in dict.fromkeys((*_LOCAL, *own))]
+    allowed += [f"IP:{item.network_address}/{item.netmask}" for item in networks]
     return f"""[req]
 distinguished_name = name
 [name]
 [authority]
 basicConstraints = critical, CA:TRUE, pathlen:0
 keyUsage = critical, keyCertSign, cRLSign
+nameConstraints = {", ".join(f"permitted;{one}" for one in allowed)}
 subjectKeyIdentifier = hash
 [server]
 basicConstraints = critical, CA:FALSE

@@ -194,6 +194,13 @@ def test_a_run_that_died_before_the_reload_heals(fake: Fake) -> None:
 def test_a_changed_unit_needs_a_restart(fake: Fake) -> None:
     fake.apply()
     assert fake.apply(limit_nofile=9999).action == "restarted"
+    assert fake.apply(limit_nofile=9999).action == "none"
+    row = "7f00-7f01 r-xp 00000000 08:01 1234 {}\n"
+    for mapped, action in (("/dev/zero (deleted)", "none"), (f"{names.NGINX} (deleted)", "restarted"),
+                           ("/usr/lib/aarch64-linux-gnu/libssl.so.3 (deleted)", "restarted")):  # fmt: skip
+        fake.write("/proc/77/maps", row.format(mapped))
+        assert fake.apply(check=True, limit_nofile=9999).action == action
+    fake.path("/proc/77/maps").unlink()
     assert fake.log.count("service stopped") == 1
     assert fake.apply(limit_nofile=9999).action == "none"
 
