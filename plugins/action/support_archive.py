@@ -7,13 +7,14 @@ Contacts no host."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secret_rules import leaves
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import log
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support import bundle
@@ -40,7 +42,8 @@ RUNS = 3  # logs of earlier runs
 MOST = 200_000  # characters of one
 LOGIN = ("ansible_user", "ansible_ssh_user", "ansible_become_user")
 WIDTH = 300  # of what a machine says
-_SECRET = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|pass|passphrase)$")
+# Not of the user: what machines have answered, which must not say what is left out, and the variables of all hosts.
+_NOT_OF_THE_USER = re.compile(r"__|spark_|(?:ansible_facts|ansible_local|hostvars|vars|groups)$")
 READ = {"packed": bundle.unpacked, "counts": bundle.SEEN.fields["counts"], "msg": strict.words}
 
 
@@ -52,9 +55,9 @@ class ActionModule(ActionBase):
         _spec, args = self.validate_argument_spec(argument_spec=SPEC)
         variables = task_vars or {}
         hostvars = variables["hostvars"]
-        known = [str(value) for name, value in variables.items() if _SECRET.search(name) and isinstance(value, str)]
+        known = {value for told in (variables, *(hostvars[host] for host in hostvars)) for value in _secrets(told)}
         names = {socket.gethostname(): bundle.CONTROLLER, **args["names"]}
-        redactor = Redactor(known, args["anonymous"], names, args["key"], _users(hostvars, variables))
+        redactor = Redactor(sorted(known), args["anonymous"], names, args["key"], _users(hostvars, variables))
         parts = {}
         for host in variables["ansible_play_hosts_all"]:
             shown = args["names"].get(host, host) if args["anonymous"] else host
@@ -70,6 +73,14 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             said = f"{said}; a check, so it was not written"
         return {**result, "changed": args["write"], "lines": made.lines, "verdict": said, "silent": made.silent}
+
+
+def _secrets(variables: Mapping[str, Any]) -> Iterator[str]:
+    """Of one host. A variable whose template fails has no value, and so is no secret."""
+    for name in variables:
+        if not _NOT_OF_THE_USER.match(name):
+            with contextlib.suppress(Exception):  # a template can fail in any way
+                yield from leaves(name, variables[name])
 
 
 def _users(hostvars: Mapping[str, Any], variables: Mapping[str, Any]) -> list[str]:

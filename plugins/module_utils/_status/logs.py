@@ -26,11 +26,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, screen
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secret_rules import (
     KEY_BEGINS,
     KEY_ENDS,
     LEFT_OUT,
-    Redactor,
 )
 
 HELP = "show the logs of keeper, engine, Ray and gateway of all nodes"

@@ -62,6 +62,17 @@ TOOLS: Mapping[str, Sequence[str]] = {
     "docker": ("docker", "info", "--format", "{{.ServerVersion}} {{.Driver}} {{.CgroupDriver}}"),
 }
 _JOURNAL = ("journalctl", "--no-pager", "-q", "-o", "short-iso")
+# Whose journals are read: of this collection, and of what it stands on. Those of all others, sudo's too, have nothing
+# that helps and secrets of whoever works there. init.scope is systemd itself.
+_UNITS = tuple(
+    word
+    for unit in (
+        *("sparkmatrix-*", "init.scope", "systemd-networkd.service", "systemd-udevd.service", "NetworkManager.service"),
+        *("avahi-daemon.service", "docker.service", "containerd.service", "ssh.service", "fail2ban.service"),
+        *("systemd-oomd.service", "earlyoom.service", "nvidia-persistenced.service"),
+    )
+    for word in ("-u", unit)
+)
 # Of what this collection does. Arguments of processes are not asked for: those of other programs may have secrets.
 LOGS: Mapping[str, Sequence[str]] = {
     "status": (paths.COMMAND, "status"),
@@ -76,9 +87,10 @@ LOGS: Mapping[str, Sequence[str]] = {
     "journal_gateway": (*_JOURNAL, "-n", "500", "-u", "sparkmatrix-gateway*"),
     "journal_ours": (*_JOURNAL, "-n", "500", "-t", "sparkmatrix-node", "_UID=0"),
     "journal_nccl": (*_JOURNAL, "-n", "1000", "-u", "sparkmatrix-*", "--grep=NCCL"),
-    "journal_errors": (*_JOURNAL, "-b", "-p", "err", "-n", "500"),
+    "journal_errors": (*_JOURNAL, "-b", "-p", "err", "-n", "500", *_UNITS),
     "journal_kernel": (*_JOURNAL, "-k", "-n", "1000"),
-    "journal_last_boot": (*_JOURNAL, "-b", "-1", "-n", "200"),
+    "journal_last_boot": (*_JOURNAL, "-b", "-1", "-n", "200", *_UNITS),
+    "journal_last_boot_kernel": (*_JOURNAL, "-b", "-1", "-k", "-n", "200"),
     "processes": ("ps", "-eo", "pid,ppid,user:32,rss,pcpu,etimes,stat,comm", "--sort=-rss"),
     "listening": ("ss", "-ltn"),
     "disks": ("df", "-h", "-x", "tmpfs", "-x", "overlay"),

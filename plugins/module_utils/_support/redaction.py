@@ -20,54 +20,17 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secret_rules import (
+    COMMAND,
+    LEFT_OUT,
+    MARK,
+    left_out,
+)
 
-LEFT_OUT = "(left out)"
 SHORTEST = 8  # of a value that is looked for everywhere
 # What is counted, in the words of the list of contents.
-KNOWN, KEY, HEADER, TOKEN, LOGIN = "secrets of the machine", "private keys", "headers", "tokens", "logins in URLs"
-NAMED, RANDOM = "values named key, token or password", "long random texts"
+KNOWN = "secrets of the machine"
 ADDRESS, NAME, IDENTITY = "addresses", "names", "serial numbers and identities"
-
-# -- secrets
-
-KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY[A-Z ]{0,10}-----")
-KEY_ENDS = re.compile(r"-----END[A-Z0-9 ]{0,40}(?:-----)?")
-KEY_LINES = 400  # of the longest
-_KEY_BORDER = re.compile(r"[\"'\n]")
-_KEY_WORD = re.compile(r"[A-Za-z0-9+/]{1,100}={0,2}")
-_KEY_HEADER = re.compile(r"(?:(?:^|.* )(?:Proc-Type|DEK-Info): ?[\w,-]{0,100}|.*\]: |)\s*")
-_HEADER = re.compile(
-    r"(?i)((?:authorization|api-key|cookie|auth-token)\\?[\"']?\s{0,3}:\s{0,3})(?!\s|\(left)"
-    r"(?:\\?\"[^\"\r\n]*\\?\"|'[^'\r\n]*'|[^\r\n]+)"
-)
-_BEARER = re.compile(r"(?i)(bearer(?:\s|%20|\+|:|=){1,3}[\"']?)(?!\(left)[\w.~+/=%-]{6,}")
-_BASIC = re.compile(r"([Bb]asic\s{1,3})(?=[a-z]{0,40}[A-Z0-9])[\w+/-]{8,}={0,2}")
-# Tokens that tell by their beginning whose they are: Hugging Face, GitHub, GitLab, Slack, NVIDIA, Docker, AWS, JWT,
-# OpenAI.
-_TOKEN = re.compile(
-    r"(?:hf_|api_org_|gh[opusr]_|github_pat_|glpat-|xox[abeoprs]-|nvapi-|dckr_[op]at_|npm_|pypi-|AKIA|ASIA|AIza|ya29\."
-    r"|eyJ)[\w.~+/=-]{12,}|[sr]k[-_](?=[\w-]{0,80}\d)(?=[\w-]{0,80}[A-Z])[\w-]{16,}"
-)
-_LOGIN = re.compile(r"(://)(?!\(left)[^\s/\"'<>]{1,300}@")
-_QUERY = re.compile(
-    r"(?i)([?&][\w.-]{0,40}(?:key|token|secret|signature|sig|password|credential)=)(?!\(left)[^&\s\"']+"
-)
-_WORDS = (
-    r"(?:api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key|encryption[_-]?key|secret|token(?![a-z])|passw(?:or)?d"
-    r"|passphrase|pass(?![a-z])|psk(?![a-z])|credentials?|auth(?![a-z])|auth[_-]?key)"
-)
-_VALUE = r"(\\\"(?:(?!\\\")[^\r\n])*\\\"|\"(?:[^\"\\\r\n]|\\.)*\"|'[^'\r\n]*'|[\"'][^\r\n]*|\S+)"
-_NAMED = re.compile(rf"(?i)({_WORDS}([\w-]{{0,40}}))(\\?[\"']?\s{{0,3}}(?:=>|[:=])\s{{0,3}}){_VALUE}")
-_YAML = re.compile(rf"(?im)^([ \t>-]{{0,40}}[\w.-]{{0,40}}?{_WORDS}([\w-]{{0,40}})[\"']?:[ \t]{{1,3}})(\S[^\r\n]*)$")
-_OPTION = re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}(?:{_WORDS}|key)([\w-]{{0,40}}))([ =]{{1,3}}){_VALUE}")
-_NETRC = re.compile(r"(?i)(login\s+\S+\s+password\s+)(?!\(left)\S+")
-# Names that look like one of a secret and say where it is, or of what kind.
-_HARMLESS = re.compile(r"(?i)(?:path|file|dir|folder|type|mode|len|length|count|limit|size|format|method|_ms|_s)$")
-_NOTHING = re.compile(r"(?i)[\"']?(?:None|null|true|false|\*+|\(left.*)?[\"']?[,;}\])]*$")
-_NUMBER = re.compile(r"[\"']?-?\d{1,9}(?:\.\d*)?[\"']?[,;}\])]*$")
-_BLOB = re.compile(r"(?<![\w+/])(?!/)[A-Za-z0-9+/]{60,}={0,2}")
-_RANDOM = re.compile(r"(?<![\w-])[A-Za-z0-9_-]{32,}")
-TURNS, DIGITS = 0.42, 3  # of changes between small and capital letters and digits: names have fewer
 
 # -- whose machine it is
 
@@ -80,7 +43,9 @@ _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|-|\.\d)")
 _SERIAL = re.compile(r"(?i)(serial[^:=\n]{0,20}[:=]\s*|device serial number )\S.*|(\[(?:SN|V\d)\][^:\n]{0,20}:\s*)\S.*")
 _AVAHI = re.compile(r"(?im)^([ \t]*(?:host|domain)-name[ \t]*=[ \t]*)\S.*")
 _NETPLAN = re.compile(r"(90-NM-[0-9a-f-]{36})-.*(?=\.yaml)")  # NetworkManager puts the name of a wireless network there
-_COMMAND_LINE = re.compile(r"((?:^BOOT_IMAGE=|command line: ).*)", re.MULTILINE | re.IGNORECASE)
+_COMMAND_LINE = re.compile(
+    r"(?im)(?:^(?:BOOT_IMAGE|initrd|root|kernelopts)=|kernel command line(?: parameters)?[: ]).*"
+)
 # Options of the kernel whose values tell of the machine; values of all others are left out.
 _KERNEL = re.compile(
     r"(?<!\S)(?!(?:BOOT_IMAGE|acpi|arm-smmu|cgroup|console|cpu|crashkernel|default_huge|earlycon|efi|huge|init_on|iommu"
@@ -159,32 +124,11 @@ class Redactor:
     # -- secrets
 
     def _secrets(self, text: str) -> str:
+        text = text.replace(LEFT_OUT, MARK)
         if self._known:
-            text = self._sub(KNOWN, self._known, text, lambda _match: LEFT_OUT)
-        text = self._keys(text)
-        text = self._sub(HEADER, _HEADER, text)
-        text = self._sub(HEADER, _BEARER, text)
-        text = self._sub(HEADER, _BASIC, text)
-        text = self._sub(LOGIN, _LOGIN, text, lambda match: f"{match.group(1)}{LEFT_OUT}@")
-        text = self._sub(TOKEN, _TOKEN, text)
-        text = self._sub(NAMED, _QUERY, text)
-        text = self._sub(NAMED, _YAML, text, lambda match: _named(match, match.group(1), match.group(3)))
-        for pattern in (_OPTION, _NAMED):
-            text = self._sub(
-                NAMED, pattern, text, lambda match: _named(match, match.group(1) + match.group(3), match.group(4))
-            )
-        text = self._sub(NAMED, _NETRC, text)
-        text = self._sub(RANDOM, _BLOB, text, lambda match: LEFT_OUT if _mixed(match.group(0)) else match.group(0))
-        return self._sub(RANDOM, _RANDOM, text, lambda match: LEFT_OUT if _mixed(match.group(0)) else match.group(0))
-
-    def _keys(self, text: str) -> str:
-        made, at = [], 0
-        for begin in KEY_BEGINS.finditer(text):
-            if begin.start() >= at:
-                made += [text[at : begin.start()], LEFT_OUT]
-                at = _key_ends(text, begin.end())
-                self.counts[KEY] = self.counts.get(KEY, 0) + 1
-        return "".join([*made, text[at:]])
+            text = self._sub(KNOWN, self._known, text, lambda _match: MARK)
+        text = self._sub(COMMAND, _COMMAND_LINE, text, lambda match: _KERNEL.sub(rf"\1={MARK}", match.group(0)))
+        return left_out(text, self.counts).replace(MARK, LEFT_OUT)
 
     # -- whose machine it is
 
@@ -192,7 +136,6 @@ class Redactor:
         for pattern in (_SERIAL, _AVAHI):
             text = self._sub(IDENTITY, pattern, text, lambda match: f"{match.group(1) or match.group(2)}{LEFT_OUT}")
         text = self._sub(NAME, _NETPLAN, text, lambda match: f"{match.group(1)}-{LEFT_OUT}")
-        text = self._sub(IDENTITY, _COMMAND_LINE, text, lambda match: _KERNEL.sub(rf"\1={LEFT_OUT}", match.group(0)))
         if self._names:
             text = self._sub(NAME, self._names, text, self._name)
         text = self._sub(NAME, _HOME, text, lambda match: f"{match.group(1)}{self._user(match.group(2))}")
@@ -277,52 +220,6 @@ class Redactor:
         return new.exploded if whole else str(new)
 
 
-def _key_ends(text: str, at: int) -> int:
-    """Behind a private key that began before ``at``. One without an end goes as far as its lines may be of a key, and
-    one within a line no further than that or a quote: whoever writes a line of a log does not hide those of others."""
-    border = _KEY_BORDER.search(text, at)
-    place = border.start() if border else len(text)
-    end = KEY_ENDS.search(text, at, place)
-    if end:
-        return end.end()
-    for _line in range(KEY_LINES):
-        if text[place : place + 1] != "\n":
-            break
-        after = text.find("\n", place + 1)
-        after = len(text) if after < 0 else after
-        end = KEY_ENDS.search(text, place, after)
-        if end:
-            return end.end()
-        following = KEY_ENDS.search(text, after, after + 300)
-        last = following is not None and "\n" not in text[after + 1 : following.start()]
-        if not may_be_of_a_key(text[place + 1 : after], last):
-            break
-        place = after
-    return place
-
-
-def may_be_of_a_key(line: str, last: bool = False) -> bool:
-    """Base64 and nothing else; or behind what a log puts before it, where it is long or looks like chance, or the next
-    line is the end."""
-    if _KEY_HEADER.fullmatch(line):
-        return True
-    line = line.strip()
-    word = re.split(r"[\s:|)\]]", line)[-1]
-    if not _KEY_WORD.fullmatch(word):
-        return False
-    kinds = len({"d" if sign.isdigit() else "u" if sign.isupper() else "l" for sign in word if sign.isalnum()})
-    return word == line or last or len(word) >= 40 or (len(word) >= 8 and kinds == 3)
-
-
-def _named(match: re.Match[str], before: str, value: str) -> str:
-    """A value behind a name; ``match.group(2)`` is the end of the name."""
-    if _HARMLESS.search(match.group(2)) or _NOTHING.match(value):
-        return match.group(0)
-    if "token" in match.group(1).lower() and _NUMBER.match(value):  # how many, or which
-        return match.group(0)
-    return f"{before}{LEFT_OUT}"
-
-
 def _spellings(names: Mapping[str, str]) -> dict[str, str]:
     """Also without the domain; of an address there is nothing shorter."""
     short = {name.partition(".")[0]: shown for name, shown in names.items() if not _IPV4.fullmatch(name)}
@@ -331,14 +228,6 @@ def _spellings(names: Mapping[str, str]) -> dict[str, str]:
 
 def _of_nobody(name: str) -> bool:
     return name in NOBODY or name.startswith(_OF_THE_SYSTEM)
-
-
-def _mixed(text: str) -> bool:
-    """Whether small and capital letters and digits follow each other as by chance."""
-    plain = re.sub(r"[^A-Za-z0-9]", "", text)
-    kinds = ["d" if sign.isdigit() else "u" if sign.isupper() else "l" for sign in plain]
-    turns = sum(one != other for one, other in zip(kinds, kinds[1:]))
-    return kinds.count("d") >= DIGITS and len(set(kinds)) == 3 and turns >= TURNS * len(kinds)
 
 
 def _forms(value: str) -> set[str]:

@@ -27,7 +27,7 @@ def act(tmp_path, monkeypatch):
         (logs / f"20261123-10000{number}-1-site.log").write_text("ok: [desk-7] with my-become-password, key hunter2\n")
     monkeypatch.setenv("SPARKMATRIX_LOG_FOLDER", str(logs))
 
-    def run(seen, *, check=False, **options):
+    def run(seen, *, check=False, others=None, **options):
         task = MagicMock(async_val=False, check_mode=check, diff=False)
         task.args = {"seen": "__seen", "file": str(tmp_path / "out.tar.gz"), "logs": True, **options}
         action = support_archive.ActionModule(task, MagicMock(), MagicMock(), MagicMock(), MagicMock(), MagicMock())
@@ -36,7 +36,8 @@ def act(tmp_path, monkeypatch):
             "hostvars": {
                 host: {"__seen": told, "ansible_user": told.get("ansible_user")} if told else {}
                 for host, told in seen.items()
-            },
+            }
+            | (others or {}),
             "ansible_become_password": "my-become-password",
         }
         return action.run(task_vars=variables)
@@ -55,6 +56,30 @@ def test_written_for_its_owner_alone(act, tmp_path):
         assert len(runs) == support_archive.RUNS
         assert b"my-become-password" not in tar.extractfile(runs[0]).read()
     assert list(tmp_path.glob(".out*")) == []
+
+
+def test_secrets_of_all_hosts_at_any_depth_are_in_no_log(act, tmp_path, monkeypatch):
+    """Of words that look like nothing, and of a machine that the run did not ask."""
+    log = tmp_path / "logs/20261123-100009-1-site.log"
+    words = ["plainly of alice", "plainly-of-the-other", "plainly-nested", "plainly-of-a-list"]
+    log.write_text("".join(f"begin {word} end\n" for word in [*words, "plainly-no-secret", "a-lie-of-a-machine"]))
+    act(
+        {"desk-7": GOOD},
+        others={
+            "desk-8": {
+                "gateway_keys": [{"name": "plainly-no-secret", "key": words[0]}],
+                "engine_services": {"chat": {"environment": {"DB_PWD": words[1]}}},
+                "site": {"passwords": {"a": {"b": words[2]}}, "tokens": [words[3]], "key_file": "plainly-no-secret"},
+                "__doctor_outputs": {"token": "a-lie-of-a-machine"},
+            }
+        },
+    )
+    with tarfile.open(tmp_path / "out.tar.gz") as tar:
+        said = tar.extractfile(f"sparkmatrix-support/controller/logs/{log.name}").read().decode()
+    assert said.splitlines() == ["begin (left out) end"] * 4 + [
+        "begin plainly-no-secret end",
+        "begin a-lie-of-a-machine end",
+    ]
 
 
 @pytest.mark.parametrize("options", [{"write": False}, {"check": True}])

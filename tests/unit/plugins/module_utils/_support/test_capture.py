@@ -205,6 +205,15 @@ def test_nobody_else_speaks_as_our_programs():
     assert "_UID=0" in module.LOGS["journal_ours"]
 
 
+def test_no_journal_of_a_program_of_others_is_read():
+    """Of all units there would be what sudo, cron and people's own services say."""
+    for name, argv in {**module.TOOLS, **module.LOGS}.items():
+        told = [word for word in argv if word in ("-u", "-t", "-k", "_TRANSPORT=kernel", "--list-boots")]
+        assert argv[0] != "journalctl" or told, name
+    units = {unit for argv in module.LOGS.values() for flag, unit in zip(argv, argv[1:]) if flag == "-u"}
+    assert not [unit for unit in units if unit.startswith(("user", "session", "cron", "sudo", "*"))]
+
+
 def test_of_a_file_of_others_that_settings_name_only_what_was_made_is_believed(node):
     token = node / "srv/elsewhere/token"
     token.write_text(f"MadeBySomebody0123456789\n{TRACE}\n")
