@@ -23,7 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import user_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import ownership
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import by_inventory, ownership
 
 # Beside the options of a service.
 COMMON: dict[str, dict[str, Any]] = {
@@ -34,6 +34,7 @@ COMMON: dict[str, dict[str, Any]] = {
 }
 SPEC = {**user_settings.SPEC, **COMMON}
 NODE_VARIABLE = "spark_node_info"
+SEVERAL = "A batch job holds its machines alone: write one for each service, with -e '{\"engine_services\": []}'"
 ASSUMED = "Nothing was asked of the {} node(s): network, addresses and memory (GB10, 121.6 GiB) are assumed"
 
 
@@ -51,9 +52,13 @@ class ActionModule(ActionBase):
         nodes = {host: _node(host, task_vars["hostvars"][host], findings) for host in hosts}
         memory = {host: int((node.get("memory") or {}).get("total") or 0) for host, node in nodes.items()}
         assumed = [host for host in hosts if host not in facts] if args["only_print"] else []
+        lacking: list[Finding] = []
         if assumed:
             # All or none: ranks and addresses of a mixture would not fit together.
-            facts = engine_plan.assumed_facts(hosts)
+            if len(hosts) > 1:
+                facts, lacking = by_inventory.facts(hosts, task_vars["hostvars"])
+            if lacking or len(hosts) < 2:
+                facts = engine_plan.assumed_facts(hosts)
         entries, problems = engine_services.read(args["services"], hosts)
         findings += problems
         services = []
@@ -78,13 +83,18 @@ class ActionModule(ActionBase):
             plans = replace(plans, summary=[*plans.summary, ASSUMED.format(len(hosts))])
         if plans.warnings:
             result["warnings"] = plans.warnings
-        # A batch job holds its machines alone.
-        sbatch = "" if args["services"] else render_sbatch.script(plans.plans)
+        if args["services"]:
+            batch: dict[str, Any] = {"refused": SEVERAL}
+        elif lacking:
+            batch = {"refused": refusal("There is no batch script for these machines:", lacking)}
+        else:
+            told = by_inventory.told(facts) if assumed and len(hosts) > 1 else []
+            batch = {"script": render_sbatch.script(plans.plans, told), "assumed": told}
         documents = {host: plan.as_dict() for host, plan in plans.plans.items()}
         result.update(
             plans=documents,
             summary=plans.summary,
-            sbatch=sbatch,
+            sbatch=batch,
         )
         return result
 

@@ -303,7 +303,14 @@ summary:
   elements: str
   sample: ['Tensor parallel over 4 nodes, for short answers: 64 attention and 4 KV heads divide by 4.']
 sbatch:
-  description: The same plan as a batch script for Slurm; empty with O(services).
+  description: The same plan as a batch script for Slurm, with what was assumed, or why there is none.
   returned: success
-  type: str
+  type: dict
+  contains:
+    script: {description: The script., type: str}
+    assumed:
+      description: Interfaces and addresses that no machine was asked for, in lines.
+      type: list
+      elements: str
+    refused: {description: Why there is none., type: str}
 """

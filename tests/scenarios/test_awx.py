@@ -265,7 +265,7 @@ def start_jobs(jobs: Jobs) -> None:
     code, said, _left = jobs.start("Bring up with a limit", "playbooks/site.yml", "--limit", "spark1")
     expect("it is refused", code != 0 and "spark2: left out by --limit" in said, said)
     code, said, _left = jobs.start(
-        "Batch script", "playbooks/sbatch.yml", "--check", "--diff", engine_recipe="qwen3-8b"
+        "Batch script", "playbooks/sbatch.yml", "--check", "--diff", engine_recipe="qwen3-8b", fabric_cages=[0]
     )
     expect("its check shows it, and writes nothing", code == 0 and "#SBATCH" in said, said)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
@@ -49,6 +49,7 @@ class Job:
     container: str
     mpi: str
     tasks: int
+    assumed: Sequence[str]  # lines about what no machine was asked for
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class Node:
     engine: str
 
 
-def script(plans: Mapping[str, NodePlan]) -> str:
-    """The whole script. ``plans``: by host, with the one service on each."""
+def script(plans: Mapping[str, NodePlan], assumed: Sequence[str] = ()) -> str:
+    """The whole script. ``plans``: by host, with the one service on each. ``assumed``: what it says of its sources."""
     ordered = sorted(plans.values(), key=lambda plan: plan.here[0].rank)
     head = ordered[0]
     (first,) = head.here
@@ -77,6 +78,7 @@ def script(plans: Mapping[str, NodePlan]) -> str:
         container=_container(first),
         mpi="--mpi=pmix " if mpi else "",
         tasks=len(ordered) if mpi or len(ranks) > 1 else 1,
+        assumed=assumed,
     )
     nodes = [_node(plan, first) for plan in ordered]
     return templates.render("engine", "sbatch.sh.j2", job=job, nodes=nodes)

@@ -86,6 +86,15 @@ def test_a_planned_fabric_is_enough_in_check_mode_only():
     assert "not 'applied'" in result["msg"]
 
 
+@pytest.mark.parametrize(("cages", "made"), [([1], "script"), ("auto", "refused")])
+def test_a_batch_script_says_what_it_assumes_or_asks(cages, made):
+    result = plan({name: {"fabric_cages": cages} for name in ("spark1", "spark2")}, only_print=True)
+    assert made in result["sbatch"] and result["plans"]
+    if made == "script":
+        assert "# spark2: enp1s0f1np1 192.168.100.11\n" in result["sbatch"]["script"]
+        assert "spark2: enp1s0f1np1 192.168.100.11" in result["sbatch"]["assumed"]
+
+
 def test_everything_that_is_wrong_at_once():
     hosts = {"spark1": {"spark_fabric": fact(0, 2)}, "spark2": {}, "spark3": {"spark_fabric": "torn"}}
     result = plan(hosts, recipe="qwen3-9b")
@@ -149,7 +158,7 @@ def test_several_services():
     assert result["plans"]["spark2"]["services"] == [], "only the head has the gateway"
     argv = result["plans"]["spark1"]["here"][0]["engine"]["command"]["options"]
     assert argv[argv.index("--max-model-len") + 1] == "8192"
-    assert result["sbatch"] == ""
+    assert list(result["sbatch"]) == ["refused"]
 
 
 def test_several_services_are_refused_all_at_once():
