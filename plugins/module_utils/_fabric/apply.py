@@ -215,8 +215,10 @@ class _Apply:
         avahi_after = avahi_before and avahi.denying(avahi_before, self._without_names(), rollback.OWNER)
 
         network = bool(set(planned.changed_paths) - {MEMORY} or leaving or off)
-        if network and self.rails:
-            ways = self._check(off)
+        if network:
+            ways = self._check_connection()
+            if self.rails:
+                self._check(off)
             manager = self.backend == fabric_renderer.NETWORKMANAGER
             validate(self.machine, self.interfaces, files, manager, ways)
         elif self.rails:
@@ -377,9 +379,7 @@ class _Apply:
 
     # -- refuse
 
-    def _check(self, off: Sequence[str]) -> dict[str, str]:
-        """Returns the interfaces that lead to the machine, and what each carries."""
-        ways = self._check_connection()
+    def _check(self, off: Sequence[str]) -> None:
         for netdev in self.rails:
             if netdev not in self.before:
                 raise SparkError("the interface is gone", netdev, "Check the cable and dmesg, and run again")
@@ -398,7 +398,6 @@ class _Apply:
         self._check_foreign_addresses(off)
         self.foreign.check(self.adopted)
         self._check_free(off)
-        return ways
 
     def _check_free(self, off: Sequence[str]) -> None:
         """Nobody else on its segment has the address of a half. The peers' are asked for by themselves."""
@@ -414,8 +413,10 @@ class _Apply:
                 )
 
     def _check_connection(self) -> dict[str, str]:
-        """Where Ansible runs on the machine itself there is no connection, but its default route is not to be cut."""
-        management = self.wanted.fact.management_address if self.wanted.fact else ""
+        """The interfaces that lead to the machine, and what each carries. Where Ansible runs on the machine itself
+        there is no connection, but its default route is not to be cut."""
+        fact = self.wanted.fact.as_dict() if self.wanted.fact else self.outcome.fact or {}
+        management = fact.get("management_address")
         owners = [
             netdev
             for netdev, state in self.before.items()
@@ -446,7 +447,8 @@ class _Apply:
                     raise SparkError(
                         f"this interface carries {carries}, and changing it would cut the line", netdev, remedy
                     )
-                found.setdefault(netdev, carries)
+                if netdev not in self.memory.interfaces:
+                    found.setdefault(netdev, carries)
         return found
 
     def _with_lower(self, names: Iterable[str]) -> list[str]:

@@ -15,9 +15,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan, networkd_files, reading
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.foreign_files import files_in, nic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import SET
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Interface, Nic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.reading import Reading
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, originals
 
 LINKS = "/run/systemd/netif/links"
 
@@ -25,14 +26,19 @@ LINKS = "/run/systemd/netif/links"
 def validate(
     machine: Machine, interfaces: Sequence[Interface], new: Sequence[File], manager: bool, ways: Mapping[str, str]
 ) -> None:
-    """``new``: the files that are to be there; ``manager``: NetworkManager configures ``interfaces``. ``ways``: the
-    interfaces that lead to the machine, and what each carries."""
-    files = files_in(machine, netplan.DIRECTORIES, ".yaml")
-    for item in new:
-        if item.path.endswith(".yaml"):
-            files[item.path] = (item.content or b"").decode("utf-8", "surrogateescape")
+    """``new``: the files of our set that are to be there; of the others the originals come back. ``manager``:
+    NetworkManager configures ``interfaces``. ``ways``: the interfaces that lead to the machine, and what each carries.
+    """
+    before = {path: state.content for path, state in originals(SET, root=machine.root).items() if state.kind == "file"}
+    after = {**before, **{item.path: item.content or b"" for item in new}}
+    files = {
+        **{
+            path: text for path, text in files_in(machine, netplan.DIRECTORIES, ".yaml").items() if path != netplan.FILE
+        },
+        **{path: text.decode("utf-8", "surrogateescape") for path, text in after.items() if path.endswith(".yaml")},
+    }
     made = reading.read(machine, files)
-    alone = reading.read(machine, {netplan.FILE: files[netplan.FILE]})
+    alone = reading.read(machine, {netplan.FILE: files[netplan.FILE]}) if interfaces else made
     for interface in interfaces:
         wanted, found = (one.of(interface.nic, manager) for one in (alone, made))
         if not any(interface.address in line for line in wanted):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,14 +132,14 @@ def _kind(network: Mapping[str, Any], interface: Interface) -> int | None:
     interfaces: Sequence[Interface] = network.get("interfaces") or ()
     if interface.get("master"):
         return None
-    below = _below(str(interface["name"]), interfaces, set())
-    if below:
-        return None if below & fabric_ports(network) else _PHYSICAL
+    lower = below(str(interface["name"]), interfaces)
+    if lower:
+        return None if lower & fabric_ports(network) else _PHYSICAL
     # A machine that is a container itself, whose line to the world is one end of a pair.
     return _CONTAINER if interface.get("kind") == "veth" and interface["name"] not in fabric_ports(network) else None
 
 
-def _below(name: str, interfaces: Sequence[Interface], seen: set[str]) -> set[str]:
+def below(name: str, interfaces: Sequence[Interface], seen: Collection[str] = ()) -> set[str]:
     """The physical interfaces that this one stands on; itself when it is one."""
     item = next((item for item in interfaces if item["name"] == name), None)
     if item is None or name in seen or name == "lo":
@@ -149,7 +149,7 @@ def _below(name: str, interfaces: Sequence[Interface], seen: set[str]) -> set[st
     if item["kind"] not in _STACKED:
         return set()
     lower = {str(other["name"]) for other in interfaces if other.get("master") == name} | {str(item.get("link"))}
-    return {found for one in lower for found in _below(one, interfaces, seen | {name})}
+    return {found for one in lower for found in below(one, interfaces, {*seen, name})}
 
 
 def _other(host: str, old: str, carrier: str, by_rule: Management) -> Finding | None:

@@ -23,7 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.images
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.cages import half_gbps
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE, below
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import judge_cables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Plan, Settings, node_input
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
@@ -141,7 +141,9 @@ def _all_within(subnets: Iterable[str], spared: Iterable[str]) -> bool:
 def check_management(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         interface = (node.get("network") or {}).get("connection_interface")
-        if interface and _stands_on(context, host, str(interface)) & fabric_interfaces(context, host):
+        if interface and {interface, *below(str(interface), context.interfaces(host))} & fabric_interfaces(
+            context, host
+        ):
             address = context.management(host).address or "the address of the machine's other network"
             yield Finding(
                 host,
@@ -152,17 +154,6 @@ def check_management(context: Context) -> Iterator[Finding]:
                 # Nothing but the layer fabric touches the interface.
                 severity="error" if "fabric" in context.layers else "info",
             )
-
-
-def _stands_on(context: Context, host: str, name: str) -> set[str]:
-    """An interface, and those that it is a VLAN, a bond or a bridge of."""
-    found, more = set(), {name}
-    while more:
-        found |= more
-        below = {str(one["name"]) for one in context.interfaces(host) if one.get("master") in more}
-        below |= {str(one["link"]) for one in context.interfaces(host) if one["name"] in more and one.get("link")}
-        more = below - found
-    return found
 
 
 def check_management_address(context: Context) -> Iterator[Finding]:

@@ -482,6 +482,20 @@ def test_a_definition_of_the_management_network_that_was_moved_away_is_missed(no
     assert apply(node, wanted()).changed
 
 
+def test_an_undo_does_not_cut_the_line_either(node: FakeNode) -> None:
+    text = "network: {renderer: networkd, ethernets: {enP7s7: {addresses: [10.0.0.1/24]}}}\n"
+    node.networkd = True
+    node.write(RDMA, text)
+    node.run(["netplan", "generate"])
+    apply(node, wanted())
+    verify(node, wanted())
+    node.path(RDMA).unlink()
+    untouched(node, NOTHING, "netplan's files no longer define it")
+    untouched(node, Wanted(None), "enP7s7: it carries the management address 10.0.0.1, and netplan's files no longer")
+    node.write(RDMA, text)
+    assert apply(node, NOTHING).changed and not node.path(netplan.FILE).exists()
+
+
 def test_what_networkd_runs_with_counts_where_its_file_is_gone(node: FakeNode) -> None:
     node.write("/sys/class/net/enP7s7/ifindex", "2\n")
     node.write(
