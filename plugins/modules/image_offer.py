@@ -35,6 +35,10 @@ options:
     type: list
     elements: str
     default: []
+  token:
+    description: One-time token of this copy, of 32 characters at least, which whoever reads them has to have.
+    type: str
+    default: ''
   archive:
     description: A file of this node with images (OCI archive, or what C(docker save) writes). Empty means registries.
     type: str
@@ -76,6 +80,7 @@ EXAMPLES = r"""
     images: [nvcr.io/nvidia/vllm:26.10-py3]
     addresses: [10.10.0.1]
     allowed: [10.10.0.2]
+    token: "{{ token_of_this_copy }}"
 """
 
 RETURN = r"""
@@ -92,13 +97,19 @@ ids:
   type: dict
   sample:
     nvcr.io/nvidia/vllm:26.10-py3: sha256:1f0c
+offered:
+  description: Digests of O(images), as they are offered.
+  returned: success
+  type: dict
+  sample:
+    nvcr.io/nvidia/vllm:26.10-py3: sha256:77aa
 """
 
 from functools import partial
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_copy
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_blobs, image_copy
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 
@@ -109,6 +120,7 @@ def main() -> None:
         argument_spec={
             **dict.fromkeys(("fetch", "images", "addresses", "allowed"), names),
             "builds": {"type": "dict", "default": {}},
+            "token": {"type": "str", "default": "", "no_log": True},
             "archive": {"type": "str", "default": ""},
             "login": {"type": "str", "default": ""},
             "timeout": {"type": "float", "default": 7200},
@@ -118,15 +130,15 @@ def main() -> None:
     )
     params = module.params
     run = partial(command.run, timeout_s=params["timeout"])
-    fetched, archived = [], {}
+    fetched, archived, offers = [], {}, {}
     try:
         if module.check_mode:
             there = ids(params["fetch"])
             fetched = [name for name in params["fetch"] if name not in there]
-            module.exit_json(changed=bool(fetched), fetched=fetched, ids=there)
+            module.exit_json(changed=bool(fetched), fetched=fetched, ids=there, offered={})
         if params["state"] == "absent":
             image_copy.withdraw(run)
-            module.exit_json(changed=False, fetched=[], ids={})
+            module.exit_json(changed=False, fetched=[], ids={}, offered={})
         for name in params["fetch"]:
             build = params["builds"].get(name)
             offered, changed = image_copy.obtain(name, params["archive"], params["login"], run, build)
@@ -135,11 +147,12 @@ def main() -> None:
             if changed:
                 fetched.append(name)
         if params["images"]:
-            image_copy.offer(params["images"], params["addresses"], params["allowed"], archived, run)
+            to = image_blobs.Offer(ports.IMAGES, *(params[name] for name in ("token", "addresses", "allowed")))
+            offers = image_copy.offer(params["images"], to, archived, run, login=params["login"])
         there = ids(params["fetch"])
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=bool(fetched), fetched=fetched, ids=there)
+    module.exit_json(changed=bool(fetched), fetched=fetched, ids=there, offered=offers)
 
 
 def ids(names: list[str]) -> dict[str, str]:

@@ -33,6 +33,14 @@ options:
         type: list
         elements: str
         required: true
+  token:
+    description: One-time token of this copy.
+    type: str
+    required: true
+  offered:
+    description: By node, the digests of what it offers, as M(sparkmatrix.cluster.image_offer) has returned them.
+    type: dict
+    default: {}
   timeout:
     description: How long one of them may take, in seconds.
     type: float
@@ -57,6 +65,10 @@ EXAMPLES = r"""
       - image: nvcr.io/nvidia/vllm:26.10-py3
         source: spark1
         addresses: [10.10.0.1, 10.10.1.1]
+    token: "{{ token_of_this_copy }}"
+    offered:
+      spark1:
+        nvcr.io/nvidia/vllm:26.10-py3: sha256:77aa
 """
 
 RETURN = r"""
@@ -71,19 +83,21 @@ from functools import partial
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_copy
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 
 def main() -> None:
-    one = {
+    receipt = {
         "image": {"type": "str", "required": True},
         "source": {"type": "str", "required": True},
         "addresses": {"type": "list", "elements": "str", "required": True},
     }
     module = AnsibleModule(
         argument_spec={
-            "receipts": {"type": "list", "elements": "dict", "required": True, "options": one},
+            "receipts": {"type": "list", "elements": "dict", "required": True, "options": receipt},
+            "token": {"type": "str", "required": True, "no_log": True},
+            "offered": {"type": "dict", "default": {}},
             "timeout": {"type": "float", "default": 7200},
         },
         supports_check_mode=True,
@@ -92,8 +106,11 @@ def main() -> None:
     run = partial(command.run, timeout_s=params["timeout"])
     try:
         for wanted in params["receipts"]:
-            if module.check_mode or image_copy.receive(wanted["image"], wanted["source"], wanted["addresses"], run):
-                received.append(wanted["image"])
+            name, source = wanted["image"], wanted["source"]
+            digest = str(json_text.entry(params["offered"], source).get(name) or "")
+            one = image_copy.Receipt(name, source, wanted["addresses"], digest)
+            if module.check_mode or image_copy.receive(one, params["token"], run):
+                received.append(name)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=bool(received), received=received)

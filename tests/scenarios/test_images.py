@@ -15,10 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +35,12 @@ IMAGE = "sparkmatrix.test/vllm-openai:v0.33.0"
 UNUSED = "sparkmatrix.test/sglang:v0.5.23"
 BIG = "sparkmatrix.test/big:1"
 PORT = 29561
+UNIT = "sparkmatrix-images"
+TOKEN = "a" * 48
+SEEN = {
+    *("/:", "bin", "dev", "etc", "lib", "lib64", "proc", "run", "sys", "usr", "var"),
+    *("/etc:", "ld.so.cache", "/run:", "sparkmatrix", "systemd", "/var/lib:", "docker"),
+}
 STORE = """sudo sh -c 'echo {\\"features\\":{\\"containerd-snapshotter\\":true}} > /etc/docker/daemon.json
 systemctl stop docker.socket docker; systemctl start docker.socket'; sudo docker info --format '{{.DriverStatus}}'"""
 # Of the node's own files: four layers, some hundred MB, as many small files as images have.
@@ -59,7 +66,7 @@ with tarfile.open('/var/tmp/big.tar', 'w') as tar:
 """
 LEFT = (
     "sudo docker image ls --format '{{.Repository}}' | grep ^127; ls /run/sparkmatrix/images.json 2>&-;"
-    f" systemctl is-active --quiet sparkmatrix-images && echo unit; sudo ss -Hltn sport = :{PORT}; true"
+    f" systemctl is-active --quiet {UNIT} && echo unit; sudo ss -Hltn sport = :{PORT}; true"
 )
 
 
@@ -91,7 +98,7 @@ class Images(Cluster):
         if any(left.values()):
             raise LabError(f"something is left of the copy: {left}")
 
-    def modules(self, hosts: str, name: str, options: dict[str, Any], fails: str = "") -> float:
+    def modules(self, hosts: str, name: str, options: dict[str, Any], fails: str = "") -> str:
         """A module by itself, on several nodes at once."""
         overlay = str((self.state / "overlay").relative_to(ROOT))
         command = [
@@ -103,11 +110,10 @@ class Images(Cluster):
             overlay,
         ]
         command += ["--become", "-m", f"sparkmatrix.cluster.{name}", "-a", json.dumps(options)]
-        began = time.monotonic()
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if bool(done.returncode) != bool(fails) or fails not in done.stdout:
             raise LabError(f"{name} on {hosts}: {done.stdout[-2000:]}{done.stderr[-1000:]}")
-        return time.monotonic() - began
+        return done.stdout
 
     def rail(self, host: str) -> str:
         """Its first address on the fabric."""
@@ -178,29 +184,44 @@ def figures(here: Images) -> dict[str, Any]:
     return found
 
 
+def offer(here: Images, hosts: Sequence[str]) -> dict[str, Any]:
+    """The one of SEED to these. What they are told."""
+    told = {"addresses": [here.rail(SEED)], "images": [BIG]}
+    allowed = {"allowed": [here.rail(host) for host in hosts], "token": TOKEN}
+    said = here.modules(SEED, "image_offer", {**told, **allowed})
+    digest = re.search(r"offered.*?(sha256:[0-9a-f]{64})", said, re.DOTALL)
+    receipt = {"image": BIG, "source": SEED, "addresses": told["addresses"]}
+    return {"receipts": [receipt], "token": TOKEN, "offered": {SEED: {BIG: digest and digest[1]}}}
+
+
 def ours(here: Images) -> dict[str, float]:
-    address = here.rail(SEED)
-    offer = {"images": [BIG], "addresses": [address], "allowed": [here.rail(host) for host in OTHERS]}
-    receipt = {"receipts": [{"image": BIG, "source": SEED, "addresses": [address]}]}
     began = time.monotonic()
-    first = here.modules(SEED, "image_offer", offer)
-    here.modules(",".join(OTHERS), "image_receive", receipt)
+    told = offer(here, OTHERS)
+    first = time.monotonic() - began
+    here.modules(",".join(OTHERS), "image_receive", told)
     seconds = time.monotonic() - began
     here.modules(SEED, "image_offer", {"state": "absent"})
     return {"ours_s": round(seconds, 1), "of_it_until_offered_s": round(first, 1)}
 
 
 def strangers(here: Images) -> dict[str, Any]:
-    """A node that is not to have the image is not answered, and one whose source died says so."""
-    address = here.rail(SEED)
+    """A node that is not to have the image is not answered, nor one without the token; one whose source died says so.
+    What offers images sees Docker's directories and nothing else of the node."""
     here.node("spark4", f"sudo docker image rm {BIG}")
-    here.modules(SEED, "image_offer", {"images": [BIG], "addresses": [address], "allowed": [here.rail("spark2")]})
-    receipt = {"receipts": [{"image": BIG, "source": SEED, "addresses": [address]}]}
-    here.modules("spark4", "image_receive", receipt, fails="did not arrive from spark1")
+    told = offer(here, ["spark2"])
+    seen = here.node(
+        SEED, f"sudo nsenter --mount --target $(systemctl show -P MainPID {UNIT}) ls -A / /etc /run /var/lib"
+    )
+    if set(seen.split()) - SEEN:
+        raise LabError(f"what offers images sees {seen}")
+    here.modules("spark4", "image_receive", told, fails="did not arrive from spark1")
     here.modules(SEED, "image_offer", {"state": "absent"})
-    here.modules("spark4", "image_receive", receipt, fails="Connection refused")
-    here.modules(SEED, "image_offer", {"images": [BIG], "addresses": [address], "allowed": [here.rail("spark4")]})
-    seconds = here.modules("spark4", "image_receive", receipt)
+    here.modules("spark4", "image_receive", told, fails="Connection refused")
+    told = offer(here, ["spark4"])
+    here.modules("spark4", "image_receive", {**told, "token": "b" * 48}, fails="did not arrive from spark1")
+    began = time.monotonic()
+    here.modules("spark4", "image_receive", told)
+    seconds = time.monotonic() - began
     here.modules(SEED, "image_offer", {"state": "absent"})
     here.whole(BIG)
     return {"then_s": round(seconds, 1)}

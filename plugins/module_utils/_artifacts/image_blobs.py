@@ -45,17 +45,20 @@ class Blob:
 
 @dataclass(frozen=True)
 class Offered:
-    """One image. ``root``: digest of its manifest or index."""
+    """One image. ``root``: digest of its manifest or index. ``places``: directories and files that it is read from."""
 
     root: str
     blobs: Mapping[str, Blob]
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What the server is told. ``allowed``: addresses of the nodes that may read. ``images``: by :func:`repository`."""
+    """What the server is told. ``allowed``: addresses of the nodes that may read, with ``token``. ``images``: by
+    :func:`repository`."""
 
     port: int
+    token: str
     addresses: tuple[str, ...]
     allowed: tuple[str, ...]
     images: Mapping[str, Offered] = field(default_factory=dict)

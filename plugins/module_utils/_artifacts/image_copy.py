@@ -5,12 +5,15 @@
 """A container image on its way from one node to the others: offered by one, fetched by Docker itself on the others.
 
 To Docker the other node is a registry on loopback, which it takes without TLS and without a word in its configuration:
-it checks every digest, has layers that it knows already, and goes on where a connection broke.
+it checks every digest, has layers that it knows already, and goes on where a connection broke. Which image it is was
+said by the node that gives, to the run of Ansible; of one that is named by its digest, the registry's own documents are
+checked (:mod:`.image_pin`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import itertools
 import json
 import os
@@ -22,16 +25,23 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import SLICE
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_source
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_blobs import Offer, Offered
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_server import TAG, without_tls
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, meminfo, paths, unit_sandbox
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_pin, image_source
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_blobs import Blob, Offer, Offered
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
+    document,
+    listening,
+    meminfo,
+    paths,
+    unit_sandbox,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.ports import IMAGES
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
@@ -43,14 +53,26 @@ _CONNECT_S = 10.0
 _CHUNK = 1 << 20
 _COMPILER = 6 * 1024**3  # bytes that nvcc takes for a file of kernels; 3 to 8 GiB are reported
 _SAID = 1500  # characters of what a build says last
+_TOKEN = 32  # characters at least
+_PATIENCE_S = 120.0  # with Docker's first byte
+_TLS = b"\x16"
+# What Go's own server says, by which a client of Go knows that it has to ask without TLS.
+_NO_TLS = b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n"
+# Files of images are anybody's, hence the capability; what is not named here is not there to be read.
 _SANDBOX = (
     *unit_sandbox.ANY,
-    "ProtectSystem=strict",
-    f"ReadWritePaths={paths.RUN}",
-    "ProtectHome=read-only",
+    "TemporaryFileSystem=/:ro",
+    "PrivateDevices=yes",
+    "PrivateMounts=yes",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "UMask=0077",
+    "SystemCallFilter=@system-service",
+    "SystemCallErrorNumber=EPERM",
     "RestrictAddressFamilies=AF_UNIX AF_INET",
     "CapabilityBoundingSet=CAP_DAC_READ_SEARCH",
 )
+_SEEN = ("/usr", "-/bin", "-/lib", "-/lib64", "-/etc/ld.so.cache", "/run/systemd/notify", paths.NODE_PROGRAM, OFFER)
 
 
 def repository(name: str) -> str:
@@ -58,8 +80,8 @@ def repository(name: str) -> str:
     return f"sparkmatrix/{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def reference(name: str) -> str:
-    return f"{LOOPBACK}:{IMAGES}/{repository(name)}:{TAG}"
+def reference(name: str, root: str) -> str:
+    return f"{LOOPBACK}:{IMAGES}/{repository(name)}@{root}"
 
 
 # --- the node that has it --------------------------------------------------------------------------------------------
@@ -146,18 +168,43 @@ def check_login(directory: str) -> tuple[str, ...]:
 
 
 def offer(
-    names: Sequence[str], addresses: Sequence[str], allowed: Sequence[str], found: dict[str, Offered], runner: Runner
-) -> None:
-    """``found``: what is offered from an archive; the others from Docker. Returns when the unit can be asked."""
-    images = {}
-    for name in names:
-        here = found.get(name)
-        images[repository(name)] = here or image_source.from_docker(name, engine_image.find(name, runner).id, runner)
+    names: Sequence[str], to: Offer, found: Mapping[str, Offered], runner: Runner, *, login: str = "", root: str = "/"
+) -> dict[str, str]:
+    """``to``: whom, and where. ``found``: what is offered from an archive; the others from Docker. Returns when the
+    unit can be asked, with the digest of each."""
+    if len(to.token) < _TOKEN:
+        raise SparkError(f"the token of the copy has fewer than {_TOKEN} characters", UNIT, "Give it another one")
+    images = {name: found.get(name) or _from_docker(name, login, runner, root) for name in names}
     withdraw(runner)
-    told = document.plain(Offer(IMAGES, tuple(addresses), tuple(allowed), images))
-    write_state(OFFER, json.dumps(told).encode())
+    told = replace(to, images={repository(name): one for name, one in images.items()})
+    write_state(OFFER, json.dumps(document.plain(told)).encode())
+    try:
+        _start(sorted({place for one in images.values() for place in one.places}), to.addresses, runner)
+    finally:
+        drop_state(OFFER)
+    return {name: one.root for name, one in images.items()}
+
+
+def _from_docker(name: str, login: str, runner: Runner, root: str) -> Offered:
+    """With the documents by which those who get it know that it is what its name says."""
+    image = engine_image.find(name, runner)
+    made = image_source.from_docker(name, image.id, runner)
+    pin = image_pin.pin(name)
+    if not pin or pin in made.blobs:
+        return made
+
+    def ask() -> dict[str, Any]:
+        return image_pin.from_registry(name, image, runner, check_login(login) if login else ())
+
+    known = engine_image.remembered(image.id, pin, ask, root)
+    more = {one: Blob(len(text.encode()), text=text, media=image_source.MANIFEST) for one, text in known.items()}
+    return replace(made, blobs={**more, **made.blobs})
+
+
+def _start(places: Sequence[str], addresses: Sequence[str], runner: Runner) -> None:
     options = ["--collect", "--quiet", "--service-type=notify", f"--slice={SLICE}", "--property=TimeoutStartSec=60"]
     options += [f"--property={word}" for word in _SANDBOX]
+    options += [f"--property=BindReadOnlyPaths={path}" for path in (*_SEEN, *map(_bind, places))]
     program = [paths.NODE_PROGRAM, "offer-images", OFFER]
     done = runner(["systemd-run", f"--unit={UNIT}", *options, "--", *program])
     if done.rc != 0:
@@ -169,6 +216,12 @@ def offer(
         )
 
 
+def _bind(place: str) -> str:
+    """In systemd's words, without what is mounted below: the roots of containers that run."""
+    word = re.sub(r"([\\:\"' ])", r"\\\1", place)
+    return f"{word}:{word}:norbind"
+
+
 def withdraw(runner: Runner = run) -> None:
     runner(["systemctl", "stop", UNIT])
     drop_state(OFFER)
@@ -177,52 +230,112 @@ def withdraw(runner: Runner = run) -> None:
 # --- the nodes that get it -------------------------------------------------------------------------------------------
 
 
-def receive(name: str, source: str, addresses: Sequence[str], runner: Runner) -> bool:
-    """The image from the node ``source``, under its name; False where it was there. ``runner`` has the time limit."""
+@dataclass(frozen=True)
+class Receipt:
+    """``digest``: what the node ``source`` has said that it offers."""
+
+    image: str
+    source: str
+    addresses: Sequence[str]
+    digest: str
+
+
+def receive(wanted: Receipt, token: str, runner: Runner, root: str = "/") -> bool:
+    """The image under its name; False where it was there. ``runner`` has the time limit."""
+    name, source = wanted.image, wanted.source
     if engine_image.find(name, runner).id:
         return False
-    with _loopback(addresses) as trouble:
-        done = runner(["docker", "pull", "--quiet", reference(name)])
-    if done.rc != 0:
-        raise SparkError(
-            f"it did not arrive from {source} ({'; '.join([*trouble[-1:], _unnamed(done, name, source)])})",
-            f"image {name}",
-            f"Run it again: layers that are here are not fetched again. {image_source.EACH}",
-        )
-    try:
-        engine_image.give_back(name, reference(name), runner)
-    finally:
-        runner(["docker", "image", "rm", reference(name)])
+    if not image_source.DIGEST.fullmatch(wanted.digest):
+        raise SparkError(f"{source} does not say which image it offers", f"image {name}", image_source.EACH)
+    coming = reference(name, wanted.digest)
+    with _loopback(wanted.addresses, token) as way:
+
+        def ask(which: str) -> bytes:
+            try:
+                return way.manifest(name, which)
+            except (OSError, http.client.HTTPException) as exc:
+                raise _lost(name, source, str(exc)) from exc
+
+        known = image_pin.documents(name, ask) if image_pin.pin(name) else {}
+        done = runner(["docker", "pull", "--quiet", coming])
+        if done.rc != 0:
+            # Without the name that an image has on its way.
+            said = done.complaint.replace(coming, source).replace(f"{LOOPBACK}:{IMAGES}", source)
+            raise _lost(name, source, "; ".join([*way.trouble[-1:], said]))
+        try:
+            image = engine_image.inspect(coming, runner).id
+            if known and not image_pin.is_pinned(name, image, known, ask):
+                raise SparkError(
+                    f"what {source} offers by this name is another one ({image}), and it was not taken",
+                    f"image {name}",
+                    f"Find out where {source} has it from, and remove it there. {image_source.EACH}",
+                )
+            engine_image.give_back(name, coming, runner)
+        finally:
+            runner(["docker", "image", "rm", coming])
+    if known:
+        engine_image.keep(image, image_pin.pin(name), known, root)  # the next node may get it from this one
     return True
 
 
-def _unnamed(done: Completed, name: str, source: str) -> str:
-    """What Docker said, without the name that an image has on its way."""
-    return done.complaint.replace(reference(name), source).replace(f"{LOOPBACK}:{IMAGES}", source)
+def _lost(name: str, source: str, said: str) -> SparkError:
+    return SparkError(
+        f"it did not arrive from {source} ({said})",
+        f"image {name}",
+        f"Run it again: layers that are here are not fetched again. {image_source.EACH}",
+    )
 
 
 class _Way(socketserver.ThreadingTCPServer):
-    """Connections to loopback, each over the next one of the addresses."""
+    """Connections to loopback, each over the next one of the addresses. Docker's alone, which is root's: the other
+    accounts of this node may not read images."""
 
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    def __init__(self, addresses: Sequence[str], token: str) -> None:
         self.addresses = tuple(addresses)
         self.trouble: list[str] = []
+        self._token = token.encode()
         self._turn = itertools.count()
         super().__init__((LOOPBACK, IMAGES), _Connection)
 
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return listening.caller(Machine(), client_address[1], self.server_address[1]) == os.geteuid()
+
     def connect(self) -> socket.socket | None:
+        """To the other node, as one that may."""
         first = next(self._turn)
         for number in range(len(self.addresses)):
             address = self.addresses[(first + number) % len(self.addresses)]
             try:
-                return socket.create_connection((address, IMAGES), timeout=_CONNECT_S)
+                there = socket.create_connection((address, IMAGES), timeout=_CONNECT_S)
+                there.sendall(self._token)
+                return there
             except OSError as exc:
                 self.trouble.append(f"{address} port {IMAGES}: {exc.strerror or exc}")
         return None
+
+    def manifest(self, name: str, digest: str) -> bytes:
+        """Empty where that node has none of this digest."""
+        there = self.connect()
+        if there is None:
+            raise OSError(self.trouble[-1] if self.trouble else "it has no address")
+        with closing(http.client.HTTPConnection(LOOPBACK)) as asked:
+            asked.sock = there
+            asked.request("GET", f"/v2/{repository(name)}/manifests/{digest}")
+            answer = asked.getresponse()
+            return answer.read(image_source.MOST) if answer.status == http.HTTPStatus.OK else b""
+
+
+def _without_tls(connection: socket.socket) -> bool:
+    """False, with an answer, for the first bytes of TLS, which Docker tries first."""
+    connection.settimeout(_PATIENCE_S)
+    if connection.recv(1, socket.MSG_PEEK) != _TLS:
+        return True
+    connection.sendall(_NO_TLS)
+    return False
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -230,7 +343,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         with suppress(OSError):
-            if not without_tls(self.request):
+            if not _without_tls(self.request):
                 return
             there = self.server.connect()
             if there is None:
@@ -258,10 +371,9 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextmanager
-def _loopback(addresses: Sequence[str]) -> Iterator[list[str]]:
-    """What went wrong on the way."""
+def _loopback(addresses: Sequence[str], token: str) -> Iterator[_Way]:
     try:
-        way = _Way(addresses)
+        way = _Way(addresses, token)
     except OSError as exc:
         raise SparkError(
             f"the port is taken ({exc.strerror})",
@@ -271,6 +383,6 @@ def _loopback(addresses: Sequence[str]) -> Iterator[list[str]]:
     with way:
         threading.Thread(target=way.serve_forever, daemon=True).start()
         try:
-            yield way.trouble
+            yield way
         finally:
             way.shutdown()

@@ -6,16 +6,16 @@
 
 As much of the OCI distribution protocol as `docker pull` asks for. It runs as a transient unit and is told by a file
 what it has (:mod:`.image_blobs`); a process per connection, so that several nodes do not wait for one core. Nothing can
-be written here, and only the nodes that are to have these images, known by their addresses on the fabric, may read.
+be written here, and only the nodes that are to have these images may read: known by their addresses on the fabric, and
+by the token of this copy, which a connection begins with (Docker itself could not be told one).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import hmac
 import re
 import select
-import socket
 import socketserver
 import time
 from collections.abc import Callable
@@ -28,23 +28,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import notify
 
 HELP = "offer images of this node to others, while they are copied"
-TAG = "copy"
 IDLE_S = 900.0  # without a connection; the run that started it removes it, and this is for one that died
 _PATIENCE_S = 120.0  # with a receiver that takes nothing
 _PATH = re.compile(r"/v2/([a-z0-9/]{1,100})/(manifests|blobs)/([A-Za-z0-9:]{1,80})")
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-")
-_TLS = b"\x16"
-# What Go's own server says, by which a client of Go knows that it has to ask without TLS.
-_NO_TLS = b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n"
-
-
-def without_tls(connection: socket.socket) -> bool:
-    """False, with an answer, for the first bytes of TLS, which Docker tries first."""
-    connection.settimeout(_PATIENCE_S)
-    if connection.recv(1, socket.MSG_PEEK) != _TLS:
-        return True
-    connection.sendall(_NO_TLS)
-    return False
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -54,7 +41,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle(self) -> None:
         try:
-            if without_tls(self.connection):
+            token = self.server.offer.token.encode()
+            if hmac.compare_digest(self.rfile.read(len(token)), token):
                 super().handle()
         except (OSError, SparkError) as exc:  # the receiver has gone, or a file has
             self.close_connection = True
@@ -73,11 +61,10 @@ class Handler(BaseHTTPRequestHandler):
         image = self.server.offer.images.get(found[1]) if found else None
         if not found or image is None:
             return self._headers(404, 0)
-        digest = image.root if found[3] == TAG else found[3]
-        blob = image.blobs.get(digest)
+        blob = image.blobs.get(found[3])
         if blob is None or (found[2] == "manifests" and not blob.media):
             return self._headers(404, 0)
-        self._send(digest, blob, with_body)
+        self._send(found[3], blob, with_body)
         return None
 
     def _send(self, digest: str, blob: Blob, with_body: bool) -> None:
@@ -154,6 +141,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     with open(arguments.file, "rb") as stream, json_text.Reading("what to offer is damaged", arguments.file, AGAIN):
         offer = document.load(Offer, json_text.read(stream.read()))
-    os.unlink(arguments.file)
     serve(offer, lambda: notify("READY=1"))
     return 0

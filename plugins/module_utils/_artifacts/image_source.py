@@ -18,6 +18,7 @@ import os
 import re
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_MOST = 4 << 20  # bytes of a manifest; what registries allow
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+MOST = 4 << 20  # bytes of a manifest; what registries allow
 _SYSTEMS_STORE = "/var/lib/containerd"
 EACH = "Or let each node fetch it for itself: engine_image_from_peers: false"
 Find = Callable[[str], "Blob | None"]
@@ -68,7 +69,7 @@ def _from_containerd(name: str, image: str, places: Sequence[Path]) -> Offered:
             return Blob(path.stat().st_size, path=str(path)) if path.is_file() else None
 
         if find(image):
-            return whole(name, image, find)
+            return replace(whole(name, image, find), places=(str(content),))
     raise SparkError(f"{image} is not in containerd's store", f"image {name}", EACH)
 
 
@@ -92,7 +93,8 @@ def _from_overlay2(image: str, place: Path) -> Offered:
     made = {"schemaVersion": 2, "mediaType": MANIFEST, "config": described, "layers": layers}
     text = json.dumps(made, sort_keys=True)
     root = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-    return Offered(root, {**blobs, root: Blob(len(text), text=text, media=MANIFEST)})
+    places = (str(metadata), str(place / "overlay2"))
+    return Offered(root, {**blobs, root: Blob(len(text), text=text, media=MANIFEST)}, places)
 
 
 def from_archive(name: str, path: str) -> Offered | None:
@@ -114,7 +116,7 @@ def from_archive(name: str, path: str) -> Offered | None:
         return None
     index = members["index.json"]
     told = _document(Blob(index.size, path=path, offset=index.offset_data), path)
-    return whole(name, _named(name, told.get("manifests") or [], path), find)
+    return replace(whole(name, _named(name, told.get("manifests") or [], path), find), places=(path,))
 
 
 def _named(name: str, entries: Sequence[Mapping[str, Any]], path: str) -> str:
@@ -126,7 +128,7 @@ def _named(name: str, entries: Sequence[Mapping[str, Any]], path: str) -> str:
     }
     fits = [one for one, told in names.items() if digest == one or (not digest and told in _spellings(name))]
     found = fits or (list(names) if len(names) == 1 and not digest else [])
-    if len(found) != 1 or not _DIGEST.fullmatch(found[0]):
+    if len(found) != 1 or not DIGEST.fullmatch(found[0]):
         there = ", ".join(f"{told or 'an image without a name'} {one}" for one, told in names.items()) or "no image"
         raise SparkError(f"has {there}", path, f"Name an archive that has {name}")
     return found[0]
@@ -147,13 +149,13 @@ def whole(name: str, root: str, find: Find) -> Offered:
     documents = [(root, top)]
     for entry in top.get("manifests") or []:
         digest = str(entry.get("digest"))
-        if _DIGEST.fullmatch(digest) and find(digest):
+        if DIGEST.fullmatch(digest) and find(digest):
             documents.append((digest, _manifest(digest, find, name)))
     complete = False
     for digest, told in documents:
         kind = INDEX if "manifests" in told else MANIFEST
         wanted = [str(one.get("digest")) for one in [told.get("config") or {}, *(told.get("layers") or [])] if one]
-        found = {one: blob for one in wanted if _DIGEST.fullmatch(one) for blob in [find(one)] if blob}
+        found = {one: blob for one in wanted if DIGEST.fullmatch(one) for blob in [find(one)] if blob}
         manifest = find(digest)
         if manifest and len(found) == len(set(wanted)):
             blobs.update(found)
@@ -175,7 +177,7 @@ def _manifest(digest: str, find: Find, name: str) -> Mapping[str, Any]:
 
 def _document(blob: Blob, where: str) -> Mapping[str, Any]:
     with json_text.Reading("its manifest is damaged", where, EACH):
-        if blob.size > _MOST:
+        if blob.size > MOST:
             raise ValueError(f"it has {blob.size} bytes")
         with open(blob.path, "rb") as stream:
             told = json_text.mapping(os.pread(stream.fileno(), blob.size, blob.offset))
@@ -187,6 +189,6 @@ def _document(blob: Blob, where: str) -> Mapping[str, Any]:
 
 def _hexadecimal(digest: str) -> str:
     """As a name of a file."""
-    if not _DIGEST.fullmatch(digest):
+    if not DIGEST.fullmatch(digest):
         raise ValueError(f"{ascii(digest)[:80]} is no digest")
     return digest.partition(":")[2]

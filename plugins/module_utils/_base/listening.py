@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
-_LISTEN = "0A"  # TCP_LISTEN in include/net/tcp_states.h
+_LISTEN, _ESTABLISHED = "0A", "01"  # in include/net/tcp_states.h
 _EVERYWHERE = {4: ("0.0.0.0", "::"), 6: ("::",)}  # noqa: S104 -- to compare
 OURS = ("sparkmatrix-", "system-sparkmatrix_")  # how names of our units begin, and of slices with our containers
 _ours: set[str] = set()  # inodes that were traced already: that means a walk over all of /proc/<pid>/fd
@@ -82,6 +82,14 @@ def parse_tcp(text: str, size: int) -> list[Socket]:
         address = canonical(ipaddress.ip_address(packed))
         found.append(Socket(int(match.group(2), 16), address, int(match.group(3)), match.group(4)))
     return found
+
+
+def caller(machine: Machine, port: int, ours: int) -> int | None:
+    """The account that has connected from ``port`` to ``ours``, both on IPv4's loopback."""
+    loopback = f"{int.from_bytes(bytes((127, 0, 0, 1)), sys.byteorder):08X}"
+    line = rf"^\s*\d+: {loopback}:{port:04X} {loopback}:{ours:04X} {_ESTABLISHED} (?:\S+ +){{3}}(\d+)"
+    found = re.search(line, machine.text("/proc/net/tcp") or "", re.M)
+    return int(found.group(1)) if found else None
 
 
 def _owners(machine: Machine, inodes: set[str]) -> dict[str, int]:

@@ -196,7 +196,7 @@ def remembered(
     answer = known(root).get(image, {}).get(question)
     if not isinstance(answer, dict):
         answer = ask_it()
-        _keep(image, question, answer, root, check_mode)
+        keep(image, question, answer, root, check_mode)
     return answer
 
 
@@ -206,7 +206,7 @@ def note(image: str, name: str, root: str = "/", check_mode: bool = False) -> No
     used = known(root).get(image, {}).get(USED) or {}
     names, day = sorted({*used.get("names", ()), local_name(name)}), int(time.time() // _DAY_S * _DAY_S)
     if (used.get("names"), used.get("day")) != (names, day):
-        _keep(image, USED, {"names": names, "day": day}, root, check_mode)
+        keep(image, USED, {"names": names, "day": day}, root, check_mode)
 
 
 def known(root: str = "/") -> dict[str, dict[str, Any]]:
@@ -218,7 +218,7 @@ def known(root: str = "/") -> dict[str, dict[str, Any]]:
     return {key: said for key, said in found.items() if isinstance(said, dict)}
 
 
-def _keep(image: str, question: str, answer: Mapping[str, Any], root: str, check_mode: bool) -> None:
+def keep(image: str, question: str, answer: Mapping[str, Any], root: str = "/", check_mode: bool = False) -> None:
     others = known(root)
     own = {**others.pop(image, {}), question: answer}
     if not check_mode:

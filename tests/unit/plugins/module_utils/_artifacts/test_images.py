@@ -19,12 +19,15 @@ import subprocess
 import sys
 import tarfile
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
     image_blobs,
     image_copy,
+    image_pin,
     image_server,
     image_source,
 )
@@ -35,6 +38,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.modules import image_offer,
 from module_runner import run_module
 
 NAME = "nvcr.io/nvidia/vllm:26.10-py3"
+TOKEN = "a" * 48
 
 
 def digest(data):
@@ -134,6 +138,7 @@ INDEX = json.dumps(
         "manifests": [described(MANIFEST, image_source.MANIFEST), {"digest": ELSEWHERE}],
     }
 ).encode()
+PINNED = f"nvcr.io/nvidia/vllm@{digest(INDEX)}"
 BLOBS = {digest(one): one for one in (*PACKED, CONFIG, MANIFEST, INDEX)}
 
 
@@ -355,7 +360,8 @@ def free_port():
 def offering(tmp_path, offered, allowed=("127.0.0.1", "127.0.0.2"), addresses=("127.0.0.2", "127.0.0.3"), port=0):
     """The unit's program, as systemd starts it."""
     port = port or free_port()
-    offer = image_blobs.Offer(port, addresses, allowed, {image_copy.repository(NAME): offered})
+    images = {image_copy.repository(name): offered for name in (NAME, PINNED)}
+    offer = image_blobs.Offer(port, TOKEN, addresses, allowed, images)
     file = tmp_path / "offer.json"
     file.write_text(json.dumps(document.plain(offer)))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told_here:
@@ -366,14 +372,15 @@ def offering(tmp_path, offered, allowed=("127.0.0.1", "127.0.0.2"), addresses=("
         with subprocess.Popen([sys.executable, "-c", text], env=environment, stderr=subprocess.DEVNULL) as process:
             try:
                 assert told_here.recv(100) == b"READY=1"
-                assert not file.exists()  # nothing is left of it, however it ends
                 yield port
             finally:
                 process.kill()
 
 
-def ask(port, path, method="GET", address="127.0.0.2", **headers):
+def ask(port, path, method="GET", address="127.0.0.2", token=TOKEN, **headers):
     connection = http.client.HTTPConnection(address, port, timeout=10)
+    connection.connect()
+    connection.sock.sendall(token.encode())
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read(), answer.headers
@@ -384,10 +391,10 @@ def test_the_server_answers_what_docker_asks(tmp_path):
     image = f"/v2/{image_copy.repository(NAME)}"
     with offering(tmp_path, offered) as port:
         assert ask(port, "/v2/")[0] == 200
-        status, data, headers = ask(port, f"{image}/manifests/copy")
+        status, data, headers = ask(port, f"{image}/manifests/{digest(INDEX)}")
         assert (status, data, headers["Docker-Content-Digest"]) == (200, INDEX, digest(INDEX))
         assert headers["Content-Type"] == json.loads(INDEX)["mediaType"]
-        assert ask(port, f"{image}/manifests/copy", "HEAD")[:2] == (200, b"")
+        assert ask(port, f"{image}/manifests/{digest(INDEX)}", "HEAD")[:2] == (200, b"")
         status, data, headers = ask(
             port, f"{image}/blobs/{digest(PACKED[0])}", Range="bytes=1000-", address="127.0.0.3"
         )
@@ -403,9 +410,12 @@ def test_the_server_answers_what_docker_asks(tmp_path):
         ):
             assert ask(port, path)[0] == 404
         assert ask(port, f"{image}/blobs/uploads/", "POST")[0] == 501  # nothing can be written
-        with socket.create_connection(("127.0.0.2", port)) as asks_for_tls:
-            asks_for_tls.sendall(b"\x16\x03\x01\x02\x00")
-            assert asks_for_tls.recv(100).startswith(b"HTTP/1.0 400")
+
+
+@pytest.mark.parametrize("token", ["", "b" * 48, TOKEN[:-1], TOKEN[:-1] + "\n", "a" * 47 + "b"])
+def test_without_the_token_of_the_copy_nothing_is_answered(tmp_path, token):
+    with offering(tmp_path, oci(tmp_path)) as port, pytest.raises((OSError, http.client.HTTPException)):
+        ask(port, f"/v2/{image_copy.repository(NAME)}/manifests/{digest(INDEX)}", token=token)
 
 
 def test_strangers_get_nothing(tmp_path):
@@ -415,7 +425,7 @@ def test_strangers_get_nothing(tmp_path):
 
 def test_the_server_ends_when_nobody_asks():
     ready = []
-    offer = image_blobs.Offer(free_port(), ("127.0.0.2",), ())
+    offer = image_blobs.Offer(free_port(), TOKEN, ("127.0.0.2",), ())
     image_server.serve(offer, lambda: ready.append(True), 0.2)
     assert ready
 
@@ -423,7 +433,8 @@ def test_the_server_ends_when_nobody_asks():
 class Receiver:
     """Docker of a receiver: fetches over loopback what a real one does, and checks it."""
 
-    def __init__(self, fails=()):
+    def __init__(self, fails=(), classic=False):
+        self.classic, self.configuration = classic, ""
         self.there, self.pulled, self.removed, self.fails, self.options = {}, {}, [], fails, ()
 
     def __call__(self, argv, timeout_s=0):
@@ -451,58 +462,205 @@ class Receiver:
     def pull(self, name):
         host, _, rest = name.partition("/")
         port = int(host.partition(":")[2])
-        image, _, tag = rest.partition(":")
+        image, _, wanted = rest.partition("@")
+        way = {"address": "127.0.0.1", "token": ""}
         try:
-            status, data, _headers = ask(port, f"/v2/{image}/manifests/{tag}", address="127.0.0.1")
-            assert status == 200
-            for one in json.loads(data)["manifests"]:
-                status, made, _headers = ask(port, f"/v2/{image}/manifests/{one['digest']}", address="127.0.0.1")
+            with socket.create_connection(("127.0.0.1", port)) as asks_for_tls:
+                asks_for_tls.sendall(b"\x16\x03\x01\x02\x00")
+                assert asks_for_tls.recv(100).startswith(b"HTTP/1.0 400")
+            status, data, _headers = ask(port, f"/v2/{image}/manifests/{wanted}", **way)
+            if status != 200 or digest(data) != wanted:
+                return Completed(1, "", f"manifest of {name} unknown")
+            told = json.loads(data)
+            for one in told.get("manifests", [{"digest": wanted}]):
+                status, made, _headers = ask(port, f"/v2/{image}/manifests/{one['digest']}", **way)
                 for part in json.loads(made)["layers"] if status == 200 else ():
-                    _status, got, _headers = ask(port, f"/v2/{image}/blobs/{part['digest']}", address="127.0.0.1")
+                    _status, got, _headers = ask(port, f"/v2/{image}/blobs/{part['digest']}", **way)
                     self.pulled[digest(got)] = part["digest"]
+                self.configuration = json.loads(made)["config"]["digest"] if status == 200 else self.configuration
         except (OSError, http.client.HTTPException) as exc:
             return Completed(1, "", f"unexpected EOF {exc!r} for {name}")
-        self.there[name] = digest(data)
+        self.there[name] = self.configuration if self.classic else wanted
         return Completed(0)
 
 
-def test_a_receiver_gets_it_over_both_halves_and_nothing_else_stays(tmp_path, monkeypatch):
+def receive(docker, root, name=NAME, addresses=("127.0.0.2",), **told):
+    """``told``: offered, token."""
+    wanted = image_copy.Receipt(name, "spark1", addresses, told.get("offered", digest(INDEX)))
+    root.mkdir(exist_ok=True)
+    return image_copy.receive(wanted, told.get("token", TOKEN), docker, str(root))
+
+
+@pytest.fixture
+def port(monkeypatch):
+    """The one of images on this machine."""
+    found = free_port()
+    monkeypatch.setattr(image_copy, "IMAGES", found)
+    return found
+
+
+def test_a_receiver_gets_it_over_both_halves_and_nothing_else_stays(tmp_path, port):
     docker = Receiver()
-    port = free_port()
-    monkeypatch.setattr(image_copy, "IMAGES", port)
     with offering(tmp_path, oci(tmp_path), port=port):
-        assert image_copy.receive(NAME, "spark1", ["127.0.0.2", "127.0.0.3"], docker)
-        assert not image_copy.receive(NAME, "spark1", ["127.0.0.2"], docker)  # it is there
+        assert receive(docker, tmp_path, addresses=["127.0.0.2", "127.0.0.3"])
+        assert not receive(docker, tmp_path)  # it is there
         docker.there.clear()
-        assert image_copy.receive(NAME, "spark1", ["127.0.0.8", "127.0.0.3"], docker)  # one half is dead
+        assert receive(docker, tmp_path, addresses=["127.0.0.8", "127.0.0.3"])  # one half is dead
     assert docker.pulled == {digest(one): digest(one) for one in PACKED}
     assert docker.there == {NAME: digest(INDEX)}
-    assert docker.removed == [image_copy.reference(NAME)] * 2
+    assert docker.removed == [image_copy.reference(NAME, digest(INDEX))] * 2
 
 
-def test_a_node_that_died_is_named(monkeypatch):
-    monkeypatch.setattr(image_copy, "IMAGES", free_port())
+def test_a_node_that_died_is_named(tmp_path, port):
     docker = Receiver()
-    with pytest.raises(SparkError, match=r"did not arrive from spark1 .127.0.0.2 port .* refused") as found:
-        image_copy.receive(NAME, "spark1", ["127.0.0.2"], docker)
-    assert "127.0.0.1" not in str(found.value)
+    for name in (NAME, PINNED):
+        with pytest.raises(SparkError, match=r"did not arrive from spark1 .127.0.0.2 port .* refused") as found:
+            receive(docker, tmp_path, name)
+        assert "127.0.0.1" not in str(found.value)
     assert docker.there == {}
 
 
-def test_the_name_on_the_way_never_stays(tmp_path, monkeypatch):
-    port = free_port()
-    monkeypatch.setattr(image_copy, "IMAGES", port)
-    docker = Receiver(fails=(image_copy.reference(NAME),))
+@pytest.mark.parametrize("told", [{"token": "b" * 48}, {"offered": ELSEWHERE}, {"offered": ""}, {"offered": "copy"}])
+def test_an_image_that_nobody_has_told_the_run_of_is_not_taken(tmp_path, port, told):
+    """Who has taken the address of the node that gives: without its token, or with an image of his own."""
+    docker = Receiver()
+    with offering(tmp_path, oci(tmp_path), port=port), pytest.raises(SparkError, match=r"spark1"):
+        receive(docker, tmp_path, **told)
+    assert docker.there == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another account")
+def test_other_accounts_of_a_receiver_may_not_read_it(tmp_path, port):
+    """While it comes, everybody could ask the port on loopback."""
+
+    def asks(uid):
+        come, go = os.pipe()
+        if not (child := os.fork()):
+            try:
+                os.setuid(uid)
+                os.write(go, b"%d" % ask(port, "/v2/", address="127.0.0.1", token="")[0])
+            finally:
+                os._exit(0)
+        os.close(go)
+        os.waitpid(child, 0)
+        with os.fdopen(come, "rb") as stream:
+            return stream.read()
+
+    with offering(tmp_path, oci(tmp_path), port=port), image_copy._loopback(["127.0.0.2"], TOKEN):
+        assert (asks(0), asks(65534)) == (b"200", b"")
+
+
+def test_the_name_on_the_way_never_stays(tmp_path, port):
+    docker = Receiver(fails=(image_copy.reference(NAME, digest(INDEX)),))
     with offering(tmp_path, oci(tmp_path), port=port), pytest.raises(SparkError, match=r"no space"):
-        image_copy.receive(NAME, "spark1", ["127.0.0.2"], docker)
+        receive(docker, tmp_path)
     assert docker.there == {}
 
 
-def test_the_port_on_loopback_is_taken(monkeypatch):
+# --- an image that is named by its digest
+
+
+TAGGED = f"nvcr.io/nvidia/vllm:{digest(INDEX).replace(':', '-')}"
+
+
+class Registry:
+    """Docker of a node that has the image, and what its registry answers."""
+
+    def __init__(self, documents, image=""):
+        self.documents, self.image, self.asked = documents, image or digest(CONFIG), []
+
+    def __call__(self, argv, timeout_s=0):
+        if "imagetools" in argv:
+            self.asked.append(argv[-1])
+            found = self.documents.get(argv[-1].partition("@")[2])
+            return Completed(0, found.decode()) if found else Completed(1, "", "no such host")
+        if argv[1] == "info":
+            return Completed(0, json.dumps(INFO))
+        return Completed(0, json.dumps([{"Id": self.image, "Os": "linux", "Architecture": "arm64"}]))
+
+
+HERE = {"platform": {"os": "linux", "architecture": "arm64"}}
+ABROAD = {"digest": ELSEWHERE, "platform": {"os": "linux", "architecture": "amd64"}}
+SEVERAL = json.dumps(
+    {"schemaVersion": 2, "manifests": [ABROAD, {**described(MANIFEST, image_source.MANIFEST), **HERE}]}
+).encode()
+
+
+@pytest.mark.parametrize("classic", [True, False])
+@pytest.mark.parametrize("chain", [(SEVERAL, MANIFEST), (MANIFEST,)], ids=["an index", "a manifest"])
+def test_the_registrys_own_documents_go_along(tmp_path, port, monkeypatch, classic, chain):
+    """From Docker's classic store, which keeps none of them, into each of its stores, and on to the next node."""
+    documents = {digest(one): one for one in chain}
+    name = f"nvcr.io/nvidia/vllm@{digest(chain[0])}"
+    registry = Registry(documents)
+    overlay2(tmp_path)
+    monkeypatch.setattr(image_copy.image_source, "from_docker", partial(image_source.from_docker, root=str(tmp_path)))
+    offered = image_copy._from_docker(name, "", registry, str(tmp_path))
+    assert len(registry.asked) == len(chain)
+    assert image_copy._from_docker(name, "", registry, str(tmp_path)) == offered
+    assert len(registry.asked) == len(chain)  # once
+    monkeypatch.setattr(image_copy, "repository", lambda _name: "sparkmatrix/it")
+    docker, receiver = Receiver(classic=classic), tmp_path / "receiver"
+    with offering(tmp_path, offered, port=port):
+        assert receive(docker, receiver, name, offered=offered.root)
+    image = digest(CONFIG) if classic else offered.root
+    assert docker.there == {image_copy.engine_image.local_name(name): image}
+    kept = image_copy.engine_image.known(str(receiver))[image][digest(chain[0])]
+    assert kept == {one: text.decode() for one, text in documents.items()}
+
+
+def test_what_containerd_or_an_archive_has_needs_no_registry(tmp_path, port):
+    docker = Receiver()
+    with offering(tmp_path, oci(tmp_path), port=port):
+        assert receive(docker, tmp_path, PINNED)
+    assert docker.there == {TAGGED: digest(INDEX)}
+
+
+OTHER_CONFIG = CONFIG.replace(b"arm64", b"other")
+OTHER = MANIFEST.replace(digest(CONFIG).encode(), digest(OTHER_CONFIG).encode())
+
+
+@pytest.mark.parametrize("classic", [True, False])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        pytest.param({}, id="no documents"),
+        pytest.param({digest(INDEX): OTHER}, id="another document under this digest"),
+        pytest.param({digest(INDEX): INDEX}, id="an index without its manifest"),
+        pytest.param({digest(INDEX): INDEX, digest(MANIFEST): OTHER}, id="another manifest under this digest"),
+        pytest.param({digest(INDEX): INDEX, digest(MANIFEST): MANIFEST}, id="the right documents, another image"),
+    ],
+)
+def test_another_image_is_not_taken_for_the_one_that_is_named(tmp_path, port, lie, classic):
+    found = oci(tmp_path)
+    texts = {digest(OTHER): OTHER, **lie}
+    more = {one: image_blobs.Blob(len(text), text=text.decode(), media="x") for one, text in texts.items()}
+    blobs = {one: blob for one, blob in found.blobs.items() if not blob.media}
+    docker = Receiver(classic=classic)
+    lies = image_blobs.Offered(digest(OTHER), {**blobs, **more})
+    with offering(tmp_path, lies, port=port), pytest.raises(SparkError, match=r"not taken"):
+        receive(docker, tmp_path, PINNED, offered=digest(OTHER))
+    assert docker.there == {}
+
+
+@pytest.mark.parametrize(
+    ("registry", "says"),
+    [
+        (Registry({}), r"its registry does not say .*no such host.*docker-buildx-plugin.*OCI archive"),
+        (Registry({digest(SEVERAL): OTHER}), r"is something else"),
+        (Registry({digest(SEVERAL): SEVERAL, digest(MANIFEST): MANIFEST}, ELSEWHERE), r"registry has another one"),
+    ],
+)
+def test_a_node_gives_nothing_that_its_registry_does_not_know(registry, says):
+    with pytest.raises(SparkError, match=says):
+        image_pin.from_registry(f"x/y@{digest(SEVERAL)}", image_copy.engine_image.inspect("x", registry), registry)
+
+
+def test_the_port_on_loopback_is_taken(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(image_copy, "IMAGES", taken.getsockname()[1])
         with pytest.raises(SparkError, match=r"port is taken .*ss -ltnp"):
-            image_copy.receive(NAME, "spark1", ["127.0.0.2"], Receiver())
+            receive(Receiver(), tmp_path)
 
 
 # --- the node that fetches -------------------------------------------------------------------------------------------
@@ -583,20 +741,29 @@ def test_the_offer_is_a_unit_of_its_own_slice(tmp_path, monkeypatch):
 
     written = {}
     monkeypatch.setattr(image_copy, "write_state", lambda path, data: written.update({path: json.loads(data)}))
-    monkeypatch.setattr(image_copy, "drop_state", lambda path: None)
-    image_copy.offer([NAME], ["10.10.0.1"], ["10.10.0.2"], {NAME: oci(tmp_path)}, node)
+    dropped = []
+    monkeypatch.setattr(image_copy, "drop_state", dropped.append)
+    archived = {NAME: oci(tmp_path)}
+    to = image_blobs.Offer(image_copy.IMAGES, TOKEN, ("10.10.0.1",), ("10.10.0.2",))
+    assert image_copy.offer([NAME], to, archived, node) == {NAME: digest(INDEX)}
+    assert dropped[-1] == image_copy.OFFER  # with the token in it
     told_to = document.load(image_blobs.Offer, written[image_copy.OFFER])
-    assert (told_to.addresses, told_to.allowed) == (("10.10.0.1",), ("10.10.0.2",))
+    assert (told_to.addresses, told_to.allowed, told_to.token) == (("10.10.0.1",), ("10.10.0.2",), TOKEN)
     assert told_to.images[image_copy.repository(NAME)].root == digest(INDEX)
     started = next(argv for argv in asked if argv[0] == "systemd-run")
     assert "--slice=sparkmatrix-engine.slice" in started
     assert started[-2:] == ["offer-images", image_copy.OFFER]
+    assert TOKEN not in str(started)
 
     def refuses(argv):
         return Completed(int(argv[0] == "systemd-run"), "Address already in use" if argv[0] == "journalctl" else "")
 
+    dropped.clear()
     with pytest.raises(SparkError, match=r"other nodes cannot fetch .*Address already in use.*from_peers"):
-        image_copy.offer([NAME], ["10.10.0.1"], ["10.10.0.2"], {NAME: oci(tmp_path)}, refuses)
+        image_copy.offer([NAME], to, archived, refuses)
+    assert dropped[-1] == image_copy.OFFER
+    with pytest.raises(SparkError, match=r"fewer than 32"):
+        image_copy.offer([NAME], replace(to, token=""), archived, node)
 
 
 def test_the_modules_in_check_mode(monkeypatch):
@@ -611,5 +778,5 @@ def test_the_modules_in_check_mode(monkeypatch):
     assert (failed, result["changed"], result["fetched"], result["ids"]) == (False, False, [], there)
     assert not run_module(image_offer, {"images": [NAME]}, check=True)[0]["changed"]
     receipts = [{"image": NAME, "source": "spark1", "addresses": []}]
-    result, failed = run_module(image_receive, {"receipts": receipts}, check=True)
+    result, failed = run_module(image_receive, {"receipts": receipts, "token": TOKEN}, check=True)
     assert (failed, result["changed"], result["received"]) == (False, True, [NAME])
