@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import io
 import json
 import tarfile
@@ -668,6 +669,18 @@ def _listed(name: str, text: str) -> Any:
     return [found(path)] if name == "layer_size" else found(path, "/tree")
 
 
+def _pinned(text: str) -> Any:
+    name = f"a@sha256:{hashlib.sha256(raw(text)).hexdigest()}"
+    known = here("_artifacts/image_pin:documents")(name, lambda one: raw(text) if one in name else b"", "linux/arm64")
+    return here("_artifacts/image_pin:is_pinned")(name, f"sha256:{'c' * 64}", known, lambda _one: b"")
+
+
+said(
+    "_artifacts/image_pin:documents",
+    _pinned,
+    json.dumps({"manifests": [{"digest": f"sha256:{'a' * 64}", "platform": {"os": "linux", "architecture": "arm64"}}]}),
+    json.dumps({"config": {"digest": f"sha256:{'c' * 64}"}, "layers": []}),
+)
 HUB = {"HF_ENDPOINT": "https://hub"}
 TREE = [
     {"type": "file", "path": "config.json", "size": 3, "oid": "a" * 40},
