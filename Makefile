@@ -57,7 +57,7 @@ locks: ## resolve requirements/*.in into the locks, and make the option tables o
 
 renew: env locks ## locks, and pin the recipes' models and images to what is there today; show what changed
 	@.venv/bin/python tools/renew_pins.py || failed=1; \
-	git --no-pager diff --stat -- requirements roles plugins; exit $${failed:-0}
+	git --no-pager diff --stat -- requirements roles plugins execution-environment.yml; exit $${failed:-0}
 
 release: envs ## archive of the last commit into dist/, built twice alike, installed and used (TRIAL=1: CONTRIBUTING.md)
 	@.venv/bin/python tools/release.py dist $(if $(TRIAL),--trial)

@@ -7,8 +7,9 @@
 
 Usage: renew_pins.py [--root DIR] [RECIPE ...]
 
-Recipes are named without ``.yml``; without names all of them and the default images of the engines are renewed. Prints
-what changed. What cannot be asked stays as it is, is named, and makes the exit code 1. ``HF_ENDPOINT`` and ``HF_TOKEN``
+Recipes are named without ``.yml``; without names all of them, the default images of engines and roles and the base of
+the execution environment are renewed. Prints what changed. What cannot be asked stays as it is, is named, also whether
+it has a pin at all, and makes the exit code 1. ``HF_ENDPOINT`` and ``HF_TOKEN``
 are those of the hub's own tools.
 """
 
@@ -27,10 +28,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 RECIPES = "roles/engine/files/recipes"
-KINDS = "plugins/plugin_utils/_engine/kinds"
+# Where else images are named.
+IMAGES = ("plugins/plugin_utils/_engine/kinds/*.py", "roles/*/defaults/main.yml", "execution-environment.yml")
 TIMEOUT_S = 30
 _MODEL = re.compile(r"^(?P<indent> *)model: (?P<name>[\w.-]+/[\w.-]+)")
-_IMAGE = re.compile(r'(?P<before>^ *image(?:: | = "))(?P<name>[^\s"@]+:[\w.-]+)(?:@sha256:[0-9a-f]{64})?', re.MULTILINE)
+_IMAGE = re.compile(
+    r'(?P<before>^ *(?:\w*image(?:: | = ")|name: ))(?P<name>[\w./-]+(?::\d+/[\w./-]+)?:[\w.-]+)'
+    r"(?:@sha256:[0-9a-f]{64})?",
+    re.MULTILINE,
+)
 # An index, so that one digest is right for every architecture; plain manifests for images of one.
 _MANIFESTS = ", ".join(
     (
@@ -113,6 +119,17 @@ def pinned(text: str, revision_of: Ask, digest_of: Ask) -> str:
     return _IMAGE.sub(image, "".join(lines))
 
 
+def unpinned(text: str) -> set[str]:
+    """Models without a revision, and images without a digest."""
+    lines = text.splitlines(keepends=True)
+    models = {
+        found["name"]
+        for number, line in enumerate(lines)
+        if (found := _MODEL.match(line)) and not any(_same_block(lines, number, f"{found['indent']}revision:"))
+    }
+    return models | {found["name"] for found in _IMAGE.finditer(text) if "@" not in found[0]}
+
+
 def _same_block(lines: list[str], number: int, begins: str) -> Iterator[int]:
     """Lines of the mapping that this line is in, which begin so."""
     indent = len(lines[number]) - len(lines[number].lstrip())
@@ -134,8 +151,9 @@ def main() -> int:
     parser.add_argument("recipes", nargs="*", metavar="RECIPE")
     options = parser.parse_args()
     files = [options.root / RECIPES / f"{name}.yml" for name in options.recipes]
-    files = files or [*sorted((options.root / RECIPES).glob("*.yml")), *sorted((options.root / KINDS).glob("*.py"))]
+    files = files or sorted(path for glob in (f"{RECIPES}/*.yml", *IMAGES) for path in options.root.glob(glob))
     failed: dict[str, str] = {}
+    bare: set[str] = set()
 
     def careful(ask: Ask) -> Ask:
         @functools.cache
@@ -152,6 +170,7 @@ def main() -> int:
     for path in files:
         before = path.read_text(encoding="utf-8")
         after = pinned(before, revision_of, digest_of)
+        bare |= unpinned(after)
         if after == before:
             continue
         path.write_text(after, encoding="utf-8")
@@ -159,7 +178,7 @@ def main() -> int:
         print(path.relative_to(options.root))
         print("".join(f"  {line.strip()}\n" for line in after.splitlines() if line not in old), end="")
     for name, why in sorted(failed.items()):
-        print(f"{name}: {why}; it stays as it was", file=sys.stderr)
+        print(f"{name}: {why}; it stays {'without a pin' if name in bare else 'as it was'}", file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -67,6 +67,12 @@ def matching(version: str, parts: int) -> str:
     return ".".join(version.split("+", maxsplit=1)[0].split(".")[:parts])
 
 
+def within(version: str, since: str, before: str) -> bool:
+    """An unknown version, and one of a build of somebody's own, is not."""
+    one, first, end = ([int(part) for part in re.findall(r"\d+", text)[:3]] for text in (version, since, before))
+    return bool(one) and first <= one < end
+
+
 @functools.cache
 def load(engine: str, version: str) -> Table | None:
     """The table for a version such as ``0.33.0`` or ``0.33``; nothing where there is none."""

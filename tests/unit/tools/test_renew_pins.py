@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -72,13 +73,17 @@ def run(monkeypatch, root):
 
 
 def test_recipes_and_default_images_are_pinned(tmp_path, monkeypatch, capsys, port):
-    recipe, kind = tmp_path / renew_pins.RECIPES / "one.yml", tmp_path / renew_pins.KINDS / "vllm.py"
-    for path in (recipe, kind):
+    recipe, kind = tmp_path / renew_pins.RECIPES / "one.yml", tmp_path / "plugins/plugin_utils/_engine/kinds/vllm.py"
+    page, base = tmp_path / "roles/web_ui/defaults/main.yml", tmp_path / "execution-environment.yml"
+    for path in (recipe, kind, page):
         path.parent.mkdir(parents=True)
     image = f"127.0.0.1:{port}/x/y:1.0"
     recipe.write_text(f"# why\nmodel: org/model # its name\nimage: {image}\ndraft:\n  model: org/model\n  tokens: 3\n")
     kind.write_text(f'    image = "{image}"  # where nobody names one\n')
+    page.write_text(f"web_ui_image: {image}\nweb_ui_other: a\n")
+    base.write_text(f"images:\n  base_image:\n    name: {image}\n")
     assert run(monkeypatch, tmp_path) == 0
+    assert f"web_ui_image: {image}@{DIGEST}\n" in page.read_text() and f"name: {image}@{DIGEST}\n" in base.read_text()
     assert recipe.read_text() == (
         f"# why\nmodel: org/model # its name\nrevision: {COMMIT}\nimage: {image}@{DIGEST}\n"
         f"draft:\n  model: org/model\n  revision: {COMMIT}\n  tokens: 3\n"
@@ -103,6 +108,20 @@ def test_what_cannot_be_asked_stays_and_is_named(tmp_path, monkeypatch, capsys, 
     said = capsys.readouterr().err
     assert "org/odd: the hub names no commit, but 'main'" in said
     assert "org/gone: HTTP Error 404" in said and "/x/z:1.0: HTTP Error 404" in said
+    assert [line.rpartition("; ")[2] for line in said.splitlines()] == [
+        *("it stays as it was", "it stays without a pin", "it stays as it was"),
+    ]
+
+
+def test_every_image_that_is_shipped_has_a_digest_or_is_renewed():
+    """Of what others start as it is; images of recipes are below."""
+    root = RECIPES.parents[3]
+    texts = [path.read_text() for glob in renew_pins.IMAGES for path in root.glob(glob)]
+    pattern = r"(?:[\w.-]+\.io/[\w./-]+|lmsysorg/[\w-]+)(?::[\w.-]+|@sha256:\w+)"
+    named = {name for text in texts for name in re.findall(pattern, text)}
+    after = "".join(renew_pins.pinned(text, lambda name: COMMIT, lambda name: DIGEST) for text in texts)
+    assert len(named) >= 6
+    assert not [name for name in named if "@" not in name and f"{name}@{DIGEST}" not in after]
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yml")), ids=lambda path: path.stem)

@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
@@ -69,6 +69,15 @@ class Launch:
         return self.model.startswith("/")
 
 
+class Advisory(NamedTuple):
+    """A hole that others have published, that matters as this collection runs the engine."""
+
+    since: str  # first version that has it
+    mended: str  # first version that has it no more
+    names: str
+    what: str
+
+
 @dataclass(frozen=True)
 class User:
     """Names of options and variables that come from the user, not from the recipe."""
@@ -112,6 +121,7 @@ class Engine(ABC):
     help_words: Sequence[str]  # what prints all options of its command
     removed: Mapping[str, str] = {}  # spellings that are gone, with the remedy; --option=value for a value
     removed_environment: Mapping[str, str] = {}
+    advisories: Sequence[Advisory] = ()
     refused_environment: Mapping[str, str] = {}  # variables that nobody may set, and why
     # What a recipe may set only where the user allows it by name, and what it does: options (``option.key`` for the key
     # of a mapping), and variables beside those of every engine.

@@ -90,6 +90,12 @@ class SGLang(Engine):
     label = "SGLang"
     distributions = ("sglang",)
     image = "lmsysorg/sglang:v0.5.23"
+    advisories = (
+        kinds_base.Advisory(
+            *("0.5.5", "0.5.10", "CVE-2026-3059, CVE-2026-3060"),
+            "who reaches its ports for pictures or for split prefill can run code",
+        ),
+    )
     prefix = "SGLANG_"
     help_words = ("python3", "-m", "sglang.launch_server", "--help")
     planned = _PLANNED

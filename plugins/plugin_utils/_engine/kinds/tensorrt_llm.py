@@ -112,6 +112,7 @@ class TensorRTLLM(Engine):
     label = "TensorRT-LLM"
     distributions = ("tensorrt-llm",)
     image = "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"
+    advisories = (kinds_base.Advisory(*("0", "0.18.2", "CVE-2025-23254"), "an account of the node can run code in it"),)
     prefix = "TRTLLM_"
     help_words = ("trtllm-serve", "serve", "--help")
     planned = _PLANNED

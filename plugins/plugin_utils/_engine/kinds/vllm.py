@@ -160,6 +160,16 @@ class VLLM(Engine):
     planned = _PLANNED
     removed = _REMOVED
     removed_environment = _REMOVED_ENVIRONMENT
+    advisories = (
+        kinds_base.Advisory(
+            *("0.10.1", "0.18.0", "CVE-2026-27893, before 0.14.0 also CVE-2026-22807"),
+            "a model's own code runs though it is not trusted to",
+        ),
+        kinds_base.Advisory(
+            *("0.8.3", "0.14.1", "CVE-2026-22778"),
+            "who sends it a picture may run code",
+        ),
+    )
     dangerous = _DANGEROUS
     dangerous_environment = _DANGEROUS_ENVIRONMENT
     choosing_environment = _CHOOSING_ENVIRONMENT

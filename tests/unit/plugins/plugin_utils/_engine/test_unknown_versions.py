@@ -15,6 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import registry
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from engine_plans import required
 from planning import plan as run_planner
@@ -153,3 +154,27 @@ def test_a_node_that_was_not_asked_says_nothing():
     result = run_planner("engine_versions", {"plans": documents, "told": asked})
     assert result["failed"] and "no option --foo" in result["msg"] and "nothing was started" in result["msg"]
     assert not run_planner("engine_versions", {"plans": documents, "told": {"spark1": {"skipped": True}}}).get("failed")
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"image": "nvcr.io/nvidia/vllm:26.03-py3"}, ["CVE-2026-27893"]),
+        ({"runtime": "venv", "image": "", "requirements": ("vllm==0.13.0",)}, ["CVE-2026-27893", "CVE-2026-22778"]),
+        ({"engine": "sglang", "image": "lmsysorg/sglang:v0.5.9"}, ["CVE-2026-3059"]),
+        ({"engine": "sglang", "image": "lmsysorg/sglang:v0.5.10"}, []),
+        ({"engine": "tensorrt-llm", "image": "nvcr.io/nvidia/tensorrt-llm/release:0.18.1"}, ["CVE-2025-23254"]),
+        ({"image": "vllm/vllm-openai:v0.18.0"}, []),
+        ({"image": NIGHTLY}, []),
+        *(({"engine": kind.name, "image": kind.image}, []) for kind in registry.ENGINES.values()),
+    ],
+)
+def test_a_version_with_a_known_hole_is_named_with_the_first_one_without(settings, names):
+    found = [item for item in made(**settings).findings if "known hole" in item.found]
+    assert [
+        name
+        for item in found
+        for name in ("CVE-2026-27893", "CVE-2026-22778", "CVE-2026-3059", "CVE-2025-23254")
+        if name in item.found
+    ] == names
+    assert all(item.severity == "warning" and "or newer" in item.remedy for item in found)
