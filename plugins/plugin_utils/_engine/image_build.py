@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 
 SHIPPED = Path(__file__).resolve().parents[3] / "roles/engine/files/images"
 _ENDS = ".Dockerfile"
+_ARG = re.compile(r"^[ \t]*ARG[ \t]+(.+)", re.MULTILINE | re.IGNORECASE)
+# Docker takes these in every build (docs.docker.com, predefined ARGs).
+_PREDEFINED = re.compile(
+    r"(?:https?|ftp|no|all)_proxy|BUILDKIT_\w+|SOURCE_DATE_EPOCH|(?:BUILD|TARGET)(?:PLATFORM|OS|ARCH|VARIANT)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ def read(build: Build) -> str:
     shipped = "/" not in build.dockerfile
     path = SHIPPED / f"{build.dockerfile}{_ENDS}" if shipped else Path(build.dockerfile).expanduser()
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         there = ", ".join(sorted(one.name[: -len(_ENDS)] for one in SHIPPED.glob(f"*{_ENDS}")))
         raise SparkError(
@@ -50,6 +57,15 @@ def read(build: Build) -> str:
             "engine_image_build",
             f"Name a file on this computer by its whole path, or one of this collection: {there}",
         ) from exc
+    # Docker would take the layers that it has under a new name.
+    declared = {word.partition("=")[0] for line in _ARG.findall(text) for word in line.split()}
+    if unknown := sorted(name for name in build.arguments if name not in declared and not _PREDEFINED.fullmatch(name)):
+        raise SparkError(
+            f"{build.dockerfile} has no ARG {', '.join(unknown)}, so this would change nothing in the image",
+            "engine_image_build",
+            f"Use what it declares: {', '.join(sorted(declared)) or 'nothing'}",
+        )
+    return text
 
 
 def name(image: str, build: Build) -> str:

@@ -24,7 +24,7 @@ NAME = "sparkmatrix/vllm:v0.33.0"
 @pytest.fixture
 def dockerfile(tmp_path):
     path = tmp_path / "Dockerfile"
-    path.write_text("FROM scratch\nARG CACHE_BUST\n")
+    path.write_text("FROM scratch\nARG CACHE_BUST\narg A=0 B\n")
     return path
 
 
@@ -36,13 +36,17 @@ def test_the_tag_tells_dockerfile_and_arguments(dockerfile):
     others = [Build(str(dockerfile)), Build(str(dockerfile), {"A": "2"}), Build(str(dockerfile), {"A": "1", "B": ""})]
     assert len({made, *(image_build.name(NAME, one) for one in others)}) == 4
     assert image_build.of(made, others) is None
-    dockerfile.write_text("FROM scratch\n")
+    dockerfile.write_text("FROM scratch\nARG A B\n")
     assert image_build.name(NAME, build) != made and image_build.of(made, [build]) is None
 
 
 def test_the_dockerfiles_that_come_with_the_collection_are_for_a_spark():
     shipped = image_build.read(Build("vllm"))
     assert "ARG TORCH_CUDA_ARCH_LIST=12.1a\n" in shipped and "ARG CACHE_BUST" in shipped and "ARG MAX_JOBS" in shipped
+
+
+def test_what_docker_knows_by_itself_needs_no_arg():
+    assert image_build.read(Build("vllm", {"https_proxy": "http://proxy:3128", "RAY": "2.60.0"}))
 
 
 def test_the_plan_names_what_is_built(dockerfile):
@@ -62,6 +66,8 @@ def test_the_plan_names_what_is_built(dockerfile):
         ({"image_build": Build("none")}, "there is no Dockerfile none"),
         ({"image_build": Build("", {"A": "1"})}, "it names no dockerfile"),
         ({"image_build": Build("vllm", {"HF_TOKEN": "x"})}, "HF_TOKEN looks like a secret"),
+        # Of another Dockerfile: the old layers would get a new name.
+        ({"image_build": Build("vllm", {"CACHEBUST_VLLM": "2"})}, "has no ARG CACHEBUST_VLLM"),
     ],
 )
 def test_what_cannot_be_built_is_refused(settings, found):
