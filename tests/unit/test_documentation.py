@@ -21,6 +21,7 @@ import pytest
 import yaml
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.action import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
 from guide_examples import FENCE, GUIDES
 
@@ -197,58 +198,47 @@ ASKED = {
 }
 
 
-# What people know from other guides, and search for here.
-SEARCHED = [
-    "huggingface-cli",
-    "hf download",
-    "rsync",
-    "docker save",
-    "nccl-tests",
-    "all_gather_perf",
-    "ib_send_bw",
-    "ibstat",
-    "dcgmi",
-    "perfquery",
-    "nmap",
-    "hostnamectl",
-    "Open WebUI",
-    "NET/IB",
-    "NET/Socket",
-    "ssh-keygen -R",
-    "trtllm-build",
-    "run-cluster-node.sh",
-    "NCCL_NET_GDR_LEVEL",
-    "NCCL_IB_ROCE_VERSION_NUM",
-    "sitecustomize",
-    "qwen-vl-utils",
-    "TTFT",
-    "fastsafetensors",
-    "Structured output",
-    "max-num-seqs",
-    "DAC",
-    "AOC",
-    "ray status",
-    "--gres=gpu:1",
-    "CACHEBUST_VLLM",
-    "NCCL_SOCKET_NTHREADS",
-    "NVIDIA Sync",
-    "/metrics",
-    "Llama 3.1 8B",
-    "240 W",
-    "prefix cache",
-    "launch-cluster",
-    "tmux",
-    "all_reduce_perf",
-    "docker load",
-    "mlnx_qos",
-    "avahi",
-    "fail2ban",
-]
+# --- what other guides advise -----------------------------------------------------------------------------------------
+
+# Number, guides, what they say, where it is answered: a file of this repository and a text in it.
+ADVICE = [line.split("\t") for line in (ROOT / "tests/unit/fixtures/guide_rows.tsv").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("word", SEARCHED)
-def test_a_word_of_other_guides_is_found(word: str) -> None:
-    assert any(word in path.read_text() for path in ROOT.glob("docs/**/*.md"))
+def test_every_piece_of_advice_of_the_guides_has_a_row() -> None:
+    guides = set(re.findall(r"^\| (\d{3}) \|", (ROOT / "docs/guides.md").read_text(), re.MULTILINE))
+    assert [int(row[0]) for row in ADVICE] == list(range(1, 286))
+    assert {guide for row in ADVICE for guide in row[1].split(",")} == guides
+
+
+@pytest.mark.parametrize(("number", "_guides", "said", "place", "answer"), ADVICE)
+def test_what_a_guide_advises_is_answered(number: str, _guides: str, said: str, place: str, answer: str) -> None:
+    text = " ".join((ROOT / place).read_text().split())
+    assert len(answer) > 7 and answer in text, f"{number}: {said}"
+
+
+# A layer's or playbook's variable; more of a name than its beginning.
+VARIABLE = re.compile(r"(?<![\w./-])([a-z]+(?:_[a-z0-9]+)+)(?![\w(/.-])")
+NO_VARIABLE = {"fabric_mtuu"}  # an example of a slip
+
+
+def test_every_variable_that_a_page_names_is_there() -> None:
+    known = variables.load()
+    beginnings = {name.partition("_")[0] + "_" for name in known} | {"discover_", "recipes_", "report_", "sbatch_"}
+    # Names of modules, causes and errors, and what a playbook alone reads.
+    texts = (path.read_text() for room in ("playbooks/**/*.yml", "roles/**/*.j2") for path in ROOT.glob(room))
+    ours = {word for text in texts for word in re.findall(r"\w+", text)}
+    ours |= {
+        word for path in ROOT.glob("plugins/**/*.py") for word in re.findall(r"""["'](\w+)["']""", path.read_text())
+    }
+    ours |= {path.stem for path in ROOT.glob("plugins/*/*.py")} | NO_VARIABLE
+    lost = [
+        (str(path.relative_to(ROOT)), name)
+        for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
+        for span in re.findall(r"`([^`\n]+)`", path.read_text())
+        for name in VARIABLE.findall(span)
+        if name.startswith(tuple(beginnings)) and name not in known and name not in ours
+    ]
+    assert lost == []
 
 
 def section(page: str, anchor: str) -> str:
