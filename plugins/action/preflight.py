@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import VARIABLES, configured
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import job as awx_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border, settled
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
@@ -55,7 +56,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "playbook_dir": {"type": "str", "default": ""},
 }
 # Read for every host beside the variables with the prefixes of the run's layers.
-ALSO = ("ansible_host", "ansible_port", "fabric_management_address", awx_job.JOB)
+ALSO = (*VARIABLES, "fabric_management_address", awx_job.JOB)
 
 
 class ActionModule(ActionBase):
@@ -172,6 +173,7 @@ class ActionModule(ActionBase):
                     earlier[host] = read.get("fact")  # fabric_fact.load judges it
                 else:
                     failures[host] = _reason(read)
+                    hosts[host] = {**configured(), **hosts[host]}
                 said = border.read(answers.REACH, variables.get(args["reach_variable"]) or {}, host, refused)
                 reach[host] = (said or {}).get("unreached") or []
                 heard = variables.get(args["heard_variable"]) or {}

@@ -12,6 +12,7 @@ from ansible import context
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import VARIABLES, configured, login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import collect, summary
@@ -43,6 +44,7 @@ class ActionModule(ActionBase):
         }
         head = min(well, key=lambda host: int(hostvars[host].get("spark_rank", 0)))
         own = {name: hostvars[head][name] for name in collect.OWN if name in hostvars[head]}
+        ways = {name: hostvars[head][name] for name in VARIABLES if name in hostvars[head]}
         seen = border.read(collect.ADDRESSES, hostvars[head].get("spark_node_info") or {}, head, findings)
         if errors(findings):
             return {**result, "failed": True, "msg": refusal(border.REFUSED, findings)}
@@ -50,7 +52,7 @@ class ActionModule(ActionBase):
         run = summary.Run(
             playbook=args["playbook"],
             hosts=tuple(hosts),
-            head=collect.login(head, own),
+            head=login(head, {**configured(), **ways}),
             commands=commands.typed(
                 variables.get("ansible_inventory_sources") or (), ask_sudo=bool(context.CLIARGS.get("become_ask_pass"))
             ),

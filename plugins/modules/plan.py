@@ -21,7 +21,8 @@ options:
       - V(peers) makes keys, names and firewall rules of ssh between the machines; V(discovered) finds the machines
         behind addresses that answer ssh, V(proposal) writes an inventory for them; V(port_filter) says who
         reaches Ray and the ranks; V(management) chooses the management address of one machine;
-        V(forwards) says what the user's ssh forwards.
+        V(forwards) says what the user's ssh forwards and how it gets to the machines, V(ways) the latter with what ssh
+        itself knows.
       - V(fabric) makes addresses, ranks and the environment of NCCL from devices and cables; V(fabric_verify) judges
         what was measured after the change, V(fabric_publish) says which fact counts.
       - V(fabric_discovery) says which machines can hear each other over the cables.
@@ -53,6 +54,7 @@ options:
     choices:
       - management
       - forwards
+      - ways
       - peers
       - discovered
       - proposal

@@ -231,6 +231,23 @@ def test_the_ssh_configuration_goes_by_the_inventory(tmp_path):
     )
 
 
+def test_a_jump_host_is_on_every_way(tmp_path):
+    """Of the inventory, and where only ssh's own configuration knows it; that is named in the environment here."""
+    own = tmp_path / "own"
+    own.write_text("Host 192.0.2.2\n  ProxyCommand nc -X 5 -x proxy:1080 %h %p\nHost spark*\n  ProxyJump x\n")
+    file = tmp_path / "sparks.conf"
+    variables = f"        access_client_file: {file}\n        access_client_forwards: {{9000: 127.0.0.1:8000}}\n"
+    hosts = TWO.replace("spark_rank: 0", 'spark_rank: 0, ansible_ssh_common_args: "-o ProxyJump=me@bastion.example"')
+    where = inventory(tmp_path, hosts, variables)
+    done = play("playbooks/ssh_config.yml", "-i", where, ANSIBLE_SSH_EXTRA_ARGS=f"-F {own}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"Host (\S+)\n.*\n    (Proxy.*)", file.read_text()) == [
+        ("spark1", "ProxyJump me@bastion.example"),
+        ("spark1-tunnel", "ProxyJump me@bastion.example"),
+        ("spark2", "ProxyCommand nc -X 5 -x proxy:1080 %h %p"),
+    ]
+
+
 @FULL  # what goes into it: _access/test_tunnels.py
 def test_the_tunnels_go_by_the_inventory_and_its_secrets_are_not_read(tmp_path):
     file = tmp_path / "sparks.conf"

@@ -371,7 +371,9 @@ def explain_absence(sysfs_root: Path = Path("/sys")) -> Absence:
             "nic_removed",
             "No NVIDIA network function is on the PCI bus. A DGX Spark removes all four of them 5 to 20 seconds after "
             "boot when no QSFP cable is plugged. Power off both machines, plug the cable at both ends, then switch "
-            "them on: a cable that is plugged while they run brings the functions back with a tenth of their speed.",
+            "them on: a cable that is plugged while they run brings the functions back with a tenth of their speed. "
+            "If the cable is in, and they are removed all the same, switch the hot-plug feature off (sudo mv "
+            "/etc/nvidia/cx7-hotplug-enabled /etc/nvidia/cx7-hotplug-disabled) and reboot with the cable in.",
         )
     return Absence(
         "class_missing",

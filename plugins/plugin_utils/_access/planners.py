@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import (
     discovered,
+    login,
     port_filter,
     proposal,
     tunnels,
@@ -126,10 +127,20 @@ def forwards(options: Options) -> dict[str, Any]:
         return given[name] if name in given else defaults[name].default if name in defaults else None
 
     made, said = tunnels.tunnels(value, options["hosts"], options["login"], options["named"])
+    configured = login.configured()
+    logins = {host: login.login(host, {**configured, **own}) for host, own in options["logins"].items()}
     return {
         "forwards": [{"local": one.local, "target": one.target} for one in made],
         "lines": [*(one.line for one in made), *said],
+        "ways": {host: one.settings for host, one in logins.items()},
+        "asks": [{"host": host, "argv": one.asks} for host, one in logins.items() if one.asks],
     }
+
+
+def asked(options: Options) -> dict[str, Any]:
+    """``ways`` with what ssh said of those that were asked for."""
+    said = {one["item"]["host"]: login.asked(one["stdout"]) for one in options["answers"]}
+    return {"ways": {**options["ways"], **said}}
 
 
 # looks: the result of node_info by address.
@@ -156,6 +167,14 @@ PLANNERS = {
             "login": {"type": "str", "required": True},  # where the head is logged in to
             "variables": {"type": "dict", "required": True},  # of the inventory
             "named": {"type": "dict", "default": {}},  # access_client_forwards
+        },
+        gathered={"logins": dict.fromkeys(login.VARIABLES, ours)},
+    ),
+    "ways": Planner(
+        asked,
+        {
+            "ways": {"type": "dict", "required": True},  # as the planner forwards returns them
+            "answers": {"type": "list", "elements": "dict", "required": True},  # of its asks
         },
     ),
     "peers": Planner(

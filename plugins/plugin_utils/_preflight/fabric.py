@@ -318,11 +318,16 @@ def _networks(interface: Mapping[str, Any]) -> list[Network]:
     return [item for item in found if item is not None]
 
 
+HOTPLUG_OFF = (
+    "If the cable is in already, and the kernel log says Cable removal (journalctl -kg hotplug: some cables are not "
+    "recognised), switch the hot-plug feature off: sudo mv /etc/nvidia/cx7-hotplug-enabled "
+    "/etc/nvidia/cx7-hotplug-disabled, then reboot with the cable in"
+)
 _ABSENT = {
     "nic_removed": (
         "all ConnectX functions are gone: the platform removes them when no QSFP cable is plugged at boot",
         "Power off both machines, plug the cable at both ends, then switch them on (a cable that is plugged while they "
-        "run carries a tenth of its speed)",
+        f"run carries a tenth of its speed). {HOTPLUG_OFF}",
     ),
     "class_missing": (
         "there is no RDMA device and no ConnectX function on the PCI bus",

@@ -17,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import reached
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     ANY,
     GIB,
@@ -76,36 +77,6 @@ PORTS: Mapping[str, Mapping[str, int]] = {
 RAY_OF_NODES = range(ports.RAY_NODE_MANAGER, ports.RAY_DASHBOARD_METRICS)
 RAY_OF_HEAD = (ports.RAY_CLIENT, ports.RAY_DASHBOARD_METRICS, ports.RAY_AUTOSCALER_METRICS)
 MIN_ENGINE_PYTHON = (3, 11)  # vLLM's wheels, see roles/engine/defaults/main.yml
-
-
-def check_reached(context: Context) -> Iterator[Finding]:
-    for host, message in context.failures.items():
-        text = " ".join(message.split()).removeprefix("Task failed: ")
-        lower = text.lower()
-        if "sudo" in lower or "become" in lower or "privilege" in lower:
-            remedy = "Add -K to type the sudo password, or let the user run sudo without one (a file in /etc/sudoers.d)"
-        elif "host key" in lower:
-            remedy = "Log in once by hand to accept the machine's key: ssh <user>@<address>"
-        elif "permission denied" in lower:
-            remedy = (
-                "Check ansible_user, and put your key there: ssh-copy-id <user>@<address>, or playbooks/bootstrap.yml"
-                " --ask-pass; add -k to type a password"
-            )
-        elif "resolve" in lower:
-            remedy = (
-                "Write the machine's address into hosts.yml of your inventory, as ansible_host;"
-                " playbooks/discover.yml looks for machines"
-            )
-        elif "timed out" in lower or "no route" in lower or "refused" in lower or "unreachable" in lower:
-            remedy = (
-                "Is the machine on, and is ansible_host its management address? Try ssh by hand; where that takes long,"
-                " set preflight_contact_timeout_s"
-            )
-        elif "interpreter" in lower or "python" in lower:
-            remedy = "Install python3 (at least 3.9) on the machine"
-        else:
-            remedy = "Try it by hand: ansible -m sparkmatrix.cluster.node_info <host> -b -vvv"
-        yield Finding(host, f"the machine could not be read: {text or 'no reason given'}", remedy)
 
 
 def check_root(context: Context) -> Iterator[Finding]:
@@ -620,7 +591,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "reached",
         ANY,
-        check_reached,
+        reached.check_reached,
         "a machine does not answer, or sudo does not work on it",
         "Every machine is changed, or none",
         fixed=UNREADABLE,

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag, number, url, words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import load as load_plan
@@ -19,7 +19,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import a
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Each, Maybe, Only, Shape
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summary import (
     Layer,
-    Login,
     Service,
     Start,
     Way,
@@ -69,9 +68,6 @@ READ: Mapping[str, Shape] = {
 # Read of the head; of the user, so believed.
 OWN = (
     "ansible_host",
-    "ansible_user",
-    "ansible_port",
-    "ansible_connection",
     "spark_port_filter",
     "gateway_listen",
     "gateway_state",
@@ -83,14 +79,6 @@ SLOW_S = 5.0  # an engine that serves already answers sooner
 ADDRESSES = Only({"node": Only({"network": answers.NETWORK})})
 
 Known = Mapping[str, Mapping[str, Any]]  # host -> variable of READ -> value
-
-
-def login(host: str, own: Mapping[str, Any]) -> Login:
-    if own.get("ansible_connection") == "local":
-        return Login(host)
-    user = f"{own['ansible_user']}@" if own.get("ansible_user") else ""
-    port = str(own.get("ansible_port") or "0")
-    return Login(host, f"{user}{own.get('ansible_host') or host}", strict.digits(port) or 0)
 
 
 def layers(known: Known, settings: Mapping[str, Any]) -> tuple[Layer, ...]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import Login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 
 WIDTH = 110  # of the line with the layers
@@ -41,22 +42,6 @@ NO_UNDO = {
     "os_update": "docs/operations.md says how an earlier kernel is chosen; packages are not taken back",
 }
 PATHS = {"generate": "chat/completions", "embed": "embeddings", "rank": "rerank"}
-
-
-@dataclass(frozen=True)
-class Login:
-    """How a command gets to the head. ``to``: of ssh; empty where this computer is the head."""
-
-    host: str
-    to: str = ""
-    port: int = 0
-
-    @property
-    def ssh(self) -> str:
-        return f"ssh{f' -p {self.port}' if self.port not in (0, 22) else ''}"
-
-    def command(self, words: str) -> str:
-        return f"{self.ssh} {self.to} '{words}'" if self.to else words
 
 
 @dataclass(frozen=True)
@@ -239,7 +224,7 @@ def _speed(service: Service, several: bool) -> str:
 def _way(run: Run, way: Way) -> Iterator[str]:
     head = run.head
     tunnel = way.private and head.to
-    where = f"on {head.host} only; from here first: {head.ssh} -fNL {way.port}:127.0.0.1:{way.port} {head.to}"
+    where = f"on {head.host} only; from here first: {head.tunnel(way.port)}"
     yield _line("URL", f"{way.url}  ({where})" if tunnel else way.url)
     if way.key_file:
         # The engine's file is a line of systemd's, VLLM_API_KEY="...".

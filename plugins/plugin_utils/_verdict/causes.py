@@ -41,6 +41,17 @@ CAUSES: tuple[Cause, ...] = (
         "Switch both off, take them off power for a minute, and start them with the cable plugged in",
         "forums.developer.nvidia.com, DGX Spark, 2025-11 to 2026-09",
     ),
+    Cause(
+        "nic_removed",
+        "The ConnectX-7 is gone",
+        "A Spark removes the card from the PCI bus 5 to 20 seconds after it has started without a cable, or with one"
+        " that it does not recognise: the kernel log then says Cable removal, though it had a link",
+        "Switch off both machines, plug the cable at both ends, and start them with it",
+        "Where the cable is in, switch the hot-plug feature off: sudo mv /etc/nvidia/cx7-hotplug-enabled"
+        " /etc/nvidia/cx7-hotplug-disabled, then reboot with the cable in. The card then takes its power without a"
+        " cable, too",
+        "NVIDIA, Holoscan Sensor Bridge user guide, DGX Spark; forums.developer.nvidia.com, DGX Spark",
+    ),
     # -- the fabric, and what ranks need of it
     Cause(
         "wrong_mtu",
@@ -522,7 +533,16 @@ BY_NAME = {cause.name: cause for cause in CAUSES}
 # What an owner sees, and the causes it may have: the headings of docs/troubleshooting.md.
 SYMPTOMS: Mapping[str, tuple[str, ...]] = {
     "A cable or a half is slow, or carries nothing": (
-        *("nic_degraded", "one_half_only", "pcie_downtrained", "link_100g", "wrong_cage", "wrong_mtu", "link_flaps"),
+        *(
+            "nic_degraded",
+            "nic_removed",
+            "one_half_only",
+            "pcie_downtrained",
+            "link_100g",
+            "wrong_cage",
+            "wrong_mtu",
+            "link_flaps",
+        ),
         *("loss_storm", "pause_storm", "contention", "rdma_slow"),
     ),
     "RDMA does not work, or the ranks do not use it": (

@@ -46,6 +46,7 @@ CAUSES: Mapping[str, str] = {
     "versions": "firmware_differs",
     "gpu_slow": "gpu_slow",
     "aer": "pcie_error",
+    "nic_removed": "nic_removed",
 }
 HALVES = frozenset(
     {"mtu_drift", "half_address", "half_off", "foreign_address", "gid_missing", "gid_drift", "pcie", "link_speed"}

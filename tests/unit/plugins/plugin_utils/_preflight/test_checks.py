@@ -336,24 +336,70 @@ def test_good_machines_have_no_findings():
     assert examine(context(nodes=nodes())) == []
 
 
+VIA = "Task failed: Failed to connect to the host via ssh: "
+WAY = "-o ProxyJump=me@bastion.example"
+SSH = "ssh -J me@bastion.example -p 2222 nvidia@10.0.0.11"
+SCREEN = f"at its screen: {SSH}"
+HAND = f"ansible_host its management address? Try it by hand: {SSH}"
+
+
 @pytest.mark.parametrize(
     ("message", "remedy"),
     [
         ("Missing sudo password", "Add -K"),
-        ("Task failed: Failed to connect to the host via ssh: Permission denied (publickey)", "ssh-copy-id"),
-        ("Host key verification failed.", "accept the machine's key"),
-        ("Could not resolve hostname spark9", "Write the machine's address"),
-        ("ssh: connect to host x port 22: Connection timed out", "Is the machine on"),
+        ("Timeout (12s) waiting for privilege escalation prompt: ", "Add -K"),
+        ("Incorrect sudo password", "type it again"),
+        ("nvidia is not in the sudoers file.", "usermod -aG sudo"),
+        (f"{VIA}Permission denied (publickey)", f"ssh-copy-id {WAY} -p 2222 nvidia@10.0.0.11,"),
+        ("Invalid/incorrect password: Permission denied, please try again.", "--ask-pass"),
+        (f"{VIA}Host key verification failed.", f"accept the machine's key, and compare the fingerprint {SCREEN};"),
+        (f"{VIA}No ED25519 host key is known for 10.0.0.11 and you have requested strict checking.", "accept the"),
+        (
+            f"{VIA}@@@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! Host key for 10.0.0.11 has changed and you have"
+            " requested strict checking. Host key verification failed.",
+            f"ssh-keygen -R 10.0.0.11; then log in once and compare the fingerprint {SCREEN}.",
+        ),
+        (
+            f"{VIA}Host key for bastion.example has changed. Connection closed by UNKNOWN port 65535",
+            "ssh-keygen -R bastion.example;",
+        ),
+        (f"{VIA}@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", "ssh-keygen -R '[10.0.0.11]:2222';"),
+        (f"{VIA}Received disconnect from 10.0.0.11 port 22:2: Too many authentication failures", "IdentitiesOnly=yes"),
+        (f"{VIA}Unable to negotiate with 10.0.0.11: no matching host key type found.", "HostKeyAlgorithms=+"),
+        (f"{VIA}no matching key exchange method found. Their offer: x", "KexAlgorithms"),
+        (f"{VIA}WARNING: UNPROTECTED PRIVATE KEY FILE! Permission denied (publickey).", "chmod 600"),
+        ("to use the 'ssh' connection type with passwords, you must install the sshpass program", "Install sshpass"),
+        ("Failed to create temporary directory. You may have been able to authenticate", "ansible_remote_tmp"),
+        (f"{VIA}Could not resolve hostname a: Temporary failure in name resolution", "Write the machine's address"),
+        (f"{VIA}connect to host x port 22: Connection timed out", f"Is the machine on, and is {HAND};"),
+        (f"{VIA}connect to host x port 22: Operation timed out", "Is the machine on"),
+        (f"{VIA}connect to host x port 22: No route to host", "Is the machine on"),
+        (f"{VIA}connect to host x port 22: Connection refused", "no sshd at port 2222"),
+        (
+            f"{VIA}channel 0: open failed: connect failed: Connection refused stdio forwarding failed",
+            f"or ssh not to the jump host. Try it by hand: {SSH}.",
+        ),
+        (f"{VIA}kex_exchange_identification: read: Connection reset by peer", "--forks"),
+        (f"{VIA}Connection closed by 10.0.0.11 port 22", "--forks"),
         ("The module interpreter '/usr/bin/python3' was not found.", "Install python3"),
-        ("odd", "Try it by hand"),
+        ("odd", "Try it by hand: ansible"),
         ("", "no reason given"),
     ],
 )
 def test_machines_that_cannot_be_read(message, remedy):
-    ((name, text),) = examine(context({"fabric"}, failures={"spark1": message}))
+    hosts = inventory()
+    own = {"ansible_host": "10.0.0.11", "ansible_user": "nvidia", "ansible_port": 2222}
+    hosts["spark1"].update(own, ansible_ssh_common_args="-o ProxyJump=me@bastion.example")
+    ((name, text),) = examine(context({"fabric"}, hosts, failures={"spark1": message}))
     assert name == "reached"
     assert remedy in text
     assert "Task failed" not in text
+
+
+def test_what_is_said_of_several_machines_has_no_address_of_one():
+    lost = dict.fromkeys(("spark1", "spark2"), f"{VIA}@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @")
+    (text,) = {text.partition(": ")[2] for _name, text in examine(context({"fabric"}, failures=lost))}
+    assert "ssh-keygen -R <address>; " in text and "ssh <login>@<address>" in text
 
 
 CASES = [

@@ -136,6 +136,9 @@ def test_without_a_gateway_the_way_is_a_tunnel():
         "http://127.0.0.1:8000/v1  (on spark1 only; from here first: ssh -fNL 8000:127.0.0.1:8000 nvidia@10.0.0.11)"
     ]
     assert line(run, "key") == ["KEY=$(ssh nvidia@10.0.0.11 'sudo cut -d\\\" -f2 /etc/sparkmatrix/engine-key.env')"]
+    jump = replace(run, head=Login("spark1", "nvidia@10.0.0.11", 0, ("ProxyJump", "me@bastion.example")))
+    assert "ssh -J me@bastion.example -fNL 8000:127.0.0.1:8000 nvidia@10.0.0.11)" in line(jump, "URL")[0]
+    assert line(jump, "key")[0].startswith("KEY=$(ssh -J me@bastion.example nvidia@10.0.0.11 'sudo cut")
     here = replace(run, head=Login("spark1"))
     assert line(here, "URL") == ["http://127.0.0.1:8000/v1"]
     assert line(here, "key") == ['KEY=$(sudo cut -d\\" -f2 /etc/sparkmatrix/engine-key.env)']

@@ -1,0 +1,113 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Machines that could not be read: what Ansible, ssh (OpenSSH 7.6 to 10) and sudo say, and what helps."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import login
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
+
+# The first whose words occur counts. ssh says last that the connection was closed, whatever the reason.
+REMEDIES: tuple[tuple[str, str], ...] = (
+    (
+        "not in the sudoers|not allowed to (run|execute)|may not run sudo",
+        "At the machine, let the login use sudo: sudo usermod -aG sudo <login>",
+    ),
+    ("incorrect (sudo|become) password", "sudo did not take the password: type it again (-K)"),
+    (
+        "sudo|become|privilege",
+        "Add -K to type the sudo password, or let the user run sudo without one (a file in /etc/sudoers.d)",
+    ),
+    (
+        "identification has changed|host key for .* has changed|differs from the key|offending .*key",
+        "If that machine was installed again or replaced, forget its old key: ssh-keygen -R {changed}; then log in "
+        "once and compare the fingerprint at its screen: {ssh}. If it was not, find out who answers at this address",
+    ),
+    (
+        "too many authentication failures",
+        "ssh offers more keys than sshd takes. Keep fewer in the agent (ssh-add -l, ssh-add -d <key>), or name the "
+        "right one: ansible_ssh_private_key_file, and -o IdentitiesOnly=yes in ansible_ssh_common_args",
+    ),
+    (
+        "no matching .*found|unable to negotiate|no hostkey alg",
+        "This computer's ssh and the machine's have no algorithm in common: update the older one. Until then add what "
+        "they offer, by the message, to ansible_ssh_common_args: -o HostKeyAlgorithms=+<offer> (or KexAlgorithms, "
+        "Ciphers, MACs)",
+    ),
+    (
+        "unprotected private key|bad permissions|permissions .* are too open",
+        "Take the rights of others from the key file that the message names: chmod 600 <file>",
+    ),
+    (
+        "host key",
+        "Log in once by hand to accept the machine's key, and compare the fingerprint at its screen: {ssh}; for all of "
+        "them: playbooks/bootstrap.yml -e node_fingerprint=…",
+    ),
+    ("sshpass", "Install sshpass on this computer to log in with a password (-k), or put your key there: {copy}"),
+    (
+        "temporary directory|did not have permissions on the remote",
+        "Is its disk full (df -h), and may the login write its home directory? ansible_remote_tmp names another one",
+    ),
+    (
+        "permission denied|authentication failed|no supported authentication",
+        "Check ansible_user, and put your key there: {copy}, or playbooks/bootstrap.yml --ask-pass; add -k to type a "
+        "password",
+    ),
+    (
+        "resolve|name or service not known|nodename nor servname",
+        "Write the machine's address into hosts.yml of your inventory, as ansible_host; playbooks/discover.yml looks "
+        "for machines",
+    ),
+    (
+        "stdio forwarding failed|administratively prohibited|open failed|unknown port 65535",
+        "The jump host does not get to the machine, or ssh not to the jump host. Try it by hand: {ssh}",
+    ),
+    (
+        "refused",
+        "Something answers at this address, and no sshd at port {port}: is ansible_host its management address, and "
+        "ansible_port right? At its screen: sudo systemctl enable --now ssh",
+    ),
+    (
+        "timed out|timeout|no route|unreachable|host is down",
+        "Is the machine on, and is ansible_host its management address? Try it by hand: {ssh}; where that takes long, "
+        "set preflight_contact_timeout_s",
+    ),
+    (
+        "connection (closed|reset)|closed by remote|kex_exchange|broken pipe|not allowed at this time",
+        "Its sshd hung up before the login: too many connections at once (run with fewer --forks), an address that is "
+        "banned there (sudo fail2ban-client unban --all), or a rule of its own. At its screen: sudo journalctl -u ssh",
+    ),
+    ("interpreter|python", "Install python3 (at least 3.9) on the machine"),
+    ("", "Try it by hand: ansible -m sparkmatrix.cluster.node_info <host> -b -vvv"),
+)
+
+
+def check_reached(context: Context) -> Iterator[Finding]:
+    said = {host: " ".join(text.split()).removeprefix("Task failed: ") for host, text in context.failures.items()}
+    alike = Counter(said.values())
+    for host, text in said.items():
+        way = login(host, context.hosts.get(host, {}))
+        if alike[text] > 1:
+            way = replace(way, to="<login>@<address>")  # told once, for all of them
+        changed = re.search(r"ost key for ([\w.:\[\]-]+) has changed", text)
+        known = way.known if alike[text] > 1 else shlex.quote(way.known)
+        remedy = next(remedy for words, remedy in REMEDIES if re.search(words, text.lower()))
+        yield Finding(
+            host,
+            f"the machine could not be read: {text or 'no reason given'}",
+            remedy.format(
+                changed=shlex.quote(changed[1]) if changed else known,
+                copy=way.copy_key,
+                port=way.port or 22,
+                ssh=f"{way.ssh} {way.to}",
+            ),
+        )
