@@ -40,7 +40,12 @@ class Foreign:
     """What others say about ``interfaces``; ``foreign`` is refuse or adopt."""
 
     def __init__(
-        self, machine: Machine, interfaces: Sequence[netplan.Interface], foreign: str, renderer: str, ipv6: bool
+        self,
+        machine: Machine,
+        interfaces: Sequence[netplan.Interface],
+        foreign: str,
+        renderer: str = "networkd",
+        ipv6: bool = False,
     ) -> None:
         self.machine = machine
         self.interfaces = interfaces

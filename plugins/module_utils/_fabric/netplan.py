@@ -187,7 +187,7 @@ def remedy_of_broken(path: str) -> str:
             f"NetworkManager wrote it: change that connection (nmcli connection modify {connection[1]} ...) or delete "
             f"it (nmcli connection delete {connection[1]})"
         )
-    return "Correct it or move it away"
+    return "Correct it (or move it away, if it is about no port but those of the fabric)"
 
 
 def _first_document(text: str) -> Any:
@@ -347,7 +347,8 @@ def _counts(key: str, value: Any, netdev: str, ours: Mapping[str, Any]) -> bool:
         return key == "link-local"
     # Options of DHCP count with dhcp4 or dhcp6 alone; no is netplan's default, but for what the adapter does itself.
     dhcp = key.startswith("dhcp") and key not in ("dhcp4", "dhcp6")
-    return not dhcp and (key in ours or key.endswith("-offload") or _plain(value) != "false")
+    spoken = key in ours or key == "activation-mode" or key.endswith("-offload")
+    return not dhcp and (spoken or _plain(value) != "false")
 
 
 def _plain(value: Any) -> str:
@@ -428,7 +429,7 @@ def _lines(text: str, word: str) -> str:
                     walk(child)
 
     walk(next(yaml.compose_all(text, Loader=yaml.BaseLoader)))
-    return ", ".join(found)
+    return ", ".join(dict.fromkeys(found))
 
 
 # --- adopting: disabled, and back at a reset -------------------------------------------------------------------------

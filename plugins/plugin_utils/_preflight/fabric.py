@@ -405,11 +405,22 @@ def check_bond(context: Context) -> Iterator[Finding]:
             # An empty bond is what is left of one: nobody uses it, and it takes its members back when they appear.
             if inside or (interface.get("kind") == "bond" and not members.get(name)):
                 what = f"holds {', '.join(inside)}" if inside else "is left over, without a member"
+                way = (context.nodes[host].get("network") or {}).get("connection_interface") == name
+                others = sorted({*members.get(name, [])} - own)
+                if others or way:
+                    remedy = (
+                        f"Take {', '.join(inside)} out of it where it is declared, and leave it to "
+                        f"{', '.join(others) or 'the connection'}: it may be the way to the machine"
+                    )
+                else:
+                    remedy = (
+                        f"Remove it where it is declared (netplan: bonds/bridges; nmcli con delete {name}), then: "
+                        f"ip link delete {name}"
+                    )
                 yield Finding(
                     host,
                     f"the {interface.get('kind') or 'bond'} {name} {what}",
-                    f"Remove it where it is declared (netplan: bonds/bridges; nmcli con delete {name}), then: ip link "
-                    f"delete {name}",
+                    remedy,
                     name,
                 )
         for path, names in (context.nodes[host].get("netplan_bonds") or {}).items():

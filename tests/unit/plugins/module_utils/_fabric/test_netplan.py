@@ -265,6 +265,7 @@ LATER = "and is read after ours"
         ("99-x", "renderer: NetworkManager", f"it sets renderer NetworkManager for {IF} {LATER}"),
         ("99-x", "dhcp6: yes", f"it sets dhcp6 yes for {IF} {LATER}"),
         ("99-x", "activation-mode: manual", f"it sets activation-mode manual for {IF}, {MORE}"),
+        ("99-x", "activation-mode: off", f"it sets activation-mode off for {IF}, {MORE}"),
         ("10-x", "activation-mode: manual", f"it sets activation-mode manual for {IF}, {MORE}"),
         ("10-x", "macaddress: 02:00:00:00:00:01", f"it sets macaddress 02:00:00:00:00:01 for {IF}, {MORE}"),
         ("10-x", "ignore-carrier: true", f"it sets ignore-carrier true for {IF}, {MORE}"),
@@ -369,7 +370,8 @@ def test_a_file_that_netplan_cannot_read_is_named(text: str, why: str) -> None:
         f"netplan cannot read this file: {why}",
     )
     assert raised.value.remedy == (
-        "Correct it or move it away: with it netplan configures no interface at the next boot. Then run again"
+        "Correct it (or move it away, if it is about no port but those of the fabric): with it netplan configures no "
+        "interface at the next boot. Then run again"
     )
 
 

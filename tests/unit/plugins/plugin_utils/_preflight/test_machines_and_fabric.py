@@ -706,6 +706,16 @@ def test_leftovers_of_bonds(interface, message):
     assert [message in text for text in found] == ([True] if message else [])
 
 
+def test_a_bond_with_the_management_port_in_it_stays():
+    cluster = Cluster()
+    network = cluster.nodes["spark2"]["network"]
+    network["interfaces"].append({"name": "br0", "kind": "bridge", "master": None, "addresses": []})
+    for one in network["interfaces"]:
+        one["master"] = "br0" if one["name"] in ("enP7s7", "enp1s0f0np0") else one.get("master")
+    ((_severity, text),) = texts(cluster, {"fabric"}, "bond")
+    assert "Take enp1s0f0np0 out of it" in text and "leave it to enP7s7" in text and "delete" not in text
+
+
 def test_a_bond_of_the_management_is_not_ours():
     cluster = Cluster()
     network = cluster.nodes["spark2"]["network"]
