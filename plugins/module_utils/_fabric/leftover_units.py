@@ -25,8 +25,10 @@ _SCRIPTS = 4  # of one command: an interpreter, its script, and what that is giv
 _EXEC = re.compile(r"^\s*Exec(?:Start|StartPre|StartPost|Condition)\s*=\s*[-@:+!|]*(.*)$", re.MULTILINE)
 _CHANGES = re.compile(
     r"\b(?:ip\s(?:-\S+\s+)*(?:l|link|a|addr|address|r|route)\s+(?:set|add|del|delete|flush|change|replace)\b"
-    r"|ethtool\s+-|nmcli\s|ifconfig\s|ifdown\s|ifup\s|ifenslave\s|networkctl\s|mlnx_qos\s|cma_roce_\w+\s"
-    r"|dcb\s(?:-\S+\s+)*\w+\s+(?:set|add|del|replace)\b)"
+    r"|ethtool\s+(?:-[ACEGKLNUWXs]\b|--(?:set|change|config|pause|features|offload|coalesce))"
+    r"|nmcli\s(?:[^;|&]*\s)?(?:set|up|down|mod|modify|add|del|delete|connect|disconnect|reapply|off|on)\b"
+    r"|networkctl\s+(?:up|down|re|delete|force)|ifconfig\s+[\w.]+\s+\w|if(?:up|down|enslave)\s|mlnx_qos\s"
+    r"|cma_roce_\w+\s|dcb\s(?:-\S+\s+)*\w+\s+(?:set|add|del|replace)\b)"
 )
 _WORD = re.compile(r"[\w.*?\[\]-]+")
 
