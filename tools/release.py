@@ -138,7 +138,7 @@ def use(archive: pathlib.Path, source: pathlib.Path, python: pathlib.Path, place
     run(galaxy, "collection", "install", "--offline", str(archive), where=empty, environment=alone)
     run(galaxy, "collection", "verify", "--offline", "sparkmatrix.cluster", where=empty, environment=alone)
     installed = place / ".ansible/collections/ansible_collections/sparkmatrix/cluster"
-    inventory = str(source / INVENTORY)
+    inventory = str(installed / INVENTORY)
     every = [f"sparkmatrix.cluster.{path.stem}" for path in sorted((installed / "playbooks").glob("*.yml"))]
     run(playbook, "-i", inventory, "--list-tasks", *every, where=empty, environment=alone)
     words = ("sparkmatrix.cluster.plan", "-i", inventory, "-e", f"engine_recipe={RECIPE}")

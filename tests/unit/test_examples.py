@@ -40,8 +40,20 @@ NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 RECIPES = {path.stem: required(*engine_recipe.read(path)) for path in engine_recipe.SHIPPED.glob("*.yml")}
 KNOWN = variables.load()
 # Programs whose options nothing here knows: those of any computer, and those of which a reader is told (run=by-hand).
-USUAL = {"cd", "env", "export", "git", "pip", "python3", "tar", "umask", "unzip"}
-BY_HAND = {"ansible-builder", "ansible-vault", "apt-get", "certbot", "dcb", "ethtool", "hf", "rsync", "sbatch"}
+USUAL = {"cd", "env", "export", "git", "mkdir", "pip", "python3", "tar", "umask", "unzip"}
+BY_HAND = {
+    "ansible-builder",
+    "ansible-galaxy",
+    "ansible-vault",
+    "apt-get",
+    "certbot",
+    "dcb",
+    "ethtool",
+    "hf",
+    "rsync",
+    "sbatch",
+}
+INSTALLED = "~/.ansible/collections/ansible_collections/sparkmatrix/cluster/"
 PLAYBOOKS = "".join(path.read_text() for path in sorted((ROOT / "playbooks").rglob("*.yml")))
 PLACES = "".join(
     path.read_text()
@@ -146,7 +158,7 @@ def test_the_quick_start_asks_the_model_that_its_inventory_serves() -> None:
 
 def example(path: str) -> pathlib.Path:
     """The reader's own inventory is a copy of one that is shipped."""
-    return ROOT / path.replace("inventories/mine", "inventories/2spark").replace(
+    return ROOT / path.removeprefix(INSTALLED).replace("inventories/mine", "inventories/2spark").replace(
         "inventories/discovered", "inventories/2spark"
     )
 
@@ -172,6 +184,7 @@ def playbook(words: list[str]) -> None:
         pairs = from_yaml(text) if text[0] == "{" else dict(word.split("=", 1) for word in shlex.split(text))
         given.update(pairs)
     assert options.args
+    options.args = [re.sub(r"sparkmatrix\.cluster\.(\w+)", r"playbooks/\1.yml", name) for name in options.args]
     for name in options.args:
         assert (ROOT / name).is_file(), name
     for path in options.inventory or []:

@@ -120,6 +120,17 @@ def test_everybody_is_told_of_the_packages():
         assert {re.split(r"[<>=]", line)[0] for line in PACKAGES} <= pinned
 
 
+def test_who_has_the_archive_alone_finds_inventories_and_the_packages():
+    page = (ROOT / "docs/start/from-the-archive.md").read_text()
+    ignored = GALAXY["build_ignore"]
+    for name, there in (("inventories", True), ("inventories/2spark", True), ("inventories/mine", False)):
+        assert there != any(fnmatch.fnmatch(name, pattern) for pattern in ignored), name
+    assert all(f"'{package}'" in page for package in PACKAGES)
+    assert re.search(r"pip install '(ansible[^']+)'", page)[1] in (ROOT / "README.md").read_text()
+    for path in ROOT.glob("docs/**/*.md"):  # a link to what the archive lacks
+        assert not re.search(r"\]\((?:\.\./)+(?:tests|tools|molecule|requirements)/", path.read_text()), path
+
+
 def test_the_tools_of_awx_are_locked_with_hashes_and_only_there():
     """What the tests make and run an execution environment with."""
     text = (ROOT / "requirements/awx-py311.txt").read_text()
