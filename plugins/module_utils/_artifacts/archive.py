@@ -288,7 +288,7 @@ def _extract(cache: Cache, wanted: Sequence[Manifest], one: File, source: Any, t
 
 
 def _partial(cache: Cache, manifest: Manifest) -> contextlib.AbstractContextManager[int]:
-    return folders.inside(cache.home, (caches.OWN, "partial", manifest.revision, "blobs"), make=True)
+    return folders.inside(cache.home, (folders.OWN, "partial", manifest.revision, "blobs"), make=True)
 
 
 def _place(cache: Cache, manifest: Manifest, refs: tuple[str, ...]) -> Imported:

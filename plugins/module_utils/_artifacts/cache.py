@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders, hashing
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.folders import OWN
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.hashing import Stamp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import (
     Manifest,
@@ -42,7 +43,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.man
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
-OWN = "sparkmatrix"
 COMING = "coming.json"
 _REF = re.compile(r"[A-Za-z0-9][\w.-]{0,99}(/[A-Za-z0-9][\w.-]{0,99}){0,3}", re.ASCII)
 _FOLDER = re.compile(r"models--[\w.-]+", re.ASCII)
@@ -219,8 +219,9 @@ def check_ref(ref: str) -> str:
 
 
 def _move(cache: Cache, whole: str, blob: str, size: int, blobs: int) -> Stamp | None:
-    with folders.inside(cache.home, Path(whole).relative_to(cache.home).parts) as source:
+    with contextlib.ExitStack() as held:
         try:
+            source = held.enter_context(folders.inside(cache.home, Path(whole).relative_to(cache.home).parts))
             opened = folders.open_file(blob, source)
         except FileNotFoundError:
             return None

@@ -5,11 +5,13 @@
 """Directories and files below a model cache or a layer of an image, reached without following a link.
 
 The cache may belong to the user whom the engine runs as, and root works in it: a directory there that has become a link
-must not lead root elsewhere.
+must not lead root elsewhere. What is noted there of models (what has come, what was verified) is believed: it lies in
+directories that are root's, and one that is not root's is as good as none.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -20,18 +22,22 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
+OWN = "sparkmatrix"  # below a model cache
+DOWNLOAD = "download"  # what a client brings who is not root; it is read before it counts
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def inside(base: str, parts: Sequence[str], make: bool = False) -> Iterator[int]:
-    """A descriptor of a directory below ``base``. ``make``: what is missing, of the owner that the one above has."""
+    """A descriptor of a directory below ``base``. ``make``: what is missing, of the owner that the one above has; but
+    what is ours (:data:`OWN`) of the user that this runs as."""
     if make:
         os.makedirs(base, 0o755, exist_ok=True)
     here = os.open(base, _DIRECTORY & ~os.O_NOFOLLOW)
     try:
+        ours = tuple(parts[:1]) == (OWN,)
         for part in parts:
-            deeper = _enter(here, part, make, f"{base}/{'/'.join(parts)}")
+            deeper = _enter(here, part, make, f"{base}/{'/'.join(parts)}", ours and part != DOWNLOAD)
             os.close(here)
             here = deeper
         yield here
@@ -39,7 +45,7 @@ def inside(base: str, parts: Sequence[str], make: bool = False) -> Iterator[int]
         os.close(here)
 
 
-def _enter(here: int, part: str, make: bool, place: str) -> int:
+def _enter(here: int, part: str, make: bool, place: str, ours: bool) -> int:
     if part in ("", ".", "..") or "/" in part:
         raise ValueError(f"{part!r} is no name of a directory")
     made = False
@@ -63,8 +69,21 @@ def _enter(here: int, part: str, make: bool, place: str) -> int:
     if made:
         above = os.fstat(here)
         os.fchmod(deeper, 0o755)
-        if os.geteuid() == 0:
+        if os.geteuid() == 0 and not ours:
             os.fchown(deeper, above.st_uid, above.st_gid)
+    seen = os.fstat(deeper)
+    if ours and (seen.st_uid != os.geteuid() or seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        os.close(deeper)
+        if not make:
+            raise FileNotFoundError(errno.ENOENT, "others can write there", place)
+        if made:
+            raise SparkError(
+                f"{part} does not become root's own",
+                place,
+                "Put engine_model_cache on a file system that keeps owners and modes (not NFS with root_squash)",
+            )
+        _remove(here, part)
+        return _enter(here, part, make, place, ours)
     return deeper
 
 

@@ -256,7 +256,7 @@ def obtain(
             listing.name,
             f"Look at what stands between this node and {listing.hub}; a mirror may hold another file under this name",
         )
-    folders.remove(cache.home, _whole(listing.revision)[:-1], "download")
+    folders.remove(cache.home, _whole(listing.revision)[:-1], folders.DOWNLOAD)
     made = [(one, work.made[one.blob]) for _path, one in sorted(files.items())]
     return Manifest(
         listing.name,
@@ -324,7 +324,7 @@ class _Bringing:
 
 
 def _whole(revision: str) -> tuple[str, ...]:
-    return (caches.OWN, "partial", revision, "blobs")
+    return (folders.OWN, "partial", revision, "blobs")
 
 
 def _borrow(cache: Cache, listing: Listing, one: Remote) -> None:
@@ -393,11 +393,11 @@ def _measure(
 
 @contextlib.contextmanager
 def _download_folder(cache: Cache, revision: str, user: str) -> Iterator[str]:
-    with folders.inside(cache.home, (caches.OWN, "partial", revision, "download"), make=True) as directory:
+    with folders.inside(cache.home, (folders.OWN, "partial", revision, folders.DOWNLOAD), make=True) as directory:
         if user and os.geteuid() == 0:
             uid, gid = _account(user)
             os.fchown(directory, uid, gid)
-    yield str(cache.partial(revision) / "download")
+    yield str(cache.partial(revision) / folders.DOWNLOAD)
 
 
 def _as(user: str) -> list[str]:
@@ -425,7 +425,7 @@ def _account(user: str) -> tuple[int, int]:
 def _take(cache: Cache, revision: str, one: Remote) -> None:
     """Out of the reach of who downloaded it, and only then read."""
     whole = _whole(revision)
-    from_ = (*whole[:-1], "download")
+    from_ = (*whole[:-1], folders.DOWNLOAD)
     place = os.path.join(cache.home, *from_)
     with folders.inside(cache.home, from_) as source, folders.inside(cache.home, whole) as target:
         try:

@@ -179,8 +179,8 @@ def bring(
     """Every file is read once. Blobs lie in ``blobs`` below ``cache.partial`` afterwards, for :func:`cache.place`."""
     counter = hashing.Counter(tell)
     aside = hashlib.sha256(f"{source.name} {source.place}".encode()).hexdigest()
-    folders.remove(cache.home, (caches.OWN, "partial"), aside)  # it cannot be told what of it is right
-    with folders.inside(cache.home, (caches.OWN, "partial", aside), make=True) as directory:
+    folders.remove(cache.home, (folders.OWN, "partial"), aside)  # it cannot be told what of it is right
+    with folders.inside(cache.home, (folders.OWN, "partial", aside), make=True) as directory:
 
         def one(item: tuple[int, str]) -> hashing.Measured:
             number, path = item
@@ -193,10 +193,10 @@ def bring(
 
         of = _manifest(source, choice, hashing.at_once(one, list(enumerate(choice.paths))), segment_bytes)
         caches.drop_partial(cache, of.revision)
-        with folders.inside(cache.home, (caches.OWN, "partial", of.revision, "blobs"), make=True) as blobs:
+        with folders.inside(cache.home, (folders.OWN, "partial", of.revision, "blobs"), make=True) as blobs:
             for number, one_ in enumerate(of.files):
                 os.rename(f"{number}", one_.blob, src_dir_fd=directory, dst_dir_fd=blobs)
-    folders.remove(cache.home, (caches.OWN, "partial"), aside)
+    folders.remove(cache.home, (folders.OWN, "partial"), aside)
     return of
 
 

@@ -44,7 +44,7 @@ def begin(cache: Cache, told: Any, machine: Machine, progress: str = PROGRESS) -
             caches.drop_partial(cache, other)  # of files that have been changed there since
     good = sorted(work.good_blobs(cache, of, teller))
     known = {"manifest": of.as_dict(), "ref": told["ref"], "good": good}
-    folders.write(cache.home, (caches.OWN, "partial", of.revision), caches.COMING, json.dumps(known).encode())
+    folders.write(cache.home, (folders.OWN, "partial", of.revision), caches.COMING, json.dumps(known).encode())
     store = _store(cache, of, good)
     if not store.in_cache:
         store.open()

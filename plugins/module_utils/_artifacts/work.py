@@ -206,6 +206,8 @@ def _manifest(work: Work) -> Manifest:
             f"{work.name} {work.revision[:12]}",
             "Find out what runs on the machine that it comes from",
         )
+    if not work.pickle:
+        archive.refuse_pickle(of, work.host or "the node that has it")
     return of
 
 
@@ -274,9 +276,13 @@ def _take_out(cache: Cache, of: Manifest, found: check.Broken) -> None:
         return
     with folders.inside(cache.home, (*cache.folder(of.name), "blobs")) as blobs:
         try:
-            os.close(folders.open_file(one.blob, blobs))
+            opened = folders.open_file(one.blob, blobs)
         except OSError:
             return  # it has gone since it was read
+        owner = os.fstat(opened).st_uid
+        os.close(opened)
+        if owner != os.geteuid():
+            return  # who may have it open for writing, and would write after it was read
         store = journal.Store(of, partial_of(cache, of.revision), home=cache.home)
         store.adopt(one.blob, f"{folders.path(blobs)}/{one.blob}", good)
 
@@ -321,7 +327,7 @@ def place(cache: Cache, of: Manifest, partial: str, ref: str) -> bool:
     refs = [ref] if ref and ref != of.revision else []
     changed = caches.place(cache, of, whole=partial if partial and os.path.isdir(partial) else "", refs=refs)
     caches.drop_partial(cache, of.revision)
-    with contextlib.suppress(OSError, SparkError), folders.inside(cache.home, (caches.OWN,)) as own:
+    with contextlib.suppress(OSError, SparkError), folders.inside(cache.home, (folders.OWN,)) as own:
         os.rmdir("partial", dir_fd=own)  # preflight takes it for a download that has begun
     return changed
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -14,8 +15,9 @@ import model_manifest
 import model_tree
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, folders
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, folders, hashing, journal
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files
 from model_manifest import CONTENT, NAME, REVISION
@@ -286,3 +288,69 @@ def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
     folders.remove(str(tmp_path), (), "a")
     assert (tmp_path / "keep/file").exists()
     assert not (tmp_path / "a").exists()
+
+
+SERVICE = 65534  # the account that the engine runs as, and that the cache belongs to
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Cache:
+    """A cache of which the service user has written all that is ours."""
+    if os.geteuid() != 0:
+        pytest.skip("becomes another account")
+    there = Cache(str(tmp_path / "home"))
+    tmp_path.chmod(0o755)
+    Path(there.home).mkdir()
+    os.chown(there.home, SERVICE, SERVICE)
+    return there
+
+
+def written(cache: Cache, below: str, files: dict[str, bytes]) -> None:
+    place = Path(cache.home, below)
+    place.mkdir(parents=True)
+    for name, data in files.items():
+        (place / name).write_bytes(data)
+    for path in (*Path(cache.home).rglob("*"), *place.iterdir()):
+        os.chown(path, SERVICE, SERVICE)
+
+
+def test_a_journal_that_the_service_user_has_written_is_not_believed(service: Cache) -> None:
+    """It would say that everything has come and was verified, and nothing would be read again."""
+    lies = {one.blob: b"x" * one.size for one in MADE.files}
+    numbers = "".join(f"{one.number}\n" for one in MADE.segments())
+    lies["journal"] = f"segments {journal.fingerprint(MADE)}\n{numbers}".encode()
+    written(service, f"sparkmatrix/partial/{REVISION}/blobs", lies)
+    partial = str(service.partial(REVISION) / "blobs")
+    store = journal.Store(MADE, partial, home=service.home)
+    store.open()
+    assert not store.have
+    assert not [path for path in Path(partial).iterdir() if path.stat().st_uid or b"xx" in path.read_bytes()]
+    store.close()
+
+
+def test_what_the_service_user_says_was_verified_is_read(service: Cache) -> None:
+    caches.place(service, MADE, str(model_manifest.blobs(service.partial(REVISION))), ["main"])
+    own = Path(service.home, "sparkmatrix")
+    assert {path.stat().st_uid for path in (own, *own.rglob("*"))} == {0}
+    known = {path.relative_to(own): path.read_bytes() for path in own.rglob("*.json")}
+    place = service.blob(NAME, blob(LARGE))
+    place.unlink()
+    place.write_bytes(b"y" * len(CONTENT[LARGE]))
+    stamps = {**caches.state(service, MADE).stamps, blob(LARGE): hashing.stamp(place.stat())}
+    own.rename(own.with_name("moved"))  # whose home it is can do that
+    lies = json.dumps(document.plain(caches.State(stamps))).encode()
+    files = {path.name: lies if path.name.endswith(".state.json") else data for path, data in known.items()}
+    written(service, str("sparkmatrix" / next(iter(known)).parent), files)
+    assert caches.read(service, NAME, REVISION) is None
+    assert caches.state(service, MADE) == caches.State()
+    assert [one.path for one in check.check(service, MADE).broken] == [LARGE]
+
+
+def test_a_directory_of_ours_that_others_may_write_is_made_anew(service: Cache) -> None:
+    own = Path(service.home, "sparkmatrix")
+    own.mkdir()
+    own.chmod(0o777)
+    (own / "left").write_text("")
+    with folders.inside(service.home, ("sparkmatrix", "partial"), make=True):
+        pass
+    assert (own.stat().st_uid, own.stat().st_mode & 0o777, list(own.iterdir())) == (0, 0o755, [own / "partial"])

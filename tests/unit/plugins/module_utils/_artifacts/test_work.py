@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -203,6 +204,26 @@ def test_a_broken_file_is_not_taken_out_of_another_directory(tmp_path, monkeypat
     with pytest.raises(SparkError, match="is no directory"):
         work.perform(made, teller(tmp_path))
     assert len([one for one in elsewhere.rglob(of.files[1].blob) if one.is_file()]) >= 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another account")
+def test_a_broken_file_of_another_account_is_not_repaired_but_brought(tmp_path):
+    """Who owns it may have it open, and write when all of it was read."""
+    cache, of = seed(tmp_path)
+    breaks(cache, of)
+    os.chown(cache.blob(NAME, of.files[1].blob), 65534, 65534)
+    work.perform(work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=json.dumps(of.as_dict())), teller(tmp_path))
+    assert not list(cache.partial(COMMIT).rglob(of.files[1].blob))
+
+
+@pytest.mark.parametrize("kind", [work.COPY, work.PREPARE])
+def test_a_seed_gives_no_pickle_that_the_user_has_not_allowed(tmp_path, kind):
+    cache, of = seed(tmp_path)
+    first, *others = of.files
+    odd = dataclasses.replace(of, files=(dataclasses.replace(first, path="pytorch_model.bin"), *others))
+    made = work.Work(kind, cache.home, NAME, COMMIT, host="b", manifest=json.dumps(odd.as_dict()))
+    with pytest.raises(SparkError, match=r"pickle files.*artifacts_allow_pickle"):
+        work.perform(made, teller(tmp_path))
 
 
 def teller(tmp_path):
