@@ -44,6 +44,9 @@ class Command:
         return [*self.starter, *self.program, *self.options]
 
 
+MODEL = "the model"  # why its directory, or the cache that it is in, is mounted
+
+
 @dataclass(frozen=True)
 class Mount:
     """A path of the node in the container."""

@@ -336,7 +336,7 @@ class _Parts:
         model = job.model if local else job.settings.hf_home
         hf_token = job.environment.get("HF_TOKEN_PATH")
         return (
-            Mount(model, model, local, "the model"),
+            Mount(model, model, local, documents.MODEL),
             *(Mount(path, path, True, "its options") for path in sorted(rank.files)),
             *(_MPI_MOUNTS if job.backend == "mpi" else ()),
             *((Mount(hf_token, hf_token, True, "the token for downloads"),) if hf_token else ()),

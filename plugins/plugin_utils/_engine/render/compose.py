@@ -16,10 +16,12 @@ from typing import Any
 
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import local_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
+    MODEL,
     Command,
     Container,
     Mount,
@@ -96,6 +98,9 @@ def _service(settings: Container, image: str, command: Command, mounts: Sequence
     else:
         service["entrypoint"] = [*command.starter, *command.program]
         service["command"] = list(command.options)
+    caches = [mount.target for mount in mounts if mount.why == MODEL and not mount.read_only]
+    if caches:  # what root notes there of models, and believes: the container's root could write it as well
+        service["tmpfs"] = [f"{cache}/{folders.OWN}:ro" for cache in caches]
     devices = [*settings.devices, *(["nvidia.com/gpu=all"] if settings.gpus == "cdi" else [])]
     if devices:
         service["devices"] = devices

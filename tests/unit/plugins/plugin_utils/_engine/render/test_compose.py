@@ -42,6 +42,13 @@ def test_what_a_rank_needs_and_no_more():
     assert made["restart"] == "no"
 
 
+def test_what_root_notes_of_models_is_not_in_a_container():
+    """Its root could write there that a model was verified."""
+    cache = Mount("/cache", "/cache", False, "the model")
+    made = compose.document(replace(SERVICE, mounts=(cache,)))["services"]["engine"]
+    assert made["tmpfs"] == ["/cache/sparkmatrix:ro"] and "tmpfs" not in service()
+
+
 def test_without_a_sandbox_a_container_has_what_docker_gives_it():
     (made,) = compose.document(SERVICE, sandboxed=False)["services"].values()
     assert made["cap_add"] == ["IPC_LOCK"]
