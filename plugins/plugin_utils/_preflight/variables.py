@@ -14,7 +14,9 @@ from typing import Any
 
 from ansible.module_utils.common.parameters import DEFAULT_TYPE_VALIDATORS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import ENTRY
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -44,6 +46,8 @@ CONNECTION = (
     "ansible_ssh_private_key_file",
     "ansible_user",
 )
+# Keys that nobody has for something else.
+KEYS = {key: VARIABLES[key] for key in ENTRY if "_" in key or key in ("engine", "recipe")}
 # Read by every run.
 ALWAYS = ("preflight", "spark")
 
@@ -213,7 +217,8 @@ def prefixes(layers: frozenset[str]) -> tuple[str, ...]:
 
 
 def slips(names: Iterable[str], documented: Mapping[str, Variable]) -> dict[str, str]:
-    """Names without a prefix of a role that are one slip away from a variable of ours or of a connection, with it.
+    """Names without a prefix of a role that are one slip away from a variable of ours or of a connection, with it; and
+    keys of a service or a recipe, which mean nothing in an inventory.
 
     What begins with a prefix is looked at by the layers that read it. The others belong to the user or to Ansible.
     """
@@ -222,7 +227,7 @@ def slips(names: Iterable[str], documented: Mapping[str, Variable]) -> dict[str,
     found = {}
     for name in set(names):
         if name not in CONNECTION and not name.startswith(owned):
-            meant = next((one for one in known if spelling.one_slip(name, one)), "")
+            meant = KEYS.get(name) or next((one for one in known if spelling.one_slip(name, one)), "")
             if meant:
                 found[name] = meant
     return found

@@ -116,6 +116,12 @@ def test_unknown_variables():
     assert judge(context({"verify"}, inventory(1, verify_odd=1))) == []
 
 
+def test_a_key_of_a_service_is_no_variable():
+    hosts = inventory(1, engine="sglang", gpu_memory_utilization=0.8, port=1, image="x")
+    texts = [text for _, text in judge(context(hosts=hosts))]
+    assert ["engine_name" in texts[0], "engine_gpu_memory_utilization" in texts[1], len(texts)] == [True, True, 2]
+
+
 def test_a_slip_in_the_prefix_is_found_too():
     """Or the default serves, and nobody knows why."""
     hosts = inventory(2, engin_recipe="a", my_own_port=1, ansible_become_pass="x", inventory_dir="/x")
