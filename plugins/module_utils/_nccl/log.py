@@ -13,11 +13,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import untagged
+
 MOST_EVIDENCE = 12  # lines
 MOST_LINE = 240  # characters
 _LINE = re.compile(r"^(?:\[[\d :-]+\] )?(?:\S+:\d+:\d+ \[\d+\] )?(?:(\S+\.cc:\d+) )?NCCL (?:INFO|WARN) (.*)")
 _VERSION = re.compile(r"^NCCL version (\S+?)(?:\+cuda\S*)?$", re.MULTILINE)
-_CHANNEL = re.compile(r"^Channel \d+/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\].* via (?:NET/([^/]+)/(\d+)|(\w+)/?\w*)")
+_CHANNEL = re.compile(r"^Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\].* via (?:NET/([^/]+)/(\d+)|(\w+)/?\w*)")
 _DEVICES = re.compile(r"\[(\d+)\]([\w.-]+):\d+")
 _LOADED = re.compile(
     r"^NET/Plugin: Loaded net plugin (.+?)(?: \(v\d+\))?$|^Successfully loaded external (?:network )?plugin (\S+)"
@@ -56,6 +58,11 @@ class Log:
         return over or (self.via[0] if self.via else f"NET/{self.network}" if self.network else "")
 
     @property
+    def between_nodes(self) -> bool:
+        """Shared memory and P2P stay on one machine."""
+        return self.transport.startswith("NET/")
+
+    @property
     def over_rdma(self) -> bool:
         return self.transport.startswith(tuple(f"NET/{name}" for name in _RDMA))
 
@@ -68,7 +75,7 @@ class Log:
 def parse(text: str) -> Log:
     """Of one rank or several, also in between other output."""
     text = text.replace("\r", "\n")
-    version = _VERSION.search(text)
+    version = _VERSION.search(untagged(text))
     found: dict[str, Any] = {"version": version[1] if version else ""}
     devices: dict[str, str] = {}
     via: dict[str, None] = {}
@@ -76,7 +83,7 @@ def parse(text: str) -> Log:
     trouble: dict[str, None] = {}
     evidence: dict[str, None] = {}
     for line in text.split("\n"):
-        source, said = _said(line)
+        source, said = _said(untagged(line))
         if not said:
             continue
         telling = _read(said, found)

@@ -30,6 +30,13 @@ _RANK = re.compile(
 _AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*([0-9.eE+-]+|nan|-nan|inf)\b", re.MULTILINE)
 _BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(\d{1,18})", re.MULTILINE)
 _TOOL = re.compile(r"^# nccl-tests version (\S{1,40})(?: nccl-headers=\d+ nccl-library=(\d{3,7}))?", re.MULTILINE)
+# Who printed a line, as launchers say it: Open MPI and PRRTE ("[1,0]<stdout>:", "[job@1,0][host:pid]<stderr>: ", also
+# inside a line that came in pieces), srun --label ("0: "), mpiexec -l and torchrun ("[0] ", "[default0]:").
+_TAG = re.compile(
+    r"\[[\w.@-]+,\d+\](?:\[[\w.:-]+\])?<std(?:out|err|diag)>: ?"
+    r"|^ {0,4}\d{1,4}: |^\[(?:rank|default)?\d{1,4}\](?:: ?| )",
+    re.MULTILINE,
+)
 _FAILED = re.compile(r"^.*(?:Test (?:\w+ )?failure|CUDA failure|out of memory).*$", re.MULTILINE)
 
 
@@ -72,8 +79,14 @@ def version(code: int) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
+def untagged(text: str) -> str:
+    """Without the names of the ranks before the lines."""
+    return _TAG.sub("", text)
+
+
 def read(text: str) -> list[Results]:
     """All runs in a text of either kind. :class:`SparkError` where there is none."""
+    text = untagged(text)
     found = [made for line in text.splitlines() for made in _from_json(line)]
     if not found and text.lstrip().startswith("{"):
         found = _from_json(text)

@@ -100,6 +100,8 @@ def layout(nodes: Nodes, settings: Settings, links: Sequence[Link], findings: li
     found = {"switch": _switch, "direct": _direct, "ring": _ring}[shape](nodes, made[shape])
     found = replace(found, gbps=_gbps(nodes, [port for strand in found.strands for port in strand.members]))
     _say_unused(nodes, links, found, made, findings)
+    if shape == "ring" and settings.transport != "socket":
+        _say_same_cages(found, findings)
     return found
 
 
@@ -136,6 +138,22 @@ def _say_unused(
                 "warning",
             )
         )
+
+
+def _say_same_cages(made: Layout, findings: list[Finding]) -> None:
+    for link in made.links:
+        (host, cage), (other, far) = link.ends
+        if cage == far:
+            findings.append(
+                Finding(
+                    host,
+                    f"{link.name}: the cable leads to a cage of the same number ({other} cage {far}), and with those "
+                    "RDMA connections of a ring are reported to time out",
+                    "Plug it, while both machines are off, from cage 1 of each machine to cage 0 of the next",
+                    f"cage {cage}",
+                    "warning",
+                )
+            )
 
 
 def _islands(hosts: Sequence[str], links: Iterable[Link]) -> list[list[str]]:

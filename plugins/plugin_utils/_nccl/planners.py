@@ -60,7 +60,9 @@ def _given(path: str) -> judge_nccl.Found:
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             text = stream.read(MOST_OUTPUT)
-        return judge_nccl.from_text(results.read(text), log.parse(text))
+        said = log.parse(text)
+        # A run that failed may have nothing but what NCCL says of it.
+        return judge_nccl.from_text([] if said.trouble and not results.parse_text(text) else results.read(text), said)
     except OSError as exc:
         raise SparkError(f"cannot be read ({exc.strerror})", path, remedy) from exc
     except SparkError as exc:

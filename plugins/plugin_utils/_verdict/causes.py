@@ -129,7 +129,7 @@ CAUSES: tuple[Cause, ...] = (
         "wrong_cage",
         "A cable is in the wrong cage, or both cables are on one PCIe path",
         "One PCIe path carries about 110 Gb/s, so two cables on it share that. In a ring with a cable between cages of"
-        " the same number NCCL's connections time out",
+        " the same number NCCL's connections time out, or lose their requests (net_ib/p2p.cc)",
         "Switch the machines off and move the cable: in a ring from cage 1 of each machine to cage 0 of the next;"
         " otherwise one cable for each machine is enough, in any cage",
         "ansible-playbook site.yml --tags fabric, which prints where it found each cable",

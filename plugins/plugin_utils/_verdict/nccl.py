@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +34,9 @@ ROUNDED = 2**20
 TELLING = GIB // 4  # less than this says nothing
 THREE = 3  # machines in the largest ring that NVIDIA has measured
 PAIR = 2
+# A completion for which there is no request (NCCL's source has "retreive"), and one that nobody acknowledged.
+_LOST = re.compile(r"(?i)net_ib/p2p\.cc|could not ret\w+ a request|IBV_WC_RETRY_EXC_ERR|status=12\b")
+WAYS = {"SHM": "shared memory", "P2P": "P2P, from GPU to GPU"}
 RATE, TRANSPORT, HALVES, VALUES = "nccl_rate", "nccl_transport", "nccl_halves", "nccl_values"
 
 
@@ -50,7 +54,10 @@ class Found:
     def log(self) -> Log:
         """The most telling one: where one rank goes another way than the others, the pair does."""
         known = [log for log in self.logs.values() if log.transport]
-        return min(known, key=lambda log: log.over_rdma, default=next(iter(self.logs.values()), Log()))
+        between = [
+            log for log in known if log.between_nodes
+        ]  # ranks of one machine may only say how they reach each other
+        return min(between or known, key=lambda log: log.over_rdma, default=next(iter(self.logs.values()), Log()))
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,8 @@ def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Li
         shown = f"the engine's torch sees no GPU; over {measured[0].backend} {_rates(measured)}"
         return Judged(not_measured(shown, found.hosts).verdicts, _figures(found, measured))
     outside = any(name.startswith("NET/") for name in found.log.via)
-    alone = [one for one in measured if one.ranks == 1 or (len(set(one.hosts)) == 1 and not outside)]
+    inside = bool(found.log.via) and not outside
+    alone = [one for one in measured if one.ranks == 1 or inside or (len(set(one.hosts)) == 1 and not outside)]
     if alone:
         return Judged((_single_rank(found, alone),), _figures(found, measured))
     if not outside and not all(one.ranks for one in measured):
@@ -155,15 +163,17 @@ def _said(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> tuple
     trouble = [*(line for log in logs for line in log.trouble), *found.trouble.values()]
     trouble += [one.trouble for one in found.results if one.trouble]
     said = "; ".join(filter(None, dict.fromkeys(trouble))) or "it printed no result"
-    opposite = _is_ring(facts) and len(facts) > THREE  # nodes that share no cable
+    opposite = _is_ring(facts) and len(found.hosts or facts) > THREE  # nodes that share no cable
     everything = " ".join(trouble)
     no_queue_pair = "ibv_modify_qp failed" in everything
+    lost = no_queue_pair or bool(_LOST.search(" ".join([everything, *(line for log in logs for line in log.evidence)])))
     causes = {
         "nccl_no_interface": any(log.no_interface for log in logs),
         "tree_on_ring": "ncclTransportTreeConnect" in everything
-        or (opposite and any(log.rings and not log.trees for log in logs)),
+        # NCCL connects what it uses first: a tree that is not connected is no fault of its own.
+        or (opposite and no_queue_pair and any(log.rings and not log.trees for log in logs)),
         "memlock": "ibv_reg_mr" in everything and "Cannot allocate memory" in everything,
-        "wrong_cage": no_queue_pair and _same_cages(facts),
+        "wrong_cage": lost and _same_cages(facts),
         "gid_mismatch": no_queue_pair,
         "no_infiniband": planned and any(log.no_device and not log.via for log in logs),
     }
@@ -192,7 +202,8 @@ def _limit(one: Results, facts: Mapping[str, FabricFact], limits: Mapping[str, L
 
 def _single_rank(found: Found, alone: Sequence[Results]) -> Verdict:
     one = alone[0]
-    what = "one rank" if one.ranks == 1 else f"{one.ranks} ranks on one machine"
+    over = f" over {_way_named(found.log.transport)}" if found.log.transport and not found.log.between_nodes else ""
+    what = "one rank" if one.ranks == 1 else f"{one.ranks or 'all'} ranks on one machine{over}"
     return verdict(
         RATE,
         "cluster",
@@ -372,7 +383,7 @@ def lines(figures: Sequence[Nccl]) -> list[str]:
     """For the screen."""
     return [
         f"{one.test} between {one.ranks} ranks: {one.largest_gbs:g} GB/s with {_size(one.sizes[-1].bytes)},"
-        f" {one.average_gbs:g} on average{f', over {one.transport}' if one.transport else ''}"
+        f" {one.average_gbs:g} on average{f', over {_way_named(one.transport)}' if one.transport else ''}"
         for one in figures
     ] or ["NCCL was not measured"]
 
@@ -388,6 +399,10 @@ def _name(one: Results) -> str:
 def _shown(one: Results) -> str:
     largest = one.largest
     return f"{largest.bus_gbs:.2f} GB/s with {_size(largest.bytes)}" if largest else "nothing"
+
+
+def _way_named(transport: str) -> str:
+    return WAYS.get(transport, transport)
 
 
 def _rates(measured: Sequence[Results]) -> str:

@@ -93,7 +93,7 @@ def test_a_healthy_log_has_no_trouble(fixtures: Path) -> None:
         ("NET/IB : Using [0]rocep1s0f1:1/RoCE [RO]; OOB [1]enp:1<0>", {"devices": ("rocep1s0f1",)}),
         ("NET/IB : Using [0]rocep1s0f1:1/RoCE [RO]", {"devices": ("rocep1s0f1",)}),
         ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", {"via": ("P2P",)}),
-        ("Channel 00 : 0[0] -> 1[1] via SHM/direct/direct", None),
+        ("Channel 00 : 0[0] -> 1[1] via SHM/direct/direct", {"via": ("SHM",)}),
         ("Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct", {"via": ("SHM",)}),
         ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", {"via": ("NET/IB",), "gpu_direct": True}),
         ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/AWS Libfabric/0", {"via": ("NET/AWS Libfabric",)}),
@@ -166,13 +166,20 @@ def test_one_line_of_evidence_for_each_way_and_device() -> None:
         ("noise\r\nNCCL version 2.18.5\r\nnoise", "2.18.5"),
         ("NCCL version 2.18.5", "2.18.5"),
         ("it needs NCCL version 2.28.9+cuda13.0", ""),
+        ("[1,0]<stdout>:NCCL version 2.28.9+cuda13.0\n", "2.28.9"),
     ],
 )
 def test_the_version_stands_on_a_line_of_its_own(text: str, version: str) -> None:
     assert parse(text) == Log(version=version)
 
 
-@pytest.mark.parametrize("before", ["", "  ", "[1,0]<stdout>:spark-1:100:101 [0] NCCL INFO ", "NCCL INFO "])
+TAGS = (
+    *("[1,0]<stdout>:", "[1,12]<stderr>: ", "[prterun-spark-1-2302@1,0]<stdout>: ", "[1,0][spark-1:2302]<stderr>: "),
+    *("0: ", "12: ", " 3: ", "[0] ", "[default0]:", "[rank1]: "),
+)
+
+
+@pytest.mark.parametrize("before", ["", "  ", *(f"{tag}spark-1:100:101 [0] NCCL INFO " for tag in TAGS), "NCCL INFO "])
 def test_lines_without_a_machine_or_with_that_of_mpirun(before: str) -> None:
     for said, found in (
         ("Using network IB", Log(network="IB")),

@@ -300,3 +300,15 @@ def test_a_long_line_takes_no_long_time() -> None:
     began = time.monotonic()
     (found,) = parse_text("# Rank 0 Pid 1 on h device 0 [0x0] " + " " * 200_000 + "x")
     assert found.device == "x" and time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("name", ["all_gather-pair-16g.txt", "all_reduce-four-ranks.txt", "all_reduce-one-rank.json"])
+@pytest.mark.parametrize(
+    "tag", ["[1,0]<stdout>:", "[1,0]<stdout>: ", "[job@1,0][a:7]<stdout>: ", "0: ", " 0: ", "[0] "]
+)
+def test_the_tags_of_launchers_change_nothing(fixtures: Path, name: str, tag: str) -> None:
+    text = (fixtures / "nccl" / name).read_text()
+    tagged = "".join(f"{tag}{line}" for line in text.splitlines(keepends=True))
+    assert read(tagged) == read(text)
+    middle = text.replace("# Avg", "[1,0]<stdout>:# A[1,0]<stdout>:vg")  # a line in two pieces
+    assert read(middle) == read(text)

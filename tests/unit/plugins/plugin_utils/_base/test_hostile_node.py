@@ -849,7 +849,7 @@ def test_every_planner_that_reads_nodes_is_tried() -> None:
         name
         for name, planner in PLANNERS.items()
         for shape in planner.gathered.values()
-        if not isinstance(shape, dict) or set(shape.values()) != {border.ours}
+        if not isinstance(shape, dict) or any(kind is not border.ours for kind in shape.values())
     }
     assert read <= set(CASES)
 

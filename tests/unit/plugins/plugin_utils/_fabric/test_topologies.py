@@ -543,6 +543,27 @@ def test_warning(nodes: Any, settings: dict[str, Any], text: str) -> None:
     check(made)
 
 
+SAME_CAGES = ("spark1.0 spark3.0", "spark1.1 spark2.0", "spark2.1 spark3.1")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "cages"),
+    [
+        (wired(*SAME_CAGES), {}, ["spark1 cage 0: spark1.0-spark3.0: ", "spark2 cage 1: spark2.1-spark3.1: "]),
+        (sparks(3, cabled=(0, 1)), {"cables": SAME_CAGES},
+         ["spark1 cage 0: spark1.0-spark3.0: ", "spark2 cage 1: spark2.1-spark3.1: "]),
+        (wired(*SAME_CAGES), {"transport": "socket"}, []),
+        (ring(3), {}, []),
+        (wired("spark1.0 spark2.0"), {}, []),
+    ],
+)  # fmt: skip
+def test_a_ring_with_cages_of_one_number(nodes: Any, wanted: dict[str, Any], cages: list[str]) -> None:
+    said = [finding for finding in plan(nodes, Settings(**wanted)).findings if "same number" in finding.found]
+    assert [str(finding).partition("the cable")[0] for finding in said] == cages
+    assert {finding.severity for finding in said} <= {"warning"}
+    assert all("from cage 1 of each machine to cage 0 of the next" in finding.remedy for finding in said)
+
+
 TWO_AND_TWO = ("spark1.0 spark2.0", "spark1.1 spark2.1")
 SWITCH9 = " ".join(f"spark{n}.0" for n in range(1, 10))
 SOME_SLOW = {(0, domain): {"speed_gbps": 100.0} for domain in ("0000", "0002")}

@@ -147,3 +147,10 @@ def test_no_more_of_an_output_is_read_than_of_our_own(tmp_path: Path) -> None:
     path.write_text(f"{'8 1 1 1':{MOST_OUTPUT}}\n16 1 1 1\n")
     (figures,) = judged(outputs=[str(path)])["part"]["nccl"]
     assert [size["bytes"] for size in figures["sizes"]] == [8]
+
+
+def test_a_run_that_left_nothing_but_its_failure(tmp_path: Path) -> None:
+    path = tmp_path / "failed.txt"
+    path.write_text("[1,0]<stdout>: a:1:2 [0] misc/ibvwrap.cc:9 NCCL WARN Call to ibv_modify_qp failed with 110\n")
+    found = judged(reason="no engine", outputs=[str(path)])["part"]["verdicts"]
+    assert [one["cause"] for one in found] == ["", "gid_mismatch"]

@@ -28,6 +28,10 @@ HEALTHY = "NCCL version 2.28.9+cuda13.0\nNET/IB : Using [0]a:1/RoCE [1]b:1/RoCE 
 SOCKETS = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
 LOADED = "NET/Plugin: Loaded net plugin Mesh (v10)\n"
 MISSING = "a:1:1 [0] NCCL INFO NET/Plugin: Could not find: mesh libnccl-net-mesh.so\n"
+P2P_CC = (
+    "a:1:2 [0] transport/net_ib/p2p.cc:703 NCCL WARN NET/IB: Recv comm could not retreive a request found for a"
+    " successful completion\n"
+)
 DEVELOPMENT = HEALTHY.replace("2.28.9", "2.29.0a1")
 
 
@@ -359,7 +363,15 @@ def test_sockets_where_they_are_planned() -> None:
     [
         (Log(no_interface=True, trouble=("Bootstrap : no socket interface found",)), "", PAIR, "nccl_no_interface"),
         (Log(no_device=True, trouble=("Failed to initialize any NET plugin",)), "", PAIR, "no_infiniband"),
-        (Log(rings=True), "NCCL error: unhandled system error", RINGS[4], "tree_on_ring"),
+        # Of two ranks NCCL 2.28 connects rings only, so that says nothing.
+        (Log(rings=True), "NCCL error: unhandled system error", RINGS[4], ""),
+        (Log(rings=True, trouble=("Call to ibv_modify_qp failed with 110",)), "", PAIR, "gid_mismatch"),
+        (log.parse(P2P_CC), "", CROSSED, "wrong_cage"),
+        (log.parse(P2P_CC.replace("retreive", "retrieve").replace("net_ib/p2p", "net_ib")), "", CROSSED, "wrong_cage"),
+        (log.parse("a:1:2 [0] transport/net_ib/p2p.cc:9 NCCL WARN NET/IB: odd"), "", CROSSED, "wrong_cage"),
+        (log.parse("a:1:2 [0] transport/p2p.cc:9 NCCL WARN Cuda failure"), "", CROSSED, ""),
+        (Log(), "NET/IB: Got completion with status=IBV_WC_RETRY_EXC_ERR(12)", CROSSED, "wrong_cage"),
+        (log.parse(P2P_CC), "", RINGS[3], ""),
         (Log(), "at ncclTransportTreeConnect -> ncclCommInitRank", PAIR, "tree_on_ring"),
         (Log(trouble=("Call to ibv_reg_mr failed with error Cannot allocate memory",)), "", PAIR, "memlock"),
         (Log(trouble=("Call to ibv_modify_qp failed with 110 Connection timed out",)), "", PAIR, "gid_mismatch"),
@@ -414,3 +426,28 @@ def test_what_passes_with_nvidia_passes_here() -> None:
     """dgx-spark-playbooks asks for 175 Gb/s, which are 21.875 GB/s."""
     assert not bad(judged(measured(21.875)))
     assert outcomes(judged(measured(21.8)))["nccl_rate"] == ("warn", "nccl_slow")
+
+
+def test_a_large_ring_that_connects_no_tree() -> None:
+    said = Log(rings=True, trouble=("Call to ibv_modify_qp failed with 110",))
+    hosts = [f"spark{number}" for number in range(1, 5)]
+    for count, cause in ((4, "tree_on_ring"), (2, "gid_mismatch")):  # two of them are neighbours
+        (one,) = judged(dict.fromkeys(hosts[:count], Answer(1, (), said, {}, "")), RINGS[4]).verdicts
+        assert one.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("via", "words"), [("SHM/direct/direct", "shared memory"), ("P2P/CUMEM", "P2P, from GPU to GPU")]
+)
+def test_what_stays_on_one_machine_is_called_what_it_is(via: str, words: str) -> None:
+    text = f"a:1:2 [0] NCCL INFO Using network Socket\nChannel 00 : 0[0] -> 1[1] via {via}\n"
+    found = judged(measured(28.0, text, halves={}, hosts=("a", "b")))
+    (one,) = bad(found)
+    assert one.cause == "single_rank_trap" and f"2 ranks on one machine over {words}: 28.00 GB/s" in one.found
+    assert lines(found.figures)[0].endswith(f", over {words}") and "ocket" not in one.found
+
+
+def test_ranks_of_one_machine_hide_no_network() -> None:
+    answers = measured(22.3)
+    answers["spark2"] = replace(answers["spark2"], log=log.parse("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"))
+    assert outcomes(judged(answers)) == PASSES
