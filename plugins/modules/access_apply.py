@@ -45,7 +45,7 @@ options:
   rollback_seconds:
     description: The node takes the change back after this time, in seconds, unless it is confirmed.
     type: float
-    default: 90
+    default: 150
   transaction:
     description: Confirm this change, which an earlier call returned, and do nothing else.
     type: str
@@ -114,6 +114,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.rollback import SECONDS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.network import ssh_connection
 
 
@@ -125,7 +126,7 @@ def main() -> None:
             "firewall": {"type": "bool", "default": False},
             "ssh_sources": {"type": "list", "elements": "str", "default": []},
             "rules": {"type": "dict", "default": {}},
-            "rollback_seconds": {"type": "float", "default": 90},
+            "rollback_seconds": {"type": "float", "default": SECONDS},
             "transaction": {"type": "str", "default": ""},
             "elsewhere": {"type": "bool", "default": False},
         },

@@ -52,7 +52,7 @@ options:
   timeout:
     description: Limit for one complete answer, in seconds.
     type: float
-    default: 60
+    default: 300
   ready_timeout:
     description: How long to go on asking an engine that does not answer yet, in seconds.
     type: float
@@ -259,7 +259,7 @@ ARGUMENTS: dict[str, Any] = {
     "task": {"type": "str", "choices": list(probe.PATHS), "default": "generate"},
     "prompt": {"type": "str", "default": probe.PROMPT},
     "max_tokens": {"type": "int", "default": 1, "no_log": False},
-    "timeout": {"type": "float", "default": 60},
+    "timeout": {"type": "float", "default": 300},
     "ready_timeout": {"type": "float", "default": 0},
     "unit": {"type": "str"},
     "keeper": {"type": "bool", "default": False},

@@ -45,7 +45,7 @@ options:
   timeout:
     description: Limit for each answer, in seconds.
     type: float
-    default: 60
+    default: 300
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -98,7 +98,7 @@ def main() -> None:
             "task": {"type": "str", "choices": list(smoke.KINDS), "default": "generate"},
             "service": {"type": "str", "default": ""},
             "context": {"type": "int", "default": 0},
-            "timeout": {"type": "float", "default": 60},
+            "timeout": {"type": "float", "default": 300},
         },
         supports_check_mode=True,
     )

@@ -157,6 +157,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import Wanted, reconcile
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import load
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.rollback import SECONDS
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["present", "confirmed", "restored", "absent"], "default": "present"},
@@ -164,7 +165,7 @@ OPTIONS = {
     "hosts_lines": {"type": "list", "elements": "str", "default": []},
     "connection_interface": {"type": "str", "default": ""},
     "timeout": {"type": "float", "default": 30},
-    "rollback_seconds": {"type": "float", "default": 150},
+    "rollback_seconds": {"type": "float", "default": SECONDS},
     "transaction": {"type": "str"},
     "backend": {"type": "str", "choices": ["auto", "networkd", "networkmanager"], "default": "auto"},
     "foreign": {"type": "str", "choices": ["refuse", "adopt"], "default": "refuse"},

@@ -52,7 +52,7 @@ options:
       - Seconds after which a path that has not answered has failed. The first packets after a change are lost to ARP,
         and a switch port may take seconds before it forwards.
     type: float
-    default: 20
+    default: 40
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -126,7 +126,7 @@ def main() -> None:
                     "mtu": {"type": "int", "default": 9000},
                 },
             },
-            "timeout": {"type": "float", "default": 20},
+            "timeout": {"type": "float", "default": 40},
         },
         supports_check_mode=True,
     )

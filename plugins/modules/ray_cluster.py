@@ -39,7 +39,7 @@ options:
   timeout:
     description: How long to wait, in seconds.
     type: float
-    default: 60
+    default: 180
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -90,7 +90,7 @@ def main() -> None:
             "environment": {"type": "dict", "default": {}},
             "user": {"type": "str"},
             "container": {"type": "str", "default": ""},
-            "timeout": {"type": "float", "default": 60},
+            "timeout": {"type": "float", "default": 180},
         },
         supports_check_mode=True,
     )

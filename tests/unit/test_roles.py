@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import apply as access
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply as fabric
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import rollback
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -125,6 +129,45 @@ def test_a_default_that_is_said_again_is_the_same():
                 own.append((path.relative_to(ROOT), name, text))
     assert wrong == []
     assert own == [], "a role has its own defaults"
+
+
+def options(module: str) -> dict[str, Any]:
+    text = (ROOT / f"plugins/modules/{module}.py").read_text()
+    return dict(yaml.safe_load(text.partition('DOCUMENTATION = r"""')[2].partition('"""')[0]).get("options") or {})
+
+
+def handed_over(tasks: Any) -> Iterator[tuple[str, str, str]]:
+    """(module, option, variable) of every task that hands a variable over as it is."""
+    for task in tasks if isinstance(tasks, list) else []:
+        for name, told in task.items():
+            module = name.removeprefix("sparkmatrix.cluster.")
+            if name in ("block", "rescue", "always"):
+                yield from handed_over(told)
+            elif module != name and isinstance(told, dict):
+                for option, value in told.items():
+                    variable = re.fullmatch(r"\{\{ (\w+)(?: \| (?:int|float))? \}\}", str(value))
+                    if variable:
+                        yield module, option, variable[1]
+
+
+def test_a_time_has_one_default_in_module_role_and_program():
+    """A module that is used by itself would wait shorter than the role that explains the time. 0: it does not wait."""
+    found, differ = 0, []
+    for role in ROLES:
+        own = defaults(role)
+        for path in (ROOT / f"roles/{role}/tasks").glob("*.yml"):
+            for module, option, variable in handed_over(yaml.safe_load(path.read_text())):
+                if not variable.endswith(("_s", "_seconds")) or variable not in own:
+                    continue
+                if (ROOT / f"plugins/modules/{module}.py").exists():
+                    value = options(module).get(option, {}).get("default", 0)
+                    found += bool(value)
+                    differ += [(variable, own[variable], module, value)] if value not in (0, own[variable]) else []
+    assert differ == [] and found > 8
+    limits = {
+        name: value for role in ROLES for name, value in defaults(role).items() if name.endswith("rollback_seconds")
+    }
+    assert limits == {rollback.SECONDS, access.Wanted().rollback_seconds, fabric.Wanted(None).rollback_s}
 
 
 def test_the_changelog_lists_the_modules_for_users():

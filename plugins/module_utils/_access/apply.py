@@ -37,6 +37,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
     read_state,
     write_state,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.rollback import SECONDS
 
 MEMORY = f"{paths.STATE}/access-ufw.json"
 LAYER = "access"
@@ -53,7 +54,7 @@ class Wanted:
     ssh_sources: Sequence[str] = ()
     rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
     connection: Sequence[str] = ()
-    rollback_seconds: float = 90.0
+    rollback_seconds: float = SECONDS
 
 
 @dataclass

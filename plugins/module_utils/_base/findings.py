@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -83,3 +84,35 @@ def refusal(title: str, findings: Iterable[Finding]) -> str:
     """The text of a refusal: a title and one numbered line per error, all of them."""
     lines = [f"  {number}. {finding}" for number, finding in enumerate(errors(findings), start=1)]
     return "\n".join([title, *lines])
+
+
+_ITSELF = "\0"  # the name of the host that something is said of
+
+
+def alike(said: Iterable[tuple[str, Any, str]]) -> list[tuple[list[str], Any, str]]:
+    """(host, what belongs to it, text) as (hosts, what belongs to them, text): what is said alike of several hosts,
+    but for their own names, once. Nothing is alike that is said of no host."""
+    found: dict[Any, list[str]] = {}
+    for place, (host, beside, text) in enumerate(said):
+        own = re.sub(rf"\b{re.escape(host)}\b", _ITSELF, text) if host else text
+        found.setdefault((beside, own, None if host else place), []).append(host)
+    return [
+        (list(dict.fromkeys(hosts)), beside, own.replace(_ITSELF, hosts[0] if len(set(hosts)) == 1 else "<name>"))
+        for (beside, own, _place), hosts in found.items()
+    ]
+
+
+def named(hosts: Sequence[str]) -> str:
+    """Numbered names as ``spark1..spark3``."""
+    runs: list[list[str]] = []
+    for host in hosts:
+        if runs and _number(host) == _number(runs[-1][-1], 1):
+            runs[-1].append(host)
+        else:
+            runs.append([host])
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def _number(host: str, more: int = 0) -> tuple[str, int] | None:
+    found = re.match(r"(.*?)(\d+)$", host)
+    return (found[1], int(found[2]) + more) if found else None

@@ -66,6 +66,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
     put_state,
     remove_set,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.rollback import SECONDS
 
 FACT_SET = "fabric_fact"
 SYSCTL_FILE = "/etc/sysctl.d/90-sparkmatrix-fabric.conf"
@@ -82,7 +83,7 @@ class Wanted:
     hosts: Sequence[str] = ()
     connection_interface: str = ""
     timeout_s: float = 30.0
-    rollback_s: float = 120.0
+    rollback_s: float = SECONDS
     backend: str = "auto"  # or networkd, networkmanager
     foreign: str = "refuse"  # or adopt
     ipv6: bool = False

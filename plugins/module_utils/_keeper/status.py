@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.servi
 UNIT = "sparkmatrix-keeper.service"
 SHOWN = 5
 SERVING = "serving"
+SERVES = "it serves"  # of the keeper's own words
 UNATTENDED = 3  # exit code
 
 
@@ -40,6 +41,15 @@ def asked(instance: str) -> str:
     return ""
 
 
+def what(instance: str) -> str:
+    """Which model is served where; nothing where that cannot be read, which :func:`asked` tells."""
+    try:
+        config = probe.read_config(Names(instance).description)
+    except SparkError:
+        return ""
+    return f"{config['model']} at {config.get('endpoint') or probe.target_of({**config, 'key': False}).where}"
+
+
 def collect(
     store: Store,
     runner: Runner = run_command,
@@ -48,6 +58,7 @@ def collect(
     wall: Callable[[], float] = time.time,
     sign: Callable[[str], Sign | None] = pulse.last,
     ask: Callable[[str], str] = asked,
+    what: Callable[[str], str] = what,
 ) -> dict[str, Any]:
     """What the keeper says, whether it lives, and whether the engine answers now.
 
@@ -79,6 +90,7 @@ def collect(
         "elapsed_s": elapsed(state.get("since"), wall()) if keeper.running else None,
         "start_elapsed_s": elapsed(state.get("start_since"), wall()) if keeper.running else None,
         "serving": says and not frozen and not problem,
+        "serves": what(instance),
         "history": store.history(),
     }
 
@@ -102,7 +114,8 @@ def _since(found: Mapping[str, Any]) -> str:
 
 def _verdict(found: Mapping[str, Any]) -> tuple[str, str]:
     """What it is, and what to do about it."""
-    said = f"{found.get('phase') or 'unknown'}: {found.get('detail') or ''}"
+    detail = str(found.get("detail") or "").replace(SERVES, f"{SERVES} {found.get('serves') or ''}".rstrip(), 1)
+    said = f"{found.get('phase') or 'unknown'}: {detail}"
     unit = found.get("unit", UNIT)
     again = f"Begin anew: systemctl restart {unit}"
     if found["stopped"]:

@@ -36,7 +36,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import screen
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, together
 
 HELP = "show whether the cluster serves, and how its nodes, fabric, ranks and gateway are"
 SCHEMA_VERSION = 1
@@ -303,9 +303,9 @@ def _verdict(asked: Asked) -> dict[str, Any] | None:
             "playbook": runs[0].playbook,
             "outcome": runs[0].outcome,
             "counted": runs[0].counted,
-            "failed": [f"{' - '.join(one.hosts)}: {one.found}" for one in runs[0].verdicts if one.outcome == FAIL][
-                :SHOWN
-            ],
+            "failed": [
+                f"{where}: {one.found}" for where, one in together(v for v in runs[0].verdicts if v.outcome == FAIL)
+            ][:SHOWN],
         }
         if runs
         else None

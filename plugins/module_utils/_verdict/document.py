@@ -11,18 +11,19 @@ What was not measured has no entry; that somebody wanted to know it is a verdict
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import one_of
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, alike, named
 
 SCHEMA = 1
 PASS, WARN, FAIL, UNKNOWN = OUTCOMES = ("pass", "warn", "fail", "unknown")
 TITLES = {FAIL: "failed", WARN: "warning", UNKNOWN: "not measured", PASS: "passed"}  # the worst first
 NOTHING = "nothing was checked"
+BETWEEN = "\x1f"
 SCOPES = ("node", "half", "link", "pair", "cluster", "service")
 PLAYBOOKS = ("site", "verify", "doctor", "benchmark", "first_contact")
 REMEDY = "It was written by another release of the collection, or damaged: run the playbook again"
@@ -216,6 +217,25 @@ def counted(verdicts: Sequence[Verdict]) -> str:
     """``1 failed, 2 not measured, 9 passed``"""
     counts = {outcome: sum(one.outcome == outcome for one in verdicts) for outcome in TITLES}
     return ", ".join(f"{count} {_title(outcome, count)}" for outcome, count in counts.items() if count) or NOTHING
+
+
+def where(one: Verdict) -> str:
+    return f"{' - '.join(one.hosts)} {one.device}".strip() or one.scope
+
+
+def together(verdicts: Iterable[Verdict]) -> list[tuple[str, Verdict]]:
+    """(where, verdict): what is said alike of several machines once, with their names; of pairs each by itself."""
+    told = []
+    for one in verdicts:
+        host = one.hosts[0] if len(one.hosts) == 1 else ""
+        rest = replace(one, hosts=() if host else one.hosts, found="", remedy="", otherwise="", evidence=())
+        told.append((host, rest, BETWEEN.join((one.found, one.remedy, one.otherwise))))
+    made = []
+    for hosts, rest, text in alike(told):
+        found, remedy, otherwise = text.split(BETWEEN)
+        one = replace(rest, found=found, remedy=remedy, otherwise=otherwise)
+        made.append((where(one) if hosts == [""] else f"{named(hosts)} {one.device}".strip(), one))
+    return made
 
 
 def _title(outcome: str, count: int) -> str:

@@ -37,6 +37,7 @@ def render(view: View, example: str = "") -> str:
         of=views.of,
         some=views.some,
         heading=views.heading,
+        places=views.places,
         chart_table=chart_table,
         memory_parts=memory_parts,
         options_table=options_table,

@@ -35,7 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawin
     number,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, closing_lines
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes
 
 MOST_EVIDENCE = 40  # lines of one problem
 PAIR = 2
@@ -54,10 +54,6 @@ class Said:
     run: Run
 
     @property
-    def where(self) -> str:
-        return closing_lines.where(self.verdict)
-
-    @property
     def measured(self) -> str:
         return compared(self.verdict)
 
@@ -69,7 +65,7 @@ class Problem:
     outcome: str
     title: str
     why: str
-    places: tuple[Said, ...]
+    places: tuple[tuple[str, Said], ...]
     limits: tuple[Limit, ...]
     evidence: tuple[str, ...]
     more_evidence: int
@@ -300,29 +296,39 @@ def counted(said: Sequence[Said]) -> str:
     return document.counted([one.verdict for one in said])
 
 
+def places(said: Sequence[Said]) -> list[tuple[str, Said]]:
+    """(where, what): what is said alike of several machines once."""
+    runs = {of(one.run): one.run for one in said}
+    return [
+        (where, Said(verdict, run))
+        for name, run in runs.items()
+        for where, verdict in document.together(one.verdict for one in said if of(one.run) == name)
+    ]
+
+
 def _problems(said: Sequence[Said]) -> tuple[Problem, ...]:
     groups: dict[tuple[str, str], list[Said]] = {}
     for one in said:
         groups.setdefault((one.verdict.cause, one.verdict.remedy), []).append(one)
-    return tuple(_problem(places) for places in groups.values())
+    return tuple(_problem(group) for group in groups.values())
 
 
-def _problem(places: Sequence[Said]) -> Problem:
-    first = places[0].verdict
+def _problem(said: Sequence[Said]) -> Problem:
+    first = said[0].verdict
     known = causes.BY_NAME.get(first.cause)
-    evidence = list(dict.fromkeys(line for one in places for line in one.verdict.evidence))
+    evidence = list(dict.fromkeys(line for one in said for line in one.verdict.evidence))
     return Problem(
         outcome=first.outcome,
         title=known.title if known else heading(first.cause or first.check),
         why=known.why if known else "",
-        places=tuple(places),
-        limits=tuple(dict.fromkeys(limit for one in places for limit in one.verdict.limit)),
+        places=tuple(places(said)),
+        limits=tuple(dict.fromkeys(limit for one in said for limit in one.verdict.limit)),
         evidence=tuple(evidence[:MOST_EVIDENCE]),
         more_evidence=max(0, len(evidence) - MOST_EVIDENCE),
         remedy=first.remedy,
         otherwise=first.otherwise,
         source=known.source if known else "",
-        runs=tuple({of(one.run): one.run for one in places}.values()),
+        runs=tuple({of(one.run): one.run for one in said}.values()),
     )
 
 

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import alike, named
+
 # Kinds of lines; the callback gives them colours. The words are in the text as well.
 HEADING, CHANGED, FAILED, WARNING, QUIET, ADDED, REMOVED = (
     "heading",
@@ -34,7 +36,6 @@ MOST_WHAT = 70  # signs of what a step changed
 MOST_DIFF = 40  # lines of one file's diff
 MOST_OUTPUT = 15  # lines of what a command that failed has printed
 ABOUT_HOST = re.compile(r"(?P<indent> *)(?P<sign>\d+\.|-|) ?(?P<host>[\w.-]+)(?P<device>(?: \S+)?): (?P<what>.+)$")
-ITSELF = "\0"  # the name of the host that a line is about
 NUMBER = re.compile(r"\d+\.")
 MOST_REASON = 300  # signs of why a machine does not answer
 ASK_PREFLIGHT = "What to do about it says, for all machines: ansible-playbook playbooks/preflight.yml"
@@ -297,18 +298,7 @@ def span_of(hosts: Sequence[str], among: Sequence[str]) -> str:
     known.sort(key=lambda host: among.index(host) if host in among else len(among))
     if len(known) > 1 and set(known) == set(among) and len(known) == len(among):
         return f"{len(known)} nodes"
-    runs: list[list[str]] = []
-    for host in known:
-        if runs and _number(host) == _number(runs[-1][-1], 1):
-            runs[-1].append(host)
-        else:
-            runs.append([host])
-    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
-
-
-def _number(host: str, more: int = 0) -> tuple[str, int] | None:
-    found = re.match(r"(.*?)(\d+)$", host)
-    return (found[1], int(found[2]) + more) if found else None
+    return named(known)
 
 
 def some(names: Sequence[str]) -> str:
@@ -338,25 +328,23 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
 
 def merged(text: str, among: Sequence[str]) -> str:
     """Lines that say the same of several hosts once, such as those of a refusal: ``  1. spark1 eth0: what``."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for place, line in enumerate(text.splitlines()):
+    told: list[tuple[str, tuple[str, ...], str]] = []
+    for line in text.splitlines():
         item = ABOUT_HOST.match(line)
         if item and item["host"] in among:
-            what = re.sub(rf"\b{re.escape(item['host'])}\b", ITSELF, item["what"])
-            said: tuple[str, ...] = (item["indent"], NUMBER.sub("1.", item["sign"]), item["device"], what)
-            found.setdefault(said, []).append(item["host"])
+            told.append((item["host"], (item["indent"], NUMBER.sub("1.", item["sign"]), item["device"]), item["what"]))
         else:
-            found[line, str(place)] = []
-    if all(len(hosts) < 2 for hosts in found.values()):
+            told.append(("", (), line))
+    found = alike(told)
+    if len(found) == len(told):
         return text
     lines = []
-    for said, hosts in found.items():
-        if hosts:
-            indent, sign, device, what = said
-            what = what.replace(ITSELF, hosts[0] if len(hosts) == 1 else "<name>")
-            lines.append(f"{indent}{sign}{' ' if sign else ''}{span_of(hosts, ())}{device}: {what}")
+    for hosts, beside, what in found:
+        if beside:
+            indent, sign, device = beside
+            lines.append(f"{indent}{sign}{' ' if sign else ''}{named(hosts)}{device}: {what}")
         else:
-            lines.append(said[0])
+            lines.append(what)
     numbers = itertools.count(1)
     return "\n".join(re.sub(r"^( +)\d+\. ", lambda at: f"{at[1]}{next(numbers)}. ", line) for line in lines)
 

@@ -17,6 +17,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Limit,
     Run,
     Verdict,
+    together,
+    where,
 )
 
 REFUSED = "These checks failed:"
@@ -27,25 +29,24 @@ def lines(run: Run) -> list[str]:
     """What failed is in :func:`refusal`; what passed is counted only."""
     found = [f"{run.playbook}: {run.counted}"]
     for outcome in (WARN, UNKNOWN):
-        found += [f"{TITLES[outcome]}: {said(one)}" for one in run.verdicts if one.outcome == outcome]
+        found += [f"{TITLES[outcome]}: {text}" for text in _of(run, outcome)]
     return found
 
 
 def refusal(run: Run) -> str:
     """The failed checks as one text; empty where none failed."""
-    failed = [said(one) for one in run.verdicts if one.outcome == FAIL]
+    failed = _of(run, FAIL)
     if not failed:
         return ""
     return "\n".join([REFUSED, *(f"  {number}. {text}" for number, text in enumerate(failed, 1)), HELP])
 
 
-def said(one: Verdict) -> str:
-    return sentence(one.found + "".join(_expected(one)), where(one), " ".join(_help(one)))
+def _of(run: Run, outcome: str) -> list[str]:
+    return [said(one, at) for at, one in together(one for one in run.verdicts if one.outcome == outcome)]
 
 
-def where(one: Verdict) -> str:
-    hosts = " - ".join(one.hosts)
-    return f"{hosts} {one.device}".strip() or one.scope
+def said(one: Verdict, at: str = "") -> str:
+    return sentence(one.found + "".join(_expected(one)), at or where(one), " ".join(_help(one)))
 
 
 def limited(limit: Limit) -> str:

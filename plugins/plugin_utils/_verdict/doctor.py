@@ -141,9 +141,9 @@ def _service(host: str, name: str, service: Mapping[str, Any], document: Mapping
     lines = [strict.words(line[LABEL:]) for line in shown]
     first = lines[0] if lines else ""
     if service["serving"]:
-        yield verdict(
-            "serving", "service", f"it serves: {first}", outcome=PASS, hosts=[host], device=str(service["unit"])
-        )
+        speed = strict.words(f"; last verified {status_node.verified(service)}" if service.get("verified") else "")
+        words = first.removeprefix("serving: ") + speed
+        yield verdict("serving", "service", words, outcome=PASS, hosts=[host], device=str(service["unit"]))
         return
     yield verdict(
         "serving",

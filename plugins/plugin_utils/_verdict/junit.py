@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     WARN,
     Run,
     Verdict,
+    where,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import closing_lines
 
@@ -39,7 +40,7 @@ def text(run: Run) -> str:
 
 def _case(suite: ElementTree.Element, one: Verdict) -> None:
     case = ElementTree.SubElement(
-        suite, "testcase", classname=f"{one.scope}.{one.check}", name=printable(closing_lines.where(one)), time="0"
+        suite, "testcase", classname=f"{one.scope}.{one.check}", name=printable(where(one)), time="0"
     )
     found = printable(one.found)
     evidence = printable("\n".join([closing_lines.said(one), *one.evidence]))

@@ -96,7 +96,7 @@ def judge(options: Options) -> dict[str, Any]:
         "run": run.as_dict(),
         "outcome": run.outcome,
         "lines": shown,
-        "not_measured": [one.found for one in run.verdicts if one.outcome == UNKNOWN],
+        "not_measured": sum(one.outcome == UNKNOWN for one in run.verdicts),
         "refusal": closing_lines.refusal(run),
         "json": json.dumps(run.as_dict(), indent=1, sort_keys=True) + "\n",
         "junit": junit.text(run),

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store
 
+WHAT = "org/model at http://127.0.0.1:8000/v1"
 STATE = {"phase": "serving", "detail": "it serves", "since": "t", "failures": 1, "start_limit": 5, "end": ""}
 LOADING = {**STATE, "phase": "loading", "detail": "the ranks run"}
 GAVE_UP = {**STATE, "phase": "gave_up", "detail": "no such model", "end": "gave_up"}
@@ -41,7 +43,13 @@ class Head:
         return self.answer
 
     def found(self, store: Store | None = None, unit: str = status.UNIT) -> dict[str, Any]:
-        return status.collect(store or self.store, self.run, unit=unit, sign=lambda _name: self.sign, ask=self.ask)
+        return status.collect(
+            *(store or self.store, self.run),
+            unit=unit,
+            sign=lambda _name: self.sign,
+            ask=self.ask,
+            what=lambda _name: WHAT,
+        )
 
 
 @pytest.fixture
@@ -54,11 +62,16 @@ def head(tmp_path: Path) -> Head:
 @pytest.mark.parametrize(
     ("state", "sign", "answer", "told"),
     [
-        (STATE, ALIVE, "", (0, "serving: it serves")),
+        (STATE, ALIVE, "", (0, f"serving: it serves {WHAT}\n")),
         (STATE, ALIVE, REFUSED, (1, f"Asked just now: {REFUSED}")),
         (LOADING, ALIVE, "", (1, "loading: the ranks run")),
         # A keeper that does not live says nothing about now.
-        (STATE, SILENT, "", (3, "for 41 s, so nobody looks after the engine. It said last: serving: it serves")),
+        (
+            STATE,
+            SILENT,
+            "",
+            (3, f"nobody looks after the engine. It said last: serving: it serves {WHAT}"),
+        ),
         (STATE, STOPPED, "", (3, "Asked just now: it answers")),
         (STATE, None, "", (3, "no sign of life, so")),
         (STATE, SILENT, REFUSED, (1, REFUSED)),
@@ -78,6 +91,17 @@ def test_what_monitoring_may_trust(
     assert status.code(found) == code
     assert found["serving"] == (code == 0)
     assert words in status.text(found)
+
+
+def test_what_is_served_where_is_read_from_the_description(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "engine.json"
+    monkeypatch.setattr(status.Names, "description", property(lambda _self: str(place)))
+    assert status.what("") == ""
+    told = {"host": "127.0.0.1", "port": 8000, "model": "org/model", "key_file": "/none"}
+    place.write_text(json.dumps(told))
+    assert status.what("") == "org/model at http://127.0.0.1:8000"
+    place.write_text(json.dumps({**told, "endpoint": "http://127.0.0.1:8000/v1"}))
+    assert status.what("") == WHAT
 
 
 def test_a_keeper_that_a_run_has_stopped_comes_back(head: Head, tmp_path: Path) -> None:
@@ -159,7 +183,7 @@ def test_a_young_start_says_when_it_counts_as_stable(head: Head) -> None:
         (STATE, "active", "", ""),
         (STATE, "inactive", "", ""),  # it answers, whoever looks after it
         (LOADING, "active", REFUSED, "it does not serve: loading: the ranks run. See how it goes on: sudo sparkmatrix"),
-        (STATE, "active", REFUSED, f"it says serving: it serves; {REFUSED} See how"),
+        (STATE, "active", REFUSED, f"it says serving: it serves {WHAT}; {REFUSED} See how"),
         (GAVE_UP, "inactive", REFUSED, "The keeper gave up: no such model. Begin anew: systemctl restart"),
     ],
 )

@@ -219,16 +219,19 @@ def test_a_node_without_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_last_verdicts_are_shown_with_what_failed(cluster: Cluster) -> None:
     slow = Verdict("rdma_rate", "fail", "pair", "13 Gb/s", hosts=("spark1", "spark2"), cause="nic_degraded")
+    off = Verdict("y", "fail", "node", "off")
     run = Run(
-        "spark1", "verify", "2026-11-23T07:30:00Z", 12.5, "0.1.0", verdicts=(slow, Verdict("x", "pass", "node", ""))
+        *("spark1", "verify", "2026-11-23T07:30:00Z", 12.5, "0.1.0"),
+        verdicts=(slow, Verdict("x", "pass", "node", ""), *(replace(off, hosts=(f"spark{n}",)) for n in (1, 2, 3))),
     )
     verdict_store.keep(run, str(cluster.root))
     found = cluster.found()
     assert found["verdict"]["outcome"] == "fail"
     assert cluster.found(root=False)["verdict"] is None
-    assert status.text(found).splitlines()[-2:] == [
-        "verdict   2026-11-23T07:30:00Z, verify.yml: 1 failed, 1 passed",
+    assert status.text(found).splitlines()[-3:] == [
+        "verdict   2026-11-23T07:30:00Z, verify.yml: 4 failed, 1 passed",
         "          spark1 - spark2: 13 Gb/s",
+        "          spark1..spark3: off",
     ]
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import report_samples as samples
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Machine, Rdma, Size, Verdict
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import standing, view
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import places, standing, view
 
 
 def at(day: int, playbook: str = "doctor", **parts: object):
@@ -98,6 +98,19 @@ def test_the_headline(outcomes, headline):
     assert view([at(1, verdicts=tuple(verdicts))]).headline == headline
 
 
+@pytest.mark.parametrize("outcome", ["fail", "unknown", "pass"])
+def test_what_is_alike_on_several_machines_stands_once_with_their_names(outcome):
+    verdicts = [
+        replace(said(outcome), hosts=(host,), device=device, found=f"{host} is slow", remedy=f"Look at {host}")
+        for host in ("spark1", "spark2", "spark3")
+        for device in ("eth0", "eth1")
+    ]
+    page = view([at(1, verdicts=tuple(verdicts))])
+    shown = places(page.by[outcome])
+    assert [where for where, _one in shown] == ["spark1..spark3 eth0", "spark1..spark3 eth1"]
+    assert (shown[0][1].verdict.found, shown[0][1].verdict.remedy) == ("<name> is slow", "Look at <name>")
+
+
 def test_the_cluster_in_a_line():
     assert view(samples.healthy()).about == "4 machines; switch; serves minimax-m2.7-awq"
     assert view([at(1)]).about == "switch"
@@ -106,8 +119,8 @@ def test_the_cluster_in_a_line():
 def test_a_cause_is_one_problem_wherever_it_is_and_its_evidence_is_bounded():
     (problem,) = view(samples.degraded()).problems
     assert problem.title == "A ConnectX-7 has not initialised properly"
-    assert [one.where for one in problem.places] == ["spark3 rocep1s0f0", "spark3 roceP2p1s0f0"]
-    assert problem.places[0].measured == "13 Gb/s, at least 90"
+    assert [where for where, _said in problem.places] == ["spark3 rocep1s0f0", "spark3 roceP2p1s0f0"]
+    assert problem.places[0][1].measured == "13 Gb/s, at least 90"
     assert problem.limits == (samples.LEAST,) and problem.evidence == samples.EVIDENCE
     long = view([at(1, verdicts=(said("fail", cause="of_another_release", evidence=tuple(map(str, range(50)))),))])
     assert (long.problems[0].title, len(long.problems[0].evidence), long.problems[0].more_evidence) == (

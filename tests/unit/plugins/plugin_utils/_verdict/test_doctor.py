@@ -311,6 +311,21 @@ def test_a_service_that_the_keeper_does_not_see_serving(state, words):
     assert words in one.found
 
 
+def test_what_serves_says_which_model_where_and_how_fast():
+    verified = {
+        "time": "t",
+        "model": "org/m",
+        "measured": "32 tokens in 1.37 s, 23.4 tokens/s",
+        "tokens_per_s": 23.4,
+        "low": 12,
+        "high": 41,
+    }
+    service = {**SERVICE, "serves": "org/m at http://127.0.0.1:8000/v1", "verified": verified}
+    (one,) = [one for one in run(status={**SERVES, "services": {"": service}}).verdicts if one.check == "serving"]
+    assert one.found.startswith("it serves org/m at http://127.0.0.1:8000/v1; last verified t")
+    assert "23.4" in one.found and "12 to 41" in one.found
+
+
 def test_without_the_head_the_others_are_looked_at():
     """With --limit; that the head was left out is a finding of preflight."""
     found = run({"spark2": machine(weights=(replace(WEIGHTS, state="missing"),))})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import preflight_inputs
@@ -76,6 +77,17 @@ def test_what_failed_is_said_with_limit_and_remedy():
     assert "Reboot both machines" in found["refusal"] and "If that does not help: Switch both off" in found["refusal"]
     assert found["refusal"].endswith("docs/troubleshooting.md")
     assert judged(planners.part(verdicts=[FINE]))["refusal"] == ""
+
+
+def test_what_is_alike_on_several_machines_is_said_once_with_their_names():
+    alike = [replace(one, hosts=(host,), found=f"{host} knows nothing") for one in (UNKNOWN, SLOW) for host in HOSTS]
+    found = judged(planners.part(verdicts=[*alike, replace(SLOW, hosts=HOSTS)]))
+    assert found["lines"][1:] == ["not measured: spark1, spark2: <name> knows nothing."]
+    assert "  1. spark1, spark2 rocep1s0f0: <name> knows nothing" in found["refusal"]
+    assert "  2. spark1 - spark2 rocep1s0f0: 13 Gb/s" in found["refusal"] and "  3. " not in found["refusal"]
+    # A machine that reads it, and a case of JUnit, has one host each.
+    assert found["not_measured"] == 2 and len(found["run"]["verdicts"]) == 5
+    assert found["junit"].count("<testcase ") == 5
 
 
 def test_nothing_measured_is_no_pass():
