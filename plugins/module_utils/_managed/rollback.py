@@ -44,7 +44,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
 )
 
 SCHEMA = 1
-# Until a change that nobody confirms is taken back. Modules and the roles' variables have it, too (a test compares them).
+# Until a change that nobody confirms is taken back. Modules and roles' variables have it, too (a test compares them).
 SECONDS = 150.0
 _RETRY_S = 5  # between two attempts of a restore that failed
 
