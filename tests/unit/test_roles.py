@@ -164,9 +164,7 @@ def test_a_time_has_one_default_in_module_role_and_program():
                     found += bool(value)
                     differ += [(variable, own[variable], module, value)] if value not in (0, own[variable]) else []
     assert differ == [] and found > 8
-    limits = {
-        name: value for role in ROLES for name, value in defaults(role).items() if name.endswith("rollback_seconds")
-    }
+    limits = {defaults(role).get(f"{role}_rollback_seconds", rollback.SECONDS) for role in ROLES}
     assert limits == {rollback.SECONDS, access.Wanted().rollback_seconds, fabric.Wanted(None).rollback_s}
 
 
