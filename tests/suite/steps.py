@@ -113,17 +113,15 @@ def molecule(
     scenario: str,
     budget_s: int,
     levels: tuple[str, ...] = FULL,
-    place: str = "molecule",
     *,
     newest: bool = False,
 ) -> Step:
     """A Molecule scenario, which boots nodes of its own. ``newest``: with the ansible-core of the other environment."""
     environment = PYTHON_312 if newest else PYTHON
-    glob = ("env", f"MOLECULE_GLOB={place}/*/molecule.yml")
     commands = (
         # What an interrupted run left in Molecule's own notes would make it skip what it has done.
-        (*glob, *program(f"molecule reset --scenario-name {scenario}", environment)),
-        (*glob, *program(f"molecule test --report --scenario-name {scenario}", environment)),
+        program(f"molecule reset --scenario-name {scenario}", environment),
+        program(f"molecule test --report --scenario-name {scenario}", environment),
     )
     name = f"{scenario}-py3.12" if newest else scenario
     cannot_run = (lambda: needs(PYTHON_312, "3.12")() or needs_lab()) if newest else needs_lab
@@ -134,13 +132,13 @@ def molecule(
 def on_machines(name: str, command: tuple[str, ...], budget_s: int) -> Step:
     """Virtual machines. Emulated, two of them take under ten minutes, so these are in `test-full` only."""
     setup = program("python tests/lab/vm/vm.py setup")
-    inputs = (*ON_NODES, "molecule/vm/**", ".config/**")
+    inputs = (*ON_NODES, "molecule/vm/**", "molecule/fabric-vm*/**", ".config/**")
     undo = program("python tests/lab/vm/vm.py down")
     return Step(name, (setup, command), budget_s, FULL, inputs, cannot_run=needs_root, undo=undo)
 
 
 def fabric_machines(name: str, budget_s: int) -> Step:
-    variables = ("env", "MOLECULE_GLOB=molecule/vm/*/molecule.yml", "SPARKMATRIX_VM_ID=vm")
+    variables = ("env", "SPARKMATRIX_VM_ID=vm")
     return on_machines(name, (*variables, *program(f"molecule test --report --scenario-name {name}")), budget_s)
 
 
@@ -298,8 +296,8 @@ def on_nodes() -> list[Step]:
         # A whole scenario with the newest ansible-core; all others have the oldest.
         molecule("gateway", 200, newest=True),
         *(molecule(name, 400) for name in ("access", "fabric", "modules", "os_stabilization")),
-        *(molecule(n, 400, FULL, "molecule/inventories") for n in ("1spark", "3spark_ring", "4spark", "8spark")),
-        molecule("launch", 500, FULL, "molecule/inventories"),
+        *(molecule(name, 400) for name in ("1spark", "3spark_ring", "4spark", "8spark")),
+        molecule("launch", 500),
         *(
             scenario(f"interruptions-{part}", f"interruptions.py --all --part {part}/{INTERRUPTED_PARTS}", 700)
             for part in range(1, INTERRUPTED_PARTS + 1)

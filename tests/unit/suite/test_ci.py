@@ -43,6 +43,26 @@ def test_a_job_of_the_workflow_runs_a_target_where_both_pythons_are(job):
         assert "sudo" not in run or run.startswith('sudo env "PATH=$PATH" CI=true make '), run
 
 
-def test_the_actions_of_the_workflow_have_versions():
-    used = [step["uses"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "uses" in step]
-    assert used and [name for name in used if not re.fullmatch(r"actions/[a-z-]+@v\d+\.\d+\.\d+", name)] == []
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_actions_are_of_a_commit_and_may_as_little_as_they_need(path):
+    text = path.read_text()
+    used = re.findall(r"uses: (.*)$", text, re.MULTILINE)
+    # A tag can be moved; the comment is what the bot reads.
+    assert [one for one in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)] == []
+    workflow = yaml.safe_load(text)
+    rights = [workflow["permissions"], *(job.get("permissions", {}) for job in workflow["jobs"].values())]
+    written = {name for one in rights for name, right in one.items() if right == "write"}
+    assert written == ({"id-token", "attestations"} if path.stem == "release" else set())
+    for job in workflow["jobs"].values():
+        for step in job["steps"]:
+            if "checkout" in step.get("uses", ""):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_what_is_attested_is_what_is_released():
+    """By a run for a tag, and never for a branch or for what somebody asks to be merged."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows" / "release.yml").read_text())
+    assert list(workflow[True]) == ["push"] and list(workflow[True]["push"]) == ["tags"]
+    steps = workflow["jobs"]["archive"]["steps"]
+    words = [step.get("run") or step["uses"].partition("@")[0] for step in steps]
+    assert words.index("make release") < words.index("actions/attest-build-provenance")

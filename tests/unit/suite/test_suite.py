@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import pytest
 import run as command_line
 from suite import runner
 from suite.ledger import FAILED, PASSED, SLOW, Keys, Ledger, Result
-from suite.steps import CODE, LAB, UNITS, Step, steps
+from suite.steps import CODE, LAB, ROOT, UNITS, Step, steps
 
 MINUTE = 60
 LONGEST_S = 15 * MINUTE
@@ -70,6 +71,16 @@ def test_every_step_has_a_name_of_its_own_and_ends_within_a_quarter_of_an_hour()
     names = [one.name for one in steps()]
     assert len(set(names)) == len(names)
     assert max(one.budget_s for one in steps()) <= LONGEST_S
+
+
+def test_every_scenario_of_molecule_is_told_and_a_step_and_found_by_its_name():
+    """By Molecule's own pattern, so `molecule test -s NAME` needs nothing else."""
+    there = {path.parent.name for path in (ROOT / "molecule").rglob("molecule.yml")}
+    page = (ROOT / "tests/lab/README.md").read_text().partition("## Scenarios of Molecule\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`([^`]+)`", row)) == sorted(there)
+    assert there == {path.parent.name for path in (ROOT / "molecule").glob("*/molecule.yml")}
+    assert there <= {one.name for one in steps()}
 
 
 def test_the_steps_of_make_test_fit_in_25_minutes():
