@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collection
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import INTO_SWAP
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft, Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
@@ -94,6 +95,7 @@ class Case:
     loader: str = ""
     eager: bool = False
     free_gib: float = 0.0
+    swap: bool = False  # of the machines, for what loading takes
     later: bool = False
     missed: str = ""  # why the plan is wrong here
 
@@ -122,6 +124,7 @@ class Case:
             requirements=("vllm==0.33.0", "ray[default]==2.60.0"),
             gpu_memory_utilization=self.share,
             free_memory_gib=self.free_gib,
+            allow=(INTO_SWAP,) if self.swap else (),
             options=options,
         )
         hosts = [f"spark{number + 1}" for number in range(self.nodes)]
@@ -237,6 +240,7 @@ CASES = (
     ),
     Case(
         "Llama-3.1-405B AWQ", RUNS, LLAMA_405B, 203, 2, 0.90, 64, f"{_NVIDIA} (vllm, two Sparks)", "2026-07-24", 1, 64,
+        swap=True,
     ),
     # Later: not looked at before the planner above was finished.
     Case(
@@ -297,7 +301,7 @@ CASES = (
     ),
     Case(
         "Qwen3.5-397B INT4", RUNS, QWEN_397B, 199 * GIB_IN_GB, 2, 0.895, 262144, f"{_EUGR}/issues/184", "2026-04-12",
-        2, 4176, "fp8", later=True,
+        2, 4176, "fp8", swap=True, later=True,
     ),
 )  # fmt: skip
 
@@ -309,9 +313,10 @@ def table() -> list[str]:
     ]
     for case in CASES:
         told = f"{case.said()} | {'yes' if case.right else 'NO'}"
+        name = ", ".join((case.name, *["swap"] * case.swap, *["later"] * case.later))
         lines.append(
-            f"| {case.name}{', later' if case.later else ''} | {case.nodes} | {case.share:g} | {case.context} |"
-            f" {case.outcome} | {told} | {case.source}, {case.date} |"
+            f"| {name} | {case.nodes} | {case.share:g} | {case.context} | {case.outcome} | {told} | {case.source},"
+            f" {case.date} |"
         )
     return lines
 

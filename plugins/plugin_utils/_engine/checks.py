@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     consent,
     image_build,
     memory_fit,
+    memory_options,
     option_tables,
     profiles,
 )
@@ -595,9 +596,36 @@ def _free_memory(job: Job) -> Iterator[Finding]:
             )
 
 
+def _uncounted(job: Job) -> Iterator[Finding]:
+    """What takes memory, and nobody knows how much."""
+    if job.recipe.device != "gpu":
+        return
+    own = {name.partition(".")[0] for name in memory_options.spelled(job.engine, job.version, job.settings.options)}
+    for name, found, remedy in memory_options.refused(job.engine, job.spelled):
+        yield Finding(job.names["options"] if name.partition(".")[0] in own else job.where, found, remedy)
+    if job.unknown_draft:
+        yield Finding(
+            job.names["options"] if any(name.startswith("spec") for name in own) else job.where,
+            f"{job.unknown_draft} drafts, and neither its weights nor its layers are known, so nobody can say what it"
+            " takes of the memory",
+            "Write the recipe's key draft, with its model, weights_gb and layers, in a recipe of your own"
+            " (docs/recipes.md)",
+        )
+
+
+def _expert_parallel(job: Job) -> Iterator[Finding]:
+    if job.settings.expert_parallel and job.recipe.expert_parallel is False:
+        yield Finding(
+            job.names["expert_parallel"],
+            f"recipe {job.recipe.name} switches expert parallel off, since the model does not run with it: "
+            + "; ".join(hazard for hazard in job.recipe.hazards if "expert parallel" in hazard.casefold()),
+            "Leave it at auto",
+        )
+
+
 def _does_not_fit(job: Job) -> Iterator[Finding]:
-    if job.budget and job.budget.verdict == "does not fit":
-        found, remedy = memory_fit.refusal(job.budget, len(job.ordered), job.names)
+    if job.budget and job.budget.verdict == memory_fit.NO:
+        found, remedy = memory_fit.refusal(job.budget, job.ways, job.others)
         if job.settings.memory_share < 1:
             remedy += f". Or give it a larger memory_share than {job.settings.memory_share:g}"
         yield Finding(job.where, found, remedy)
@@ -608,7 +636,9 @@ def _tight(job: Job) -> Iterator[Finding]:
         yield Finding(
             job.where,
             f"memory is tight: {job.budget.sentence()}: {'; '.join(job.budget.reasons)}",
-            f"If the engine does not start, lower {job.names['context']} or {job.names['concurrency']}",
+            f"If the engine does not start, lower {job.names['context']} or {job.names['concurrency']}"
+            if job.budget.load_peak + job.budget.host <= job.budget.total
+            else "Watch memory and swap while it loads; more nodes or a smaller quantization take less",
         )
 
 
@@ -637,6 +667,8 @@ CHECKS = (
     Check("job", _requirements_of_an_image, "warning"),
     Check("job", _patches_without_an_image),
     Check("job", _no_engine),
+    Check("job", _uncounted),
+    Check("job", _expert_parallel),
     Check("ray", _ray_without_tokens),
     Check("ray", _unknown_ray, "warning"),
     Check("ray", _clear_over_management, "warning"),

@@ -18,7 +18,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, recipe_variables
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import INTO_SWAP, Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
@@ -53,7 +53,7 @@ class HostFile:
 def words() -> frozenset[str]:
     """All that may be allowed."""
     of_engines = {word for engine in ENGINES.values() for word in (*engine.dangerous, *engine.dangerous_environment)}
-    return frozenset({MOVING_IMAGE, *of_engines})
+    return frozenset({MOVING_IMAGE, INTO_SWAP, *of_engines})
 
 
 def is_variable(word: str, recipe: Recipe) -> bool:

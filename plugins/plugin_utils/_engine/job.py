@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     image_build,
     memory_fit,
+    memory_options,
     parallelism,
     profiles,
 )
@@ -30,6 +31,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_s
 GIB = memory_fit.GIB
 
 LAUNCHES = ("auto", "ray", "native")
+INTO_SWAP = "load-into-swap"  # word of engine_allow
+MOST_NODES = 16  # that are tried
+SHARES = (memory_fit.DEFAULT_UTILIZATION, memory_fit.MAX_UTILIZATION, memory_fit.HARD_MAX_UTILIZATION)
 DEFAULT_BATCHED = 8192  # tokens that are computed in one step when nobody sets them
 
 
@@ -50,6 +54,9 @@ class Job:
     shaped: bool = False  # architecture and weights are the model's own files', not the recipe's
     parallel: parallelism.Parallel | None = None  # once it is known, as the next
     budget: memory_fit.Budget | None = None  # of the smallest node; none on a CPU
+    ways: tuple[str, ...] = ()  # settings with which it would fit where it does not, each alone
+    others: tuple[str, ...] = ()  # what else would do, in words
+    spelled: Mapping[str, Any] = field(default_factory=dict)  # the options, from memory_options
 
     @property
     def several(self) -> bool:
@@ -81,6 +88,32 @@ class Job:
     def draft(self) -> Draft | None:
         """The recipe's, unless the options bring one."""
         return None if self.engine.draft_option in self.options else self.recipe.draft
+
+    @property
+    def drafting(self) -> kinds_base.Drafting | None:
+        """What the options say of speculative decoding."""
+        return self.engine.drafting(self.spelled)
+
+    @property
+    def used_draft(self) -> Draft | None:
+        """What will draft: the recipe's, as far as the options leave it. One that nobody has the shape of has none."""
+        told, own = self.drafting, self.recipe.draft
+        if told is None:
+            return own
+        if told.nothing:
+            return None
+        below = None if told.whole else own
+        model = told.model if told.model not in {"", self.model} else below.model if below else ""
+        if own and own.model == model:
+            return replace(own, tokens=told.tokens or own.tokens)
+        # Layers of the model itself are among its files; there is one of them.
+        return Draft(told.method, told.tokens, model, layers=0 if model else 1)
+
+    @property
+    def unknown_draft(self) -> str:
+        """A draft model that the options name and the recipe does not know."""
+        draft, own = self.used_draft, self.recipe.draft
+        return draft.model if draft and not (own and own.model == draft.model) else ""
 
     @property
     def runtime(self) -> str:
@@ -131,11 +164,16 @@ class Job:
         """Requests of full length that must fit: a promise."""
         return self.settings.concurrency or (self.profile.concurrency if self.profile else self.recipe.concurrency)
 
+    def number(self, option: str) -> int | None:
+        """In an option, whichever way it is written."""
+        asked = memory_options.number(self.spelled.get(memory_options.plain(option)))
+        return None if asked is None else int(asked)
+
     @property
     def sequences(self) -> int:
         """Requests that the scheduler runs at once, whatever their length: a limit."""
-        asked = self.options.get(self.engine.sequences_option)
-        if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0:
+        asked = self.number(self.engine.sequences_option)
+        if asked and asked > 0:
             return asked
         return self.concurrency if self.recipe.device == "cpu" else max(self.concurrency, memory_fit.SEQUENCES)
 
@@ -157,7 +195,7 @@ def make_job(
         engine, {**of_profile, **kinds_base.merge(engine, recipe_settings.options, {})}, settings.options
     )
     architecture, weights = shape or (recipe.architecture, None)
-    return Job(
+    job = Job(
         recipe=recipe,
         settings=settings,
         ordered=tuple(sorted(facts.values(), key=lambda fact: fact.rank)),
@@ -174,16 +212,18 @@ def make_job(
         shaped=shape is not None,
         weights=weights or Weights(int(recipe.weights_gb * 1e9), int(recipe.replicated_gb * 1e9)),
     )
+    return replace(job, spelled=memory_options.spelled(engine, job.version, options))
 
 
 def _load(job: Job, data: int = 1) -> memory_fit.Load:
-    batched = job.options.get(job.engine.batched_option, DEFAULT_BATCHED)
-    draft = job.recipe.draft
+    batched = job.number(job.engine.batched_option)
+    draft = job.used_draft
     return memory_fit.Load(
         job.context,
         -(-job.concurrency // data),
         job.engine.kv_dtype(job.options),
-        batched=batched if isinstance(batched, int) else DEFAULT_BATCHED,
+        # SGLang: a negative number is a whole prompt.
+        batched=DEFAULT_BATCHED if batched is None else batched if batched > 0 else job.context,
         drafted=draft.tokens if draft else 0,
         draft_layers=draft.layers if draft else 0,
         sequences=job.sequences,
@@ -202,12 +242,14 @@ def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> 
     """The budget of the smallest node, since every rank gets the same share."""
     measured = [memory[fact.host] for fact in job.ordered if memory.get(fact.host)]
     total = min(measured) if len(measured) == len(job.ordered) else 0
-    draft = job.recipe.draft
-    settings = job.settings
+    draft, told, settings = job.used_draft, job.drafting, job.settings
+    apart = (told.tensor if told else 0) or (draft and draft.options.get("draft_tensor_parallel_size"))
     share = share_of_node(job, total or memory_fit.GB10_TOTAL)
     beyond = memory_fit.LONG_CONTEXT + (job.context <= memory_fit.LONG_CONTEXT)
     other_share = share_of_node(job, total or memory_fit.GB10_TOTAL, beyond)
-    beside = int(share * settings.others_share * (total or memory_fit.GB10_TOTAL))
+    # Shares that are more than the whole are found where all services are known.
+    others_share = min(settings.others_share, 1 - settings.memory_share)
+    beside = int(share * others_share * (total or memory_fit.GB10_TOTAL))
     return memory_fit.fit(
         job.architecture,
         parallel,
@@ -217,10 +259,12 @@ def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> 
         other_share=other_share * settings.memory_share,
         overhead_gib=job.recipe.overhead_gib,
         total=total,
-        draft=int(draft.weights_gb * 1e9 / parallel.tensor) if draft else 0,
+        draft=int(draft.weights_gb * 1e9 / (kinds_base.whole(apart) or parallel.tensor)) if draft else 0,
         object_store=settings.ray.object_store_bytes if job.backend == "ray" else 0,
         beside=beside + settings.others * memory_fit.ENGINE_HOST,
         eager=bool(job.options.get(job.engine.eager_option)),
+        takes=memory_options.takes(job.engine, job.spelled, job.architecture, parallel.tensor * parallel.pipeline),
+        into_swap=INTO_SWAP in settings.allow,
     )
 
 
@@ -235,9 +279,72 @@ def split(job: Job, memory: Mapping[str, int]) -> tuple[Job, list[Finding]]:
         throughput=bool(job.profile and job.profile.throughput),
     )
     if asked.throughput and recipe.device == "gpu":
-        whole = fit(job, parallelism.Parallel(1, 1, "", len(job.ordered)), memory).verdict != "does not fit"
+        whole = fit(job, parallelism.Parallel(1, 1, "", len(job.ordered)), memory).verdict != memory_fit.NO
         asked = replace(asked, whole_on_one=whole)
     parallel, problems = parallelism.choose(job.architecture, len(job.ordered), asked, job.engine)
     job = replace(job, parallel=parallel)
-    budget = fit(job, parallel, memory) if parallel and recipe.device == "gpu" else None
-    return replace(job, budget=budget), problems
+    if not parallel or recipe.device != "gpu":
+        return job, problems
+    budget = fit(job, parallel, memory)
+    job = replace(job, budget=budget)
+    if budget.verdict == memory_fit.NO:
+        job = replace(
+            job,
+            ways=tuple(_ways(job, parallel, budget, memory)),
+            others=tuple(_others(job, parallel, budget, memory, asked)),
+        )
+    return job, problems
+
+
+def _ways(
+    job: Job, parallel: parallelism.Parallel, budget: memory_fit.Budget, memory: Mapping[str, int]
+) -> Iterator[str]:
+    """Settings with which it fits, each tried alone."""
+    names, settings, option = job.names, job.settings, job.engine.loader_option
+
+    def fits(**values: Any) -> bool:
+        return _fits(replace(job, settings=replace(settings, **values)), parallel, memory)
+
+    share, free = share_of_node(job, budget.total), settings.free_memory_gib * GIB or budget.total
+    larger = (item for item in SHARES if share < item <= free / budget.total)
+    enough = next((item for item in larger if fits(gpu_memory_utilization=item)), 0.0)
+    if enough:
+        frozen = f" (nodes have frozen above {memory_fit.MAX_UTILIZATION})"
+        yield f"{names['gpu_memory_utilization']}: {enough}{frozen if enough > memory_fit.MAX_UTILIZATION else ''}"
+    if 0 < budget.max_context < job.context and fits(context=budget.max_context):
+        yield f"{names['context']}: {budget.max_context}"
+    if 0 < budget.max_concurrency < job.concurrency and fits(concurrency=budget.max_concurrency):
+        yield f"{names['concurrency']}: {budget.max_concurrency}"
+    direct = {**job.options, option: memory_fit.DIRECT_LOADER}
+    if memory_fit.DIRECT_LOADER in kinds_base.values_of(job.engine, job.version, option) and _fits(
+        replace(job, options=direct), parallel, memory
+    ):
+        yield f"{names['options']}: {{{option}: {memory_fit.DIRECT_LOADER}}}"
+
+
+def _others(
+    job: Job,
+    parallel: parallelism.Parallel,
+    budget: memory_fit.Budget,
+    memory: Mapping[str, int],
+    asked: parallelism.Asked,
+) -> Iterator[str]:
+    """What else would do."""
+    for name in job.engine.counted:
+        left = {key: value for key, value in job.spelled.items() if key != memory_options.plain(name)}
+        if len(left) < len(job.spelled) and _fits(replace(job, spelled=left), parallel, memory):
+            yield f"leave {name} out"
+    computed = replace(asked, tensor=0, pipeline=0, data=0)
+    for nodes in range(len(job.ordered) + 1, min(job.recipe.max_nodes, MOST_NODES) + 1):
+        split_over, _problems = parallelism.choose(job.architecture, nodes, computed, job.engine)
+        if split_over and _fits(job, split_over, memory):
+            yield f"use {nodes} nodes"
+            break
+    allowed = replace(job.settings, allow=[*job.settings.allow, INTO_SWAP])
+    if _fits(replace(job, settings=allowed), parallel, memory):
+        more = memory_fit.gib(budget.load_peak + budget.host - budget.total)
+        yield f"give each node {more} GiB of swap or more and set {job.names['allow']}: [{INTO_SWAP}]"
+
+
+def _fits(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> bool:
+    return fit(job, parallel, memory).verdict != memory_fit.NO

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
@@ -36,6 +35,7 @@ LONG_CONTEXT_UTILIZATION = 0.75
 # Above it only when the user says so. At 0.90 nodes freeze without an OOM kill (open-gpu-kernel-modules issue 1358).
 MAX_UTILIZATION = 0.85
 HARD_MAX_UTILIZATION = 0.90
+NO = "does not fit"
 # A rest of the budget below this share is called tight.
 TIGHT = 0.05
 # Bytes per value in the KV cache, by kv-cache-dtype. NVFP4 has one scale byte per 16 values. The formats of a few bits
@@ -80,6 +80,8 @@ SEQUENCES = 64
 NCCL_PER_NODES = int(0.5 * GIB)  # buffers, on several nodes
 # While loading, pages of the checkpoint and staging buffers come on top: 17 to 19 GiB for 90 GiB of weights (field).
 LOAD_SHARE, LOAD_MIN, LOAD_MAX = 0.20, 2 * GIB, 19 * GIB
+# It reads past the page cache (direct I/O), so only its buffers come on top.
+DIRECT_LOADER = "instanttensor"
 OS_RESERVE = 6 * GIB  # operating system, ssh and containers without a desktop
 ENGINE_HOST = 3 * GIB  # Python processes of API server, engine and rank
 
@@ -101,6 +103,20 @@ class Load:
     draft_layers: int = 0
     sequences: int = SEQUENCES
     loader: str = ""
+
+
+@dataclass(frozen=True)
+class Takes:
+    """What options take beside that, in bytes of one rank: :func:`_engine.memory_options.takes`."""
+
+    cache: int = 0  # size of the KV cache; 0: what is left
+    tokens: int = 0  # the same, in tokens
+    share: int = 0  # in what the engine may have
+    host: int = 0  # outside of that
+    captured: int = 0  # requests for which CUDA graphs are made; 0: the engine's own choice
+
+
+NOTHING = Takes()
 
 
 @dataclass(frozen=True)
@@ -282,11 +298,13 @@ def weights_per_rank(model: Architecture, weights: Weights, parallel: Parallel) 
     return math.ceil(((shared - 2 * ends) * stage + ends) / parallel.tensor + weights.replicated * stage)
 
 
-def overhead_of(model: Architecture, parallel: Parallel, load: Load, eager: bool = False) -> tuple[int, int]:
+def overhead_of(
+    model: Architecture, parallel: Parallel, load: Load, eager: bool = False, captured: int = 0
+) -> tuple[int, int]:
     """(all overhead, activations of it) in bytes: activations, CUDA graphs, runtime, loader and communication."""
     activations = max(GIB // 2, load.batched * (model.hidden_size or ASSUMED_HIDDEN) * ACTIVATION_BYTES)
     activations += load.sequences * model.vocab_size * SAMPLER_BYTES
-    graphs = 0 if eager else GRAPHS + min(load.sequences, CAPTURED) * GRAPHS_PER_SEQUENCE
+    graphs = 0 if eager else GRAPHS + (captured or min(load.sequences, CAPTURED)) * GRAPHS_PER_SEQUENCE
     rest = RUNTIME + graphs + NCCL_PER_NODES * math.ceil(math.log2(parallel.ranks))
     return activations + rest + LOADER_BYTES.get(load.loader, 0), activations
 
@@ -305,26 +323,33 @@ def fit(
     object_store: int = 0,
     beside: int = 0,
     eager: bool = False,
+    takes: Takes = NOTHING,
+    into_swap: bool = False,
 ) -> Budget:
     """The budget of one rank.
 
     ``total``: measured memory in bytes, 0 when no machine was asked. ``draft``: bytes of a draft model on each rank.
     ``object_store``: bytes that Ray keeps outside the engine's share. ``beside``: bytes of other services on the node.
     ``overhead_gib``: measured, instead of computed. ``other_share``: that of a context on the other side of
-    :data:`LONG_CONTEXT`, where it has another one.
+    :data:`LONG_CONTEXT`, where it has another one. ``into_swap``: the machines have swap for what loading takes.
     """
     memory = total or GB10_TOTAL
     budget = int(memory * share)
     own = weights_per_rank(model, weights, parallel) + draft
-    overhead, activations = overhead_of(model, parallel, load, eager)
+    overhead, activations = overhead_of(model, parallel, load, eager, takes.captured)
     if overhead_gib:
         overhead = int(overhead_gib * GIB)
+    overhead += takes.share
     kept = cache(model, parallel, load)
-    available = max(0, budget - own - overhead)
+    asked = max(takes.cache, takes.tokens * kept.block_bytes // kept.block)
+    left = max(0, budget - own - overhead)
+    available = min(left, asked or left)
     needed = kept.request(load.context) * load.concurrency
-    host = OS_RESERVE + ENGINE_HOST + object_store + beside
-    load_peak = own + int(min(LOAD_MAX, max(LOAD_MIN, LOAD_SHARE * own)))
-    other = max(0, int(memory * other_share) - own - overhead) if other_share else available
+    host = OS_RESERVE + ENGINE_HOST + object_store + beside + takes.host
+    pages = 0 if load.loader == DIRECT_LOADER else int(min(LOAD_MAX, max(LOAD_MIN, LOAD_SHARE * own)))
+    load_peak = own + pages + LOADER_BYTES.get(load.loader, 0)
+    other = max(0, int(memory * other_share) - own - overhead) if other_share else left
+    other = min(other, asked or other)
     short, long = (available, other) if load.context <= LONG_CONTEXT else (other, available)
     # Nothing is longer than the model goes, whatever would fit.
     promised, longest = (
@@ -355,7 +380,7 @@ def fit(
         beside=beside,
         cache_tokens=0 if kept.constant or kept.window else available // kept.block_bytes * kept.block,
     )
-    return _judged(made)
+    return _judged(made, asked, left, into_swap)
 
 
 def _longest(kept: Cache, short: int, long: int) -> int:
@@ -364,32 +389,37 @@ def _longest(kept: Cache, short: int, long: int) -> int:
     return most if most > LONG_CONTEXT or short == long else min(kept.longest(short), LONG_CONTEXT)
 
 
-def _judged(made: Budget) -> Budget:
-    if made.kv_available < made.kv_needed:
-        return replace(made, verdict="does not fit")
+def _judged(made: Budget, asked: int, left: int, into_swap: bool) -> Budget:
     others = " and the other services" if made.beside else ""
-    reasons = []
-    if made.kv_available - made.kv_needed < TIGHT * made.budget:
-        reasons.append(f"only {gib(made.kv_available - made.kv_needed)} GiB are left")
+    against: list[str] = []
+    reasons: list[str] = []
+    if asked > left:
+        against.append(f"the options ask for a KV cache of {gib(asked)} GiB, and {gib(left)} GiB are left for it")
+    elif asked and asked < made.kv_needed:
+        against.append(f"the options ask for a KV cache of {gib(asked)} GiB")
     if made.load_peak + made.host > made.total:
-        reasons.append(
+        (reasons if into_swap else against).append(
             f"loading peaks at about {gib(made.load_peak)} GiB, beside {gib(made.host)} GiB for the system and the"
             f" engine's own processes{others}"
         )
     if made.budget + made.host > made.total:
-        reasons.append(
+        against.append(
             f"the share leaves less than the {gib(made.host)} GiB that the system and the engine's processes{others}"
             " need"
         )
+    if against or made.kv_available < made.kv_needed:
+        return replace(made, verdict=NO, reasons=tuple(against))
+    if made.kv_available - made.kv_needed < TIGHT * made.budget and not asked:
+        reasons.insert(0, f"only {gib(made.kv_available - made.kv_needed)} GiB are left")
     return replace(made, verdict="tight" if reasons else "fits", reasons=tuple(reasons))
 
 
-def refusal(budget: Budget, nodes: int, names: OptionNames) -> tuple[str, str]:
-    """(found, remedy) for a budget that is too large."""
-    found = f"the model does not fit: {budget.sentence()}"
-    if not budget.max_context:
-        return found, f"Use more than {nodes} node(s) or a smaller quantization; no context length makes it fit"
-    options = [f"{names['context']}: {budget.max_context}"]
-    if budget.max_concurrency:
-        options.append(f"{names['concurrency']}: {budget.max_concurrency}")
-    return found, f"Set {' or '.join(options)}, or use more nodes"
+def refusal(budget: Budget, ways: Sequence[str], others: Sequence[str]) -> tuple[str, str]:
+    """(found, remedy) for a budget that is too large. ``ways``: settings with which it fits; ``others``: what else."""
+    found = ": ".join(("the model does not fit", budget.sentence(), *filter(None, ["; ".join(budget.reasons)])))
+    parts = [f"set {' or '.join(ways)}"] if ways else []
+    parts += others
+    if not ways and not any(one.startswith("leave") for one in others):
+        parts.append("take a smaller quantization")
+    remedy = ", or ".join(parts)
+    return found, remedy[0].upper() + remedy[1:]

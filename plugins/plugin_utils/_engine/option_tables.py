@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
@@ -83,6 +83,11 @@ def load(engine: str, version: str) -> Table | None:
         if matching(known, table.parts) == matching(version, table.parts):
             return table
     return None
+
+
+def newest(engine: str, version: str) -> Table:
+    """The table for a version, or where there is none that of the newest one."""
+    return load(engine, version) or cast("Table", load(engine, versions(engine)[-1]))
 
 
 @functools.cache

@@ -299,11 +299,9 @@ class _Parts:
             return ()
         environment = {name: value for name, value in self._environment(number).items() if name in VARIABLES}
         named = {job.model: self.launch.revision}
-        drafted = job.options.get(job.engine.draft_option)
-        if isinstance(drafted, Mapping) and drafted.get("model"):
-            named[str(drafted["model"])] = str(drafted.get("revision") or "")
-        if job.draft and job.draft.model:
-            named[job.draft.model] = job.draft.revision
+        if job.used_draft and job.used_draft.model:
+            told = job.drafting
+            named[job.used_draft.model] = (told.revision if told else "") or job.used_draft.revision
         return tuple(Model(name, revision, environment, job.runtime == "container") for name, revision in named.items())
 
     def _members(self) -> tuple[Member, ...]:

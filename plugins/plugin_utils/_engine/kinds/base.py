@@ -104,6 +104,58 @@ class Rank:
     files: Mapping[str, str] = field(default_factory=dict)  # path: content
 
 
+@dataclass(frozen=True)
+class Counted:
+    """An option whose value is memory."""
+
+    # cache: the KV cache, in bytes; tokens: the same in tokens; share: beside it, in what the engine may have; host:
+    # outside of that; captured: requests for which CUDA graphs are made.
+    part: str
+    unit: float = 1  # bytes of one
+    of_all: bool = False  # all ranks share it
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """An option that takes memory, and nobody can say how much."""
+
+    why: str
+    instead: str
+    unless: str = ""  # another option that says how much
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Options for adapters; each number with what counts where it is not given."""
+
+    switch: str
+    at_once: tuple[str, int]
+    rank: tuple[str, int]
+    held: str = ""  # outside of the engine's share
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """A way of speculative decoding that options bring, or what they change of the recipe's."""
+
+    method: str = ""  # as the engine calls it
+    model: str = ""
+    revision: str = ""
+    tokens: int = 0
+    tensor: int = 0  # ranks that share the draft; 0: all
+    nothing: bool = False  # it needs no weights and no cache
+    whole: bool = False  # in place of the recipe's
+
+
+OFFLOAD = Uncounted(
+    "puts weights into the CPU's memory, which is the GPU's here, so that nothing becomes free",
+    "Leave it out; more nodes or a smaller quantization make room",
+)
+REDUNDANT = Uncounted("keeps copies of experts beside the weights that the plan counts", "Leave it out")
+_TWICE = Uncounted("makes weights and cache twice as large as the plan counts", "Use bfloat16")
+WIDE = {"dtype=float32": _TWICE, "dtype=float": _TWICE}
+
+
 class Engine(ABC):
     """All that the plan knows of one engine.
 
@@ -144,6 +196,12 @@ class Engine(ABC):
     eager_option = ""  # no CUDA graphs
     draft_option = ""  # brings a way of speculative decoding of the user's own
     drafts: Collection[str] = ()  # ways that recipes name
+    # What options take of the memory (``option``, ``option.key`` of a mapping, or ``option=value``), and mappings of
+    # which only these keys may be set beside.
+    counted: Mapping[str, Counted] = {}
+    uncounted: Mapping[str, Uncounted] = {}
+    closed: Mapping[str, frozenset[str]] = {}
+    lora: Lora | None = None
     profile_options: Mapping[str, Mapping[str, Any]] = {}  # by name of the profile
     key_variable = ""  # that holds the API key it asks for
     health = ""  # path where the engine itself generates a token for whoever asks; empty: a token is asked for
@@ -178,6 +236,11 @@ class Engine(ABC):
 
     def kv_dtype(self, options: Mapping[str, Any]) -> str:
         return str(options.get(self.kv_dtype_option, "auto"))
+
+    def drafting(self, given: Mapping[str, Any]) -> Drafting | None:
+        """Speculative decoding as the options say, from :func:`_engine.memory_options.spelled`; nothing where they are
+        silent."""
+        return None
 
     def defaults(self, runtime: str, backend: str) -> dict[str, str]:
         """Environment that recipe and user may override."""
@@ -406,12 +469,25 @@ def check_words(engine: Engine, version: str, words: Sequence[str], where: str) 
         yield Finding(where, found, remedy)
 
 
+def whole(value: Any) -> int:
+    """A number of something in an option, or 0."""
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 def media(engine: Engine, launch: Launch) -> dict[str, Any]:
     """From where a request may have images fetched. An empty list would mean everywhere."""
     known = flags_and_values(engine, launch.version)
     if known and MEDIA_OPTION not in known:
         return {}
     return {MEDIA_OPTION: list(launch.media_domains) or [NOWHERE]}
+
+
+def values_of(engine: Engine, version: str, option: str) -> Sequence[str]:
+    """The values that a version, or the newest that is known, takes for an option; none where all are."""
+    table, name = option_tables.newest(engine.name, version), f"--{option}"
+    kind = table.options.get(name)
+    return table.values.get(name) or (kind if isinstance(kind, list) else ())
 
 
 def flags_and_values(engine: Engine, version: str) -> frozenset[str]:

@@ -15,9 +15,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
     API_HOST,
+    OFFLOAD,
+    REDUNDANT,
+    WIDE,
+    Counted,
+    Drafting,
     Engine,
     Launch,
+    Lora,
     Rank,
+    Uncounted,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
@@ -85,6 +92,35 @@ _COUNTING_ENVIRONMENT = frozenset({
 })  # fmt: skip
 
 
+_BESIDE = "Set hicache-size, in GB, which the plan counts"
+_SECOND_CACHE = Uncounted("keeps a second cache, in the memory that the GPU has", _BESIDE)
+_SECOND_WEIGHTS = Uncounted("keeps the weights a second time, in the memory that the GPU has", "Leave it out")
+_UNQUANTIZED = Uncounted("loads the weights before they are quantized", "Use a checkpoint that is quantized")
+_COUNTED = {
+    "max-total-tokens": Counted("tokens"),
+    "hicache-size": Counted("host", 10**9),
+    "mm-preprocess-cache-size-mb": Counted("host", 1024**2),
+    "cuda-graph-max-bs-decode": Counted("captured"),
+    "cuda-graph-bs-decode": Counted("captured"),
+}
+_UNCOUNTED = {
+    **dict.fromkeys(
+        ("enable-hierarchical-cache", "hicache-ratio"),
+        Uncounted("takes a multiple of the KV cache beside it", _BESIDE, unless="hicache-size"),
+    ),
+    **dict.fromkeys(("enable-lmcache", "lmcache-config-file", "enable-flexkv", "flexkv-config-file"), _SECOND_CACHE),
+    **dict.fromkeys(("enable-unified-cache-external-linker", "enable-hisparse", "hisparse-config"), _SECOND_CACHE),
+    **dict.fromkeys(("hicache-host-memory-fraction", "disaggregation-decode-enable-offload-kvcache"), _SECOND_CACHE),
+    **dict.fromkeys(("enable-weights-cpu-backup", "enable-draft-weights-cpu-backup"), _SECOND_WEIGHTS),
+    "enable-elastic-expert-backup": _SECOND_WEIGHTS,
+    "enable-mm-global-cache": Uncounted("keeps a cache of images whose size nobody says", "Leave it out"),
+    **dict.fromkeys(("cpu-offload-gb", "offload-group-size", "kt-weight-path", "kt-num-gpu-experts"), OFFLOAD),
+    "ep-num-redundant-experts": REDUNDANT,
+    **dict.fromkeys(("quantize-and-serve", "modelopt-quant"), _UNQUANTIZED),
+    **WIDE,
+}
+
+
 class SGLang(Engine):
     name = "sglang"
     label = "SGLang"
@@ -108,11 +144,27 @@ class SGLang(Engine):
     loader_option = "load-format"
     eager_option = "disable-cuda-graph"
     drafts = tuple(ALGORITHMS)
+    counted = _COUNTED
+    uncounted = _UNCOUNTED
+    lora = Lora("enable-lora", ("max-loras-per-batch", 8), ("max-lora-rank", 64), "max-loaded-loras")
     health = "/health_generate"
 
     def image_version(self, image: str) -> str:
         tag = image.split("@", maxsplit=1)[0].rpartition(":")[2].lstrip("v")
         return tag.split("-")[0] if tag[:1].isdigit() else ""
+
+    def drafting(self, given: Mapping[str, Any]) -> Drafting | None:
+        if not any(name.startswith("speculative_") for name in given):
+            return None
+        algorithm = str(given.get("speculative_algorithm") or "").upper()
+        blocks = ("speculative_num_draft_tokens", "speculative_dflash_block_size", "speculative_dspark_block_size")
+        return Drafting(
+            algorithm,
+            str(given.get("speculative_draft_model_path") or ""),
+            str(given.get("speculative_draft_model_revision") or ""),
+            max(kinds_base.whole(given.get(name)) for name in ("speculative_num_steps", *blocks)),
+            nothing=algorithm == "NGRAM",
+        )
 
     def ranks(self, launch: Launch) -> list[Rank]:
         options = _common(launch)

@@ -21,9 +21,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
     API_HOST,
+    REDUNDANT,
+    WIDE,
+    Counted,
+    Drafting,
     Engine,
     Launch,
+    Lora,
     Rank,
+    Uncounted,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
@@ -107,6 +113,36 @@ _DANGEROUS = {
 }
 
 
+_SECOND_CACHE = Uncounted(
+    "keeps a second cache, in the memory that the GPU has", "Set kv_cache_config.host_cache_size, which the plan counts"
+)
+_OF_FREE = Uncounted("is a share of what is free, which the cache has already", "Leave it out")
+_COUNTED = {
+    "kv_cache_config.host_cache_size": Counted("host"),
+    "peft_cache_config.host_cache_size": Counted("host"),
+    "cuda_graph_config.max_batch_size": Counted("captured"),
+    "cuda_graph_config.batch_sizes": Counted("captured"),
+}
+_UNCOUNTED = {
+    "kv_cache_config.use_uvm": Uncounted("lets the cache grow beyond its size", "Leave it out"),
+    "kv_connector_config": _SECOND_CACHE,
+    "cache_transceiver_config": _SECOND_CACHE,
+    "peft_cache_config.device_cache_percent": _OF_FREE,
+    "moe_config.load_balancer": REDUNDANT,
+    "force_dynamic_quantization": Uncounted("loads weights before they are quantized", "Use a quantized checkpoint"),
+    **WIDE,
+}
+# Fields of KvCacheConfig that say how the cache is used, and not how large it is (1.2 to 1.4).
+_CACHE_FIELDS = """
+attention_dp_events_gather_period_ms copy_on_partial_reuse dtype enable_block_reuse enable_partial_reuse
+event_buffer_max_size kv_cache_event_hash_algo mamba_ssm_cache_dtype mamba_ssm_stochastic_rounding max_attention_window
+max_util_for_resume onboard_blocks secondary_offload_min_priority sink_token_length tokens_per_block
+use_kv_cache_manager_v2
+"""
+_CLOSED = {"kv_cache_config": frozenset(_CACHE_FIELDS.split())}
+_WITHOUT_DRAFT = ("NGRAM", "LOOKAHEAD", "AUTO", "USERPROVIDED", "USER_PROVIDED", "SUFFIX")
+
+
 class TensorRTLLM(Engine):
     name = "tensorrt-llm"
     label = "TensorRT-LLM"
@@ -125,6 +161,10 @@ class TensorRTLLM(Engine):
     kv_dtype_option = "kv_cache_dtype"
     draft_option = "speculative_config"
     drafts = tuple(DECODING)
+    counted = _COUNTED
+    uncounted = _UNCOUNTED
+    closed = _CLOSED
+    lora = Lora("lora_config", ("lora_config.max_loras", 4), ("lora_config.max_lora_rank", 64))
     profile_options = _PROFILE_OPTIONS
     health = "/health_generate"
     metrics = "/prometheus/metrics"
@@ -146,6 +186,24 @@ class TensorRTLLM(Engine):
         nested = options.get("kv_cache_config")
         fallback = nested.get("dtype", "auto") if isinstance(nested, Mapping) else "auto"
         return str(options.get(self.kv_dtype_option, fallback))
+
+    def drafting(self, given: Mapping[str, Any]) -> Drafting | None:
+        if "speculative_config" not in given:
+            return None
+
+        def value(*keys: str) -> Any:
+            return next(
+                (given[f"speculative_config.{key}"] for key in keys if f"speculative_config.{key}" in given), ""
+            )
+
+        method = str(value("decoding_type"))
+        return Drafting(
+            method,
+            str(value("speculative_model", "speculative_model_dir") or ""),
+            tokens=kinds_base.whole(value("max_draft_len", "num_nextn_predict_layers")),
+            nothing=method.upper() in _WITHOUT_DRAFT,
+            whole=True,
+        )
 
     def ranks(self, launch: Launch) -> list[Rank]:
         """Options of the file are those that the command line does not have.

@@ -14,7 +14,19 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS, Engine, Launch, Rank
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
+    OFFLOAD,
+    REDUNDANT,
+    TASKS,
+    WIDE,
+    Counted,
+    Drafting,
+    Engine,
+    Launch,
+    Lora,
+    Rank,
+    Uncounted,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
     Parallel,
     instead_of_replicas,
@@ -141,6 +153,35 @@ _DANGEROUS_ENVIRONMENT = {
     "VLLM_DEBUG_LOG_API_SERVER_RESPONSE": "writes what it answers into the log",
     "VLLM_TRACE_FUNCTION": "writes every call into files",
 }
+GIB = 1024**3
+_CAPTURED = Counted("captured", 0.5)  # in tokens, and it captures two for each request
+_COUNTED = {
+    "kv-cache-memory-bytes": Counted("cache"),
+    "kv-offloading-size": Counted("host", GIB, of_all=True),
+    "mm-processor-cache-gb": Counted("host", GIB),
+    "mm-ipc-gpu-memory-gb": Counted("share", GIB),
+    "api-server-count": Counted("host", GIB),
+    "max-cudagraph-capture-size": _CAPTURED,
+    "cudagraph-capture-sizes": _CAPTURED,
+    "compilation-config.max_cudagraph_capture_size": _CAPTURED,
+    "compilation-config.cudagraph_capture_sizes": _CAPTURED,
+}
+_UNCOUNTED = {
+    "num-gpu-blocks-override": Uncounted(
+        "is the cache in blocks, whose size the engine alone knows", "Set kv-cache-memory-bytes"
+    ),
+    "kv-transfer-config": Uncounted(
+        "keeps a second cache, in the memory that the GPU has", "Set kv-offloading-size, in GiB, which the plan counts"
+    ),
+    **dict.fromkeys(("cpu-offload-gb", "cpu-offload-params", "offload-params", "offload-group-size"), OFFLOAD),
+    **dict.fromkeys(("offload-backend", "offload-num-in-group", "offload-prefetch-step", "swap-space"), OFFLOAD),
+    "eplb-config.num_redundant_experts": REDUNDANT,
+    "safetensors-load-strategy=eager": Uncounted(
+        "eager reads whole files into memory, beside what is loaded already", "Leave it out"
+    ),
+    **WIDE,
+}
+_WITHOUT_DRAFT = ("ngram", "[ngram]", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states")
 _CHOOSING_ENVIRONMENT = frozenset({
     *("VLLM_FLOAT32_MATMUL_PRECISION", "VLLM_KV_CACHE_LAYOUT", "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_LOGGING_LEVEL"),
     *("VLLM_MARLIN_INPUT_DTYPE", "VLLM_NVFP4_GEMM_BACKEND", "VLLM_FLASHINFER_MOE_BACKEND", "VLLM_GDN_DECODE_KERNEL"),
@@ -183,6 +224,9 @@ class VLLM(Engine):
     eager_option = "enforce-eager"
     draft_option = "speculative-config"
     drafts = ("draft_model", "eagle3", "mtp", "dflash", "dspark")
+    counted = _COUNTED
+    uncounted = _UNCOUNTED
+    lora = Lora("enable-lora", ("max-loras", 1), ("max-lora-rank", 16), "max-cpu-loras")
     profile_options = _PROFILE_OPTIONS
     key_variable = "VLLM_API_KEY"
     config_root = f"{paths.ETC}/vllm"
@@ -229,6 +273,25 @@ class VLLM(Engine):
     def _serve(self, launch: Launch, options: Mapping[str, Any], ports: Mapping[str, int]) -> Rank:
         words = kinds_base.render({**options, **launch.options}, kinds_base.flags_of(self, launch.version))
         return Rank((f"{launch.bin}vllm", "serve", launch.model), words, ports=ports)
+
+    def drafting(self, given: Mapping[str, Any]) -> Drafting | None:
+        """``spec-method`` and its like stand for keys of ``speculative-config``."""
+
+        def value(key: str, short: str = "") -> Any:
+            return given.get(f"speculative_config.{key}") or given.get(short)
+
+        if not any(name.startswith(("speculative_config", "spec_")) for name in given):
+            return None
+        method, model = str(value("method", "spec_method") or ""), str(value("model", "spec_model") or "")
+        return Drafting(
+            method,
+            model,
+            str(value("revision") or ""),
+            kinds_base.whole(value("num_speculative_tokens", "spec_tokens")),
+            kinds_base.whole(value("draft_tensor_parallel_size")),
+            nothing=method in _WITHOUT_DRAFT or model in _WITHOUT_DRAFT,
+            whole="speculative_config" in given,
+        )
 
     def defaults(self, runtime: str, backend: str) -> dict[str, str]:
         # Its ray_non_carry_over_env_vars.json keeps the API key out of what vLLM copies to the ranks.

@@ -34,7 +34,7 @@ HOSTILE = {
         "allowed-local-media-path": "/",
         "enable-prompt-embeds": True,
         "tool-server": "demo",
-        "kv-transfer-config": {"kv_connector": "X", "kv_connector_module_path": "evil"},
+        "ec-transfer-config": {"ec_connector": "X", "ec_connector_module_path": "evil"},
         "compilation-config": '{"backend": "evil.compile"}',
     },
     "environment": {
@@ -52,7 +52,7 @@ WORDS = {
     "allowed-local-media-path",
     "enable-prompt-embeds",
     "tool-server",
-    "kv-transfer-config.kv_connector_module_path",
+    "ec-transfer-config.ec_connector_module_path",
     "compilation-config.backend",
     *HOSTILE["environment"],
 }
@@ -183,7 +183,7 @@ def test_paths_in_variables_are_host_files():
         ("sglang", {"options": {"enable-custom-logit-processor": True}}, "enable-custom-logit-processor"),
         ("sglang", {"environment": {"LD_PRELOAD": "/x.so"}}, "LD_PRELOAD"),
         ("tensorrt-llm", {"options": {"trust_remote_code": True}}, "trust_remote_code"),
-        ("tensorrt-llm", {"options": {"kv_connector_config": {"connector_module": "evil"}}}, "kv_connector_config"),
+        ("tensorrt-llm", {"options": {"custom_tokenizer": "evil.Thing"}}, "custom_tokenizer"),
     ],
 )
 def test_each_engine_has_its_own(engine, values, word):

@@ -63,8 +63,9 @@ def test_what_a_plan_reads():
     assert by_name["Qwen/Qwen3-8B"].environment["HF_HOME"]
     drafted = node_plans(2, recipe="llama-3.1-70b-fp8-eagle3")["spark1"].here[0].models
     assert len(drafted) == 2
-    own = node_plans(1, options={"speculative-config": {"method": "eagle3", "model": "/draft"}})["spark1"]
-    assert Model("/draft", environment=own.here[0].models[0].environment) in own.here[0].models
+    draft = {"method": "eagle3", "model": "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", "revision": "abc"}
+    own = node_plans(2, recipe="llama-3.1-70b-fp8-eagle3", options={"speculative-config": draft})["spark1"].here[0]
+    assert Model(draft["model"], "abc", own.models[0].environment) in own.models
 
 
 @pytest.mark.parametrize(

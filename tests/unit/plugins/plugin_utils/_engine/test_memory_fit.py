@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit as fit
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
@@ -86,24 +85,15 @@ def test_tight():
     assert made.max_concurrency == 18
 
 
-def test_refusal_names_what_would_fit():
+def test_refusal_names_what_was_found_to_fit():
     made = budget(context=131072, concurrency=8)
     assert made.verdict == "does not fit"
-    found, remedy = fit.refusal(made, 1, VARIABLES)
+    found, remedy = fit.refusal(made, ["engine_context: 4096", "engine_concurrency: 2"], ["use 3 nodes"])
     assert "does not fit" in found
-    assert remedy == f"Set engine_context: {made.max_context} or engine_concurrency: 4, or use more nodes"
+    assert remedy == "Set engine_context: 4096 or engine_concurrency: 2, or use 3 nodes"
     assert budget(context=made.max_context).verdict == "tight"
-
-
-def test_refusal_when_not_even_one_request_fits():
-    _found, remedy = fit.refusal(budget(weights_gb=90, context=131072, concurrency=1), 1, VARIABLES)
-    assert "engine_concurrency" not in remedy
-    assert "engine_context" in remedy
-
-
-def test_refusal_when_the_weights_alone_are_too_large():
-    _, remedy = fit.refusal(budget(weights_gb=200), 2, VARIABLES)
-    assert "more than 2 node(s)" in remedy
+    found, remedy = fit.refusal(budget(weights_gb=200), [], [])
+    assert remedy == "Take a smaller quantization" and "loading peaks at about 205.3 GiB" in found
 
 
 def test_as_dict():
@@ -302,18 +292,27 @@ def test_promise_and_limit():
     assert "preempted" not in replace(made, sequences=4).at_once()
 
 
-def test_the_spike_while_loading_is_said():
-    load = fit.Load(1024, 1)
-    made = fit.fit(LLAMA_8B, ONE, Weights(102 * 10**9), load, share=0.90)
-    assert made.verdict == "tight"
-    assert "loading peaks at about" in made.reasons[-1] or "loading peaks at about" in made.reasons[0]
+def test_a_spike_above_the_memory_is_refused():
+    def loading(weights, loader="", **given):
+        load = fit.Load(1024, 1, loader=loader)
+        return fit.fit(LLAMA_8B, ONE, Weights(int(weights * 1e9)), load, share=0.90, **given)
+
+    made = loading(102)
+    assert made.verdict == "does not fit"
+    assert made.reasons[0].startswith("loading peaks at about 114.0 GiB, beside 9.0 GiB for the system")
+    assert loading(100).verdict != "does not fit"
+    # Past the page cache only the loader's buffers come on top; others keep theirs beside the pages.
+    assert loading(102, "instanttensor").load_peak == made.weights + fit.LOADER_BYTES["instanttensor"]
+    assert loading(102, "fastsafetensors").load_peak == made.load_peak + 2 * fit.GIB
+    into_swap = loading(102, into_swap=True)
+    assert into_swap.verdict == "tight" and "loading peaks" in into_swap.reasons[-1]
 
 
 def test_rays_object_store_is_the_systems_part():
     load = fit.Load(1024, 1)
     plain = fit.fit(LLAMA_8B, ONE, Weights(10**10), load, share=0.88)
     stored = fit.fit(LLAMA_8B, ONE, Weights(10**10), load, share=0.88, object_store=30 * fit.GIB)
-    assert (plain.verdict, stored.verdict) == ("fits", "tight")
+    assert (plain.verdict, stored.verdict) == ("fits", "does not fit")
     assert "the share leaves less" in stored.reasons[0]
     assert stored.kv_available == plain.kv_available
 
