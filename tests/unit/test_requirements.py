@@ -127,8 +127,8 @@ def test_who_has_the_archive_alone_finds_inventories_and_the_packages():
         assert there != any(fnmatch.fnmatch(name, pattern) for pattern in ignored), name
     assert all(f"'{package}'" in page for package in PACKAGES)
     assert re.search(r"pip install '(ansible[^']+)'", page)[1] in (ROOT / "README.md").read_text()
-    for path in ROOT.glob("docs/**/*.md"):  # a link to what the archive lacks
-        assert not re.search(r"\]\((?:\.\./)+(?:tests|tools|molecule|requirements)/", path.read_text()), path
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")):  # a link to what the archive lacks
+        assert not re.search(r"\]\((?:\.\./)*(?:tests|tools|molecule|requirements)/", path.read_text()), path
 
 
 def test_the_tools_of_awx_are_locked_with_hashes_and_only_there():
