@@ -790,8 +790,14 @@ in_file(
     THEIRS,
 )
 said(
-    "_engine/consent:spellings",
-    lambda text: list(there("_engine/consent:spellings")("a.b", text)),
+    "_engine/recipe_options:leaves",
+    lambda text: list(there("_engine/recipe_options:leaves")("a.b", text)),
+    '{"c": 1}',
+    refuses=(),
+)
+said(
+    "_engine/kinds/base:_read",
+    lambda text: there("_engine/kinds/base:_read")(text, dotted=False),
     '{"c": 1}',
     refuses=(),
 )

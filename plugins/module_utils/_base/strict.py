@@ -16,7 +16,7 @@ import functools
 import ipaddress
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
@@ -63,9 +63,33 @@ _PATTERNS = {
 
 
 def quoted(value: Any) -> str:
-    """For a message: short, and without anything that acts on a terminal."""
-    text = ascii(value[:MOST_QUOTED] if isinstance(value, str) else value)
-    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
+    """For a message: short, however large the value is, and without anything that acts on a terminal."""
+    text = ""
+    for part in _parts_of(value):
+        text += part
+        if len(text) > MOST_QUOTED:
+            return f"{text[:MOST_QUOTED]}…"
+    return text
+
+
+def _parts_of(value: Any) -> Iterator[str]:
+    """``ascii(value)``, made as far as somebody reads it."""
+    if isinstance(value, dict):
+        yield "{"
+        for number, (key, inner) in enumerate(value.items()):
+            yield ", " if number else ""
+            yield from _parts_of(key)
+            yield ": "
+            yield from _parts_of(inner)
+        yield "}"
+    elif isinstance(value, (list, tuple)):
+        yield "[" if isinstance(value, list) else "("
+        for number, inner in enumerate(value):
+            yield ", " if number else ""
+            yield from _parts_of(inner)
+        yield "]" if isinstance(value, list) else ")"
+    else:
+        yield ascii(value[:MOST_QUOTED] if isinstance(value, str) else value)
 
 
 def string(value: Any) -> str:

@@ -16,6 +16,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.json_text import DAMAGE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
 
+MOST_TEXT = 1024 * 1024  # characters
+MOST_SCALAR = 64 * 1024
+MOST_NODES = 20_000
+MOST_DEEP = 50
+
 
 def read(text: str, where: str = "", remedy: str = "Correct it") -> Any:
     try:
@@ -27,14 +32,45 @@ def read(text: str, where: str = "", remedy: str = "Correct it") -> Any:
 
 
 def file(path: Path, remedy: str) -> Any:
-    """``remedy``: where it cannot be opened."""
+    """Of somebody else: without aliases, of which a few lines can make all memory, and not endless. ``remedy``: where
+    it cannot be opened."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as opened:
+            text = opened.read(MOST_TEXT + 1)
     except OSError as exc:
         raise SparkError(f"it cannot be read ({exc.strerror})", str(path), remedy) from exc
     except ValueError as exc:
         raise SparkError(f"it is no valid YAML ({exc})", str(path), "Correct it") from exc
+    bounded(text, str(path))
     return read(text, str(path))
+
+
+def bounded(text: str, where: str) -> None:
+    """Refuse what would become larger than it looks, before anything is made of it."""
+    if len(text) > MOST_TEXT:
+        raise SparkError(f"it has more than {MOST_TEXT} characters", where, "Shorten it")
+    nodes = deep = 0
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            line = f"in line {event.start_mark.line + 1 if event.start_mark else 1}"
+            anchor = getattr(event, "anchor", None)
+            if anchor:
+                mark = "*" if isinstance(event, yaml.AliasEvent) else "&"
+                raise SparkError(
+                    f"it has the alias or anchor {mark}{quoted(anchor)[1:-1]} {line}, which is not taken here",
+                    where,
+                    "Write out what it stands for",
+                )
+            nodes += isinstance(event, yaml.NodeEvent)
+            deep += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if nodes > MOST_NODES or deep > MOST_DEEP or len(getattr(event, "value", "")) > MOST_SCALAR:
+                most = f"{MOST_NODES} values, {MOST_DEEP} levels and {MOST_SCALAR} characters of one value"
+                raise SparkError(f"it is too large or too deep {line}", where, f"It may have {most}")
+    except (yaml.YAMLError, *DAMAGE) as exc:
+        raise SparkError(f"it is no valid YAML ({' '.join(str(exc).split())})", where, "Correct it") from exc
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def check(document: Mapping[Any, Any], kinds: Mapping[str, type], where: str) -> None:

@@ -337,14 +337,14 @@ def _environment(job: Job) -> Iterator[Finding]:
 def _allowed_words(asked: Asked) -> Iterator[Finding]:
     known = consent.words()
     for word in asked.settings.allow:
-        if word not in known and not consent.is_variable(word, asked.recipe):
+        if word not in known and not consent.is_name(word, asked.recipe):
             hint = option_tables.close(word, sorted(known)) or f"Known: {', '.join(sorted(known))}"
             yield Finding(asked.names["allow"], f"{word!r} is no name of something that can be allowed", hint)
 
 
 def _dangers(job: Job) -> Iterator[Finding]:
     for danger in consent.dangers(job):
-        if danger.word not in job.settings.allow:
+        if not consent.granted(danger.word, job.settings.allow):
             place = job.names["options" if danger.option else "environment"]
             yield Finding(
                 job.where,

@@ -9,25 +9,27 @@ What the user sets in options and environment of their own is named by that alre
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, recipe_variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    option_tables,
+    recipe_options,
+    recipe_variables,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import INTO_SWAP, Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe, RecipeSettings
 
 MOVING_IMAGE = "moving-image"  # one whose name means another image tomorrow
 _MOVING = re.compile(r"(^|[^a-z])(latest|nightly|main|master|dev|edge|stable)([^a-z]|$)")
 _RELEASE = re.compile(r"\d+\.\d+")
 _COMMIT = re.compile(r"(^|-)[0-9a-f]{7,40}(-|$)")
-_OFF = ("", "0", "false")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|[a-z]+_proxy")
 TOKEN_PATH = "HF_TOKEN_PATH"  # noqa: S105 - a file
 
@@ -51,15 +53,33 @@ class HostFile:
 
 
 def words() -> frozenset[str]:
-    """All that may be allowed."""
+    """What may be allowed, beside options and variables by their names."""
     of_engines = {word for engine in ENGINES.values() for word in (*engine.dangerous, *engine.dangerous_environment)}
     return frozenset({MOVING_IMAGE, INTO_SWAP, *of_engines})
 
 
-def is_variable(word: str, recipe: Recipe) -> bool:
-    """Any variable may be allowed: of this recipe, and of one that was there before it."""
-    of_recipe = {*recipe.environment, *(name for one in recipe.engines.values() for name in one.environment)}
-    return bool(_VARIABLE.fullmatch(word)) or word in of_recipe
+def is_name(word: str, recipe: Recipe) -> bool:
+    """Any option and any variable may be allowed: of this recipe, and of one that was there before it."""
+    own: list[Recipe | RecipeSettings] = [recipe, *recipe.engines.values()]
+    if _VARIABLE.fullmatch(word) or any(word in one.environment for one in own):
+        return True
+    option = word.partition(".")[0]
+    known = any(option in _known_options(engine) for engine in ENGINES.values())
+    return known or any(
+        option in kinds_base.merge(engine, one.options, {}) for engine in ENGINES.values() for one in own
+    )
+
+
+def granted(word: str, allow: Collection[str]) -> bool:
+    """By its name, or by that of what it is a key of."""
+    parts = word.split(".")
+    return any(".".join(parts[: number + 1]) in allow for number in range(len(parts)))
+
+
+@functools.cache
+def _known_options(engine: kinds_base.Engine) -> frozenset[str]:
+    tables = [option_tables.load(engine.name, version) for version in option_tables.versions(engine.name)]
+    return engine.file_options.union(name[2:] for table in tables if table for name in table.options)
 
 
 def moves(image: str) -> bool:
@@ -73,54 +93,57 @@ def moves(image: str) -> bool:
 
 
 def dangers(job: Job) -> Iterator[Danger]:
-    """What the recipe sets that the engine's file names as dangerous, and variables that it does not know better."""
-    engine = job.engine
-    newest = kinds_base.flags_and_values(engine, option_tables.versions(engine.name)[-1])
-    unknown = option_tables.load(engine.name, job.version) is None
-    for name, value in sorted(kinds_base.merge(engine, job.recipe_settings.options, {}).items()):
-        if name in job.user.options or name not in job.options or value is False or str(value).casefold() in _OFF:
-            continue
-        spelled = set(spellings(name, value))
-        for word, why in engine.dangerous.items():
-            # Without a table nobody else refuses an abbreviation, which the parser may take.
-            if word in spelled or (unknown and name not in newest and "." not in word and word.startswith(name)):
-                yield Danger(word, why, option=True)
+    """What of the recipe needs the user's word: options and variables that are not known to be harmless."""
+    for name, value in sorted(_own_options(job).items()):
+        for word, why in recipe_options.doubts(job.engine, job.version, name, value).items():
+            yield Danger(word, why, option=True)
     for name, value in _own_variables(job):
-        why = recipe_variables.doubt(engine, name, value)
+        why = recipe_variables.doubt(job.engine, name, value)
         if why and name != TOKEN_PATH:
             yield Danger(name, why, option=False)
+
+
+def _own_options(job: Job) -> dict[str, Any]:
+    """The recipe's, without what the user says otherwise; with the keys of its draft."""
+    engine = job.engine
+    made = kinds_base.merge(engine, job.recipe_settings.options, dict.fromkeys(job.settings.options))
+    if job.draft and job.draft.options and engine.draft_keys:
+        made[engine.draft_option] = kinds_base.plain(job.draft.options)
+    return made
 
 
 def _own_variables(job: Job) -> list[tuple[str, str]]:
     return [one for one in sorted(job.recipe_settings.environment.items()) if one[0] not in job.settings.environment]
 
 
-def spellings(name: str, value: Any) -> Iterator[str]:
-    """An option, and the keys of one that is a mapping, whichever way it is written."""
-    yield name
-    yield name.partition(".")[0]
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        try:
-            value = json_text.read(value)
-        except SparkError:
-            return
-    if isinstance(value, Mapping):
-        yield from (f"{name}.{key}" for key in value)
-
-
 def host_files(job: Job) -> list[HostFile]:
     """Paths of the nodes that the recipe itself names, not the user."""
     recipe, made = job.recipe, []
-    if job.runtime == "container":
-        if recipe.model.startswith("/") and not job.settings.model:
-            made.append(HostFile(recipe.model, "the model"))
+    contained = job.runtime == "container"
+    if recipe.model.startswith("/") and not job.settings.model:
+        made.append(HostFile(recipe.model, "the model", mounted=contained))
+    if job.draft and job.draft.model.startswith("/"):
+        made.append(HostFile(job.draft.model, "the draft", mounted=False))
+    if contained:
         made += [HostFile(patch.source, patch.why) for patch in recipe.patches]
     for name, value in _own_variables(job):
         if name == TOKEN_PATH:
             made += [HostFile(value, "the token for downloads")] if value else []
         else:
             made += [HostFile(path, name, mounted=False) for path in recipe_variables.paths(value)]
+    made += [HostFile(path, name, mounted=False) for name, text in _texts(job) for path in recipe_variables.paths(text)]
     return made
+
+
+def addresses(job: Job) -> list[tuple[str, str]]:
+    """(address, option or variable) of what the recipe lets the engine ask, or where it lets it listen."""
+    given = [*_own_variables(job), *_texts(job)]
+    return [(address, name) for name, value in given for address in recipe_variables.addresses(value)]
+
+
+def _texts(job: Job) -> Iterator[tuple[str, str]]:
+    for name, value in sorted(_own_options(job).items()):
+        yield from ((path, leaf) for path, leaf in recipe_options.leaves(name, value) if isinstance(leaf, str))
 
 
 def within(path: str, job: Job) -> bool:

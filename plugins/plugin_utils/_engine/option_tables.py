@@ -50,12 +50,7 @@ class Table:
             return spelling
         return self.aliases.get(spelling) or self._inverse.get(spelling, "")
 
-    def flags(self) -> frozenset[str]:
-        """All spellings of flags, without dashes."""
-        positive = {name for name, kind in self.options.items() if kind == "flag"}
-        return frozenset(name[2:] for name in positive | set(self._inverse))
-
-    @property
+    @functools.cached_property
     def _inverse(self) -> dict[str, str]:
         # vLLM keeps --no-x working beside --disable-x.
         kept = {f"--no-{name[2:]}": name for name in self.opposites}
@@ -101,47 +96,71 @@ def close(word: str, known: Sequence[str], prefix: str = "--") -> str:
     return spelling.did_you_mean(word, known, prefix=prefix, most=1)
 
 
+@dataclass(frozen=True)
+class Given:
+    """One option of a command line, as the engine's parser reads it."""
+
+    spelling: str  # as written, without keys and value
+    name: str  # the whole name, or empty where the table has none
+    values: Sequence[str]
+    keys: str = ""  # of JSON behind the first dot: --limit-mm-per-prompt.video
+    on: bool = True  # of a flag; the opposite of one is off
+    inline: bool = False  # the value stands behind =
+
+
+def read(words: Sequence[str], table: Table, underscores: bool = False) -> Iterator[Given]:
+    """``words``: the arguments behind the program and its subcommand. A word that belongs to no option is one of its
+    own, which no table has. ``underscores``: the parser takes ``_`` for ``-`` (vLLM)."""
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if not is_option(word):
+            yield Given(word, "", ())
+            continue
+        spelling, equals, inline = word.partition("=")
+        spelling, _dot, keys = spelling.partition(".")
+        if underscores:
+            spelling = spelling.replace("_", "-")
+        values = [inline] if equals else []
+        while not equals and position < len(words) and not is_option(words[position]):
+            values.append(words[position])
+            position += 1
+        name = table.long_name(spelling)
+        on = spelling in table.options or spelling in table.aliases
+        yield Given(spelling, name, values, keys, on, bool(equals))
+
+
+def is_option(word: str) -> bool:
+    """For argparse and click: all that begins with a dash, but for a number."""
+    return word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", word)
+
+
 def check(
     words: Sequence[str], table: Table, removed: Mapping[str, str], label: str, underscores: bool = False
 ) -> Iterator[tuple[str, str]]:
     """(found, remedy) for each option that is unknown, removed or renamed, or whose value cannot be right.
 
-    ``words``: the arguments behind the program and its subcommand. ``removed``: remedy by name. ``underscores``: the
-    parser takes ``_`` for ``-`` (vLLM).
+    ``removed``: remedy by name.
     """
-    position = 0
-    while position < len(words):
-        word = words[position]
-        position += 1
-        if not _is_option(word, table):
-            continue
-        spelling, equals, inline = word.partition("=")
-        name = spelling.partition(".")[0]  # JSON options may be dotted: --limit-mm-per-prompt.video
-        dotted = name != spelling
-        if underscores:
-            name = name.replace("_", "-")
-        values = [inline] if equals else []
-        while not equals and position < len(words) and not _is_option(words[position], table):
-            values.append(words[position])
-            position += 1
-        long_name = table.long_name(name)
-        if not long_name:
-            yield _unknown(name, table, removed, label)
-        elif not dotted:
-            complaint = _complaint(name, long_name, values, table, removed)
-            if complaint:
-                yield complaint
+    for given in read(words, table, underscores):
+        if not given.name:
+            yield _unknown(given.spelling, table, removed, label)
+        elif not given.keys:
+            found = complaint(given, table, removed)
+            if found:
+                yield found
 
 
 def check_removed(
-    words: Sequence[str], newest: Table | None, removed: Mapping[str, str], underscores: bool = False
+    words: Sequence[str], newest: Table, removed: Mapping[str, str], underscores: bool = False
 ) -> Iterator[tuple[str, str]]:
     """(found, remedy) for what is gone, where the version is not known. What the newest one has again is not."""
     for position, word in enumerate(words):
         if not word.startswith("--"):
             continue
         name, value = _name(word, underscores), words[position + 1] if position + 1 < len(words) else ""
-        if name in removed and not (newest and newest.long_name(name)):
+        if name in removed and not newest.long_name(name):
             yield f"has no option {name} any more", removed[name]
         elif f"{name}={value}" in removed:
             yield f"knows no {name} {value} any more", removed[f"{name}={value}"]
@@ -174,12 +193,6 @@ def check_environment(
             yield f"{label} has no variable {name}", close(name, table.environment, prefix) or "Leave it out"
 
 
-def _is_option(word: str, table: Table) -> bool:
-    if word.startswith("--"):
-        return True
-    return word.startswith("-") and word.partition("=")[0].partition(".")[0] in table.aliases
-
-
 def _unknown(name: str, table: Table, removed: Mapping[str, str], label: str) -> tuple[str, str]:
     if name in removed:
         return f"{label} has no option {name} any more", removed[name]
@@ -189,9 +202,9 @@ def _unknown(name: str, table: Table, removed: Mapping[str, str], label: str) ->
     return f"{label} has no option {name}", close(name, (*table.options, *table.aliases)) or "Leave it out"
 
 
-def _complaint(
-    name: str, long_name: str, values: Sequence[str], table: Table, removed: Mapping[str, str]
-) -> tuple[str, str] | None:
+def complaint(given: Given, table: Table, removed: Mapping[str, str]) -> tuple[str, str] | None:
+    """(found, remedy) for values that this option cannot have."""
+    name, long_name, values = given.spelling, given.name, given.values
     kind = table.options[long_name]
     if kind == "flag":
         if values:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS
@@ -30,7 +31,16 @@ WITHIN = ("mtp", "dspark")  # may be layers of the model itself
 EXAMPLES = "See an example in roles/engine/files/recipes"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[^\]]*\])?==[0-9][^*]*")
+# What becomes a word of a command: no option, no address, no second line.
+_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]*\])?==[0-9][A-Za-z0-9.!+_-]*( *;[ -~]*)?")
+_PLAIN: dict[str, tuple[re.Pattern[str], str]] = {
+    "model": (re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?|/[^\x00-\x1f\x7f]*", re.ASCII),
+              "Name a model on Hugging Face (owner/name) or an absolute path"),
+    "revision": (re.compile(r"([A-Za-z0-9][\w./-]*)?", re.ASCII), "Write a commit, a tag or a branch"),
+    "image": (re.compile(r"([A-Za-z0-9][\w./:@-]*)?", re.ASCII), "Write name:tag or name@sha256:..."),
+    "version": (re.compile(r"([0-9][\w.+-]*)?", re.ASCII), "Write major.minor.patch"),
+}  # fmt: skip
+_OF_THE_DRAFT = {"method": "method", "model": "model", "num_speculative_tokens": "tokens", "revision": "revision"}
 
 
 @dataclass(frozen=True)
@@ -320,14 +330,27 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
         if number <= 0:
             yield Finding(where, f"{name} is {number}", "It has to be larger than 0")
     yield from _judge_numbers(recipe, where)
-    if not recipe.model.strip():
-        yield Finding(where, "model is empty", "Name a model on Hugging Face or an absolute path")
+    yield from _judge_words(recipe, where)
     for name in recipe.environment:
         if not _VARIABLE.fullmatch(name):
             yield Finding(where, f"{name!r} in environment is no name of a variable", "Correct it")
     for requirement in (*recipe.requirements, *(one for item in recipe.engines.values() for one in item.requirements)):
         if not _PINNED.fullmatch(requirement):
-            yield Finding(where, f"the requirement {requirement!r} is not pinned", "Write name==version")
+            yield Finding(where, f"the requirement {quoted(requirement)} is not pinned", "Write name==version")
+
+
+def _judge_words(recipe: Recipe, where: str) -> Iterator[Finding]:
+    parts: list[tuple[str, Any]] = [("", recipe), *((f"engines.{name}.", one) for name, one in recipe.engines.items())]
+    if recipe.draft:
+        parts.append(("draft.", recipe.draft))
+        for key, instead in _OF_THE_DRAFT.items():
+            if key in recipe.draft.options:
+                yield Finding(where, f"draft.options.{key} is what draft.{instead} says", f"Set draft.{instead}")
+    for prefix, part in parts:
+        for name, (pattern, remedy) in _PLAIN.items():
+            value = getattr(part, name, "")
+            if not pattern.fullmatch(value) and (value or part is recipe):
+                yield Finding(where, f"{prefix}{name} is {quoted(value)}", remedy)
 
 
 def _judge_numbers(recipe: Recipe, where: str) -> Iterator[Finding]:
@@ -355,8 +378,7 @@ def _judge_numbers(recipe: Recipe, where: str) -> Iterator[Finding]:
 def _kind(value: Any) -> str:
     if value is None:
         return "empty"
-    text = repr(value)
-    return f"{type(value).__name__} {text[:60]}"
+    return f"{type(value).__name__} {quoted(value)}"
 
 
 def schema() -> dict[str, Any]:

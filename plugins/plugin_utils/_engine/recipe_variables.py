@@ -39,6 +39,7 @@ _PLAIN = re.compile(r"[+-]?\d{1,15}(\.\d{1,9})?|true|false|yes|no|on|off|auto|no
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:,;+-]{0,79}( [A-Za-z0-9][A-Za-z0-9_.:,;+-]{0,79}){0,7}|")
 _PLACE = re.compile(r"_(PATH|ROOT|DIR|FOLDER|FILE|HOST|IP|PORT|URL|URI|PLUGINS?)(_|$)")
 _PATH = re.compile(r"(?:^|[=:,;\s\"'])(~?/[^\s:,;\"']*|~[^\s:,;\"']*|file:[^\s,;\"']*|\.{1,2}/[^\s:,;\"']*)")
+_ADDRESS = re.compile(r"\b(?!file:)[a-z][a-z0-9+.-]*://[^\s,;\"']*", re.IGNORECASE)
 _OFF = ("", "0", "false")
 
 
@@ -59,7 +60,12 @@ def counts(value: str) -> bool:
 
 def paths(value: str) -> list[str]:
     """What in a value is a file or a directory of the node."""
-    return _PATH.findall(value)
+    return _PATH.findall(_ADDRESS.sub("", value))
+
+
+def addresses(value: str) -> list[str]:
+    """What in a value is an address that is asked, or listened at."""
+    return _ADDRESS.findall(value)
 
 
 @functools.cache

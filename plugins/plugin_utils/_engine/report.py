@@ -17,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     consent,
     expected_speed,
+    option_tables,
     parallelism,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
@@ -67,12 +68,16 @@ def brings(job: Job) -> str:
     own_image = job.image and job.image == settings.image
     packages = job.runtime == "venv" and settings.requirements
     files = [f"{item.path} ({item.why})" for item in consent.host_files(job)]
+    asked = [f"{address} ({name})" for address, name in consent.addresses(job)]
     allowed = [f"{danger.word} ({danger.why})" for danger in consent.dangers(job)]
+    # A version without a table may take for code what all others do not.
+    unread = "" if option_tables.load(job.engine.name, job.version) else " that this release knows of"
     parts = [
         f"image {job.image}, which runs as root of a container" if own_image else "no image",
         f"packages {', '.join(settings.requirements)}" if packages else "no packages",
         f"host files {', '.join(files)}" if files else "no host files",
-        f"with your consent {', '.join(allowed)}" if allowed else "no remote code",
+        f"outside addresses {', '.join(asked)}" if asked else "no outside addresses",
+        f"with your consent {', '.join(allowed)}" if allowed else f"no remote code{unread}",
     ]
     return f"This recipe brings: {'; '.join(parts)}"
 

@@ -28,10 +28,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import y
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     catalogue,
     checks,
-    consent,
     memory_fit,
     model,
     option_tables,
+    recipe_options,
     recipe_variables,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
@@ -97,7 +97,7 @@ class _Work:
     def made(self) -> Translation:
         program, words = self._words()
         engine = ENGINES["sglang" if "sglang" in program else "vllm"]
-        given, served = _options(words, _table(engine))
+        given, served = _options(words, engine)
         given = kinds_base.merge(engine, given, {})
         out, document = self.out, self.out.document
         document["description"] = self._description()
@@ -258,32 +258,30 @@ class _Work:
 
     def _checked(self, engine: kinds_base.Engine, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the newest known version of the engine takes."""
-        version, kept = _table(engine).version, {}
+        version, kept = option_tables.newest(engine.name, "").version, {}
         for name, value in sorted(given.items()):
-            whole = name.partition(".")[0]
-            if whole in _EXPECTED:
+            if name in _EXPECTED:
                 continue
             if name == "chat-template" and str(value).endswith(".jinja"):
                 self.out.left_out.append(
                     f"--{name} {value}: a file of their image; the model brings a template of its own"
                 )
                 continue
-            danger = next((word for word in consent.spellings(name, value) if word in engine.dangerous), "")
-            if danger:
-                self.out.left_out.append(
-                    f"--{danger}: it {engine.dangerous[danger]}; if you trust that, put it into engine_options and"
-                    " engine_allow"
-                )
-                continue
             wrong = errors(kinds_base.examine(engine, version, {name: value}, {}, self.path))
+            doubts = {} if wrong else recipe_options.doubts(engine, version, name, value)
+            # What nobody knows stays: the plan asks for it by its name.
+            known = {word: does for word, does in doubts.items() if does != recipe_variables.UNKNOWN}
             if wrong:
                 self.out.left_out.append(f"--{name} {value}: {wrong[0].found}. {wrong[0].remedy}")
+            elif known:
+                why = "; ".join(f"--{word}: it {does}" for word, does in known.items())
+                self.out.left_out.append(f"{why}; if you trust that, put {name} into engine_options")
             else:
                 kept[name] = value
         return kept
 
     def _environment(self, engine: kinds_base.Engine) -> dict[str, str]:
-        version, kept = _table(engine).version, {}
+        version, kept = option_tables.newest(engine.name, "").version, {}
         of_plan = checks.PER_NODE | checks.OF_THE_FABRIC
         for name, value in sorted((self.theirs.get("env") or {}).items()):
             if name in of_plan or name.startswith("NCCL_"):
@@ -302,40 +300,22 @@ class _Work:
         return kept
 
 
-def _table(engine: kinds_base.Engine) -> option_tables.Table:
-    """Of the newest version that is known."""
-    version = option_tables.versions(engine.name)[-1]
-    table = option_tables.load(engine.name, version)
-    if table is None:
-        raise LookupError(f"{engine.name} {version} has no table")
-    return table
-
-
-def _options(words: Sequence[str], table: option_tables.Table) -> tuple[dict[str, Any], str]:
+def _options(words: Sequence[str], engine: kinds_base.Engine) -> tuple[dict[str, Any], str]:
     """Options by name, and the first word that is none: the model."""
     made: dict[str, Any] = {}
-    model_name, number = "", 0
-    while number < len(words):
-        word = words[number]
-        number += 1
-        if not word.startswith("-"):
-            model_name = model_name or word
+    model_name, table = "", option_tables.newest(engine.name, "")
+    for given in option_tables.read(words, table, engine.underscores):
+        # A switch takes no word; what stands behind it is of the command.
+        lonely = table.options.get(given.name) == "flag" and not given.inline
+        if lonely or not option_tables.is_option(given.spelling):
+            model_name = model_name or next(iter(given.values if lonely else [given.spelling]), "")
+        if not option_tables.is_option(given.spelling):
             continue
-        head, equals, value = word.partition("=")
-        values = [value] if equals else []
-        while not equals and number < len(words) and not _is_option(words[number]):
-            values.append(words[number])
-            number += 1
-        short, dot, key = head.partition(".")
-        name = ({**_ABBREVIATED, **table.aliases}.get(short, short) + dot + key).lstrip("-")
-        made[name] = (
-            True if not values else _value(values[0]) if len(values) == 1 else [_value(item) for item in values]
-        )
+        whole = given.name if given.on and given.name else _ABBREVIATED.get(given.spelling, given.spelling)
+        name = (whole + (f".{given.keys}" if given.keys else "")).lstrip("-")
+        values = [_value(item) for item in ([] if lonely else given.values)]
+        made[name] = True if not values else values[0] if len(values) == 1 else values
     return made, model_name
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", word)
 
 
 def _value(text: str) -> Any:

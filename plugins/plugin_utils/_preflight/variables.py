@@ -185,7 +185,7 @@ def load(roles: Path = ROLES) -> dict[str, Variable]:
     for path in sorted(roles.glob("*/meta/argument_specs.yml")):
         role = path.parent.parent.name
         with json_text.Reading("the argument specification cannot be read", str(path), "Restore it with git"):
-            entries = yaml_text.file(path, "")["argument_specs"].values()
+            entries = yaml_text.read(path.read_text(encoding="utf-8"))["argument_specs"].values()
             for entry in entries:
                 for name, option in (entry.get("options") or {}).items():
                     # Several entry points of a role repeat what they read; the first one documents it.

@@ -6,15 +6,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
@@ -29,6 +32,8 @@ MEDIA_OPTION = "allowed-media-domains"
 NOWHERE = "nothing.invalid"  # no such name can exist (RFC 6761)
 TASKS = ("generate", "embed", "rank")
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_WHOLE = re.compile(r"-?\d+")
 _PINNED = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([0-9]+\.[0-9]+[0-9A-Za-z.+-]*)")
 
 
@@ -175,9 +180,11 @@ class Engine(ABC):
     removed_environment: Mapping[str, str] = {}
     advisories: Sequence[Advisory] = ()
     refused_environment: Mapping[str, str] = {}  # variables that nobody may set, and why
-    # What a recipe may set only where the user allows it by name, and what it does: options (``option.key`` for the key
-    # of a mapping), and variables beside those of every engine.
+    # For recipes (:mod:`_engine.recipe_options`). What needs the user's word although it is a switch or a choice, or
+    # where more is known of it, and what it does; and what may be a word: ``option``, ``option=word``, ``option.key``,
+    # ``option.*`` for all keys.
     dangerous: Mapping[str, str] = {}
+    harmless: frozenset[str] = frozenset()
     # Variables of its own: which a recipe needs the user's word for; and which may have a number, or a word of few.
     dangerous_environment: Mapping[str, str] = {}
     counting_environment: frozenset[str] = frozenset()
@@ -194,6 +201,7 @@ class Engine(ABC):
     loader_option = ""  # how the weights are read
     kv_dtype_option = ""
     eager_option = ""  # no CUDA graphs
+    draft_keys = False  # a recipe's draft may have further keys of that option
     draft_option = ""  # brings a way of speculative decoding of the user's own
     drafts: Collection[str] = ()  # ways that recipes name
     # What options take of the memory (``option``, ``option.key`` of a mapping, or ``option=value``), and mappings of
@@ -291,48 +299,72 @@ def distribution(requirement: str) -> str:
 
 
 def merge(engine: Engine, recipe: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's options over the recipe's; ``null`` takes an option of the recipe away. Names lose their dashes."""
-    merged = {_name(engine, key): value for key, value in recipe.items()}
-    merged.update({_name(engine, key): value for key, value in user.items()})
-    return {key: value for key, value in merged.items() if value is not None}
+    """The user's options over the recipe's, each in its one form: the whole name without dashes, and what is JSON as a
+    mapping, whether it came as a text or as ``option.key``. ``null`` takes an option or a key away."""
+    merged: dict[str, Any] = {}
+    for given in (recipe, user):
+        for name in sorted(given, key=lambda name: "." in name):  # the whole before its keys
+            (*above, last), value = _path(engine, name), given[name]
+            if value is None and last not in functools.reduce(json_text.entry, above, merged):
+                continue
+            below = merged
+            for part in above:
+                below[part] = dict(json_text.entry(below, part))
+                below = below[part]
+            if value is None:
+                below.pop(last)
+            else:
+                below[last] = plain(_read(value, dotted=bool(above)))
+    return merged
 
 
-def _name(engine: Engine, key: str) -> str:
-    """vLLM takes ``_`` for ``-``, except behind the first dot, where the names are JSON."""
-    head, dot, rest = key.lstrip("-").partition(".")
-    return (head.replace("_", "-") if engine.underscores else head) + dot + rest
+def _path(engine: Engine, name: str) -> list[str]:
+    """``option.key`` in its parts; vLLM takes ``_`` for ``-`` in the first. What is no name stays as it is."""
+    first, *keys = name.lstrip("-").split(".")
+    parts = [first.replace("_", "-") if engine.underscores else first, *keys]
+    return parts if all(map(_NAME.fullmatch, parts)) else [name.lstrip("-")]
 
 
-def render(options: Mapping[str, Any], flags: frozenset[str] = frozenset()) -> list[str]:
+def _read(value: Any, dotted: bool) -> Any:
+    """A text that is JSON, as the engine would read it."""
+    if not isinstance(value, str) or not (dotted or value.lstrip().startswith("{")):
+        return value
+    try:
+        return json_text.read(str(value))
+    except SparkError:
+        return value
+
+
+def render(options: Mapping[str, Any], table: option_tables.Table | None = None) -> list[str]:
     """Arguments in the order of the names: flags alone, lists as several words, mappings as JSON.
 
-    ``false`` becomes the flag's opposite, or nothing where there is none: off is the default then.
+    ``false`` becomes the flag's opposite, or nothing where there is none: off is the default then. A value that begins
+    with a dash stands behind ``=``, where no parser takes it for an option; in a list :func:`examine` refuses it.
     """
     argv: list[str] = []
     for name in sorted(options):
-        value = options[name]
-        if isinstance(value, bool) and "." in name:  # a key of a mapping: JSON
-            argv += [f"--{name}", json.dumps(value)]
-        elif value is True:
+        value, kind = options[name], table.options.get(table.long_name(f"--{name}")) if table else None
+        if value is True:
             argv.append(f"--{name}")
         elif value is False:
-            opposite = opposite_of(name, flags)
+            opposite = opposite_of(name, table)
             argv += [f"--{opposite}"] if opposite else []
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, (list, tuple)) and kind != "json":
             argv += [f"--{name}", *(str(item) for item in value)]
-        elif isinstance(value, Mapping):
-            argv += [f"--{name}", json.dumps(value, sort_keys=True, separators=(",", ":"))]
         else:
-            argv += [f"--{name}", str(value)]
+            made = isinstance(value, (Mapping, list, tuple))
+            text = json.dumps(value, sort_keys=True, separators=(",", ":")) if made else str(value)
+            argv += [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
     return argv
 
 
-def opposite_of(name: str, flags: frozenset[str]) -> str:
+def opposite_of(name: str, table: option_tables.Table | None) -> str:
     candidates = [f"no-{name}"]
     for prefix, other in (("enable-", "disable-"), ("disable-", "enable-"), ("no-", "")):
         if name.startswith(prefix):
             candidates.append(other + name[len(prefix) :])
-    return next((candidate for candidate in candidates if candidate in flags), "")
+    same = [one for one in candidates if table and table.long_name(f"--{one}") == table.long_name(f"--{name}") != ""]
+    return next(iter(same), "")
 
 
 def in_file(engine: Engine, version: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,7 +387,9 @@ def in_file(engine: Engine, version: str, options: Mapping[str, Any]) -> dict[st
 def plain(value: Any) -> Any:
     """Without the types that a value has while it is Ansible's, which YAML cannot write."""
     if isinstance(value, Mapping):
-        return {plain(key): plain(item) for key, item in value.items()}
+        return {
+            str(key) if isinstance(key, str) else json.dumps(plain(key)): plain(item) for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     kind = next((kind for kind in (bool, int, float) if isinstance(value, kind)), str)
@@ -372,11 +406,6 @@ def merge_deep(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, An
         else:
             made[key] = value
     return made
-
-
-def flags_of(engine: Engine, version: str) -> frozenset[str]:
-    table = option_tables.load(engine.name, version)
-    return table.flags() if table else frozenset()
 
 
 def examine(
@@ -406,25 +435,17 @@ def examine(
     written = in_file(engine, version, options)
     for name in sorted(options):
         value, place = options[name], user.names["options"] if name in user.options else where
-        plain_name = name.split(".")[0]  # JSON options may be dotted: limit-mm-per-prompt.video
-        if plain_name in engine.planned:
+        remedy = planned(engine, version, name)
+        if not _NAME.fullmatch(name):
             yield Finding(
-                place,
-                f"the option {name} is set by the plan",
-                f"Set {engine.planned[plain_name].format_map(user.names)}",
+                place, f"{quoted(name)} is no name of an option", "Write its whole name as the engine's help does"
             )
+        elif remedy:
+            yield Finding(place, f"the option {name} is set by the plan", f"Set {remedy.format_map(user.names)}")
         elif name in written:
             yield from _examine_file(engine, label, name, written[name], where=place, names=user.names)
-        elif (
-            table is not None
-            and isinstance(value, bool)
-            and plain_name == name
-            and table.options.get(f"--{name}", "flag") != "flag"
-        ):
-            yield Finding(place, f"--{plain_name} needs a value, and {str(value).lower()} was given", "Give one")
         else:
-            words = render({name: True if value is False else value})  # the name is what counts
-            yield from check_words(engine, version, words, place)
+            yield from _examine_one(engine, version, name, value, place)
     for name in sorted(environment):
         place = user.names["environment"] if name in user.environment else where
         if table is not None:
@@ -434,6 +455,60 @@ def examine(
                 yield Finding(place, found, remedy)
         elif name in engine.removed_environment:
             yield Finding(place, f"{label} has no variable {name}", engine.removed_environment[name])
+
+
+def planned(engine: Engine, version: str, name: str) -> str:
+    """What to set instead of an option of the plan, however its name is spelled; a parser whose options are not known
+    may also take the beginning of a name."""
+    known = option_tables.newest(engine.name, version)
+    long_name = known.long_name(f"--{name}")
+    for own, remedy in engine.planned.items():
+        same = long_name and known.long_name(f"--{own}") == long_name
+        if (
+            same
+            or name == own
+            or (not long_name and not option_tables.load(engine.name, version) and own.startswith(name))
+        ):
+            return remedy
+    return ""
+
+
+def _examine_one(engine: Engine, version: str, name: str, value: Any, where: str) -> Iterator[Finding]:
+    """An option of the command line: it has to be one, whatever its value."""
+    table = option_tables.load(engine.name, version)
+    known = option_tables.newest(engine.name, version)
+    kind = known.options.get(known.long_name(f"--{name}"))
+    if isinstance(value, bool) != (kind == "flag") and kind and (table or kind == "flag"):
+        found = "takes no value" if kind == "flag" else "needs a value"
+        remedy = "Write true or false" if kind == "flag" else "Give one"
+        yield Finding(where, f"--{name} {found}, and {_shown(value)} was given", remedy)
+        return
+    items = value if isinstance(value, (list, tuple)) and kind != "json" else []
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, (str, int, float)):
+            yield Finding(where, f"--{name} has {quoted(item)} in its list", "It takes texts and numbers")
+        elif str(item).startswith("-") and not _WHOLE.fullmatch(str(item)):
+            yield Finding(
+                where,
+                f"--{name} has {quoted(item)} in its list, which its parser would take for an option of its own",
+                "Take it out; what begins with a dash cannot be given in a list",
+            )
+    words = render({name: value}, table) or [f"--{name}"]
+    if any("\0" in word or not _writable(word) for word in words):
+        yield Finding(where, f"--{name} has a character that no command can have", "Take it out")
+    elif all(map(_WHOLE.fullmatch, filter(option_tables.is_option, words[1:]))):
+        yield from check_words(engine, version, words, where)
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else quoted(value)
+
+
+def _writable(text: str) -> bool:
+    try:
+        return bool(text.encode())
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
 
 
 def _examine_file(
@@ -457,11 +532,14 @@ def _examine_file(
 
 
 def check_words(engine: Engine, version: str, words: Sequence[str], where: str) -> Iterator[Finding]:
-    """A rendered command line, without its program and positional arguments, against the table of the version."""
+    """A rendered command line, without its program and positional arguments, as the parser of the version reads it."""
     table = option_tables.load(engine.name, version)
+    known = option_tables.newest(engine.name, version)
+    given = Counter(one.name or one.spelling for one in option_tables.read(words, known, engine.underscores))
+    for name in (name for name, times in given.items() if times > 1):
+        yield Finding(where, f"the command has {name} twice, and its parser takes one of them", "Leave one out")
     if table is None:
-        newest = option_tables.load(engine.name, option_tables.versions(engine.name)[-1])
-        for found, remedy in option_tables.check_removed(words, newest, engine.removed, engine.underscores):
+        for found, remedy in option_tables.check_removed(words, known, engine.removed, engine.underscores):
             yield Finding(where, f"{engine.label} {found}", remedy)
         return
     label = f"{engine.label} {version}"

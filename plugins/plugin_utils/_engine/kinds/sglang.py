@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
     API_HOST,
@@ -85,7 +86,24 @@ _DANGEROUS = {
         ("remote-instance-weight-loader-seed-instance-ip", "encoder-urls", "encoder-register-urls"),
         "takes weights or vectors from another machine",
     ),
+    **dict.fromkeys(("grpc-mode", "smg-grpc-mode"), "listens somewhere else"),
+    **dict.fromkeys(
+        ("log-requests", "export-metrics-to-file", "enable-response-store"), "keeps what people ask or get"
+    ),
 }
+# With a word as their value; of JSON the keys. Values that the tables know need no line here.
+_HARMLESS = """
+cuda-graph-backend-decode cuda-graph-backend-prefill dllm-algorithm eplb-algorithm
+hf-chat-template-name kt-method log-level log-level-http lora-target-modules max-prefill-tokens max-total-tokens
+model-config-parser=auto model-impl reasoning-parser rl-quant-profile sampling-backend speculative-algorithm
+speculative-draft-attention-backend tool-call-parser weight-version
+default-chat-template-kwargs.clear_thinking default-chat-template-kwargs.enable_thinking
+default-chat-template-kwargs.preserve_thinking default-chat-template-kwargs.reasoning_effort
+default-chat-template-kwargs.thinking default-chat-template-kwargs.thinking_budget
+limit-mm-data-per-request.* preferred-sampling-params.max_new_tokens preferred-sampling-params.min_p
+preferred-sampling-params.repetition_penalty preferred-sampling-params.temperature preferred-sampling-params.top_k
+preferred-sampling-params.top_p
+"""
 _COUNTING_ENVIRONMENT = frozenset({
     *("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "SGLANG_DISABLE_CUDNN_CHECK", "SGLANG_ENABLE_JIT_DEEPGEMM"),
     *("SGLANG_ENABLE_SPEC_V2", "SGLANG_SET_CPU_AFFINITY", "SGL_ENABLE_JIT_DEEPGEMM"),
@@ -137,6 +155,7 @@ class SGLang(Engine):
     planned = _PLANNED
     removed = _REMOVED
     dangerous = _DANGEROUS
+    harmless = frozenset(_HARMLESS.split())
     counting_environment = _COUNTING_ENVIRONMENT
     batched_option = "chunked-prefill-size"
     kv_dtype_option = "kv-cache-dtype"
@@ -168,13 +187,13 @@ class SGLang(Engine):
 
     def ranks(self, launch: Launch) -> list[Rank]:
         options = _common(launch)
-        flags = kinds_base.flags_of(self, launch.version)
+        table = option_tables.load(self.name, launch.version)
         several = len(launch.ordered) > 1
         ports = {"api": launch.port, **({"rendezvous": launch.rendezvous_port} if several else {})}
         made = []
         for number in range(len(launch.ordered)):
             own = {**options, "node-rank": number} if several else options
-            words = kinds_base.render({**own, **launch.options}, flags)
+            words = kinds_base.render({**own, **launch.options}, table)
             made.append(Rank((f"{launch.bin}sglang", "serve"), words, ports=ports))
         return made
 

@@ -18,6 +18,7 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
     API_HOST,
@@ -110,7 +111,34 @@ _DANGEROUS = {
     "disagg_cluster_uri": "lets another program say where its parts are",
     "allow_request_chat_template": "runs templates out of requests",
     "otlp_traces_endpoint": "sends what it does somewhere else",
+    "grpc": "listens somewhere else",
 }
+# With a word as their value, mostly in the file; of mappings the keys. Values that the tables know need no line here.
+_HARMLESS = """
+log_level reasoning_parser tool_parser
+allreduce_strategy attn_backend batch_wait_max_tokens_ratio batch_wait_timeout_iters batch_wait_timeout_ms
+disable_mm_encoder disable_overlap_scheduler dtype enable_attention_dp enable_autotuner enable_energy_metrics
+enable_iter_req_stats enable_layerwise_nvtx_marker enable_lm_head_tp_in_adp enable_lora enable_min_latency
+force_dynamic_quantization garbage_collection_gen0_threshold gather_generation_logits guided_decoding_backend
+iter_stats_max_iterations max_stats_len pp_partition prefill_capture_num_tokens prefill_cuda_graph_backend
+request_stats_max_iterations return_perf_metrics sampler_type skip_tokenizer_init stream_interval tokenizer_mode
+tokenizer_revision use_cute_dsl_bf16_bmm use_cute_dsl_bf16_gemm use_cute_dsl_blockscaling_bmm
+use_cute_dsl_blockscaling_mm
+attention_dp_config.batching_wait_iters attention_dp_config.enable_balance attention_dp_config.timeout_iters
+cuda_graph_config.batch_sizes cuda_graph_config.enable_padding cuda_graph_config.max_batch_size
+kv_cache_config.dtype kv_cache_config.enable_block_reuse kv_cache_config.enable_partial_reuse
+kv_cache_config.max_attention_window kv_cache_config.mamba_ssm_cache_dtype kv_cache_config.tokens_per_block
+moe_config.backend moe_config.disable_finalize_fusion moe_config.max_num_tokens
+moe_config.use_low_precision_moe_combine
+nvfp4_gemm_config.allowed_backends
+scheduler_config.capacity_scheduler_policy scheduler_config.context_chunking_policy
+speculative_config.allow_advanced_sampling speculative_config.decoding_type=MTP
+speculative_config.decoding_type=NGram speculative_config.max_draft_len
+speculative_config.max_matching_ngram_size speculative_config.num_nextn_predict_layers
+torch_compile_config.capture_num_tokens torch_compile_config.enable_fullgraph
+torch_compile_config.enable_inductor torch_compile_config.enable_piecewise_cuda_graph
+torch_compile_config.max_num_streams
+"""
 
 
 _SECOND_CACHE = Uncounted(
@@ -154,6 +182,7 @@ class TensorRTLLM(Engine):
     planned = _PLANNED
     removed = _REMOVED
     dangerous = _DANGEROUS
+    harmless = frozenset(_HARMLESS.split())
     file_options = frozenset(_FILE_FIELDS.split())
     file_planned = _FILE_PLANNED
     batched_option = "max_num_tokens"
@@ -215,7 +244,7 @@ class TensorRTLLM(Engine):
         written = kinds_base.in_file(self, launch.version, launch.options)
         given = {name: value for name, value in launch.options.items() if name not in written}
         options = _common(launch) | {"config": path} | given
-        words = kinds_base.render(options, kinds_base.flags_of(self, launch.version))
+        words = kinds_base.render(options, option_tables.load(self.name, launch.version))
         files = {path: yaml.safe_dump(kinds_base.merge_deep(_file(launch), written), sort_keys=True)}
         program = (f"{launch.bin}trtllm-serve", launch.model)
         environment = {"TRT_LLM_DISABLE_LOAD_WEIGHTS_IN_PARALLEL": "1"}  # loading in parallel runs out of memory

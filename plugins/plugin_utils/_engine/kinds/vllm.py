@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
     OFFLOAD,
@@ -131,8 +132,52 @@ _DANGEROUS = {
     "trust-request-chat-template": "runs templates out of requests",
     "trust-request-mm-kwargs": "takes arguments of image processors out of requests",
     "otlp-traces-endpoint": "sends what it does somewhere else",
-    "uds": "listens somewhere else",
+    **dict.fromkeys(("uds", "grpc"), "listens somewhere else"),
+    "spec-method": "may be a class that it names",
+    **dict.fromkeys(
+        ("enable-log-requests", "enable-log-outputs", "enable-log-deltas"), "writes what people ask or get into the log"
+    ),
 }
+# With a word as their value; of JSON the keys. Values that the tables know need no line here.
+_HARMLESS = """
+config-format cpu-offload-params generation-config=auto generation-config=vllm ignore-patterns kv-cache-dtype
+kv-cache-dtype-skip-layers lora-target-modules mamba-backend mm-encoder-attn-backend model-impl offload-params
+optimization-level override-attention-dtype quantization reasoning-parser response-role safetensors-load-strategy
+tokenizer-mode tokenizer-revision tool-call-parser
+attention-config.backend attention-config.flash_attn_version attention-config.use_prefill_decode_attention
+attention-config.use_trtllm_attention attention-config.disable_flashinfer_prefill
+compilation-config.compile_sizes compilation-config.cudagraph_capture_sizes compilation-config.cudagraph_mode
+compilation-config.cudagraph_num_of_warmups compilation-config.custom_ops compilation-config.level
+compilation-config.max_cudagraph_capture_size compilation-config.mode compilation-config.pass_config.*
+compilation-config.use_inductor compilation-config.use_inductor_graph_partition
+default-chat-template-kwargs.clear_thinking default-chat-template-kwargs.enable_thinking
+default-chat-template-kwargs.preserve_thinking default-chat-template-kwargs.reasoning_effort
+default-chat-template-kwargs.thinking default-chat-template-kwargs.thinking_budget
+eplb-config.log_balancedness eplb-config.num_redundant_experts eplb-config.step_interval eplb-config.window_size
+hf-overrides.architectures hf-overrides.classifier_from_token hf-overrides.is_matryoshka
+hf-overrides.is_original_qwen3_reranker hf-overrides.matryoshka_dimensions hf-overrides.max_position_embeddings
+hf-overrides.num_experts_per_tok hf-overrides.rope_parameters.* hf-overrides.rope_scaling.* hf-overrides.rope_theta
+hf-overrides.text_config.rope_parameters.* hf-overrides.text_config.rope_scaling.*
+kernel-config.enable_flashinfer_autotune kernel-config.linear_backend kernel-config.moe_backend
+limit-mm-per-prompt.* media-io-kwargs.video.fps media-io-kwargs.video.num_frames
+mm-processor-kwargs.fps mm-processor-kwargs.max_pixels mm-processor-kwargs.min_pixels mm-processor-kwargs.num_crops
+mm-processor-kwargs.num_frames
+override-generation-config.max_new_tokens override-generation-config.min_p
+override-generation-config.repetition_penalty override-generation-config.temperature
+override-generation-config.top_k override-generation-config.top_p
+pooler-config.dimensions pooler-config.normalize pooler-config.pooling_type pooler-config.seq_pooling_type
+pooler-config.task pooler-config.tok_pooling_type pooler-config.use_activation
+reasoning-config.reasoning_parser
+speculative-config.attention_backend speculative-config.disable_padded_drafter_batch
+speculative-config.draft_sample_method speculative-config.draft_tensor_parallel_size
+speculative-config.max_model_len speculative-config.method=mtp speculative-config.method=ngram
+speculative-config.method=ngram_gpu speculative-config.method=suffix speculative-config.moe_backend
+speculative-config.num_speculative_tokens speculative-config.prompt_lookup_max speculative-config.prompt_lookup_min
+speculative-config.quantization speculative-config.rejection_sample_method
+structured-outputs-config.backend structured-outputs-config.disable_additional_properties
+structured-outputs-config.disable_any_whitespace structured-outputs-config.enable_in_reasoning
+structured-outputs-config.reasoning_parser
+"""
 _DANGEROUS_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "opens endpoints that change and stop the engine",
     "VLLM_ALLOW_INSECURE_SERIALIZATION": "runs code out of messages (pickle)",
@@ -212,6 +257,7 @@ class VLLM(Engine):
         ),
     )
     dangerous = _DANGEROUS
+    harmless = frozenset(_HARMLESS.split())
     dangerous_environment = _DANGEROUS_ENVIRONMENT
     choosing_environment = _CHOOSING_ENVIRONMENT
     per_node = frozenset({"VLLM_HOST_IP"})
@@ -223,6 +269,7 @@ class VLLM(Engine):
     kv_dtype_option = "kv-cache-dtype"
     eager_option = "enforce-eager"
     draft_option = "speculative-config"
+    draft_keys = True
     drafts = ("draft_model", "eagle3", "mtp", "dflash", "dspark")
     counted = _COUNTED
     uncounted = _UNCOUNTED
@@ -271,7 +318,7 @@ class VLLM(Engine):
         return made
 
     def _serve(self, launch: Launch, options: Mapping[str, Any], ports: Mapping[str, int]) -> Rank:
-        words = kinds_base.render({**options, **launch.options}, kinds_base.flags_of(self, launch.version))
+        words = kinds_base.render({**options, **launch.options}, option_tables.load(self.name, launch.version))
         return Rank((f"{launch.bin}vllm", "serve", launch.model), words, ports=ports)
 
     def drafting(self, given: Mapping[str, Any]) -> Drafting | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible.template import trust_as_template
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 
@@ -28,7 +29,6 @@ def test_what_is_read(tmp_path: Path) -> None:
         (b"{[]: 1}", "it is no valid YAML (while constructing"),
         (b"2026-13-41", "it is no valid YAML (month must be in 1..12"),
         (b"!!bool x", "it is no valid YAML ('x')"),
-        (b"[" * 3000, "it is no valid YAML ("),
         (b"\x07", "it is no valid YAML ("),
     ],
 )
@@ -39,6 +39,37 @@ def test_what_is_refused(tmp_path: Path, text: bytes, found: str) -> None:
         yaml_text.file(path, "Check the option")
     assert refused.value.found.startswith(found)
     assert (refused.value.where, refused.value.remedy) == (str(path), "Correct it")
+
+
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]\n" for n in range(8))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (BOMB, "it has the alias or anchor &a0 in line 1"),
+        ("x: 1\nb: *no", "it has the alias or anchor *no in line 2"),
+        ("base: &base {a: 1}\nmine: {<<: *base}", "it has the alias or anchor &base in line 1"),
+        ("[" * 3000, "it is too large or too deep in line 1"),
+        ("a:\n" + "- 1\n" * 20_000, "it is too large or too deep in line 19999"),
+        ("x: " + "1:" * 40_000 + "1", "it is too large or too deep in line 1"),
+        ("#" * 1024 * 1024 + "##", "it has more than 1048576 characters"),
+    ],
+)
+def test_what_would_become_larger_than_it_looks_is_refused_unread(tmp_path: Path, text: str, found: str) -> None:
+    path = tmp_path / "a.yml"
+    path.write_text(text)
+    with pytest.raises(SparkError) as refused:
+        yaml_text.file(path, "")
+    assert refused.value.found.startswith(found) and refused.value.where == str(path) and refused.value.remedy
+
+
+def test_a_value_in_a_message_costs_what_is_read_of_it() -> None:
+    value: Any = "x"
+    for _level in range(40):
+        value = {"a": [value] * 10}
+    assert len(strict.quoted(value)) == strict.MOST_QUOTED + 1
+    assert strict.quoted({"a": [1, None, ("b", {})]}) == "{'a': [1, None, ('b', {})]}"
 
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:

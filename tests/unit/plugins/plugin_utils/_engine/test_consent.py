@@ -52,6 +52,7 @@ WORDS = {
     "allowed-local-media-path",
     "enable-prompt-embeds",
     "tool-server",
+    "ec-transfer-config.ec_connector",
     "ec-transfer-config.ec_connector_module_path",
     "compilation-config.backend",
     *HOSTILE["environment"],
@@ -230,14 +231,17 @@ def test_files_that_a_recipe_may_take():
     values = {"model": "/srv/models/a", "patches": [{"source": "/opt/sparkmatrix/models/fix.py", **PATCH}]}
     result = planned({**IMAGE, **values}, mount_directories=("/srv/models", "/opt/sparkmatrix/models/"))
     assert result.plans, result.findings
-    assert "host files /srv/models/a (the model), /opt/sparkmatrix/models/fix.py (a fix); no remote" in brought(result)
+    assert "host files /srv/models/a (the model), /opt/sparkmatrix/models/fix.py (a fix); no outside" in brought(result)
     assert "image x/y:v0.33.0, which runs as root of a container; no packages" in brought(result)
     own = {"model": "/anywhere", "environment": {"HF_TOKEN_PATH": "/etc/hf"}}
     assert planned(IMAGE, **own).plans
 
 
 def test_what_a_recipe_brings_is_always_printed():
-    assert brought(planned({})) == "This recipe brings: no image; no packages; no host files; no remote code"
+    assert (
+        brought(planned({}))
+        == "This recipe brings: no image; no packages; no host files; no outside addresses; no remote code"
+    )
     result = planned({"requirements": ["evil-package==1.0"]})
     assert "packages evil-package==1.0;" in brought(result)
 

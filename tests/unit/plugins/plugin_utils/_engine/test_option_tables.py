@@ -81,10 +81,6 @@ def test_environment():
     ]
 
 
-def test_flags_have_all_spellings():
-    assert TABLE.flags() == {"enable-x", "disable-x", "no-enable-x"}
-
-
 @pytest.mark.parametrize(
     ("engine", "version", "table"),
     [

@@ -407,7 +407,8 @@ def test_no_nodes():
 
 def test_an_unpinned_engine_is_asked_later_and_the_plan_says_so():
     result = made(
-        settings=UserSettings(requirements=["vllm", "ray==2.60.0"]), options={"zzz": 1, "enforce-eager": False}
+        settings=UserSettings(requirements=["vllm", "ray==2.60.0"], allow=("zzz",)),
+        options={"zzz": 1, "enforce-eager": False},
     )
     assert "It is asked itself, on the nodes" in result.warnings[0]
     assert "--zzz 1" in " ".join(result.plans["spark1"].here[0].engine.command.words)

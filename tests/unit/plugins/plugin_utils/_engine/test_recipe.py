@@ -59,7 +59,7 @@ def test_environment_values_become_text():
         (changed(device="tpu"), "gpu, cpu"),
         (changed(runtime="vm"), "venv, container"),
         (changed(name="Bad Name"), "no plain word"),
-        (changed(model=" "), "model is empty"),
+        (changed(model=" "), "model is ' '. Name a model"),
         (changed(min_nodes=4, max_nodes=2), "max_nodes"),
         (changed(replicated_gb=2.5), "replicated_gb is above weights_gb"),
         (sizes(max_context=512), "context 1024 is above the model's 512"),

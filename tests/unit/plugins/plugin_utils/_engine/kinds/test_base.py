@@ -9,10 +9,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import sglang, tensorrt_llm, vllm
 
-FLAGS = frozenset({"enforce-eager", "no-enforce-eager", "enable-prefix-caching", "disable-prefix-caching"})
+TABLE = option_tables.load("vllm", "0.33.0")
 
 
 def found(options, environment=None, version="0.33.0"):
+    options = kinds_base.merge(vllm.ENGINE, options, {})
     return "\n".join(map(str, kinds_base.examine(vllm.ENGINE, version, options, environment or {}, "recipe x")))
 
 
@@ -55,8 +56,22 @@ def test_merge_takes_away_and_normalizes():
     assert kinds_base.merge(vllm.ENGINE, recipe, user) == {
         "kv-cache-dtype": "fp8",
         "max-num-batched-tokens": 4096,
-        "limit-mm-per-prompt.video_x": 0,
+        "limit-mm-per-prompt": {"video_x": 0},
     }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "user", "merged"),
+    [
+        ({"a.b": 1, "a.c.d": "0"}, {"a.b": 2}, {"a": {"b": 2, "c": {"d": 0}}}),
+        ({"a": {"b": 1, "c": 2}}, {"a.b": None, "x.y": None, "z": None}, {"a": {"c": 2}}),
+        ({"a": ' {"b": 1}'}, {"a.c": True}, {"a": {"b": 1, "c": True}}),
+        ({"a.b": 1}, {"a": "{no json"}, {"a": "{no json"}),
+        ({"a=b": 1, "a b.c": 1, "a.b+": "x"}, {}, {"a=b": 1, "a b.c": 1, "a.b+": "x"}),
+    ],
+)
+def test_an_option_has_one_form(recipe, user, merged):
+    assert kinds_base.merge(vllm.ENGINE, recipe, user) == merged
 
 
 @pytest.mark.parametrize(
@@ -65,21 +80,20 @@ def test_merge_takes_away_and_normalizes():
         ({"b": 1, "a": "x"}, ["--a", "x", "--b", "1"]),
         ({"enforce-eager": True}, ["--enforce-eager"]),
         ({"enforce-eager": False}, ["--no-enforce-eager"]),
-        ({"enable-prefix-caching": False}, ["--disable-prefix-caching"]),
+        ({"enable-prefix-caching": False}, ["--no-enable-prefix-caching"]),
         ({"disable-prefix-caching": False}, ["--enable-prefix-caching"]),
         ({"no-enforce-eager": False}, ["--enforce-eager"]),
         ({"grpc": False}, []),
-        (
-            {"x-kwargs.thinking": True, "x-kwargs.tools": False},
-            ["--x-kwargs.thinking", "true", "--x-kwargs.tools", "false"],
-        ),
+        ({"seed": -1}, ["--seed=-1"]),
+        ({"x": "--trust-remote-code"}, ["--x=--trust-remote-code"]),
+        ({"allowed-origins": ["*"]}, ["--allowed-origins", '["*"]']),
         ({"cors": ["a", "b"]}, ["--cors", "a", "b"]),
         ({"config": {"b": 1, "a": [2]}}, ["--config", '{"a":[2],"b":1}']),
         ({}, []),
     ],
 )
 def test_render(options, argv):
-    assert kinds_base.render(options, FLAGS) == argv
+    assert kinds_base.render(options, TABLE) == argv
 
 
 @pytest.mark.parametrize(
