@@ -45,17 +45,18 @@ class Row:
     tokens: int
     source: str
     tolerance: float = 0.03
-    # hybrid: longest request of that run, state blocks of a request per group, layers of its draft (MTP)
+    # hybrid: longest request of that run, state blocks of a request per group, layers of its draft (MTP), tokens of it
     context: int = 0
     state_blocks: int = 0
     draft_layers: int = 0
+    drafted: int = 0
     per_request: bool = True  # the log's tokens are requests x context; older: blocks / groups x block
 
     def computed(self) -> float:
         size = self.gib * fit.GIB
         if self.kind != "hybrid":
             return size / fit.kv_per_token(self.model, self.parallel, self.dtype)
-        load = fit.Load(self.context, 1, self.dtype, draft_layers=self.draft_layers)
+        load = fit.Load(self.context, 1, self.dtype, draft_layers=self.draft_layers, drafted=self.drafted)
         kept = fit.cache(self.model, self.parallel, load, self.state_blocks)
         blocks = int(size // kept.block_bytes)
         if self.per_request:
@@ -85,7 +86,7 @@ PUBLISHED = (
     ),
     Row(
         "Qwen3.5-122B-A10B with MTP, fp8", "hybrid", QWEN_122B, ONE, "fp8", 24.05, 482080, "Jetson Thor, 0.85",
-        context=262144, state_blocks=3, draft_layers=1, per_request=False,
+        context=262144, state_blocks=3, draft_layers=1, drafted=1, per_request=False,
     ),
 )  # fmt: skip
 

@@ -25,7 +25,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft, Recipe, RecipeSettings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import (
+    WITHIN,
+    Draft,
+    Recipe,
+    RecipeSettings,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 GIB = memory_fit.GIB
@@ -226,6 +231,8 @@ def _load(job: Job, data: int = 1) -> memory_fit.Load:
         batched=DEFAULT_BATCHED if batched is None else batched if batched > 0 else job.context,
         drafted=draft.tokens if draft else 0,
         draft_layers=draft.layers if draft else 0,
+        draft_kv=(draft.kv_heads, draft.head_dim) if draft else (0, 0),
+        apart=bool(draft and draft.method not in WITHIN and draft.model),
         sequences=job.sequences,
         loader=str(job.options.get(job.engine.loader_option, "")),
     )

@@ -60,8 +60,8 @@ KV_BYTES = {
 }
 # Bytes per token and layer of formats that are made for MLA (512 + 64 values): vLLM's FlashMLA layouts.
 MLA_BYTES = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 416}
-# Tokens that a block of the cache is aligned to in hybrid models: 784, 1568 and 4192 in logs of Qwen3.5 and 3.8.
-BLOCK = {"fp8": 32, "": 16}
+# Tokens that a block of the cache is aligned to in hybrid models: 784, 1616, 2144 and 4192 in logs of Qwen3.5 and 3.8.
+BLOCK = 16
 # Activations of the profiling run: 8224 -> 2048 batched tokens lowered the peak from 5.30 to 1.39 GiB on a model with
 # hidden size 6144 (field report), so about 112 bytes per token and hidden unit.
 ACTIVATION_BYTES = 112
@@ -91,8 +91,9 @@ class Load:
     """What is asked of the KV cache: tokens per request, requests of that length at once, vLLM's kv-cache-dtype.
 
     ``batched`` tokens are computed in one step. ``drafted`` tokens are tried in each step of speculative decoding by
-    ``draft_layers`` further layers of the same shape. ``sequences``: requests that the scheduler runs at once, of any
-    length. ``loader``: vLLM's load-format.
+    ``draft_layers`` further layers, which are of the same shape where ``draft_kv`` (KV heads, head_dim) is 0.
+    ``apart``: they are those of another model, and so a kind of their own. ``sequences``: requests that the scheduler
+    runs at once, of any length. ``loader``: vLLM's load-format.
     """
 
     context: int
@@ -101,6 +102,8 @@ class Load:
     batched: int = 8192
     drafted: int = 0
     draft_layers: int = 0
+    draft_kv: tuple[int, int] = (0, 0)
+    apart: bool = False
     sequences: int = SEQUENCES
     loader: str = ""
 
@@ -126,11 +129,13 @@ class Cache:
     block: int  # tokens
     block_bytes: int
     constant: int = 0  # blocks of a request that do not depend on its length
+    groups: Sequence[tuple[int, int]] = ()  # so many blocks for so many tokens, each; none: one for ``block`` tokens
     window: int = 0  # tokens after which sliding layers stop growing
     window_bytes: int = 0  # per token of the window
 
     def blocks(self, context: int) -> int:
-        return math.ceil(context / self.block) + self.constant
+        groups = self.groups or ((1, self.block),)
+        return sum(blocks * math.ceil(context / tokens) for blocks, tokens in groups) + self.constant
 
     def request(self, context: int) -> int:
         """Bytes of one request."""
@@ -243,12 +248,13 @@ def kv_per_token(model: Architecture, parallel: Parallel, dtype: str = "auto") -
     return math.ceil(math.ceil(model.growing_layers / parallel.pipeline) * layer_bytes(model, parallel, dtype))
 
 
-def state_bytes(model: Architecture, parallel: Parallel) -> int:
-    """Bytes of one request's state in one linear-attention layer (gated delta net) on one rank."""
+def state_bytes(model: Architecture, parallel: Parallel, drafted: int = 0) -> int:
+    """Bytes of one request's state in one linear-attention layer (gated delta net) on one rank. Its convolution also
+    keeps the tokens that are tried at once."""
     values = model.linear_value_heads * model.linear_value_head_dim
     recurrent = values * model.linear_key_head_dim * model.state_bytes
     channels = 2 * model.linear_key_heads * model.linear_key_head_dim + values
-    return math.ceil((recurrent + channels * (model.linear_conv_kernel - 1) * 2) / parallel.tensor)
+    return math.ceil((recurrent + channels * (model.linear_conv_kernel - 1 + drafted) * 2) / parallel.tensor)
 
 
 def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int = 0, align: int = 0) -> Cache:
@@ -258,21 +264,30 @@ def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int
     multiple of. 0: as on GB10.
 
     In hybrid models an attention block is made so large that it can hold a layer's state; layers then share one pool
-    of blocks in groups of the size of the attention group (vLLM's unified hybrid KV cache, logs of Qwen3.5 and 3.8).
+    of blocks, in groups of as many as there are of the smallest kind, and all blocks are as large as the largest
+    (vLLM's unified hybrid KV cache, logs of Qwen3.5 and 3.8).
     """
     one = layer_bytes(model, parallel, load.dtype)
-    growing = math.ceil(model.growing_layers / parallel.pipeline) + load.draft_layers
+    heads, dim = load.draft_kv
+    other = max(1, heads // parallel.tensor) * dim * 2 * kv_bytes(load.dtype) if heads else one
+    growing = math.ceil(model.growing_layers / parallel.pipeline)
+    drafting = load.draft_layers if load.apart or heads else 0
+    growing += load.draft_layers - drafting
     if model.linear_layers:
-        align = align or BLOCK["fp8" if load.dtype.startswith("fp8") else ""]
-        block = math.ceil(state_bytes(model, parallel) / one / align) * align
-        groups = math.ceil(math.ceil(model.linear_layers / parallel.pipeline) / growing)
+        align = align or BLOCK
+        block = math.ceil(state_bytes(model, parallel, load.drafted) / one / align) * align
+        page = math.ceil(block * max(one, other if drafting else 0))
+        group = min(growing, drafting or growing)
+        kinds = [(math.ceil(growing / group), int(page // one))]
+        kinds += [(math.ceil(drafting / group), int(page // other))] if drafting else []
         # One block, one more for the state at the end of a cached prefix, and one for each drafted token.
         each = state_blocks or 2 + load.drafted
-        return Cache(block, math.ceil(block * one) * growing, constant=groups * each)
+        linear = math.ceil(math.ceil(model.linear_layers / parallel.pipeline) / group)
+        return Cache(kinds[0][1], page * group, constant=linear * each, groups=kinds)
     window = model.sliding_window + load.batched if model.sliding_layers else 0
     layers = math.ceil(model.sliding_layers / parallel.pipeline)
     sliding = math.ceil(layers * sliding_bytes(model, parallel, load.dtype))
-    return Cache(16, math.ceil(16 * one * growing), window=window, window_bytes=sliding)
+    return Cache(16, math.ceil(16 * (one * growing + other * drafting)), window=window, window_bytes=sliding)
 
 
 def utilization(context: int, asked: float, total: int = 0, available: int = 0) -> float:

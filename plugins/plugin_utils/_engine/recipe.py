@@ -63,7 +63,9 @@ class Draft:
     tokens: int  # drafted in each step
     model: str = ""  # empty for mtp
     weights_gb: float = 0.0  # 10^9 bytes
-    layers: int = 0  # attention layers of the shape of the model that it adds to the cache
+    layers: int = 0  # attention layers that it adds to the cache
+    kv_heads: int = 0  # of these layers, where they are not as the model's
+    head_dim: int = 0
     revision: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)  # further keys of vLLM's speculative-config
 

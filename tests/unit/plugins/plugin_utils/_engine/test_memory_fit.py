@@ -12,7 +12,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 from hypothesis import given
 from hypothesis import strategies as st
-from planner_accuracy import PUBLISHED, QWEN_27B
+from planner_accuracy import PUBLISHED, QWEN_27B, QWEN_122B
 
 LLAMA_8B = Architecture(layers=32, attention_heads=32, kv_heads=8, head_dim=128)
 QWEN_235B = Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128)
@@ -164,12 +164,41 @@ def test_a_hybrid_request_has_a_constant_part():
 def test_a_hybrid_model_in_stages_and_with_a_draft():
     kept = fit.cache(QWEN_27B, ONE, fit.Load(0, 1, "fp8"))
     drafting = fit.cache(QWEN_27B, ONE, fit.Load(0, 1, "fp8", drafted=3))
-    assert (drafting.block, drafting.block_bytes) == (kept.block, kept.block_bytes)
+    # Three more tokens of the convolution make a state, and so a block, a little larger.
+    assert (drafting.block, kept.block) == (1600, 1568)
     assert drafting.constant == kept.constant // 2 * 5  # a block, one more, and one for each drafted token
     staged = fit.cache(QWEN_27B, Parallel(1, 2, ""), fit.Load(0, 1, "fp8"))
     assert (staged.block_bytes * 2, staged.constant) == (kept.block_bytes, kept.constant)
-    # Half of a state in blocks of sixteen tokens where a value has two bytes, of 32 where it has one.
-    assert fit.cache(QWEN_27B, ONE, fit.Load(0, 1)).block % 32 == 16 and kept.block % 32 == 0
+    assert fit.cache(QWEN_27B, ONE, fit.Load(0, 1)).block % 16 == kept.block % 16 == 0
+
+
+QWEN_35B = Architecture(
+    40, 16, 2, 256, full_attention_layers=10, linear_key_heads=16, linear_key_head_dim=128,
+    linear_value_heads=32, linear_value_head_dim=128,
+)  # fmt: skip
+
+
+APART = {"draft_kv": (8, 128), "apart": True}  # as z-lab's drafts by DFlash and DSpark
+
+
+@pytest.mark.parametrize(
+    ("model", "load", "state_blocks", "gib", "tokens"),
+    [
+        # Lines of published logs: so much memory was room for so many tokens, of requests that are as long as `load`.
+        pytest.param(QWEN_122B, {"drafted": 4, "draft_layers": 6, **APART}, 0, 19.15, 361258),
+        pytest.param(QWEN_122B, {"drafted": 12, "draft_layers": 6, **APART}, 0, 19.27, 307200),
+        pytest.param(QWEN_27B, {"dtype": "fp8", "drafted": 7, "draft_layers": 5, **APART}, 0, 27.06, 506909),
+        pytest.param(QWEN_27B, {"dtype": "fp8", "drafted": 4, "draft_layers": 1}, 0, 47.65, 1316513),
+        pytest.param(QWEN_27B, {"dtype": "fp8", "drafted": 3, "draft_layers": 1}, 0, 66.74, 1883336),
+        pytest.param(QWEN_35B, {"context": 131072}, 1, 47.55, 2416967),
+    ],
+    ids=["122B-dflash-4", "122B-dflash-12", "27B-dspark-7-fp8", "27B-mtp-4-fp8", "27B-mtp-3-fp8", "35B-no-prefixes"],
+)
+def test_hybrid_models_with_drafts_as_vllm_logged_them(model, load, state_blocks, gib, tokens):
+    given = fit.Load(**{"context": 262144, "concurrency": 1, **load})
+    kept = fit.cache(model, ONE, given, state_blocks)
+    blocks = int(gib * fit.GIB // kept.block_bytes)
+    assert blocks / kept.blocks(given.context) * given.context == pytest.approx(tokens, rel=0.0003)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 64), st.sampled_from(["auto", "fp8"]))
