@@ -600,7 +600,8 @@ def _uncounted(job: Job) -> Iterator[Finding]:
     """What takes memory, and nobody knows how much."""
     if job.recipe.device != "gpu":
         return
-    own = {name.partition(".")[0] for name in memory_options.spelled(job.engine, job.version, job.settings.options)}
+    mine = kinds_base.merge(job.engine, {}, job.settings.options)
+    own = {name.partition(".")[0] for name in memory_options.spelled(job.engine, job.version, mine)}
     for name, found, remedy in memory_options.refused(job.engine, job.spelled):
         yield Finding(job.names["options"] if name.partition(".")[0] in own else job.where, found, remedy)
     if job.unknown_draft:

@@ -10,13 +10,10 @@ the names of all options in the newest tables against these.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Takes
@@ -53,7 +50,7 @@ def plain(name: str) -> str:
 
 
 def spelled(engine: Engine, version: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """By :func:`plain` long name, keys of mappings (also of JSON texts) with dots; an abbreviation is what it is for.
+    """By :func:`plain` long name, keys of mappings with dots; an abbreviation is what it is for. ``options``: merged.
 
     Where one thing is said twice the later counts, as in the parsers.
     """
@@ -61,23 +58,18 @@ def spelled(engine: Engine, version: str, options: Mapping[str, Any]) -> dict[st
     by_plain = {plain(name): name for name in (*table.options, *table.aliases)}
     given: dict[str, Any] = {}
     for name in sorted(options):
-        word, equals, inline = name.lstrip("-").partition("=")
-        head, dot, rest = word.partition(".")
-        known = by_plain.get(plain(f"--{head}"), f"--{head}")
+        known = by_plain.get(plain(f"--{name}"), f"--{name}")
         if known not in by_plain.values():
             longer = {table.long_name(full) for short, full in by_plain.items() if short.startswith(plain(known))}
             known = longer.pop() if len(longer) == 1 else known
         long_name = (table.long_name(known) or known).lstrip("-")
-        _walk(plain(long_name + dot + rest), inline if equals else options[name], given)
+        _walk(plain(long_name), options[name], given)
     return given
 
 
 def _walk(name: str, value: Any, given: dict[str, Any]) -> None:
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        with contextlib.suppress(SparkError):  # the engine refuses it, too
-            value = json_text.read(value)
     given[name] = value
     if isinstance(value, Mapping):
         for key in value:

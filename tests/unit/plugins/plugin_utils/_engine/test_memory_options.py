@@ -155,7 +155,6 @@ PINNED = [
     {"kv-cache-memory-bytes": "200G"},
     {"kv_cache_memory_bytes": 200 * GIB},
     {"--kv-cache-memory-bytes": ["200G"]},
-    {"kv-cache-memory-bytes=200G": True},
 ]
 
 
