@@ -27,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secre
     left_out,
 )
 
-SHORTEST = 8  # of a value that is looked for everywhere
+SHORTEST, SHORTEST_WORD = 6, 8  # of a value that is looked for everywhere, and of one of letters alone
 # What is counted, in the words of the list of contents.
 KNOWN = "secrets of the machine"
 ADDRESS, NAME, IDENTITY = "addresses", "names", "serial numbers and identities"
@@ -97,7 +97,8 @@ class Redactor:
     counts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        forms = {form for value in self.known if len(value) >= SHORTEST for form in _forms(value)}
+        known = [one for one in self.known if len(one) >= (SHORTEST_WORD if one.isalpha() else SHORTEST)]
+        forms = {form for value in known for form in _forms(value)}
         self._known = _any_of(forms)
         self._shown = _spellings(self.names)
         # Avahi adds a number to a name that is taken.

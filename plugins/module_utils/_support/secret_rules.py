@@ -34,8 +34,8 @@ _KEY_HEADER = re.compile(r"(?:(?:^|.* )(?:Proc-Type|DEK-Info): ?[\w,-]{0,100}|.*
 
 # A key may also be what something is sorted by, and a check may pass.
 _ANY = r"keys?\d?(?![a-z])|cookies?(?![a-z])|auth(?![a-z])|(?<![\w-])(?:pass|tokens?|secrets?)(?![a-z])"
-_PASSWORD = r"passw\w{0,9}|passphrase|passcode|kennwort|psk(?![a-z])"  # noqa: S105
-_SURE = rf"{_PASSWORD}|pwd(?![a-z])|(?<![a-z])(?:pw|pin|puk)(?![a-z])|(?<!by)pass(?:in|out|es)?(?![a-z])"
+_PASSWORD = r"passw\w{0,9}|pass[ _-]?phrase|passcode|kennwort|psk(?![a-z])"  # noqa: S105
+_SURE = rf"{_PASSWORD}|pwd(?![a-z])|pw(?![a-z])|(?<![a-z])(?:pin|puk)(?![a-z])|(?<!by)pass(?:in|out|es)?(?![a-z])"
 _NAME = (
     r"(?:(?:api|access|private|secret|encryption|auth|master|shared|account)[_-]?keys?(?![a-z])"
     rf"|(?P<any>{_ANY})|(?P<sure>{_SURE})|(?:secret|token)s?(?![a-z])|credentials?|(?<![a-z])t?otp(?![a-z])"
@@ -52,7 +52,7 @@ _SENTENCE = (
     r"(?!(?:for|is|was|looks|are|of|to|in|on|at|by|as|and|or|not|no|has|have|must|may|can|will|with|from|too|the|a|an|that|it"
     r"|auth\w*|attempts?|checks?|changed?|changes|expired|files?|hash|hashes|entry|prompt|logins?|required|given"
     r"|incorrect|wrong|mismatch|failed|failure|set|unset|manager|database|updated|needed|keyboard-interactive\S*)\b"
-    r"|[-=:|/(.,;<>&]|$)"
+    r"|[-=:|/(.,;<>&]|[\w.-]{0,40}(?:psk|password)\b|$)"  # the next one is it
 )
 _OPEN, _SHUT = "\"'\u2018\u201c", "\"'\u2019\u201d"
 _QUOTED = (
@@ -64,6 +64,11 @@ _VALUE = re.compile(rf"b?(?:{_QUOTED})|(?:(?![\"'](?:[\s,}}\]):;]|$))\S)+")
 # To the end of the line, or of the string of JSON or Python in which this is said.
 _REST = re.compile(r"(?:(?!\\{0,2}[\"'][ \t]*(?:[}\])]|,[ \t]*[\"'{\[]|,?$)|\\n)[^\r\n])*", re.MULTILINE)
 _ARGUMENTS = re.compile(rf"[\"'],[^\]\n]*|{_REST.pattern}", re.MULTILINE)
+# Further ones of several: of an option, and behind a comma where the name is that of several.
+_MORE_WORDS = re.compile(r"(?:[ ]+(?!-)(?=[^\s\"']*[A-Z\d_-])[^\s\"'|;&<>]+)*")
+_MORE_VALUES = re.compile(r"(?:(?:(?<=,)|,)[ ]{0,3}(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s=:,\"']+)(?![\w\"']*\s?[=:]))*")
+_MORE_ITEMS = re.compile(r"(?:,[ ]{0,3}[\"'](?!-)[^\"'\n]*[\"'])*")
+_SEVERAL = re.compile(r"(?i)s\W*$")
 _BLOCK = re.compile(r"[ \t]*(?:[|>][-+\d]*[ \t]*)?(?=\n)")
 _LINE = re.compile(r"[^\n]*")
 _OF_A_LIST = re.compile(r"\n[ \t]*(?:[\"'}\])]|[{\[][ \t]*\n)")
@@ -87,7 +92,18 @@ def to_key(match: re.Match[str]) -> int:
 def to_value(match: re.Match[str]) -> int:
     """A word, a text in quotes, a list or a mapping."""
     text, at = match.string, match.end()
-    return _bracket(text, at) if text[at : at + 1] in tuple("([{") else _end(_VALUE, text, at)
+    if text[at : at + 1] in tuple("([{"):
+        return _bracket(text, at)
+    end = _end(_VALUE, text, at)
+    return _end(_MORE_VALUES, text, end) if end > at and _SEVERAL.search(match[0]) else end
+
+
+def to_items(match: re.Match[str]) -> int:
+    return _end(_MORE_ITEMS, match.string, to_value(match))
+
+
+def to_words(match: re.Match[str]) -> int:
+    return _end(_MORE_WORDS, match.string, to_value(match))
 
 
 def to_rest(match: re.Match[str]) -> int:
@@ -198,7 +214,9 @@ RULES = (
     # Programs that are told secrets as arguments.
     Rule(
         COMMAND,
-        rf"\blogin(?:{_GAP}[\w.:/-]+)?(?={_GAP}--?\w)[ \t]?|\b(?:chpasswd|wpa_passphrase)(?=[ \t\"',])[ \t]?"
+        rf"\blogin(?:{_GAP}[\w.:/-]+)?(?={_GAP}--?\w)[ \t]?|\b(?:chpasswd|wpa_passphrase|iwconfig)(?=[ \t\"',])[ \t]?"
+        r"|\bcurl(?=[^\n]{0,300}?[\s\"'](?:-[bdEFHx]|--(?:cookie|data\S*|form|header|proxy|cert|oauth2\S*))[\s\"'=])"
+        r"[ \t]?"
         r"|\b(?:sshpass|mysql\w*|mariadb\w*|mongo\w*|redis-cli|ldap[a-z]+|smbclient|htpasswd|ipmitool|useradd|usermod"
         rf"|snmp[a-z]+|sqlcmd|xfreerdp|7z[a-z]?)(?={_GAP}(?:[^\n]{{0,100}}?[\s\"'])?--?\w)[ \t]?",
         to_arguments,
@@ -249,23 +267,34 @@ RULES = (
         rf"(?im)^(?P<indent>[ \t]{{0,40}})[>-]?[ \t]{{0,3}}[\"']?[\w.-]{{0,40}}?{_NAME}[\"']?:(?:[ \t]{{1,3}}|(?=\n))",
         to_line,
     ),
-    Rule(NAMED, rf"(?i)(?<![\w-])--?[\w-]{{0,40}}?{_NAME}[ =]{{1,3}}", to_value),
-    Rule(NAMED, rf"(?i){_NAME}\\?[{_SHUT}]?\s{{0,3}}(?:=>|[:=](?!//))\s{{0,3}}", to_value),
+    Rule(NAMED, rf"(?i)(?<![\w-])--?[\w-]{{0,40}}?{_NAME}[ =]{{1,3}}", to_words),
+    Rule(
+        NAMED,
+        rf"(?i){_NAME}\\?[{_SHUT}]?(?:\[(?!\d+\])[^\]\n]{{0,60}}\]| for [^\s:]{{1,60}})?"
+        r"\s{0,3}(?:=>|[:=](?!//))\s{0,3}",
+        to_value,
+    ),
     # ("password", "x") and ["--api-key", "x"]
     Rule(
         NAMED,
         rf"(?i)(?:[(\[]\s{{0,3}}b?[{_OPEN}][\w.-]{{0,40}}?|[\"']--?[\w-]{{0,40}}?){_NAME}[{_SHUT}]\s{{0,3}},\s{{0,3}}"
         rf"(?=b?[{_OPEN}])",
-        to_value,
+        to_items,
     ),
     # XML
     Rule(NAMED, rf"(?i)<[^<>\n]{{0,80}}?{_NAME}[^<>\n]{{0,80}}>(?:\s{{0,40}}<\w{{1,20}}>)?(?P<v>[^<>\n]+)(?=<)"),
     # password x
-    Rule(NAMED, rf"(?i)(?P<sure>{_PASSWORD}|wep-key\d?)[ \t]{{1,3}}(?:(?:is|was)[ \t])?{_SENTENCE}", to_value),
+    Rule(
+        NAMED,
+        rf"(?i)(?P<sure>{_PASSWORD}|(?<![\w-])secret|wep-key\d?|(?:require|bind|root)_?p(?:w|ass))[ \t]{{1,3}}"
+        rf"(?:--\w{{1,20}}[ \t])?(?:(?:is|was)[ \t])?{_SENTENCE}",
+        to_value,
+    ),
+    Rule(NAMED, r"(?i)hexdump(?:_ascii)?\([^)\n]{0,40}\):[ \t]?", to_arguments),
     # the key 0123456789abcdef...
     Rule(
         NAMED,
-        r"(?i)(?:keys?|tokens?|secrets?|credentials?|auth|cookie)[\"':]?\s{1,3}[\"'(]?"
+        r"(?i)(?:keys?|tokens?|secrets?|credentials?|auth|cookie|login)[\"':]?\s{1,3}(?:(?:is|was)\s)?[\"'(]?"
         r"(?P<v>(?=[\w~+/=-]{0,80}\d)(?=[\w~+/=-]{0,80}[A-Za-z])[\w~+=-][\w~+/=-]{15,})",
     ),
     Rule(RANDOM, r"(?<![\w+/])(?!/)(?P<v>[A-Za-z0-9+/]{60,}={0,2})", sure=is_chance),
