@@ -375,13 +375,7 @@ def _moving_image(job: Job) -> Iterator[Finding]:
 
 
 def _known_holes(job: Job) -> Iterator[Finding]:
-    holes = [one for one in job.engine.advisories if option_tables.within(job.version, one.since, one.mended)]
-    for hole in holes:
-        yield Finding(
-            job.where,
-            f"{job.engine.label} {job.version} has a known hole ({hole.names}): {hole.what}",
-            f"Use {hole.mended} or newer; this release knows {option_tables.versions(job.engine.name)[-1]}",
-        )
+    return kinds_base.known_holes(job.engine, job.version, job.where)
 
 
 def _image_build(job: Job) -> Iterator[Finding]:
@@ -663,7 +657,7 @@ CHECKS = (
     Check("job", _dangers),
     Check("job", _host_files),
     Check("job", _moving_image),
-    Check("job", _known_holes, "warning"),
+    Check("job", _known_holes, ""),
     Check("job", _image_build),
     Check("job", _requirements_of_an_image, "warning"),
     Check("job", _patches_without_an_image),

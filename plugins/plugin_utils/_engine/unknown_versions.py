@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 
 
@@ -41,6 +42,8 @@ def _judge(service: ServicePlan, place: str, answer: Mapping[str, Any]) -> Itera
         )
         return
     label = f"{engine.label} {version}"
+    if service.contained and not engine.image_version(place):  # of others the plan has told
+        yield from kinds_base.known_holes(engine, version, place)
     table = option_tables.load(engine.name, version)
     if table is not None:
         for found, remedy in option_tables.check(words, table, engine.removed, label, engine.underscores):

@@ -280,6 +280,17 @@ class Engine(ABC):
         return None
 
 
+def known_holes(engine: Engine, version: str, where: str) -> Iterator[Finding]:
+    for hole in engine.advisories:
+        if option_tables.within(version, hole.since, hole.mended):
+            yield Finding(
+                where,
+                f"{engine.label} {version} has a known hole ({hole.names}): {hole.what}",
+                f"Use {hole.mended} or newer; this release knows {option_tables.versions(engine.name)[-1]}",
+                severity="warning",
+            )
+
+
 def pinned(requirements: Sequence[str], names: Sequence[str]) -> str:
     """Version of the first requirement for one of ``names`` that is pinned with ``==``, or an empty text."""
     for requirement in requirements:

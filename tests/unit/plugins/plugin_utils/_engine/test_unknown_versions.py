@@ -142,6 +142,11 @@ def test_an_engine_that_lists_nothing_is_a_warning():
     assert finding.severity == "warning"
 
 
+def test_an_image_whose_name_tells_nothing_is_asked_whether_it_has_a_known_hole():
+    (finding,) = judged({"version": "0.17.1", "options": [*option_tables.load("vllm", "0.33.0").options]})
+    assert "CVE-2026-27893" in finding.found and finding.severity == "warning"
+
+
 def test_an_image_without_the_engine():
     (finding,) = judged({"version": "", "options": []})
     assert "it has no vLLM" in finding.found and finding.severity == "error"
