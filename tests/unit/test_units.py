@@ -10,11 +10,13 @@ systemd gives the environment of a unit to all of its commands, those with a pri
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Settings as GatewaySettings
@@ -86,6 +88,15 @@ def test_nobodys_variables_reach_root(name, text):
         assert re.search(r"^User=(?!root|0)\S+$", own, re.MULTILINE), f"{name}: root runs with {variables}"
     else:
         assert not PRIVILEGED.findall(own) or "gateway" in name
+
+
+@pytest.mark.parametrize("name", ["vllm", "vllm in containers"])
+def test_no_value_is_a_further_line_of_a_unit(name):
+    plan = node_plans(2, "qwen3-235b-a22b-gptq-int4", **PLANS[name])["spark1"]
+    service = plan.here[0]
+    foreign = replace(service.engine, served_model_name="x\n[Service]\nExecStartPre=+/bin/sh")
+    with pytest.raises(SparkError, match="would not be one line"):
+        service_files.make(replace(service, engine=foreign), plan.ray, service_files.Settings(), service_files.Marks())
 
 
 def test_no_other_source_of_a_unit_has_a_line_for_root():

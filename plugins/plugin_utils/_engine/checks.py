@@ -295,6 +295,16 @@ def _context(job: Job) -> Iterator[Finding]:
         )
 
 
+def _served_name(job: Job) -> Iterator[Finding]:
+    """It stands in units, where a newline begins another setting and a backslash takes the next one in."""
+    if not job.served.isprintable() or "\\" in job.served:
+        yield Finding(
+            job.names["served_model_name"] if job.settings.served_model_name else job.where,
+            f"the name for clients {strict.quoted(job.served)} has a backslash or a character that cannot be seen",
+            "Give it a plain name (served_model_name)",
+        )
+
+
 def _options(job: Job) -> Iterator[Finding]:
     return kinds_base.examine(job.engine, job.version, job.options, job.environment, job.where, user=job.user)
 
@@ -652,6 +662,7 @@ CHECKS = (
     Check("job", _abilities),
     Check("job", _shape_of_another_model, "warning"),
     Check("job", _context),
+    Check("job", _served_name),
     Check("job", _options, ""),
     Check("job", _environment),
     Check("job", _dangers),

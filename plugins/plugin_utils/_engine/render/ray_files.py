@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, RayPlan
@@ -50,7 +50,7 @@ def make(plan: NodePlan, settings: Settings, token_mark: str = "", image_mark: s
     """The marks: fingerprint of the token, id of the image."""
     ray, service = plan.ray, plan.here[0]
     body = _container_service(ray) if ray.container else _venv_service(plan, settings)
-    unit = "\n".join([*_head_of_unit(ray), *body]) + "\n"
+    unit = strict.lines([*_head_of_unit(ray), *body], engine_names.RAY_UNIT)
     files = {engine_names.RAY_ENVIRONMENT: f"{_MANAGED}\n{systemd_quoting.environment_file(ray.env)}"}
     if ray.container:
         document = render_compose.ray_document(ray, service.container, settings.sandbox)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, unit_sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Mount
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 
@@ -65,4 +65,4 @@ def _unit(description: str, service: Sequence[str], *conditions: str) -> str:
         "Type=oneshot",
         *service,
     ]
-    return "\n".join(lines) + "\n"
+    return strict.lines(lines, description)

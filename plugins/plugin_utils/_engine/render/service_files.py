@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, unit_sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray
@@ -263,7 +263,7 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
         f"LimitNOFILE={settings.nofile}",
         *(_sandbox(service) if settings.sandbox else []),
     ]
-    return _UNIT_TITLE + "\n".join(lines) + "\n"
+    return _UNIT_TITLE + strict.lines(lines, names.unit)
 
 
 def _sandbox(service: ServicePlan) -> Sequence[str]:
@@ -299,7 +299,7 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
         f"TimeoutStopSec={settings.stop_timeout_s + _CONTAINER_GRACE_S}",
         "Restart=no",
     ]
-    return _UNIT_TITLE + "\n".join(lines) + "\n"
+    return _UNIT_TITLE + strict.lines(lines, names.unit)
 
 
 def _keeper_unit(names: Names) -> str:
@@ -332,7 +332,7 @@ def _keeper_unit(names: Names) -> str:
         "MemoryMax=1G",
         *unit_sandbox.KEEPER,
     ]
-    return _UNIT_TITLE + "\n".join(lines) + "\n"
+    return _UNIT_TITLE + strict.lines(lines, names.keeper)
 
 
 def _with_hash(unit: str, value: str) -> str:

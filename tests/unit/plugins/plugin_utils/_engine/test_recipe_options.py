@@ -46,7 +46,7 @@ def planned(values, **given):
 
 
 def refused(result):
-    return "\n".join(f"{finding.found}. {finding.remedy}" for finding in errors(result.findings))
+    return "\n".join(f"{finding.host}: {finding.found}. {finding.remedy}" for finding in errors(result.findings))
 
 
 def argv(result):
@@ -130,6 +130,15 @@ def test_words_of_a_recipe_that_become_words_of_a_command(values):
 def test_a_text_that_begins_with_a_dash_stays_the_value_of_its_option():
     words = argv(planned({"served_model_name": "--middleware=evil"}))
     assert "--served-model-name=--middleware=evil" in words and "--middleware=evil" not in words
+
+
+@pytest.mark.parametrize(
+    "name", ["x\n[Service]\nExecStartPre=+/bin/sh", "x\\", "x\0", "x\ud800", "x\x1b[2J", "x\u2028y"]
+)
+def test_the_name_for_clients_is_one_line_wherever_it_comes_from(name):
+    """It stands in units, and on the screen."""
+    assert "recipe foreign: the name for clients" in refused(planned({"served_model_name": name}))
+    assert "engine_served_model_name: the name for clients" in refused(planned({}, served_model_name=name))
 
 
 def test_no_option_is_in_a_command_twice():
