@@ -116,9 +116,9 @@ class Job:
 
     @property
     def unknown_draft(self) -> str:
-        """A draft model that the options name and the recipe does not know."""
-        draft, own = self.used_draft, self.recipe.draft
-        return draft.model if draft and not (own and own.model == draft.model) else ""
+        """A draft model of which nobody has said what it takes."""
+        draft = self.used_draft
+        return draft.model if draft and not (draft.weights_gb and draft.layers) else ""
 
     @property
     def runtime(self) -> str:

@@ -254,7 +254,9 @@ class _Work:
         made |= {"options": rest} if rest else {}
         self.out.document["draft"] = made
         if name:
-            self.out.left_out.append(f"draft.weights_gb: the size of {name} is not said; the plan counts none")
+            self.out.left_out.append(
+                f"draft.weights_gb and draft.layers: the size of {name} is not said; the plan refuses it until you write it"
+            )
 
     def _checked(self, engine: kinds_base.Engine, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the newest known version of the engine takes."""

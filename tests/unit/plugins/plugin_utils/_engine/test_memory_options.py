@@ -402,3 +402,17 @@ def test_a_known_problem_with_expert_parallel_is_no_surprise():
     assert said.startswith("engine_expert_parallel: recipe qwen3.5-397b-a17b-fp8 switches expert parallel off")
     assert "dimension error" in said
     assert planned({}, recipe="qwen3.5-122b-a10b-int4", count=2, expert_parallel=True).plans
+
+
+@pytest.mark.parametrize("known", [{}, {"weights_gb": 3.2}, {"layers": 1}])
+def test_a_recipe_s_draft_without_its_size_is_refused(known):
+    document = {
+        "model": "someone/small",
+        "architecture": {"layers": 36, "attention_heads": 32, "kv_heads": 8, "head_dim": 128},
+        "weights_gb": 16, "context": 4096, "concurrency": 2,
+        "draft": {"method": "eagle3", "model": "someone/draft", "tokens": 3, **known},
+    }  # fmt: skip
+    made = required(*engine_recipe.parse(document, "foreign.yml", "foreign"))
+    given = UserSettings(requirements=REQUIREMENTS["vllm"], only_print=True)
+    result = engine_plan.plan(made, engine_plan.assumed_facts(["spark1"]), given, {})
+    assert "recipe foreign: someone/draft drafts" in refused(result)
