@@ -611,8 +611,7 @@ def _uncounted(job: Job) -> Iterator[Finding]:
     if job.unknown_draft:
         yield Finding(
             job.names["options"] if any(name.startswith("spec") for name in own) else job.where,
-            f"{job.unknown_draft} drafts, and its weights and layers are not known, so nobody can say what it takes of the"
-            " memory",
+            f"{job.unknown_draft} drafts, and its weights and layers are not known: nobody can say what it takes",
             "Write the recipe's key draft, with its model, weights_gb and layers, in a recipe of your own"
             " (docs/recipes.md)",
         )

@@ -10,6 +10,7 @@ that comes from a shipped recipe of the same model, or from the model's own file
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     catalogue,
     checks,
     memory_fit,
+    memory_options,
     model,
     option_tables,
     recipe_options,
@@ -41,20 +43,41 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 _ABBREVIATED = {"--tp": "--tp-size", "--pp": "--pp-size", "--dp": "--dp-size"}  # SGLang's; the others are in the tables
-_CONTEXT = ("max-model-len", "context-length")
+_CONTEXT = ("max-model-len", "context-length", "max_seq_len")
+_USUAL_CONTEXT = 32768
 _SHARE = ("gpu-memory-utilization", "mem-fraction-static")
-_TENSOR = ("tensor-parallel-size", "tp-size")
-_PIPELINE = ("pipeline-parallel-size", "pp-size")
+_TENSOR = ("tensor-parallel-size", "tp-size", "tensor_parallel_size", "tp_size")
+_PIPELINE = ("pipeline-parallel-size", "pp-size", "pipeline_parallel_size", "pp_size")
 _POOLING = ("runner", "convert", "task")  # what else than tokens it gives; the plan sets these by the recipe's task
 _RANKS = ("classify", "score", "rerank")
 # The plan's own, as in every recipe: nobody misses them.
-_EXPECTED = ("host", "port", "distributed-executor-backend", "model-path", "enable-metrics")
-# What recipes of others have beside the command, and we do not.
+_EXPECTED = ("host", "port", "distributed-executor-backend", "model-path", "enable-metrics", "gpus_per_node")
+_PROGRAMS = {"sglang": "sglang", "trtllm": "tensorrt-llm", "vllm": "vllm"}  # by a part of the program, or of `runtime`
+_STARTERS = ("sglang.launch_server", "vllm.entrypoints.openai.api_server", "trtllm-serve")  # beside `… serve`
+# Keys of sparkrun's defaults where it has no command: what they are called here, where that is not their name.
+_DEFAULTS = {
+    "tensor_parallel": _TENSOR,
+    "pipeline_parallel": _PIPELINE,
+    "max_model_len": _CONTEXT,
+    "gpu_memory_utilization": _SHARE,
+    "max_num_seqs": ("max-num-seqs", "max-running-requests", "max_batch_size"),
+}
+# Keys of a recipe that are read, and others with what is known of them.
+_READ = frozenset(
+    {
+        *("recipe_version", "name", "description", "model", "model_revision", "runtime", "command", "defaults", "env"),
+        *("min_nodes", "max_nodes", "cluster_only", "solo_only"),
+    }
+)
 _UNKNOWN = {
     "mods": "patches of their image; without them the engine is the released one",
     "build_args": "how their image is built",
     "executor_config": "how their container is started",
     "container": "engine_image names an image here, with a digest or a version",
+    "patches": "changes of their engine; without them it is the released one",
+    "draft_model": "a draft is a part of the recipe here (docs/recipes.md)",
+    "metadata": "what it says of the model; the shape comes from the model's own files",
+    "variants": "further settings; translate the one that you want",
 }
 
 _SHAPE = {"defaults": dict, "metadata": dict, "env": dict, "min_nodes": int, "max_nodes": int, "model": str}
@@ -77,10 +100,12 @@ def translate(path: str, recipe_paths: Sequence[str] = (), model_files: str = ""
     """The recipe in a file. Raises :class:`SparkError` where it is none of theirs."""
     theirs = yaml_text.file(Path(path).expanduser(), "Check recipes_translate")
     runtime = str(theirs.get("runtime") or "") if isinstance(theirs, Mapping) else ""
-    if runtime and not re.search("vllm|sglang", runtime):
-        raise SparkError(f"it is for {runtime}, which is not started here", path, "Look for one of vLLM or SGLang")
-    if not isinstance(theirs, Mapping) or not isinstance(theirs.get("command"), str):
-        remedy = "Name a recipe of sparkrun or spark-vllm-docker: it has a command"
+    if runtime and not _engine_of(runtime):
+        remedy = "Look for one of vLLM, SGLang or TensorRT-LLM"
+        raise SparkError(f"it is for {runtime}, which is not started here", path, remedy)
+    commanded = isinstance(theirs, Mapping) and isinstance(theirs.get("command"), str)
+    if not commanded and not (runtime and "model" in theirs):
+        remedy = "Name a recipe of sparkrun or spark-vllm-docker: it has a command, or a runtime and defaults"
         raise SparkError("it has no command to translate", path, remedy)
     yaml_text.check(theirs, _SHAPE, path)
     return _Work(theirs, recipe_paths, model_files, path).made()
@@ -96,13 +121,13 @@ class _Work:
 
     def made(self) -> Translation:
         program, words = self._words()
-        engine = ENGINES["sglang" if "sglang" in program else "vllm"]
+        engine = ENGINES[_engine_of(program)]
         given, served = _options(words, engine)
         given = kinds_base.merge(engine, given, {})
         out, document = self.out, self.out.document
         document["description"] = self._description()
         document["model"] = self._model(served or str(given.get("model-path") or ""))
-        if revision := _taken(given, ("revision",)):
+        if revision := _taken(given, ("revision",)) or self.theirs.get("model_revision"):
             document["revision"] = str(revision)
         document["served_model_name"] = str(
             _taken(given, ("served-model-name",)) or document["model"].rpartition("/")[2].lower()
@@ -111,9 +136,8 @@ class _Work:
         self._task(given)
         self._nodes(given)
         self._shape(document)
-        context = _taken(given, _CONTEXT)
         shape = document.get("architecture", {})
-        document["context"] = context if isinstance(context, int) else int(shape.get("max_context") or 32768)
+        document["context"] = self._context(_taken(given, _CONTEXT), int(shape.get("max_context") or 0))
         document["concurrency"] = 1  # vLLM starts where one whole request fits; max-num-seqs is another number
         self._share(given, document["context"])
         self._draft(given, engine)
@@ -123,11 +147,11 @@ class _Work:
             if not document[key]:
                 del document[key]
         document["sources"] = [f"translated from {Path(self.path).name}"]
-        for key, why in _UNKNOWN.items():
-            if self.theirs.get(key):
-                value = self.theirs[key]
-                shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-                out.left_out.append(f"{key} ({shown}): {why}")
+        for key, value in self.theirs.items():
+            if key in _READ or not value or (key == "metadata" and set(value) <= {"description"}):
+                continue
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            out.left_out.append(f"{key} ({shown}): {_UNKNOWN.get(str(key), 'nothing here is like it')}")
         if shape:
             name = re.sub(r"[^a-z0-9._-]+", "-", document["served_model_name"].rpartition("/")[2].lower())
             _recipe, problems = engine_recipe.parse(document, self.path, name)
@@ -137,7 +161,11 @@ class _Work:
     def _words(self) -> tuple[str, list[str]]:
         """The engine's program and the words behind it, with the defaults put in."""
         defaults = {**(self.theirs.get("defaults") or {}), "model": self.theirs.get("model", "")}
-        theirs = "runtime" in self.theirs  # sparkrun's; the other one doubles braces that are meant
+        if not isinstance(self.theirs.get("command"), str):
+            return self._without_command()
+        # Version 1 doubles braces that are meant; where none is said, the one that knows no runtimes does.
+        version = str(self.theirs.get("recipe_version") or "")
+        theirs = version != "1" if version else "runtime" in self.theirs
 
         def value(match: re.Match[str]) -> str:
             if not match.group(1):
@@ -152,9 +180,37 @@ class _Work:
         for number, word in enumerate(words):
             if word == "serve" and number:
                 return words[number - 1], words[number + 1 :]
-            if word in {"sglang.launch_server", "vllm.entrypoints.openai.api_server"}:
+            if word.rpartition("/")[2] in _STARTERS and words[number + 1 : number + 2] != ["serve"]:
                 return word, words[number + 1 :]
-        raise SparkError("its command starts neither vLLM nor SGLang", self.path, "Write the recipe by hand")
+        raise SparkError(
+            "its command starts neither vLLM nor SGLang nor TensorRT-LLM", self.path, "Write the recipe by hand"
+        )
+
+    def _without_command(self) -> tuple[str, list[str]]:
+        """sparkrun makes one from `defaults`; what the engine does not know by that name is said."""
+        program = str(self.theirs["runtime"])
+        engine = ENGINES[_engine_of(program)]
+        known = kinds_base.flags_and_values(engine, option_tables.newest(engine.name, "").version)
+        words = [str(self.theirs["model"])]
+        for key, value in (self.theirs.get("defaults") or {}).items():
+            names = (*_DEFAULTS.get(str(key), ()), str(key).replace("_", "-"), str(key))
+            name = next((name for name in names if name in known), "")
+            if not name:
+                self.out.left_out.append(f"{key} ({value}): {engine.label} has no option of that name")
+            elif value is not False and value is not None:
+                text = value if isinstance(value, str) else json.dumps(value)
+                words += [f"--{name}"] if value is True else [f"--{name}={text}"]
+        return program, words
+
+    def _context(self, asked: Any, longest: int) -> int:
+        size = memory_options.number(asked)
+        if size and size > 0:
+            return int(size)
+        if asked is not None and not longest:
+            self.out.left_out.append(
+                f"a context of {asked}: how long the model goes is not known, so it is {_USUAL_CONTEXT}. Set context"
+            )
+        return longest or _USUAL_CONTEXT
 
     def _description(self) -> str:
         metadata = self.theirs.get("metadata") or {}
@@ -233,6 +289,8 @@ class _Work:
 
     def _draft(self, given: dict[str, Any], engine: kinds_base.Engine) -> None:
         config = given.get(engine.draft_option) if engine.draft_option else None
+        if config is not None and not isinstance(config, Mapping):
+            self.out.left_out.append(f"the draft ({given.pop(engine.draft_option)}): it is no JSON")
         if not isinstance(config, Mapping):
             return
         method, name = str(config.get("method")), str(config.get("model") or "")
@@ -255,7 +313,7 @@ class _Work:
         self.out.document["draft"] = made
         if name:
             self.out.left_out.append(
-                f"draft.weights_gb and draft.layers: the size of {name} is not said; the plan refuses it until you write it"
+                f"draft.weights_gb and draft.layers: the size of {name} is not said, and without it the plan is refused"
             )
 
     def _checked(self, engine: kinds_base.Engine, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,6 +358,11 @@ class _Work:
             else:
                 kept[name] = str(value)
         return kept
+
+
+def _engine_of(program: str) -> str:
+    """By the name of a program or of a runtime, or an empty text."""
+    return next((engine for part, engine in _PROGRAMS.items() if part in program), "")
 
 
 def _options(words: Sequence[str], engine: kinds_base.Engine) -> tuple[dict[str, Any], str]:

@@ -126,6 +126,78 @@ def test_braces_are_meant_where_the_other_tool_doubles_them(tmp_path):
     assert made.document["options"] == {"compilation-config": {"pass_config": {"fuse_act_quant": True}}}
 
 
+BRACES = 'vllm serve a/b --speculative-config \'{{"method":"mtp","num_speculative_tokens":{n}}}\''
+
+
+@pytest.mark.parametrize(
+    ("keys", "draft", "said"),
+    [
+        # The version of the recipe says whether braces are doubled, and only where it is silent the tool that reads it.
+        ({"recipe_version": "1", "runtime": "vllm"}, 5, ""),
+        ({"recipe_version": 1}, 5, ""),
+        ({}, 5, ""),
+        ({"recipe_version": "2", "runtime": "vllm"}, 0, "the draft ({{"),
+        ({"runtime": "vllm"}, 0, "the draft ({{"),
+    ],
+)
+def test_the_version_says_whether_braces_are_doubled(tmp_path, keys, draft, said):
+    made = translated(tmp_path, {"model": "a/b", "command": BRACES, "defaults": {"n": 5}, **keys})
+    assert made.document.get("draft", {}).get("tokens", 0) == draft
+    assert "speculative-config" not in made.document.get("options", {})
+    assert said in "\n".join(made.left_out)
+
+
+@pytest.mark.parametrize(
+    ("asked", "model", "context", "said"),
+    [
+        ("auto", "Qwen/Qwen3.6-35B-A3B-FP8", 262144, False),
+        ("auto", "some/other", 32768, True),
+        (-1, "some/other", 32768, True),
+        ("128k", "some/other", 128000, False),
+        ("128K", "some/other", 131072, False),
+    ],
+)
+def test_a_context_that_is_no_number(tmp_path, asked, model, context, said):
+    made = translated(tmp_path, SPARKRUN, model=model, defaults={**SPARKRUN["defaults"], "max_model_len": asked})
+    assert made.document["context"] == context
+    assert any(line.startswith(f"a context of {asked}: ") for line in made.left_out) == said
+
+
+def test_a_recipe_without_a_command(tmp_path):
+    defaults = {"port": 8000, "tensor_parallel": 4, "max_model_len": 65536, "gpu_memory_utilization": 0.7}
+    defaults |= {"kv_cache_dtype": "fp8_e4m3", "max_num_seqs": 8, "trust_remote_code": False, "own_thing": 3}
+    theirs = {"recipe_version": "2", "model": "some/other", "runtime": "sglang", "min_nodes": 4, "defaults": defaults}
+    made = translated(tmp_path, theirs, model_revision="abc")
+    document = made.document
+    assert (document["engine"], document["model"], document["revision"]) == ("sglang", "some/other", "abc")
+    assert (document["context"], document["min_nodes"], document["gpu_memory_utilization"]) == (65536, 4, 0.7)
+    assert document["options"] == {"kv-cache-dtype": "fp8_e4m3", "max-running-requests": 8}
+    assert "own_thing (3): SGLang has no option of that name" in made.left_out
+
+
+def test_every_key_is_used_or_named(tmp_path):
+    keys = {"runtime_version": "x-0.1", "patches": ["one.diff"], "variants": {"fast": {}}, "draft_model": "a/d"}
+    keys |= {"builder": "pull", "distribution_config": {"on": True}, "pre_exec": ["true"], "post_exec": ["true"]}
+    keys |= {"metadata": {"description": "A model", "num_layers": 24}, "another_of_tomorrow": 7}
+    made = translated(tmp_path, SPARKRUN, **keys)
+    assert [key for key in keys if not any(said.startswith(f"{key} (") for said in made.left_out)] == []
+    plain = translated(tmp_path, SPARKRUN).left_out
+    assert not any(said.startswith(("recipe_version", "metadata", "defaults")) for said in plain)
+
+
+@pytest.mark.parametrize("program", ["trtllm-serve", "trtllm-serve serve", "mpirun -n 2 trtllm-serve"])
+def test_tensorrt_llm(tmp_path, program):
+    command = f"{program} {{model}} --port 8000 --backend pytorch --tp_size {{tp}} --max_batch_size 4"
+    theirs = {"recipe_version": "1", "runtime": "trtllm", "model": "a/tiny-nvfp4", "defaults": {"tp": 2}}
+    made = translated(
+        tmp_path, theirs, command=f"{command} --max_seq_len 16384 --kv_cache_free_gpu_memory_fraction 0.9"
+    )
+    document = made.document
+    assert (document["engine"], document["model"], document["context"]) == ("tensorrt-llm", "a/tiny-nvfp4", 16384)
+    assert document["options"] == {"backend": "pytorch", "max_batch_size": 4}
+    assert "engine_gpu_memory_utilization" in "\n".join(made.left_out)
+
+
 def test_sglang(tmp_path):
     command = "sglang serve --model-path {model} --tp 4 --context-length 200000 --mem-fraction-static 0.8"
     command += " --reasoning-parser minimax-m3"
