@@ -84,7 +84,7 @@ REMEDIES: tuple[tuple[str, str], ...] = (
     (
         "connection (closed|reset)|closed by remote|kex_exchange|broken pipe|not allowed at this time",
         "Its sshd hung up before the login: too many connections at once (run with fewer --forks), an address that is "
-        "banned there (sudo fail2ban-client unban <address>), or a rule of its own. At its screen: sudo journalctl -u ssh",
+        "banned there (sudo fail2ban-client unban <address>), or a rule of its own. There: sudo journalctl -u ssh",
     ),
     ("interpreter|python", "Install python3 (at least 3.9) on the machine"),
     ("", "Try it by hand: ansible -m sparkmatrix.cluster.node_info <host> -b -vvv"),
