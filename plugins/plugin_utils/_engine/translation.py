@@ -52,7 +52,6 @@ _POOLING = ("runner", "convert", "task")  # what else than tokens it gives; the 
 _RANKS = ("classify", "score", "rerank")
 # The plan's own, as in every recipe: nobody misses them.
 _EXPECTED = ("host", "port", "distributed-executor-backend", "model-path", "enable-metrics", "gpus_per_node")
-_PROGRAMS = {"sglang": "sglang", "trtllm": "tensorrt-llm", "vllm": "vllm"}  # by a part of the program, or of `runtime`
 _STARTERS = ("sglang.launch_server", "vllm.entrypoints.openai.api_server", "trtllm-serve")  # beside `… serve`
 # Keys of sparkrun's defaults where it has no command: what they are called here, where that is not their name.
 _DEFAULTS = {
@@ -60,7 +59,7 @@ _DEFAULTS = {
     "pipeline_parallel": _PIPELINE,
     "max_model_len": _CONTEXT,
     "gpu_memory_utilization": _SHARE,
-    "max_num_seqs": ("max-num-seqs", "max-running-requests", "max_batch_size"),
+    "max_num_seqs": tuple(engine.sequences_option for engine in ENGINES.values()),
 }
 # Keys of a recipe that are read, and others with what is known of them.
 _READ = frozenset(
@@ -362,7 +361,7 @@ class _Work:
 
 def _engine_of(program: str) -> str:
     """By the name of a program or of a runtime, or an empty text."""
-    return next((engine for part, engine in _PROGRAMS.items() if part in program), "")
+    return next((name for name, engine in ENGINES.items() if engine.short in program), "")
 
 
 def _options(words: Sequence[str], engine: kinds_base.Engine) -> tuple[dict[str, Any], str]:

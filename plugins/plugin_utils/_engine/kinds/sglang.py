@@ -142,6 +142,7 @@ _UNCOUNTED = {
 class SGLang(Engine):
     name = "sglang"
     label = "SGLang"
+    short = "sglang"
     distributions = ("sglang",)
     image = "lmsysorg/sglang:v0.5.23"
     advisories = (

