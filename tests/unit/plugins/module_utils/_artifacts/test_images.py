@@ -275,7 +275,7 @@ def linked(part):
         (b"pipe", lambda tree, outside: os.mkfifo(tree / "pipe")),
         (b"a", lambda tree, outside: (tree / "a").mkdir()),
     ],
-    ids=str,
+    ids=lambda value: "" if callable(value) else str(value),
 )
 def test_a_layer_opens_nothing_but_its_own_files(tmp_path, name, put):
     blob = planted(tmp_path, name, put)
