@@ -355,11 +355,11 @@ def _allowed_words(asked: Asked) -> Iterator[Finding]:
 def _dangers(job: Job) -> Iterator[Finding]:
     for danger in consent.dangers(job):
         if not consent.granted(danger.word, job.settings.allow):
-            place = job.names["options" if danger.option else "environment"]
+            away = f"; {job.names[danger.place]} can take it away" if danger.place else ""
             yield Finding(
                 job.where,
                 f"it sets {danger.word}, which {danger.why}",
-                f"If you trust whoever wrote it, set {job.names['allow']}: [{danger.word}]; {place} can take it away",
+                f"If you trust whoever wrote it, set {job.names['allow']}: [{danger.word}]{away}",
             )
 
 

@@ -27,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe, RecipeSettings
 
 MOVING_IMAGE = "moving-image"  # one whose name means another image tomorrow
+PATCHES = "patches"  # of a recipe: files of the nodes, which a model may have brought, as code of the image
 _MOVING = re.compile(r"(^|[^a-z])(latest|nightly|main|master|dev|edge|stable)([^a-z]|$)")
 _RELEASE = re.compile(r"\d+\.\d+")
 _COMMIT = re.compile(r"(^|-)[0-9a-f]{7,40}(-|$)")
@@ -36,11 +37,11 @@ TOKEN_PATH = "HF_TOKEN_PATH"  # noqa: S105 - a file
 
 @dataclass(frozen=True)
 class Danger:
-    """An option or a variable of a recipe, and what it does."""
+    """What a recipe sets, and what it does."""
 
     word: str  # that allows it
     why: str
-    option: bool
+    place: str  # where the user can take it away; empty where nowhere
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class HostFile:
 def words() -> frozenset[str]:
     """What may be allowed, beside options and variables by their names."""
     of_engines = {word for engine in ENGINES.values() for word in (*engine.dangerous, *engine.dangerous_environment)}
-    return frozenset({MOVING_IMAGE, INTO_SWAP, *of_engines})
+    return frozenset({MOVING_IMAGE, INTO_SWAP, PATCHES, *of_engines})
 
 
 def is_name(word: str, recipe: Recipe) -> bool:
@@ -93,14 +94,16 @@ def moves(image: str) -> bool:
 
 
 def dangers(job: Job) -> Iterator[Danger]:
-    """What of the recipe needs the user's word: options and variables that are not known to be harmless."""
+    """What of the recipe needs the user's word: options and variables not known to be harmless, and patches."""
+    if job.recipe.patches and job.runtime == "container":
+        yield Danger(PATCHES, "are files of the nodes over those of the image, so code", "")
     for name, value in sorted(_own_options(job).items()):
         for word, why in recipe_options.doubts(job.engine, job.version, name, value).items():
-            yield Danger(word, why, option=True)
+            yield Danger(word, why, "options")
     for name, value in _own_variables(job):
         why = recipe_variables.doubt(job.engine, name, value)
         if why and name != TOKEN_PATH:
-            yield Danger(name, why, option=False)
+            yield Danger(name, why, "environment")
 
 
 def _own_options(job: Job) -> dict[str, Any]:

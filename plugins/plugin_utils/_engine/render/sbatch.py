@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
@@ -131,4 +132,9 @@ def _container(head: ServicePlan) -> str:
         for mount in head.mounts
         if mount.target not in head.engine.files and mount.target not in ("/etc/nccl.conf", paths.KERNELS, *_MPI_OWN)
     )
+    odd = [path for mount in head.mounts for path in (mount.source, mount.target) if {",", ":"} & set(path)]
+    if odd:
+        raise SparkError(
+            f"{odd[0]!r} has a comma or a colon, and what Slurm mounts is a list with these", head.recipe, "Rename it"
+        )
     return f"--container-image={shlex.quote(image)} --container-mounts={shlex.quote(mounts)},/tmp:/tmp "

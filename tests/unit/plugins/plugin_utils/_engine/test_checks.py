@@ -171,7 +171,7 @@ CASES = {
     "files of the nodes": (2, {}, {**CONTAINER, "model": "/srv/model", "patches": [PATCH]}),
     "files of the nodes that may be taken": (
         2,
-        {"mount_directories": ("/srv",)},
+        {"mount_directories": ("/srv",), "allow": ("patches",)},
         {**CONTAINER, "model": "/srv/model", "patches": [PATCH]},
     ),
     "an image of tomorrow": (2, {"image": "x/y:latest", "runtime": "container"}, {}),

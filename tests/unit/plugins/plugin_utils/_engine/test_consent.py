@@ -223,15 +223,19 @@ IMAGE = {"runtime": "container", "image": "x/y:v0.33.0"}
     ],
 )
 def test_a_recipe_takes_files_from_its_directories_only(values):
-    (finding,) = errors(planned({**IMAGE, **values}))
+    (finding,) = errors(planned({**IMAGE, **values}, allow=("patches",)))
     assert "not below /opt/sparkmatrix/models" in finding.found and "engine_mount_directories" in finding.remedy
 
 
 def test_files_that_a_recipe_may_take():
     values = {"model": "/srv/models/a", "patches": [{"source": "/opt/sparkmatrix/models/fix.py", **PATCH}]}
-    result = planned({**IMAGE, **values}, mount_directories=("/srv/models", "/opt/sparkmatrix/models/"))
+    directories = ("/srv/models", "/opt/sparkmatrix/models/")
+    (finding,) = errors(planned({**IMAGE, **values}, mount_directories=directories))
+    assert finding.remedy.endswith("engine_allow: [patches]")
+    result = planned({**IMAGE, **values}, mount_directories=directories, allow=("patches",))
     assert result.plans, result.findings
-    assert "host files /srv/models/a (the model), /opt/sparkmatrix/models/fix.py (a fix); no outside" in brought(result)
+    files = "/srv/models/a (the model), /opt/sparkmatrix/models/fix.py (a fix)"
+    assert f"host files {files}; no outside addresses; with your consent patches" in brought(result)
     assert "image x/y:v0.33.0, which runs as root of a container; no packages" in brought(result)
     own = {"model": "/anywhere", "environment": {"HF_TOKEN_PATH": "/etc/hf"}}
     assert planned(IMAGE, **own).plans

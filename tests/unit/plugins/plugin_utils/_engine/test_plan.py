@@ -915,7 +915,8 @@ def test_a_draft_takes_memory():
 
 def test_patches_and_images_of_containers():
     patch = {"source": "/opt/sparkmatrix/models/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
-    head = other(2, "vllm", runtime="container", patches=[patch], image="mine@sha256:00", version="0.33.0")[0]
+    image = {"runtime": "container", "image": "mine@sha256:00", "version": "0.33.0"}
+    head = other(2, "vllm", patches=[patch], allow=("patches",), **image)[0]
     assert head.here[0].mounts[-1] == Mount(**patch, read_only=True)
     assert head.here[0].not_pinned == ("revision of some/70b",)
     assert head.here[0].engine.command.words[0] == "vllm"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch
@@ -58,6 +59,13 @@ def test_every_plan_gives_a_script_that_bash_accepts(name, count):
     text = sbatch.script(result.plans)
     accepted(text)
     assert f"#SBATCH --nodes={count}\n" in text
+
+
+@pytest.mark.parametrize("model", ["/opt/sparkmatrix/models/a,/etc/shadow:/x", "/opt/sparkmatrix/models/a:b"])
+def test_a_path_is_no_further_mount(model):
+    plans = made("qwen3-8b", 1, {"runtime": "container", "model": model})
+    with pytest.raises(SparkError, match="has a comma or a colon"):
+        sbatch.script(plans)
 
 
 @pytest.mark.parametrize(("name", "count", "settings"), CASES)
