@@ -70,8 +70,9 @@ def brings(job: Job) -> str:
     files = [f"{item.path} ({item.why})" for item in consent.host_files(job)]
     asked = [f"{address} ({name})" for address, name in consent.addresses(job)]
     allowed = [f"{danger.word} ({danger.why})" for danger in consent.dangers(job)]
-    # A version without a table may take for code what all others do not.
-    unread = "" if option_tables.load(job.engine.name, job.version) else " that this release knows of"
+    # Image and packages are code, and a version without a table may take for code what all others do not.
+    known = option_tables.load(job.engine.name, job.version) and not own_image and not packages
+    unread = "" if known else " that this release knows of"
     parts = [
         f"image {job.image}, which runs as root of a container" if own_image else "no image",
         f"packages {', '.join(settings.requirements)}" if packages else "no packages",

@@ -506,7 +506,7 @@ def _examine_one(engine: Engine, version: str, name: str, value: Any, where: str
                 "Take it out; what begins with a dash cannot be given in a list",
             )
     words = render({name: value}, table) or [f"--{name}"]
-    if any("\0" in word or not _writable(word) for word in words):
+    if not all(map(_writable, words)):
         yield Finding(where, f"--{name} has a character that no command can have", "Take it out")
     elif all(map(_WHOLE.fullmatch, filter(option_tables.is_option, words[1:]))):
         yield from check_words(engine, version, words, where)
@@ -518,9 +518,10 @@ def _shown(value: Any) -> str:
 
 def _writable(text: str) -> bool:
     try:
-        return bool(text.encode())
+        text.encode()
     except UnicodeEncodeError:  # half a surrogate pair
         return False
+    return "\0" not in text
 
 
 def _examine_file(

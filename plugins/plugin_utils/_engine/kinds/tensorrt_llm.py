@@ -110,7 +110,7 @@ _DANGEROUS = {
     "metadata_server_config_file": "lets another program say where its parts are",
     "disagg_cluster_uri": "lets another program say where its parts are",
     "allow_request_chat_template": "runs templates out of requests",
-    "otlp_traces_endpoint": "sends what it does somewhere else",
+    **dict.fromkeys(("otlp_traces_endpoint", "telemetry"), "sends what it does somewhere else"),
     "grpc": "listens somewhere else",
 }
 # With a word as their value, mostly in the file; of mappings the keys. Values that the tables know need no line here.

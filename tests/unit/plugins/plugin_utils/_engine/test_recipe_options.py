@@ -247,6 +247,7 @@ def test_every_option_with_every_value_is_that_option_or_is_refused(option, valu
         ("tensorrt-llm", {"moe_config": {"load_balancer": "/etc/x.yml", "backend": "CUTLASS"}},
          ["moe_config.load_balancer"]),
         ("tensorrt-llm", {"chat_template": "/etc/passwd"}, ["chat_template"]),
+        ("tensorrt-llm", {"telemetry": True}, ["telemetry"]),
         ("tensorrt-llm", {"speculative_config": {"decoding_type": "User_Provided", "drafter": "evil"}},
          ["speculative_config.decoding_type", "speculative_config.drafter"]),
     ],
@@ -278,8 +279,10 @@ def test_files_and_addresses_in_options_are_printed():
     assert "remote code" not in line
 
 
-def test_what_a_version_without_a_table_takes_for_code_is_not_known():
-    assert planned(UNKNOWN_IMAGE).summary[1].endswith("no remote code that this release knows of")
+def test_what_is_code_is_known_of_a_version_with_a_table_and_of_no_image():
+    values = (UNKNOWN_IMAGE, {**UNKNOWN_IMAGE, "version": "0.33.0"}, {"requirements": ["av==1.0"]})
+    assert all(planned(one).summary[1].endswith("no remote code that this release knows of") for one in values)
+    assert planned({}).summary[1].endswith("no remote code")
     assert "engine_allow: [brand-new]" in refused(planned({**UNKNOWN_IMAGE, "options": {"brand-new": 1}}))
 
 

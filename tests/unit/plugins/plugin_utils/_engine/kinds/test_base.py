@@ -119,6 +119,7 @@ def test_good_options():
         "limit-mm-per-prompt.video": 0,
         "default-chat-template-kwargs.thinking": True,
         "kv-cache-dtype": "fp8",
+        "response-role": "",
         "enable-log-requests": False,
     }
     assert found(options, {"VLLM_ENGINE_READY_TIMEOUT_S": "1", "NCCL_DEBUG": "INFO"}) == ""
