@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import yaml
 from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.json_text import DAMAGE
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import LARGEST, quoted
 
 MOST_TEXT = 1024 * 1024  # characters
 MOST_SCALAR = 64 * 1024
@@ -42,7 +42,10 @@ def file(path: Path, remedy: str) -> Any:
     except ValueError as exc:
         raise SparkError(f"it is no valid YAML ({exc})", str(path), "Correct it") from exc
     bounded(text, str(path))
-    return read(text, str(path))
+    document = read(text, str(path))
+    for place in _endless(document):
+        raise SparkError(f"its {quoted(place)[2:-1]} has a number that is none to count with", str(path), "Correct it")
+    return document
 
 
 def bounded(text: str, where: str) -> None:
@@ -68,6 +71,19 @@ def bounded(text: str, where: str) -> None:
                 raise SparkError(f"it is too large or too deep {line}", where, f"It may have {most}")
     except (yaml.YAMLError, *DAMAGE) as exc:
         raise SparkError(f"it is no valid YAML ({' '.join(str(exc).split())})", where, "Correct it") from exc
+
+
+def _endless(value: Any, place: str = "") -> Iterator[str]:
+    """Where a number is that overflows what is computed of it, or that Python does not even print."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _endless(key, place)
+            yield from _endless(inner, f"{place}.{key}" if isinstance(key, str) else place)
+    elif isinstance(value, (list, tuple, set)):
+        for inner in value:
+            yield from _endless(inner, place)
+    elif isinstance(value, (int, float)) and not -LARGEST <= value <= LARGEST:  # nor NaN
+        yield place
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

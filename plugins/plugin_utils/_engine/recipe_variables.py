@@ -35,18 +35,22 @@ _CHOOSING = frozenset({
     *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TORCH_CUDA_ARCH_LIST", "CUDA_DEVICE_ORDER"),
     *("CUDA_VISIBLE_DEVICES", "CUDA_MODULE_LOADING", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_ALGO", "NCCL_PROTO"),
 })  # fmt: skip
-_PLAIN = re.compile(r"[+-]?\d{1,15}(\.\d{1,9})?|true|false|yes|no|on|off|auto|none|", re.IGNORECASE)
+_PLAIN = re.compile(r"[+-]?\d{1,15}(\.\d{1,9})?|true|false|yes|no|on|off|auto|none|", re.IGNORECASE | re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:,;+-]{0,79}( [A-Za-z0-9][A-Za-z0-9_.:,;+-]{0,79}){0,7}|")
 _PLACE = re.compile(r"_(PATH|ROOT|DIR|FOLDER|FILE|HOST|IP|PORT|URL|URI|PLUGINS?)(_|$)")
 _PATH = re.compile(r"(?:^|[=:,;\s\"'])(~?/[^\s:,;\"']*|~[^\s:,;\"']*|file:[^\s,;\"']*|\.{1,2}/[^\s:,;\"']*)")
 _ADDRESS = re.compile(r"\b(?!file:)[a-z][a-z0-9+.-]*://[^\s,;\"']*", re.IGNORECASE)
 _OFF = ("", "0", "false")
+_ON = ("1", "true", "yes", "on")
+_QUIET = frozenset({"DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "VLLM_DO_NOT_TRACK", "VLLM_NO_USAGE_STATS"})
 
 
 def doubt(engine: Engine, name: str, value: str) -> str:
     """Why a recipe may set this only with the user's word, as the end of a sentence; empty where it may."""
     if name in engine.dangerous_environment:
         return "" if value.casefold() in _OFF else engine.dangerous_environment[name]
+    if name in _QUIET and value.casefold() not in _ON:
+        return "sends what it does somewhere else"
     counting = name in _COUNTING or name in _of_engine(engine)
     choosing = name in _CHOOSING or name in engine.choosing_environment
     fits = (counting and counts(value)) or (choosing and _WORD.fullmatch(value))

@@ -86,7 +86,13 @@ _DANGEROUS = {
         ("remote-instance-weight-loader-seed-instance-ip", "encoder-urls", "encoder-register-urls"),
         "takes weights or vectors from another machine",
     ),
-    **dict.fromkeys(("grpc-mode", "smg-grpc-mode"), "listens somewhere else"),
+    "checkpoint-engine-wait-weights-before-ready": "takes weights or vectors from another machine",
+    **dict.fromkeys(
+        ("grpc-mode", "smg-grpc-mode", "disaggregation-mode", "gated-launch-port"), "listens somewhere else"
+    ),
+    "remote-instance-weight-loader-start-seed-via-transfer-engine": "listens somewhere else",
+    "enable-trace": "sends what it does somewhere else",
+    "delete-ckpt-after-loading": "deletes the model's files",
     **dict.fromkeys(
         ("log-requests", "export-metrics-to-file", "enable-response-store"), "keeps what people ask or get"
     ),
@@ -95,7 +101,7 @@ _DANGEROUS = {
 _HARMLESS = """
 cuda-graph-backend-decode cuda-graph-backend-prefill dllm-algorithm eplb-algorithm
 hf-chat-template-name kt-method log-level log-level-http lora-target-modules max-prefill-tokens max-total-tokens
-model-config-parser=auto model-impl reasoning-parser rl-quant-profile sampling-backend speculative-algorithm
+model-config-parser=auto model-impl reasoning-parser sampling-backend speculative-algorithm
 speculative-draft-attention-backend tool-call-parser weight-version
 default-chat-template-kwargs.clear_thinking default-chat-template-kwargs.enable_thinking
 default-chat-template-kwargs.preserve_thinking default-chat-template-kwargs.reasoning_effort

@@ -196,6 +196,9 @@ _DANGEROUS_ENVIRONMENT = {
     "VLLM_USE_RUST_FRONTEND": "runs another program",
     "VLLM_ENABLE_COHERE_API": "opens further endpoints",
     "VLLM_DEBUG_LOG_API_SERVER_RESPONSE": "writes what it answers into the log",
+    "VLLM_REQUEST_BODY_LOG_LEVEL": "writes what people ask into the log",
+    "VLLM_ENABLE_RESPONSES_API_STORE": "keeps what people ask and get",
+    "VLLM_V1_USE_OUTLINES_CACHE": "keeps on disk, without an end, what requests bring",
     "VLLM_TRACE_FUNCTION": "writes every call into files",
 }
 GIB = 1024**3

@@ -53,6 +53,10 @@ BOMB = "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 
         ("[" * 3000, "it is too large or too deep in line 1"),
         ("a:\n" + "- 1\n" * 20_000, "it is too large or too deep in line 19999"),
         ("x: " + "1:" * 40_000 + "1", "it is too large or too deep in line 1"),
+        ("a: {b: [1, 0x" + "f" * 5000 + "]}", "its a.b has a number that is none to count with"),
+        ("weights_gb: .inf", "its weights_gb has a number"),
+        ("weights_gb: .nan", "its weights_gb has a number"),
+        ("weights_gb: 1.0e+308", "its weights_gb has a number"),
         ("#" * 1024 * 1024 + "##", "it has more than 1048576 characters"),
     ],
 )
