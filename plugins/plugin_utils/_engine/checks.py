@@ -9,6 +9,7 @@ A check sees what was asked for, or the job that it became, and yields findings;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +43,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 GIB = memory_fit.GIB
+_CUDA_12 = re.compile(r"(?i)(?<![a-z0-9])cu(?:da)?[-_]?12(?![0-9]{2}|[0-9]?[a-z])")
 MIN_PORT, MAX_PORT = 1024, 65535
 MIN_OBJECT_STORE = 80 * 1024**2  # Ray takes no less
 MAX_FREE_GIB = 122  # all that a Spark has
@@ -388,6 +390,20 @@ def _known_holes(job: Job) -> Iterator[Finding]:
     return kinds_base.known_holes(job.engine, job.version, job.where)
 
 
+def _old_cuda(job: Job) -> Iterator[Finding]:
+    """Published: vLLM's image for cu129 ends with FP8 models on this GPU."""
+    if job.recipe.device != "gpu":
+        return
+    for item in [job.image] if job.runtime == "container" else job.requirements:
+        if _CUDA_12.search(item.rpartition("/")[2].partition("@")[0]):
+            yield Finding(
+                job.names["image" if job.runtime == "container" else "venv_requirements"],
+                f"{item} is made for CUDA 12: on the GPU of a Spark models in FP8 have ended there with"
+                " 'cutlass_gemm_caller … Error Internal'",
+                "Use the one for CUDA 13 (cu130)",
+            )
+
+
 def _image_build(job: Job) -> Iterator[Finding]:
     build, names = job.build, job.names
     if not build.dockerfile:
@@ -668,6 +684,7 @@ CHECKS = (
     Check("job", _host_files),
     Check("job", _moving_image),
     Check("job", _known_holes, ""),
+    Check("job", _old_cuda, "warning"),
     Check("job", _image_build),
     Check("job", _requirements_of_an_image, "warning"),
     Check("job", _patches_without_an_image),

@@ -8,7 +8,8 @@ vLLM (0.33, GPU worker) takes ``total memory x gpu_memory_utilization`` and puts
 buffers and CUDA graphs into it; what is left becomes KV cache. Per token and rank that is
 
     grouped-query attention   layers / PP x max(1, KV heads / TP) x head_dim x 2 (key and value) x bytes per value
-    multi-head latent (MLA)   layers / PP x (kv_lora_rank + rope_head_dim) x bytes per value, on every rank
+    multi-head latent (MLA)   layers / PP x (kv_lora_rank + rope_head_dim) x bytes per value, on every rank; keys of an
+                              indexer (sparse attention) beside it
     hybrid                    the first for full-attention layers only, and for each request blocks for the states
 
 which matches published logs (docs/performance.md, "Planner accuracy").
@@ -233,7 +234,8 @@ def kv_bytes(dtype: str) -> float:
 def layer_bytes(model: Architecture, parallel: Parallel, dtype: str) -> float:
     """Bytes of one token in one attention layer on one rank."""
     if model.attention == "mla":
-        return MLA_BYTES.get(dtype) or (model.kv_lora_rank + model.rope_head_dim) * kv_bytes(dtype)
+        latent = MLA_BYTES.get(dtype) or (model.kv_lora_rank + model.rope_head_dim) * kv_bytes(dtype)
+        return latent + model.indexer_bytes
     return max(1, model.kv_heads // parallel.tensor) * model.head_dim * 2 * kv_bytes(dtype)
 
 

@@ -10,6 +10,7 @@ Written into recipes, so that a plan needs no network, or read from the model's 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class Architecture:
     attention: str = "gqa"  # or mla: one compressed vector per token and layer
     kv_lora_rank: int = 0  # mla
     rope_head_dim: int = 0  # mla: qk_rope_head_dim
+    indexer_dim: int = 0  # mla that chooses what it attends to: index_head_dim, keys of which are kept for every token
+    indexer_layers: int = 0  # that have such keys of their own; 0: all
     full_attention_layers: int = 0  # hybrid models: layers whose cache grows with the context; 0: all of them
     plain_layers: int = 0  # hybrid models: layers that keep nothing (Nemotron's experts are layers of their own)
     linear_key_heads: int = 0  # hybrid models: sizes of the linear attention's state (Mamba 2: n_groups)
@@ -51,6 +54,11 @@ class Architecture:
     sliding_layers: int = 0  # layers that see only the window
     sliding_kv_heads: int = 0  # where those layers have others (Gemma 4); 0: the same
     sliding_head_dim: int = 0
+
+    @property
+    def indexer_bytes(self) -> float:
+        """Of one token, on average over the layers: eight bits for each value, and a scale of four bytes per 128."""
+        return self.indexer_dim * (1 + 4 / 128) * (self.indexer_layers or self.layers) / self.layers
 
     @property
     def linear_layers(self) -> int:
@@ -95,6 +103,8 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     """``config.json`` of the Llama, Qwen, DeepSeek, Mixtral, gpt-oss, Gemma, Nemotron-H and Qwen3-Next families."""
     with json_text.Reading("it is not understood", "config.json", "Write the architecture into the recipe"):
         text = {**config, **(config.get("text_config") or config.get("llm_config") or {})}
+        if text.get("compress_ratios"):
+            raise ValueError("its layers keep compressed tokens (compress_ratios), and engines differ in how")
         kinds = _kinds(text)
         if kinds:
             text.setdefault("num_hidden_layers", len(kinds))
@@ -121,6 +131,8 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
             attention="mla" if mla else "gqa",
             kv_lora_rank=_first(text, "kv_lora_rank"),
             rope_head_dim=_first(text, "qk_rope_head_dim"),
+            indexer_dim=_first(text, "index_head_dim") if mla else 0,
+            indexer_layers=_indexers(text, layers) if mla else 0,
             full_attention_layers=full,
             plain_layers=kinds.count("plain"),
             linear_key_heads=_first(text, "linear_num_key_heads", "n_groups") if full else 0,
@@ -134,6 +146,15 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
             sliding_kv_heads=kv_heads if wide else 0,
             sliding_head_dim=head_dim if wide else 0,
         )
+
+
+def _indexers(text: Mapping[str, Any], layers: int) -> int:
+    """Layers whose indexer has keys of its own, where others use theirs; 0: all of them."""
+    kinds, every = text.get("indexer_types") or (), _first(text, "index_topk_freq")
+    if kinds:
+        return sum(kind == "full" for kind in kinds)
+    first = _first(text, "index_skip_topk_offset")
+    return first + math.ceil((layers - first) / every) if every > 1 else 0
 
 
 # Nemotron-H writes its layers as one letter each, or as words of its own.

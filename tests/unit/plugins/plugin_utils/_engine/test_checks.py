@@ -55,6 +55,25 @@ def test_the_table_says_how_findings_count(monkeypatch, check, only_print, expec
     assert not checks.run("y", Asked(None, {}, UserSettings()))
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"runtime": "container", "image": "vllm/vllm-openai:v0.26.0-aarch64-cu129-ubuntu2404"}, "engine_image"),
+        ({"runtime": "container", "image": "some/sglang:v0.5.23-CUDA12.9"}, "engine_image"),
+        ({"requirements": ("vllm==0.33.0", "torch==2.11.0+cu128")}, "engine_venv_requirements"),
+        ({"runtime": "container", "image": "vllm/vllm-openai:v0.26.0-aarch64-cu130-ubuntu2404"}, ""),
+        ({"runtime": "container", "image": "cu12.example/vllm:v0.33.0"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_build_for_cuda_12(given, named):
+    small = recipe(weights_gb=20)
+    result = plan(small, facts(1), UserSettings(**{"requirements": ("vllm==0.33.0",), **given}), {})
+    assert result.plans
+    said = [str(finding) for finding in result.findings if "CUDA 12" in finding.found]
+    assert [text.partition(":")[0] for text in said] == ([named] if named else [])
+
+
 def ring_of(count, large=True):
     fabric = fabric_plan(ring(count), FabricSettings(allow_large_ring=large)).facts
     return {host: replace(fact, state="applied") for host, fact in fabric.items()}

@@ -126,6 +126,11 @@ def test_latent_attention_is_not_split(dtype, size):
         assert fit.kv_per_token(TINY_MLA, Parallel(tensor, 1, ""), dtype) == size
 
 
+def test_keys_of_an_indexer_are_beside_the_latent_vector():
+    chosen = replace(TINY_MLA, indexer_dim=128, indexer_layers=2)
+    assert fit.kv_per_token(chosen, ONE, "fp8") - fit.kv_per_token(TINY_MLA, ONE, "fp8") == 2 * 132
+
+
 def test_sliding_layers_stop_growing():
     model = Architecture(36, 64, 8, 64, sliding_layers=18, sliding_window=128)
     kept = fit.cache(model, ONE, fit.Load(0, 1, batched=2048))

@@ -145,3 +145,25 @@ def test_files_that_cannot_be_used(tmp_path, text, expected):
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(SparkError, match=expected):
         engine_model.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("more", "dim", "layers", "share"),
+    [
+        ({"index_head_dim": 128, "index_topk": 2048}, 128, 0, 1),
+        ({"index_head_dim": 128, "index_topk_freq": 4, "index_skip_topk_offset": 3}, 128, 18, 18 / 61),
+        ({"index_head_dim": 128, "indexer_types": ["full"] * 20 + ["shared"] * 41}, 128, 20, 20 / 61),
+        ({}, 0, 0, 0),
+    ],
+)
+def test_keys_of_an_indexer_are_kept_for_every_token(more, dim, layers, share):
+    made = engine_model.from_config({**DEEPSEEK, **more})
+    assert (made.indexer_dim, made.indexer_layers) == (dim, layers)
+    assert made.indexer_bytes == pytest.approx(132 * share)  # 128 values of eight bits, and a scale
+
+
+def test_a_cache_that_is_not_understood_is_said():
+    config = {"num_hidden_layers": 43, "num_attention_heads": 64, "num_key_value_heads": 1, "head_dim": 512}
+    with pytest.raises(SparkError, match="compress_ratios") as caught:
+        engine_model.from_config({**config, "hidden_size": 4096, "compress_ratios": [0, 0, 4, 128]})
+    assert "Write the architecture into the recipe" in caught.value.remedy
