@@ -153,9 +153,11 @@ TABLES = [
     for version in option_tables.versions(engine.name)
     for name in option_tables.load(engine.name, version).options
 ]
+LISTS = [one for one in TABLES if option_tables.load(one[0].name, one[1]).options[one[2]] == "list"]
 TEXTS = st.one_of(
     st.text(max_size=12),
-    st.sampled_from(["--x", "--trust-remote-code", "-tp", "-O3", "-", "--", "-1", "-0.5", "1", "=", "--a=b", "@file"]),
+    st.sampled_from(["--trust-remote-code", "--log-level=error"]),
+    st.sampled_from(["--x", "-tp", "-O3", "-", "--", "-1", "-0.5", "1", "=", "--a=b", "@file"]),
     st.sampled_from(
         ["\u2013\u2013x", "\u2212\u2212x", " --x", "\t--x", "\n--x", "--x\n", "", "{", '{"a": "--x"}', "[1]"]
     ),
@@ -187,7 +189,7 @@ def parser(engine, version):
 
 
 @settings(max_examples=1500, deadline=None)
-@given(st.sampled_from(TABLES), VALUES, st.sampled_from(["", "--", "x."]))
+@given(st.sampled_from(TABLES) | st.sampled_from(LISTS), VALUES, st.sampled_from(["", "--", "x."]))
 def test_every_option_with_every_value_is_that_option_or_is_refused(option, value, form):
     engine, version, name = option
     options = kinds_base.merge(engine, {f"{name[2:]}.key" if form == "x." else form + name[2:]: value}, {})
