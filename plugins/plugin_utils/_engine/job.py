@@ -313,8 +313,10 @@ def _ways(
         return _fits(replace(job, settings=replace(settings, **values)), parallel, memory)
 
     share, free = share_of_node(job, budget.total), settings.free_memory_gib * GIB or budget.total
-    larger = (item for item in SHARES if share < item <= free / budget.total)
-    enough = next((item for item in larger if fits(gpu_memory_utilization=item)), 0.0)
+    others = [item for item in SHARES if share < item <= free / budget.total]
+    if budget.budget + budget.host > budget.total:  # it is what it leaves that is too little
+        others = [round(share - 0.05 * steps, 2) for steps in range(1, 10)]
+    enough = next((item for item in others if item > 0 and fits(gpu_memory_utilization=item)), 0.0)
     if enough:
         frozen = f" (nodes have frozen above {memory_fit.MAX_UTILIZATION})"
         yield f"{names['gpu_memory_utilization']}: {enough}{frozen if enough > memory_fit.MAX_UTILIZATION else ''}"

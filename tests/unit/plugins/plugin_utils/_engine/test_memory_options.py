@@ -357,6 +357,7 @@ NO_ROOM = [
     ("qwen3-8b", 1, {"context": 40960, "concurrency": 40}),
     ("qwen3-8b", 1, {"options": {"kv-cache-memory-bytes": "200G"}}),
     ("qwen3-8b", 1, {"options": {"kv-offloading-size": "40"}}),
+    ("qwen3-8b", 1, {"options": {"kv-offloading-size": "20"}, "gpu_memory_utilization": 0.9}),
 ]
 
 
