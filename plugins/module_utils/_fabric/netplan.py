@@ -14,6 +14,7 @@ from __future__ import annotations
 import fnmatch
 import ipaddress
 import re
+import shlex
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -262,7 +263,8 @@ def definitions(path: str, network: Mapping[str, Any], nic: Nic) -> list[Definit
     hits = names & {word for part in (*rest, *outside) for word in words(part)}
     if hits:
         how = f"it names {nic.netdev} in a bond, a bridge or in a way that is not understood here"
-        found.append(Definition(path, min(hits), other=how))
+        loose = sorted(item.id for item in found if item.loose and item.id in hits)
+        found.append(Definition(path, loose[0] if loose else min(hits), loose=bool(loose), other=how))
     return found
 
 
@@ -388,20 +390,42 @@ def _remedy(definition: Definition, text: str, network: Mapping[str, Any], mine:
         return f"Narrow the match of {where} to the port that it is meant for, so that it fits none of the fabric"
     if definition.other and definition.match:
         return f"Give the definition {where} another name: it is that of another port"
-    others = _others(network, mine)
-    if not others:
+    going = _standing_on(network, [definition.id, *(nic.netdev for nic in mine)]) if definition.other else []
+    others = _others(network, mine, going)
+    if going:
+        shown = {name: _lines(text, name) for name in going}
+        where = ", ".join(f"{name!r} ({lines})" for name, lines in shown.items() if lines)
+    elif not others:
         return f"Take the interface out of that file, or move it away: mv {definition.file} /root/"
-    return f"Take {where} out of that file, and leave the rest of it ({', '.join(others)}) as it is"
+    rest = f", and leave the rest of it ({', '.join(others)}) as it is" if others else ""
+    return f"Take {where} out of that file{rest}"
 
 
-def _others(network: Mapping[str, Any], mine: Sequence[Nic]) -> list[str]:
+def _standing_on(network: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """These, and what netplan refuses, or leaves without a member, once they are gone: VLANs over them, bonds, bridges
+    and VRFs of no others."""
+    gone = sorted(set(names))
+    for name, settings in _definitions(network) if gone else ():
+        members = settings.get("interfaces") or settings.get("link")
+        if name not in gone and members and {str(member) for member in _list(members)} <= {*gone}:
+            return _standing_on(network, [*gone, name])
+    return gone
+
+
+def _others(network: Mapping[str, Any], mine: Sequence[Nic], going: Container[str] = ()) -> list[str]:
     """What else than these interfaces a file is, or may be, about."""
-    kinds = [key for key in network if key not in ("version", *_ADAPTERS)]
+    kinds = [
+        key
+        for key, part in network.items()
+        if key not in ("version", *_ADAPTERS)
+        if key not in _KINDS or any(name not in going for name, _settings in _definitions({key: part}))
+    ]
     names = [
         name
         for key in _ADAPTERS
         for name, settings in _definitions({key: network.get(key)})
-        if not any(_applies(network, name, settings, nic) and _exact(settings, nic) for nic in mine)
+        if name not in going
+        and not any(_applies(network, name, settings, nic) and _exact(settings, nic) for nic in mine)
     ]
     return [*names, *kinds]
 
@@ -563,11 +587,11 @@ def keyfile_conflicts(files: Mapping[str, str], interfaces: Iterable[Interface])
             fit = profile_fits(text, interface.nic)
             if fit not in (EXACTLY, BY_PATTERN):
                 continue
-            remedy = f"Delete it: nmcli connection delete '{name}'"
+            remedy = f"Delete it: nmcli connection delete {shlex.quote(name)}"
             if fit == BY_PATTERN:
                 remedy = (
                     "Let it fit its own port only, which may be the way to the machine: nmcli connection modify "
-                    f"'{name}' match.interface-name '' connection.interface-name PORT"
+                    f"{shlex.quote(name)} match.interface-name '' connection.interface-name PORT"
                 )
             controller = connection.get("controller") or connection.get("master")
             addresses = _CIDR.findall("\n".join(v for k, v in ipv4.items() if k.startswith("address")))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import sys
 from typing import Any, Callable
 
@@ -139,7 +140,7 @@ def ethernet(name: str, match: str, more: str = "dhcp4: true") -> str:
         ("/etc/netplan/40-cx7.yaml", NVIDIA, "it gives enp1s0f0np0 the address 192.168.200.12/24", "mv /etc/netplan/"),
         ("/etc/netplan/90-NM-x.yaml", NM, "also matches enp1s0f0np0", "nmcli connection delete 7e3b6cd2-1f0a-4f"),
         ("/etc/netplan/01-all.yaml", PATTERN, "'all-en' also matches enp1s0f0np0", "'all-en' (lines 3 to 5)"),
-        ("/etc/netplan/50-bond.yaml", BOND, "in a bond, a bridge", "Take 'enp1s0f0np0' (line 5) out of that file"),
+        ("/etc/netplan/50-bond.yaml", BOND, "in a bond, a bridge", "Take 'bond0' (lines 4 to 6), 'enP2p1s0f0np0' ("),
         ("/etc/netplan/50-r.yaml", RENAMED, "it has addresses or routes of its own", "Take the interface out"),
         ("/etc/netplan/70-x.yaml", ethernet(IF, "", "dhcp4: yes"), "it sets dhcp4 yes", "mv /etc"),
         ("/etc/netplan/70-x.yaml", f"network:\n  ethernets:\n    {IF}: {{mtu: 1500}}\n", "it sets mtu 1500", "mv /etc"),
@@ -251,6 +252,28 @@ network:
     assert found.remedy == f"Take '{IF}' (lines 4 to 8) out of that file, and leave the rest of it (enP7s7) as it is"
 
 
+@pytest.mark.parametrize(
+    ("inside", "remedy"),
+    [
+        # netplan refuses a VLAN without its link, and with it every other file.
+        (f"vlans: {{v: {{id: 9, link: {IF}}}}}", f"Take '{IF}' (line 1), 'v' (line 1) out of that file"),
+        (
+            f"bonds: {{b: {{interfaces: [{IF}, {TWIN.netdev}]}}}}, vlans: {{v: {{id: 9, link: b}}, "
+            "w: {id: 9, link: enP7s7}}, bridges: {r: {interfaces: [v]}, lan: {interfaces: [v, enP7s7]}}",
+            f"Take 'b' (line 1), '{TWIN.netdev}' (line 1), '{IF}' (line 1), 'r' (line 1), 'v' (line 1) out of that "
+            "file, and leave the rest of it (vlans, bridges) as it is",
+        ),
+        (
+            f"ethernets: {{enP7s7: {{dhcp4: true}}}}, bridges: {{lan: {{interfaces: [{IF}, enP7s7]}}}}",
+            f"Take '{IF}' (line 1) out of that file, and leave the rest of it (enP7s7, bridges) as it is",
+        ),
+    ],
+)
+def test_what_stands_on_a_half_goes_with_it(inside: str, remedy: str) -> None:
+    found = netplan.conflicts({"/etc/netplan/70-x.yaml": f"network: {{version: 2, {inside}}}"}, [OURS, TWIN])
+    assert {conflict.remedy for conflict in found} == {remedy}
+
+
 MORE = "which netplan joins with ours"
 LATER = "and is read after ours"
 
@@ -317,7 +340,8 @@ def test_the_id_of_a_definition_that_matches_is_looked_for_in_bonds_too() -> Non
     first, second = netplan.conflicts({path: BOND_BY_ID}, [OURS])
     assert first.found == f"its definition 'x' also matches {IF}, and only one of the two can apply"
     assert second.found == f"it names {IF} in a bond, a bridge or in a way that is not understood here"
-    assert second.remedy.startswith("Take 'x' (line 3, line 5) out of that file, and leave the rest of it (x, bonds)")
+    # It may be that of the management port, too.
+    assert second.remedy.startswith("Narrow the match of 'x' (line 3, line 5) to the port that it is meant for")
 
 
 def test_the_file_that_is_read_later_wins_whatever_its_directory() -> None:
@@ -592,7 +616,7 @@ def test_a_profile_is_adopted_when_it_is_no_member_of_something(text: str, why: 
 KEYFILE = """\
 # NetworkManager
 [connection]
-id=cx7=a
+id=it's=a
 type=ethernet
 interface-name={netdev}
 {more}
@@ -622,7 +646,8 @@ may-fail=false
 )
 def test_networkmanager_profiles(netdev: str, more: str, ipv4: str, found: str | None) -> None:
     path, text = f"{netplan.KEYFILES}/a.nmconnection", KEYFILE.format(netdev=netdev, more=more, ipv4=ipv4)
-    what, remedy = f"NetworkManager's connection 'cx7=a' {found}", "Delete it: nmcli connection delete 'cx7=a'"
+    what = f"NetworkManager's connection \"it's=a\" {found}"
+    remedy = "Delete it: nmcli connection delete " + shlex.quote("it's=a")
     wanted = [Conflict(netdev or IF, path, what, remedy)] if found else []
     assert netplan.keyfile_conflicts({path: text}, [OURS, TWIN]) == wanted
 
@@ -640,7 +665,7 @@ def test_a_profile_without_a_name_or_an_ipv4_section() -> None:
     assert netplan.keyfile_conflicts({path: text}, [OURS]) == []
     (found,) = netplan.keyfile_conflicts({path: f"{text}master=bond0\n"}, [OURS])
     assert found.found == f"NetworkManager's connection 'cx7' makes {IF} a member of bond0"
-    assert found.remedy == "Delete it: nmcli connection delete 'cx7'"
+    assert found.remedy == "Delete it: nmcli connection delete cx7"
 
 
 @pytest.mark.parametrize("name", ["<<", "'<<'"])
