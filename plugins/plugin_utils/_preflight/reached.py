@@ -22,6 +22,10 @@ REMEDIES: tuple[tuple[str, str], ...] = (
         "not in the sudoers|not allowed to (run|execute)|may not run sudo",
         "At the machine, let the login use sudo: sudo usermod -aG sudo <login>",
     ),
+    (
+        "booting up|shutting down|going down|unprivileged users",
+        "It starts or stops right now. Wait until it has started, and run again",
+    ),
     ("incorrect (sudo|become) password", "sudo did not take the password: type it again (-K)"),
     (
         "sudo|become|privilege",
@@ -29,7 +33,7 @@ REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "identification has changed|host key for .* has changed|differs from the key|offending .*key",
-        "If that machine was installed again or replaced, forget its old key: ssh-keygen -R {changed}; then log in "
+        "If that machine was installed again or replaced, forget its old key: {forget}; then log in "
         "once and compare the fingerprint at its screen: {ssh}. If it was not, find out who answers at this address",
     ),
     (
@@ -44,18 +48,41 @@ REMEDIES: tuple[tuple[str, str], ...] = (
         "Ciphers, MACs)",
     ),
     (
-        "unprotected private key|bad permissions|permissions .* are too open",
-        "Take the rights of others from the key file that the message names: chmod 600 <file>",
+        "unprotected private key|bad (owner or )?permissions|permissions .* are too open",
+        "Take the rights of others from the file that the message names: chmod 600 <file>",
     ),
     (
         "host key",
         "Log in once by hand to accept the machine's key, and compare the fingerprint at its screen: {ssh}; for all of "
         "them: playbooks/bootstrap.yml -e node_fingerprint=…",
     ),
+    (
+        "stdio forwarding failed|administratively prohibited|open failed|unknown port 65535",
+        "The jump host does not get to the machine, or ssh not to the jump host. Try it by hand: {ssh}",
+    ),
+    (
+        "tailscale ssh|tailnet",
+        "Tailscale SSH answers for sshd here. Open the address in the message, or let the tailnet's policy accept this "
+        "computer; or write the machine's address in the local network into ansible_host",
+    ),
+    (
+        "bad configuration option|keyword .* extra arguments|bad port",
+        "Correct that line of ssh's configuration on this computer, or that option in ansible_ssh_common_args",
+    ),
+    (
+        "controlpath|too long for unix domain socket",
+        "Give ssh's control sockets a short path: export ANSIBLE_SSH_CONTROL_PATH_DIR=~/.cp",
+    ),
+    ("password has expired|password change", "Log in once by hand and give it a new password: {ssh}"),
     ("sshpass", "Install sshpass on this computer to log in with a password (-k), or put your key there: {copy}"),
     (
-        "temporary directory|did not have permissions on the remote",
+        "temporary directory|no space left|did not have permissions on the remote",
         "Is its disk full (df -h), and may the login write its home directory? ansible_remote_tmp names another one",
+    ),
+    (
+        "load key|no such identity|identity file .* not accessible|signing failed|agent refused|no mutual signature",
+        "ssh cannot use the key that the message names: correct ansible_ssh_private_key_file, or unlock it: ssh-add "
+        "<key>",
     ),
     (
         "permission denied|authentication failed|no supported authentication",
@@ -68,25 +95,31 @@ REMEDIES: tuple[tuple[str, str], ...] = (
         "for machines",
     ),
     (
-        "stdio forwarding failed|administratively prohibited|open failed|unknown port 65535",
-        "The jump host does not get to the machine, or ssh not to the jump host. Try it by hand: {ssh}",
-    ),
-    (
-        "refused",
+        "refused|banner exchange.*invalid format|protocol banner",
         "Something answers at this address, and no sshd at port {port}: is ansible_host its management address, and "
         "ansible_port right? At its screen: sudo systemctl enable --now ssh",
     ),
     (
-        "timed out|timeout|no route|unreachable|host is down",
+        "no route to host",
+        "Is the machine on, and is ansible_host its management address? On a Mac, does your terminal program have "
+        "access to the local network (System Settings, Privacy & Security)? Try it by hand: {ssh}",
+    ),
+    (
+        "timed out|timeout|assign requested|unreachable|host is down",
         "Is the machine on, and is ansible_host its management address? Try it by hand: {ssh}; where that takes long, "
         "set preflight_contact_timeout_s",
     ),
     (
-        "connection (closed|reset)|closed by remote|kex_exchange|broken pipe|not allowed at this time",
+        "connection (closed|reset)|kex_exchange|not allowed at this time",
         "Its sshd hung up before the login: too many connections at once (run with fewer --forks), an address that is "
         "banned there (sudo fail2ban-client unban <address>), or a rule of its own. There: sudo journalctl -u ssh",
     ),
     ("interpreter|python", "Install python3 (at least 3.9) on the machine"),
+    (
+        "closed by remote|shared connection .*closed|broken pipe",
+        "The connection broke after the login: did the machine restart, or lose its network (Wi-Fi)? Run again; if it "
+        "breaks again, look there: sudo journalctl -b -1 -n 50",
+    ),
     ("", "Try it by hand: ansible -m sparkmatrix.cluster.node_info <host> -b -vvv"),
 )
 
@@ -99,13 +132,15 @@ def check_reached(context: Context) -> Iterator[Finding]:
         if alike[text] > 1:
             way = replace(way, to="<login>@<address>")  # told once, for all of them
         changed = re.search(r"ost key for ([\w.:\[\]-]+) has changed", text)
+        place = re.search(r"ffending [\w ]+ in (\S+?):\d", text)
+        file = f"-f {shlex.quote(place[1])} " if place and not place[1].endswith("/.ssh/known_hosts") else ""
         known = way.known if alike[text] > 1 else shlex.quote(way.known)
         remedy = next(remedy for words, remedy in REMEDIES if re.search(words, text.lower()))
         yield Finding(
             host,
             f"the machine could not be read: {text or 'no reason given'}",
             remedy.format(
-                changed=shlex.quote(changed[1]) if changed else known,
+                forget=f"ssh-keygen {file}-R {shlex.quote(changed[1]) if changed else known}",
                 copy=way.copy_key,
                 port=way.port or 22,
                 ssh=f"{way.ssh} {way.to}",
