@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
@@ -84,6 +85,7 @@ class ActionModule(ActionBase):
                 text = refusal("This run was refused before any machine was contacted:", findings)
                 return {"changed": False, "layers": layers, "failed": True, "msg": text}
             found = preflight_layers.unread_configuration(args["config_file"], args["playbook_dir"], os.getcwd())
+            found += preflight_layers.injected_facts(constants.config.get_config_value("INJECT_FACTS_AS_VARS"))
             found += awx_job.unchecked_host_keys(task_vars, {host: task_vars["hostvars"][host] for host in sparks})
             told = [str(finding) for finding in found]
             return {"changed": False, "layers": layers, **({"warnings": told} if told else {})}

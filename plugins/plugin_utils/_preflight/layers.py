@@ -92,6 +92,17 @@ def missing_sparks(sparks: Sequence[str], sources: Sequence[str]) -> list[Findin
     return [Finding(where, what, remedy)]
 
 
+def injected_facts(injected: bool) -> list[Finding]:
+    """Ansible puts what any module answers as ``ansible_facts`` over variables of the inventory and defaults of ours:
+    also over names of files on this computer."""
+    found = (
+        "answers of machines become variables (inject_facts_as_vars), so one that was taken over could change settings"
+        " of this collection, and be sent files of this computer"
+    )
+    remedy = "Write inject_facts_as_vars = false below [defaults], or: export ANSIBLE_INJECT_FACT_VARS=false"
+    return [Finding("ansible.cfg", found, remedy, severity="warning")] if injected else []
+
+
 def unread_configuration(config_file: str, playbook_dir: str, started_in: str) -> list[Finding]:
     """Ansible reads ``ansible.cfg`` of the directory that it is started in. Whoever has one of his own knows that."""
     folders = [os.path.realpath(os.path.join(playbook_dir, way)) for way in (".", "..", "../..") if playbook_dir]
