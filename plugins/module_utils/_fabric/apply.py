@@ -52,6 +52,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
     sysctl_wanted,
     write_sysctl,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbor_sockets import own_macs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.validate import validate
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.wait_for_links import reached, target
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import avahi, etc_hosts
@@ -402,8 +403,7 @@ class _Apply:
 
     def _check_free(self, off: Sequence[str]) -> None:
         """Nobody else on its segment has the address of a half. The peers' are asked for by themselves."""
-        own = [nic(self.machine, netdev).mac for netdev in sysfs.names(self.machine.sysfs / "class/net") or ()]
-        known = {mac.lower() for mac in (*self.wanted.macs, *own)}
+        known = {mac.lower() for mac in (*self.wanted.macs, *own_macs(self.machine.sysfs))}
         for one in self.holders(self.machine, {netdev: [self.rails[netdev].address] for netdev in off}):
             if one["mac"] not in known:
                 raise SparkError(

@@ -382,10 +382,7 @@ def _remedy(definition: Definition, text: str, network: Mapping[str, Any], mine:
     if connection and not definition.loose:
         return f"Delete that connection of NetworkManager: nmcli connection delete {connection[1]}"
     if connection:
-        return (
-            f"Let that connection fit its own port only, which may be the way to the machine: nmcli connection modify "
-            f"{connection[1]} match.interface-name '' connection.interface-name PORT"
-        )
+        return _narrow("that connection", connection[1])
     if definition.loose:
         return f"Narrow the match of {where} to the port that it is meant for, so that it fits none of the fabric"
     if definition.other and definition.match:
@@ -399,6 +396,13 @@ def _remedy(definition: Definition, text: str, network: Mapping[str, Any], mine:
         return f"Take the interface out of that file, or move it away: mv {definition.file} /root/"
     rest = f", and leave the rest of it ({', '.join(others)}) as it is" if others else ""
     return f"Take {where} out of that file{rest}"
+
+
+def _narrow(what: str, connection: str) -> str:
+    return (
+        f"Let {what} fit its own port only, which may be the way to the machine: nmcli connection modify {connection}"
+        " match.interface-name '' connection.interface-name PORT"
+    )
 
 
 def _standing_on(network: Mapping[str, Any], names: Iterable[str]) -> list[str]:
@@ -589,10 +593,7 @@ def keyfile_conflicts(files: Mapping[str, str], interfaces: Iterable[Interface])
                 continue
             remedy = f"Delete it: nmcli connection delete {shlex.quote(name)}"
             if fit == BY_PATTERN:
-                remedy = (
-                    "Let it fit its own port only, which may be the way to the machine: nmcli connection modify "
-                    f"{shlex.quote(name)} match.interface-name '' connection.interface-name PORT"
-                )
+                remedy = _narrow("it", shlex.quote(name))
             controller = connection.get("controller") or connection.get("master")
             addresses = _CIDR.findall("\n".join(v for k, v in ipv4.items() if k.startswith("address")))
             foreign = [address for address in addresses if _same(address) != _same(interface.address)]
@@ -627,14 +628,21 @@ def _matches(match: Mapping[str, str], nic: Nic) -> bool:
     return True
 
 
+def ini_lines(text: str) -> list[tuple[str, str, str]]:
+    """Section, key and value of every line, of NetworkManager and of systemd."""
+    found, section = [], ""
+    for line in text.splitlines():
+        bare = line.strip()
+        key, equals, value = bare.partition("=")
+        if bare.startswith("[") and bare.endswith("]"):
+            section = bare[1:-1]
+        elif equals and bare[0] not in "#;":
+            found.append((section, key.strip(), value.strip()))
+    return found
+
+
 def _sections(text: str) -> dict[str, dict[str, str]]:
     sections: dict[str, dict[str, str]] = {}
-    current: dict[str, str] = {}
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped.startswith("[") and stripped.endswith("]"):
-            current = sections.setdefault(stripped[1:-1], {})
-        elif "=" in stripped and not stripped.startswith(("#", ";")):
-            key, _equals, value = stripped.partition("=")
-            current[key.strip()] = value.strip()
+    for section, key, value in ini_lines(text):
+        sections.setdefault(section, {})[key] = value
     return sections

@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netpla
     Conflict,
     Interface,
     Nic,
+    ini_lines,
     patterns_fit,
 )
 
@@ -31,22 +32,9 @@ _MACS = ("MACAddress", "PermanentMACAddress")
 _OTHER_KINDS = ("Kind", "WLANInterfaceType", "SSID", "BSSID")
 
 
-def settings(text: str) -> list[tuple[str, str, str]]:
-    """Section, key and value of every line."""
-    found, section = [], ""
-    for line in text.splitlines():
-        bare = line.strip()
-        key, equals, value = bare.partition("=")
-        if bare.startswith("[") and bare.endswith("]"):
-            section = bare[1:-1]
-        elif equals and bare[0] not in "#;":
-            found.append((section, key.strip(), value.strip()))
-    return found
-
-
 def fits(text: str, nic: Nic) -> bool:
     """One without [Match] fits nothing."""
-    match = [(key, value.split()) for section, key, value in settings(text) if section == "Match" and value]
+    match = [(key, value.split()) for section, key, value in ini_lines(text) if section == "Match" and value]
     return bool(match) and all(_fits(key, words, nic) for key, words in match)
 
 
@@ -116,7 +104,7 @@ def conflicts(files: Mapping[str, str], interfaces: Sequence[Interface]) -> list
 
 def about_only(path: str, text: str, nics: Sequence[Nic]) -> bool:
     """It can be that of no other interface, by names or MAC addresses."""
-    said = {key: value.split() for section, key, value in settings(text) if section == "Match"}
+    said = {key: value.split() for section, key, value in ini_lines(text) if section == "Match"}
     macs = {_digits(nic.mac) for nic in nics}
     return (
         f"/{NETPLANS}" in path
@@ -129,5 +117,5 @@ def not_adoptable(path: str, text: str, nics: Sequence[Nic]) -> str:
     """Why this file cannot be disabled, or nothing."""
     if not about_only(path, text, nics):
         return f"{path} may be that of other interfaces, too"
-    kept = sorted({key for _section, key, _value in settings(text) if key in _KEPT})
+    kept = sorted({key for _section, key, _value in ini_lines(text) if key in _KEPT})
     return f"{path} sets {', '.join(kept)}" if kept else ""

@@ -38,7 +38,7 @@ class Reading:
         said = {
             f"{key}={value}"
             for text in texts
-            for section, key, value in networkd_files.settings(text)
+            for section, key, value in netplan.ini_lines(text)
             if section != "Match" and (section, key, value) != ("Link", "Name", nic.netdev)
             if key != "Address" or ":" not in value
         }

@@ -196,11 +196,12 @@ class Rule:
         return re.compile(self.pattern)
 
 
-# Beginnings of tokens that tell whose they are.
+# Tokens that tell by their beginning whose they are.
 TOKENS = (
     r"(?:hf_|api_org_|gh[opusr]_|github_pat_|gl[a-z]{2,5}-|xox[a-z]-|xapp-|nvapi-|dckr_[op]at_|npm_|pypi-|A[KS]IA|ABIA"
     r"|ACCA|AIza|ya29\.|GOCSPX-|eyJ|tskey-|shp(?:at|ca|pa|ss)_|SG\.|lin_api_|ntn_|do[opr]_v1_|hv[sbr]\."
     r"|AGE-SECRET-KEY-|ATATT|ATCTT|r8_|gsk_|xai-|pplx-|tgp_|rpa_|lsv2_|sbp_|dapi|figd_|PMAK-|rubygems_|ops_ey|wandb_v1_)"
+    r"[\w.~+/=-]{12,}|[srp]k[-_][\w-]{16,}|\d{8,10}:AA[\w-]{30,40}"
 )
 RULES = (
     Rule(KEY, rf"(?P<v>{KEY_BEGINS.pattern})", to_key),
@@ -245,8 +246,7 @@ RULES = (
     ),
     Rule(
         TOKEN,
-        rf"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt]))(?P<v>{TOKENS}[\w.~+/=-]{{12,}}"
-        r"|[srp]k[-_][\w-]{16,}|\d{8,10}:AA[\w-]{30,40})",
+        rf"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt]))(?P<v>{TOKENS})",
     ),
     Rule(
         TOKEN,

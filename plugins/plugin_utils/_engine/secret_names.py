@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secret_rules import TOKENS
+
 _NAME = re.compile(
     r"(?:^|_)(?:KEY|TOKEN|SECRETS?|CREDENTIALS?|PASS|PASSPHRASE|PAT|PSK|COOKIE|WEBHOOK(?:_UR[LI])?)$"
     r"|PASSWORDS?$|PASSWD$|._?PWD$|APIKEYS?$|(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION)_?(?:KEY|TOKEN)S?$",
     re.IGNORECASE,
 )
-# A login in an address (of a proxy also without its kind), a parameter of one, and what tells by its beginning whose
-# token it is.
+# A login in an address (of a proxy also without its kind), a parameter of one, and a token.
 _VALUE = re.compile(
     r"://[^\s/@:]*:[^\s/@]+@|https?://[^\s/@]+@|^[^\s/@:]+:[^\s/@]+@[\w.-]+(?::\d+)?/?$"
     r"|(?:password|passwd|pwd|token|secret|api[_-]?key|accesskey|accountkey|signature|sig)=[^\s&;]+"
     r"|^(?:bearer|basic) +\S"
-    r"|(?:^|[\s,=:;])(?:hf_|api_org_|gh[opusr]_|github_pat_|glpat-|xox[abeoprs]-|nvapi-|AKIA|sk-|eyJ)[\w.~+/=-]{12,}",
+    rf"|(?:^|[\s,=:;])(?-i:{TOKENS})",
     re.IGNORECASE,
 )
 _SWITCH = re.compile(r"|true|false|yes|no|on|off|none", re.IGNORECASE)

@@ -95,7 +95,7 @@ def layout(nodes: Nodes, settings: Settings, links: Sequence[Link], findings: li
     shape = settings.topology if settings.topology in made else next(iter(made), "")
     if not _is_wanted(hosts, links, shape, settings, findings):
         return None
-    if shape == "ring" and len(hosts) > RING_MOST and not _is_ring_by_rank(nodes, hosts, made[shape], findings):
+    if shape == "ring" and len(hosts) > RING_MOST and not _is_ring_by_rank(hosts, made[shape], findings):
         return None
     found = {"switch": _switch, "direct": _direct, "ring": _ring}[shape](nodes, made[shape])
     found = replace(found, gbps=_gbps(nodes, [port for strand in found.strands for port in strand.members]))
@@ -239,7 +239,7 @@ def _is_wanted(
     return True
 
 
-def _is_ring_by_rank(nodes: Nodes, hosts: Sequence[str], links: Sequence[Link], findings: list[Finding]) -> bool:
+def _is_ring_by_rank(hosts: Sequence[str], links: Sequence[Link], findings: list[Finding]) -> bool:
     """NCCL's ring goes from each rank to the next, and a cable has to lead there."""
     around = _neighbors(links)
     if all(other in around[host] for host, other in zip(hosts, [*hosts[1:], hosts[0]])):

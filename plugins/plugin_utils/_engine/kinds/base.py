@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import digits, quoted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
@@ -562,8 +562,7 @@ def check_words(engine: Engine, version: str, words: Sequence[str], where: str) 
 
 def whole(value: Any) -> int:
     """A number of something in an option, or 0."""
-    text = str(value)
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return digits(str(value)) or 0
 
 
 def media(engine: Engine, launch: Launch) -> dict[str, Any]:

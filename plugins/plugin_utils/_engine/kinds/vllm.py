@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
     Rank,
     Uncounted,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import GIB
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
     Parallel,
     instead_of_replicas,
@@ -201,7 +202,6 @@ _DANGEROUS_ENVIRONMENT = {
     "VLLM_V1_USE_OUTLINES_CACHE": "keeps on disk, without an end, what requests bring",
     "VLLM_TRACE_FUNCTION": "writes every call into files",
 }
-GIB = 1024**3
 _CAPTURED = Counted("captured", 0.5)  # in tokens, and it captures two for each request
 _COUNTED = {
     "kv-cache-memory-bytes": Counted("cache"),

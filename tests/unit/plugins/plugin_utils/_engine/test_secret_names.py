@@ -19,6 +19,7 @@ VALUES = (
     *("postgres://me:s3cr3t@db/x", "http://me:pw@proxy:3128", "https://ghp_token@github.com/x", "me:pw@proxy:3128"),
     *("redis://:pw@cache:6379/0", "host=db password=x", "Endpoint=sb://x;AccountKey=abc=", "https://h/?sig=abc&x=1"),
     *("Bearer abc", "hf_abcdefghijklmnop", "--header=x hf_abcdefghijklmnop", "sk-abcdefghijklmnopqrst"),
+    "--key dckr_pat_abcdefghijklm",
 )
 
 
@@ -41,6 +42,7 @@ def test_values_that_hold_a_secret_whatever_their_name(value):
         ("PWD", "/srv"),
         ("http_proxy", "http://proxy:3128"),
         ("DATABASE_URL", "sqlite:////data/x.db"),
+        ("SEARCH_HOST", "sg.example.internal"),  # small letters are no token's beginning
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
         ("GIT_SSH", "ssh://git@host/x"),
         ("NCCL_IB_HCA", "=rocep1s0f0:1,roceP2p1s0f0:1"),
