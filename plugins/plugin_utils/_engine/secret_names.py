@@ -11,7 +11,7 @@ import re
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secret_rules import TOKENS
 
 _NAME = re.compile(
-    r"(?:^|_)(?:KEY|TOKEN|SECRETS?|CREDENTIALS?|PASS|PASSPHRASE|PAT|PSK|COOKIE|WEBHOOK(?:_UR[LI])?)$"
+    r"(?:^|_)(?:KEY|TOKEN|SECRETS?|CREDENTIALS?|PASS|PASSPHRASE|PAT|PSK|PW|AUTH|BEARER|JWT|COOKIE|WEBHOOK(?:_UR[LI])?)$"
     r"|PASSWORDS?$|PASSWD$|._?PWD$|APIKEYS?$|(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION)_?(?:KEY|TOKEN)S?$",
     re.IGNORECASE,
 )
@@ -19,11 +19,11 @@ _NAME = re.compile(
 _VALUE = re.compile(
     r"://[^\s/@:]*:[^\s/@]+@|https?://[^\s/@]+@|^[^\s/@:]+:[^\s/@]+@[\w.-]+(?::\d+)?/?$"
     r"|(?:password|passwd|pwd|token|secret|api[_-]?key|accesskey|accountkey|signature|sig)=[^\s&;]+"
-    r"|^(?:bearer|basic) +\S"
+    r"|(?:^|authorization[=:] *)(?:bearer|basic) +\S|(?:^|\s)(?:-u|--user)[ =]?[^\s:]+:\S|-----BEGIN [A-Z ]*PRIVATE KEY"
     rf"|(?:^|[\s,=:;])(?-i:{TOKENS})",
     re.IGNORECASE,
 )
-_SWITCH = re.compile(r"|true|false|yes|no|on|off|none", re.IGNORECASE)
+_SWITCH = re.compile(r"|true|false|yes|no|on|off|none|[01]", re.IGNORECASE)
 
 
 def looks_secret(name: str, value: str | None = None) -> bool:

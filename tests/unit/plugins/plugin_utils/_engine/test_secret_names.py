@@ -14,6 +14,7 @@ NAMES = (
     *("HF_TOKEN", "API_KEY", "WANDB_APIKEY", "WANDB_API_KEY", "API_KEYS", "OPENAI_API_KEYS", "PGPASSWORD", "DB_PASS"),
     *("MYSQL_PWD", "AWS_SECRET_ACCESS_KEY", "GOOGLE_CREDENTIALS", "db_password", "AUTH_TOKENS", "SLACK_WEBHOOK_URL"),
     *("REDISCLI_AUTH_TOKEN", "SSH_PASSPHRASE", "GITHUB_PAT", "SUDO_PASSWD", "SIGNING_KEYS"),
+    *("REDISCLI_AUTH", "BASIC_AUTH", "CI_JOB_JWT", "BEARER", "ADMIN_PW"),
 )
 VALUES = (
     *("postgres://me:s3cr3t@db/x", "http://me:pw@proxy:3128", "https://ghp_token@github.com/x", "me:pw@proxy:3128"),
@@ -39,6 +40,7 @@ def test_values_that_hold_a_secret_whatever_their_name(value):
         ("HF_TOKEN_PATH", "/etc/sparkmatrix/hf.token"),
         ("VLLM_MAX_TOKENS_PER_EXPERT_FP4_MOE", "163840"),
         ("TOKENIZERS_PARALLELISM", "true"),
+        ("WEBUI_AUTH", "1"),
         ("PWD", "/srv"),
         ("http_proxy", "http://proxy:3128"),
         ("DATABASE_URL", "sqlite:////data/x.db"),
