@@ -15,11 +15,27 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_s
 
 REQUIREMENTS = ("vllm==0.33.0", "ray[default]==2.60.0")
 
+# Of somebody else.
+FOREIGN = {
+    "model": "somebody/small",
+    "architecture": {"layers": 36, "attention_heads": 32, "kv_heads": 8, "head_dim": 128},
+    "weights_gb": 16,
+    "context": 4096,
+    "concurrency": 2,
+}
+
 
 def required(recipe, findings):
     """What parse() and find() return, where a test needs the recipe."""
     assert recipe, findings
     return recipe
+
+
+def foreign(values, count=1, **settings):
+    """What planning says of a recipe of somebody else with these values, refused or not."""
+    made = required(*engine_recipe.parse({**FOREIGN, **values}, "foreign.yml", "foreign"))
+    facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
+    return engine_plan.plan(made, facts, UserSettings(**{"requirements": REQUIREMENTS, **settings}), {})
 
 
 def node_plans(count=1, recipe="qwen3-8b", **settings):

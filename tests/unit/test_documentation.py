@@ -210,10 +210,10 @@ def test_every_piece_of_advice_of_the_guides_has_a_row() -> None:
     assert {guide for row in ADVICE for guide in row[1].split(",")} == guides
 
 
-@pytest.mark.parametrize(("number", "_guides", "said", "place", "answer"), ADVICE)
-def test_what_a_guide_advises_is_answered(number: str, _guides: str, said: str, place: str, answer: str) -> None:
-    text = " ".join((ROOT / place).read_text().split())
-    assert len(answer) > 7 and answer in text, f"{number}: {said}"
+def test_what_a_guide_advises_is_answered() -> None:
+    texts = {place: " ".join((ROOT / place).read_text().split()) for place in {row[3] for row in ADVICE}}
+    lost = [row for row in ADVICE if len(row[4]) < 8 or row[4] not in texts[row[3]]]
+    assert lost == []
 
 
 # A layer's or playbook's variable; more of a name than its beginning.

@@ -14,19 +14,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     option_tables,
     recipe_variables,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
-from engine_plans import REQUIREMENTS, required
+from engine_plans import foreign as planned
+from engine_plans import required
 
-SMALL = {
-    "model": "somebody/small",
-    "architecture": {"layers": 36, "attention_heads": 32, "kv_heads": 8, "head_dim": 128},
-    "weights_gb": 16,
-    "context": 4096,
-    "concurrency": 2,
-}
 HOSTILE = {
     "options": {
         "trust-remote-code": True,
@@ -57,12 +48,6 @@ WORDS = {
     "compilation-config.backend",
     *HOSTILE["environment"],
 }
-
-
-def planned(values, count=1, **settings):
-    made = required(*engine_recipe.parse({**SMALL, **values}, "foreign.yml", "foreign"))
-    facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(count)])
-    return engine_plan.plan(made, facts, UserSettings(**{"requirements": REQUIREMENTS, **settings}), {})
 
 
 def errors(result):

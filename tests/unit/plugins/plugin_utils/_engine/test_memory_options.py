@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
-from engine_plans import required
+from engine_plans import foreign, required
 
 GIB = 1024**3
 DRAFT = "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B"  # of the recipe llama-3.1-70b-fp8-eagle3
@@ -281,16 +281,7 @@ def test_what_is_off_is_not_refused():
 
 
 def test_what_a_recipe_sets_is_refused_with_its_name():
-    document = {
-        "model": "someone/small",
-        "architecture": {"layers": 36, "attention_heads": 32, "kv_heads": 8, "head_dim": 128},
-        "weights_gb": 16, "context": 4096, "concurrency": 2, "options": {"cpu-offload-gb": 20},
-    }  # fmt: skip
-    made = required(*engine_recipe.parse(document, "foreign.yml", "foreign"))
-    given = UserSettings(requirements=REQUIREMENTS["vllm"], only_print=True)
-    assert "recipe foreign: the option cpu-offload-gb" in refused(
-        engine_plan.plan(made, engine_plan.assumed_facts(["spark1"]), given, {})
-    )
+    assert "recipe foreign: the option cpu-offload-gb" in refused(foreign({"options": {"cpu-offload-gb": 20}}))
 
 
 @pytest.mark.parametrize("version", ["0.99.0", "0.33.0"])
@@ -411,13 +402,5 @@ def test_a_known_problem_with_expert_parallel_is_no_surprise():
 
 @pytest.mark.parametrize("known", [{}, {"weights_gb": 3.2}, {"layers": 1}])
 def test_a_recipe_s_draft_without_its_size_is_refused(known):
-    document = {
-        "model": "someone/small",
-        "architecture": {"layers": 36, "attention_heads": 32, "kv_heads": 8, "head_dim": 128},
-        "weights_gb": 16, "context": 4096, "concurrency": 2,
-        "draft": {"method": "eagle3", "model": "someone/draft", "tokens": 3, **known},
-    }  # fmt: skip
-    made = required(*engine_recipe.parse(document, "foreign.yml", "foreign"))
-    given = UserSettings(requirements=REQUIREMENTS["vllm"], only_print=True)
-    result = engine_plan.plan(made, engine_plan.assumed_facts(["spark1"]), given, {})
-    assert "recipe foreign: someone/draft drafts" in refused(result)
+    draft = {"method": "eagle3", "model": "someone/draft", "tokens": 3, **known}
+    assert "recipe foreign: someone/draft drafts" in refused(foreign({"draft": draft}))

@@ -20,30 +20,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     recipe_variables,
     translation,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
-from engine_plans import REQUIREMENTS, required
+from engine_plans import FOREIGN, required
+from engine_plans import foreign as planned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-RECIPE = {
-    "model": "somebody/small",
-    "architecture": {"layers": 36, "attention_heads": 32, "kv_heads": 8, "head_dim": 128},
-    "weights_gb": 16,
-    "context": 4096,
-    "concurrency": 2,
-}
 ITS_OWN = "which its parser would take for an option of its own"
 UNKNOWN_IMAGE = {"runtime": "container", "image": "x/y@sha256:" + 64 * "a"}
-
-
-def planned(values, **given):
-    made = required(*engine_recipe.parse({**RECIPE, **values}, "foreign.yml", "foreign"))
-    facts = engine_plan.assumed_facts(["spark1"])
-    return engine_plan.plan(made, facts, UserSettings(**{"requirements": REQUIREMENTS, **given}), {})
 
 
 def refused(result):
@@ -124,7 +110,7 @@ def test_a_beginning_of_what_the_plan_sets_is_no_way_around_where_no_table_looks
     ],
 )
 def test_words_of_a_recipe_that_become_words_of_a_command(values):
-    made, findings = engine_recipe.parse({**RECIPE, **values}, "foreign.yml", "foreign")
+    made, findings = engine_recipe.parse({**FOREIGN, **values}, "foreign.yml", "foreign")
     assert made is None and findings
 
 
