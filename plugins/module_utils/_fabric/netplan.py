@@ -105,7 +105,7 @@ class Conflict:
     asked: bool = False  # whether it changes anything, netplan says best: :func:`_fabric.reading.changes`
 
 
-def definition_of(item: Interface, renderer: str = "networkd", ipv6: bool = False) -> dict[str, Any]:
+def definition_of(item: Interface, renderer: str, ipv6: bool) -> dict[str, Any]:
     """What our file says about an interface, as :func:`read` returns it. ``optional``, because a Spark's ConnectX-7 may
     be absent at boot and must not delay it."""
     # Before every profile that fits the interface by its driver, by a pattern or as any other.
@@ -416,7 +416,7 @@ def _standing_on(network: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     return gone
 
 
-def _others(network: Mapping[str, Any], mine: Sequence[Nic], going: Container[str] = ()) -> list[str]:
+def _others(network: Mapping[str, Any], mine: Sequence[Nic], going: Container[str]) -> list[str]:
     """What else than these interfaces a file is, or may be, about."""
     kinds = [
         key

@@ -111,11 +111,9 @@ class Redactor:
         text = self._secrets(printable(text))
         return self._whose(text) if self.anonymous else text
 
-    def _sub(
-        self, kind: str, pattern: re.Pattern[str], text: str, made: Callable[[re.Match[str]], str] | None = None
-    ) -> str:
+    def _sub(self, kind: str, pattern: re.Pattern[str], text: str, made: Callable[[re.Match[str]], str]) -> str:
         def one(match: re.Match[str]) -> str:
-            new = made(match) if made else f"{match.group(1) if pattern.groups else ''}{LEFT_OUT}"
+            new = made(match)
             if new != match.group(0):
                 self.counts[kind] = self.counts.get(kind, 0) + 1
             return new

@@ -259,11 +259,11 @@ def state_bytes(model: Architecture, parallel: Parallel, drafted: int = 0) -> in
     return math.ceil((recurrent + channels * (model.linear_conv_kernel - 1 + drafted) * 2) / parallel.tensor)
 
 
-def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int = 0, align: int = 0) -> Cache:
+def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int = 0, align: int = BLOCK) -> Cache:
     """How the engine keeps tokens.
 
-    ``state_blocks``: blocks of a request per group of linear layers; ``align``: tokens that a hybrid model's block is a
-    multiple of. 0: as on GB10.
+    ``state_blocks``: blocks of a request per group of linear layers, 0: as on GB10; ``align``: tokens that a hybrid
+    model's block is a multiple of.
 
     In hybrid models an attention block is made so large that it can hold a layer's state; layers then share one pool
     of blocks, in groups of as many as there are of the smallest kind, and all blocks are as large as the largest
@@ -276,7 +276,6 @@ def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int
     drafting = load.draft_layers if load.apart or heads else 0
     growing += load.draft_layers - drafting
     if model.linear_layers:
-        align = align or BLOCK
         block = math.ceil(state_bytes(model, parallel, load.drafted) / one / align) * align
         page = math.ceil(block * max(one, other if drafting else 0))
         group = min(growing, drafting or growing)

@@ -156,12 +156,8 @@ def _experts(model: Architecture, tensor: int, asked: bool | None, engine: Split
     return False, cut
 
 
-def tensor_obstacle(model: Architecture, size: int) -> str:
-    """Why the model cannot be cut into ``size`` tensor parallel shards, or an empty text."""
-    return heads_obstacle(model, size) or _expert_obstacle(model, size)
-
-
 def heads_obstacle(model: Architecture, size: int) -> str:
+    """Why the model, but for its experts, cannot be cut into ``size`` tensor parallel shards, or an empty text."""
     if model.attention_heads % size:
         return f"{model.attention_heads} attention heads do not divide by {size}"
     if model.attention != "mla" and model.kv_heads % size and size % model.kv_heads:

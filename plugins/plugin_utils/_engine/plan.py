@@ -98,7 +98,7 @@ def plan(
     return Plans(plans, engine_report.summary(job, plans), findings)
 
 
-def assumed_facts(hosts: Sequence[str], first: int = 0) -> dict[str, FabricFact]:
+def assumed_facts(hosts: Sequence[str]) -> dict[str, FabricFact]:
     """Facts for a plan without machines: one switch, RDMA, ranks in the order of the inventory."""
     count = len(hosts)
     return {
@@ -121,7 +121,7 @@ def assumed_facts(hosts: Sequence[str], first: int = 0) -> dict[str, FabricFact]
                 "GLOO_SOCKET_IFNAME": "enp1s0f0np0",
             },
         )
-        for rank, host in enumerate(hosts, start=first)
+        for rank, host in enumerate(hosts)
     }
 
 

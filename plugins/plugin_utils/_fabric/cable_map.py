@@ -32,6 +32,7 @@ FORM = (
     'Write "spark1.0 spark2.1" for a cable between two cages, "spark1.1 switch" or "spark1.1 switch:NAME" for a switch'
 )
 LOOP = "a cable in a loop"
+MOST_NAMED = 6
 DECLARE = "list the cables in fabric_cables"
 _SWITCH = re.compile(r"switch(?::(\S+))?")
 
@@ -482,9 +483,9 @@ def _serial_hint(nodes: Nodes) -> str:
     return f" (the serial numbers of the modules suggest: {_some(texts)})" if texts else ""
 
 
-def _some(names: Sequence[str], most: int = 6) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MOST_NAMED])
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
 
 
 # --- dead ends -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
     Asked,
     Parallel,
-    tensor_obstacle,
+    heads_obstacle,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Architecture
 from hypothesis import given
@@ -54,7 +54,6 @@ def test_computed(model, nodes, tensor, pipeline, reason):
 def test_the_padded_vocabulary_divides(vocabulary, works):
     """128256 is 64 x 2004, 576 is 64 x 9; 512 and 64 x 8 do not divide by three. 0: not known."""
     model = Architecture(layers=4, attention_heads=12, kv_heads=12, head_dim=32, vocab_size=vocabulary)
-    assert bool(tensor_obstacle(model, 3)) != works
     assert choose(model, 3)[0].tensor == (3 if works else 1)
 
 
@@ -107,8 +106,9 @@ def test_nothing_works():
     ],
 )
 def test_obstacles(model, size, expected):
-    assert expected in tensor_obstacle(model, size)
-    assert bool(tensor_obstacle(model, size)) == bool(expected)
+    parallel, problems = choose(model, size)
+    assert expected in " ".join([parallel.reason if parallel else "", *map(str, problems)])
+    assert (parallel is not None and parallel.tensor == size) == (not expected)
 
 
 @given(
@@ -125,7 +125,7 @@ def test_what_is_chosen_always_works(layers, kv_heads, group, nodes, tensor, pip
     assert (parallel is None) == bool(problems)
     if parallel:
         assert parallel.tensor * parallel.pipeline == nodes
-        assert not tensor_obstacle(model, parallel.tensor)
+        assert not heads_obstacle(model, parallel.tensor)
         assert parallel.pipeline <= layers
 
 
