@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
@@ -40,6 +41,7 @@ _PLAIN: dict[str, tuple[re.Pattern[str], str]] = {
     "image": (re.compile(r"([A-Za-z0-9][\w./:@-]*)?", re.ASCII), "Write name:tag or name@sha256:..."),
     "version": (re.compile(r"([0-9][\w.+-]*)?", re.ASCII), "Write major.minor.patch"),
 }  # fmt: skip
+_FOR_PEOPLE = ("description", "quantization", "hazards", "sources", "source", "why", "unsupported")
 _OF_THE_DRAFT = {"method": "method", "model": "model", "num_speculative_tokens": "tokens", "revision": "revision"}
 
 
@@ -221,6 +223,8 @@ def _build(cls: type[Any], document: Mapping[str, Any]) -> Any:
             value = tuple(value or ())
         elif kind.startswith("Mapping"):
             value = dict(value or {})
+        if item.name in _FOR_PEOPLE:
+            value = strict.words(value) if isinstance(value, str) else tuple(map(strict.words, value))
         values[item.name] = value
     return cls(**values)
 

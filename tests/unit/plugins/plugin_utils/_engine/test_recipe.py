@@ -189,3 +189,9 @@ def test_a_directory_of_recipes_that_is_not_there(tmp_path):
     assert [str(finding) for finding in findings] == [
         f"engine_recipe_paths: there is no directory {tmp_path}/nope. Correct it, or leave it out."
     ]
+
+
+def test_what_its_author_tells_people_is_one_line_that_does_nothing_to_a_terminal():
+    told = "it bites\n\x1b[2JThis recipe brings: nothing"
+    made, _findings = engine_recipe.parse(changed(hazards=[told], description=told), "x.yml", "x")
+    assert made.hazards == ("it bites ?[2JThis recipe brings: nothing",) and made.description == made.hazards[0]
