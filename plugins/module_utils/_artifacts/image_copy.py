@@ -62,13 +62,7 @@ _NO_TLS = b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n"
 _SANDBOX = (
     *unit_sandbox.ANY,
     "TemporaryFileSystem=/:ro",
-    "PrivateDevices=yes",
-    "PrivateMounts=yes",
-    "ProtectClock=yes",
-    "ProtectHostname=yes",
-    "UMask=0077",
-    "SystemCallFilter=@system-service",
-    "SystemCallErrorNumber=EPERM",
+    *unit_sandbox.WITHOUT_DEVICES,
     "RestrictAddressFamilies=AF_UNIX AF_INET",
     "CapabilityBoundingSet=CAP_DAC_READ_SEARCH",
 )

@@ -26,13 +26,8 @@ ANY = (
     "LockPersonality=yes",
     "SystemCallArchitectures=native",
 )
-# Beside these: keeper and watchdog, which are root, because systemd stops units for nobody else. Not
-# ``MemoryDenyWriteExecute``: Python's ctypes and Ray make such memory.
-ROOT = (
-    *ANY,
-    "ProtectSystem=strict",
-    f"ReadWritePaths=-{paths.STATE}",
-    "PrivateTmp=yes",
+# Beside these, for programs that need no device.
+WITHOUT_DEVICES = (
     "PrivateDevices=yes",
     "PrivateMounts=yes",
     "ProtectClock=yes",
@@ -40,6 +35,15 @@ ROOT = (
     "UMask=0077",
     "SystemCallFilter=@system-service",
     "SystemCallErrorNumber=EPERM",
+)
+# Keeper and watchdog are root, because systemd stops units for nobody else. Not ``MemoryDenyWriteExecute``: Python's
+# ctypes and Ray make such memory.
+ROOT = (
+    *ANY,
+    "ProtectSystem=strict",
+    f"ReadWritePaths=-{paths.STATE}",
+    "PrivateTmp=yes",
+    *WITHOUT_DEVICES,
 )
 # Ray's own Python, which may stand in a home, is asked as the service user, whose files are his alone. Ranks are other
 # users' processes, too: what they have read, and which sockets they have. ping may need raw packets.
@@ -97,12 +101,6 @@ SERVER = (
     "ProtectSystem=strict",
     "ProtectHome=yes",
     "PrivateTmp=yes",
-    "PrivateDevices=yes",
-    "PrivateMounts=yes",
-    "ProtectClock=yes",
-    "ProtectHostname=yes",
-    "UMask=0077",
+    *WITHOUT_DEVICES,
     "CapabilityBoundingSet=",
-    "SystemCallFilter=@system-service",
-    "SystemCallErrorNumber=EPERM",
 )
