@@ -192,12 +192,13 @@ def test_root_runs_and_writes_nothing_in_an_environment_of_somebody_else():
 
 
 # What decides whom Ansible talks to, how, and as whom.
-CONNECTION = re.compile(r"ansible_\w+|delegate_to|remote_user|port|connection|add_host")
+CONNECTION = re.compile(r"ansible_\w+|delegate_to|remote_user|port|connection|add_host|hosts|group_by|include_vars")
 # Results of the controller itself, in which no machine's word is an address or a name.
 MADE_HERE = {
     "discover_found": "lan_discover: IPv4 addresses, of which each was asked",
     "discover_keys": "a file that Ansible has made on the controller",
     "discover_machines": "addresses of discover_found, and names that are counted",
+    "node_answer": "whether there is any, which chooses one of two groups",
     "node_leaving": "hosts and variables of the inventory",
     "spark_artifacts": "whom the plan of models names: hosts of the play",
 }
@@ -228,10 +229,14 @@ def connections_from_results(files: dict[str, Any]) -> set[tuple[str, str, str]]
                 define(one["loop_control"]["loop_var"], loops)
             for key, value in one.items():
                 name = str(key).rpartition(".")[2]
+                any_name = name in ("set_fact", "vars") and "{{" in str(
+                    list(value) if isinstance(value, dict) else value
+                )
                 if name in ("set_fact", "vars") and isinstance(value, dict):
                     for inner, what in value.items():
-                        define(inner, what)
-                if CONNECTION.fullmatch(name) and (name.startswith("ansible_") or {"name", "hosts"} & set(one)):
+                        define(inner, [what, loops])
+                sets = CONNECTION.fullmatch(name) and (name.startswith("ansible_") or {"name", "hosts"} & set(one))
+                if sets or any_name:
                     used = set(re.findall(r"\w+", str(value)))
                     places.append((where, name, used | set(re.findall(r"\w+", str(loops)))))
     found = set()
@@ -263,6 +268,11 @@ def test_no_answer_of_a_machine_decides_whom_ansible_talks_to():
         "{name: a, add_host: '{{ one | combine({}) }}', loop: '{{ seen.z }}', loop_control: {loop_var: one}}",
         "{hosts: all, remote_user: '{{ seen.user }}'}",
         "{name: a, ping: {}, vars: {ansible_port: '{{ x.seen.ansible_facts.y }}'}}",
+        "{hosts: '{{ hostvars.x.seen.y }}', tasks: []}",
+        "{name: a, set_fact: {'{{ which }}': '{{ seen.y }}'}}",
+        "{name: a, set_fact: 'ansible_host={{ seen.y }}'}",
+        "{name: a, include_vars: '{{ seen.path }}'}",
+        "{name: a, set_fact: {between: '{{ item }}'}, loop: '{{ seen.z }}', vars: {ansible_host: '{{ between }}'}}",
     ],
 )
 def test_an_answer_that_decides_it_is_found(task):
