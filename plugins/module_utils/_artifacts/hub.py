@@ -56,7 +56,7 @@ Say = Callable[[str], None]  # what happened, for people
 _STALLS_WITH_XET = 2
 _FEW = 4  # of so many segments one may be broken, else the whole file is downloaded
 _CHUNK = 4 * 1024 * 1024
-_NOBODYS = 65534  # group
+_APART = "block_suspend"
 _FRUITLESS = 4  # attempts that brought nothing
 # Of the engine's environment, for the client. The token travels by itself.
 _PASSED = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy")
@@ -403,13 +403,15 @@ def _download_folder(cache: Cache, revision: str, user: str) -> Iterator[str]:
 def _as(user: str) -> list[str]:
     """How a command becomes the account's: not alike to the account's other processes, Ray and the engine among them.
 
-    A process whose real group is another one is opened to nobody but root from its first instruction on: neither what
-    /proc shows of it (files, memory, environment), nor ptrace, nor a core dump.
+    A process with a capability is opened to none that lacks it, from its first instruction on: neither what /proc shows
+    of it (files, memory, environment) nor ptrace (capabilities(7)). This one lets it do nothing that matters. Another
+    real group would do the same and make the loader ignore $ORIGIN, by which some Pythons find their libraries.
     """
     if not user or os.geteuid() != 0:
         return []
     uid, gid = _account(user)
-    return ["setpriv", f"--reuid={uid}", f"--egid={gid}", f"--rgid={_NOBODYS}", "--clear-groups", "--"]
+    ids = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+    return ["setpriv", *ids, f"--inh-caps=+{_APART}", f"--ambient-caps=+{_APART}", "--"]
 
 
 def _account(user: str) -> tuple[int, int]:

@@ -445,6 +445,10 @@ def test_the_client_gets_the_token_in_memory_and_nothing_of_our_environment(
 WAITS = """
 import os, pathlib, sys, time
 place = sys.stdin.read()
+import ctypes
+libc = ctypes.CDLL(None)
+libc.getauxval.restype = ctypes.c_ulong
+pathlib.Path(place, "secure").write_text(str(libc.getauxval(23)))  # AT_SECURE
 pathlib.Path(place, "token").write_text(pathlib.Path(os.environ["HF_TOKEN_PATH"]).read_text())
 pathlib.Path(place, "pid").write_text(str(os.getpid()))
 os.chmod(f"{place}/pid", 0o644)
@@ -461,6 +465,9 @@ for name in [*(f"fd/{number}" for number in range(64)), "environ", "mem", "maps"
         pass
     except OSError as exc:
         print("refused")
+import ctypes
+if sys.argv[1] != "self":
+    print("traced" if ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), None, None) == 0 else "refused")  # PTRACE_ATTACH
 """
 
 
@@ -488,6 +495,8 @@ def test_another_process_of_the_clients_account_does_not_reach_the_token(tmp_pat
         assert ended.result() is None
         assert pathlib.Path(place, "token").read_text() == "hf_secret"
         assert pathlib.Path(place, "token").stat().st_gid == account.pw_gid
+        # Else its Python would not find libraries beside itself ($ORIGIN), as those of uv have them.
+        assert pathlib.Path(place, "secure").read_text() == "0"
     assert set(looked.stdout.split("\n")) == {"refused", ""}
     assert "environ" in itself.stdout and "mem" in itself.stdout
 
