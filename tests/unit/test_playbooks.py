@@ -173,7 +173,7 @@ def test_recipes_are_listed_for_an_inventory_or_a_number(tmp_path):
 
 
 def test_a_recipe_of_others_is_translated_into_a_file(tmp_path):
-    theirs, ours = tmp_path / "their.yaml", tmp_path / "mine.yml"
+    theirs, ours = tmp_path / "their.yaml", tmp_path / "new/mine.yml"
     theirs.write_text("model: openai/gpt-oss-20b\nruntime: vllm\ncommand: vllm serve {model} --max-model-len 8192\n")
     done = play("playbooks/recipes.yml", "-e", f"recipes_translate={theirs}", "-e", f"recipes_save={ours}")
     assert done.returncode == 0, done.stdout + done.stderr

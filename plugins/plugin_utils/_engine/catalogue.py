@@ -23,8 +23,8 @@ USES = {"generate": "chat", "embed": "vectors", "rank": "ranking"}
 SPECIAL = {"coding": "for coding", "speech": "speech to text"}
 HEADINGS = ("Name", "For", "Sparks", "Tokens/s", "Context", "Download", "Memory", "Licence")
 LEGEND = (
-    "Tokens/s: one stream, as reported by others; <: the most by an estimate from memory bandwidth. Context: requests",
-    "of full length that fit at once. Licence: to be accepted on Hugging Face before.",
+    "Tokens/s: one stream, as reported by others; <: the most by an estimate from memory bandwidth.",
+    "Context: requests of full length that fit at once. Licence: to be accepted on Hugging Face before.",
 )
 WIDTH = 100
 

@@ -312,10 +312,11 @@ def _options(job: Job) -> Iterator[Finding]:
 
 
 def _environment(job: Job) -> Iterator[Finding]:
-    where = job.names["environment"]
     per_node = PER_NODE.union(*(engine.per_node for engine in ENGINES.values()))
     refused = {name: why for engine in ENGINES.values() for name, why in engine.refused_environment.items()}
     for name in sorted(job.environment):
+        theirs = name in job.recipe_settings.environment and name not in job.settings.environment
+        where = job.where if theirs else job.names["environment"]
         if not systemd_quoting.NAME.fullmatch(name):
             yield Finding(
                 where,
@@ -326,6 +327,12 @@ def _environment(job: Job) -> Iterator[Finding]:
             yield Finding(where, f"{name} holds a NUL character", "Take it out")
         elif name in per_node:
             yield Finding(where, f"{name} differs from node to node", "Leave it out: the plan sets it")
+        elif looks_secret(name, job.environment[name]):
+            yield Finding(
+                where,
+                f"{name} looks like a secret, and this environment is readable by every user of the node",
+                "Use a variable that names a file, such as HF_TOKEN_PATH, or an address without a login",
+            )
         elif name in OF_THE_FABRIC and job.several:
             for fact in job.ordered:
                 if fact.environment.get(name) != job.environment[name]:
@@ -338,12 +345,6 @@ def _environment(job: Job) -> Iterator[Finding]:
                     break
         elif name in refused:
             yield Finding(where, f"{name} {refused[name]}", "Leave it out")
-        elif looks_secret(name, job.environment[name]):
-            yield Finding(
-                where,
-                f"{name} looks like a secret, and this environment is readable by every user of the node",
-                "Use a variable that names a file, such as HF_TOKEN_PATH, or an address without a login",
-            )
 
 
 def _allowed_words(asked: Asked) -> Iterator[Finding]:
@@ -356,6 +357,8 @@ def _allowed_words(asked: Asked) -> Iterator[Finding]:
 
 def _dangers(job: Job) -> Iterator[Finding]:
     for danger in consent.dangers(job):
+        if danger.place == "environment" and looks_secret(danger.word, job.environment[danger.word]):
+            continue  # refused by _environment, whatever is allowed
         if not consent.granted(danger.word, job.settings.allow):
             away = f"; {job.names[danger.place]} can take it away" if danger.place else ""
             yield Finding(

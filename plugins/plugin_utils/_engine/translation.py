@@ -40,6 +40,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import METHODS, WITHIN
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 _ABBREVIATED = {"--tp": "--tp-size", "--pp": "--pp-size", "--dp": "--dp-size"}  # SGLang's; the others are in the tables
@@ -78,6 +79,8 @@ _UNKNOWN = {
     "metadata": "what it says of the model; the shape comes from the model's own files",
     "variants": "further settings; translate the one that you want",
 }
+
+_PRIVATE = "it looks like a secret, which others could read. Use a variable that names a file, such as HF_TOKEN_PATH"
 
 _SHAPE = {"defaults": dict, "metadata": dict, "env": dict, "min_nodes": int, "max_nodes": int, "model": str}
 
@@ -149,8 +152,9 @@ class _Work:
         for key, value in self.theirs.items():
             if key in _READ or not value or (key == "metadata" and set(value) <= {"description"}):
                 continue
-            shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            out.left_out.append(f"{key} ({shown}): {_UNKNOWN.get(str(key), 'nothing here is like it')}")
+            out.left_out.append(
+                f"{key} ({_shown(str(key), value)}): {_UNKNOWN.get(str(key), 'nothing here is like it')}"
+            )
         if shape:
             name = re.sub(r"[^a-z0-9._-]+", "-", document["served_model_name"].rpartition("/")[2].lower())
             _recipe, problems = engine_recipe.parse(document, self.path, name)
@@ -195,7 +199,9 @@ class _Work:
             names = (*_DEFAULTS.get(str(key), ()), str(key).replace("_", "-"), str(key))
             name = next((name for name in names if name in known), "")
             if not name:
-                self.out.left_out.append(f"{key} ({value}): {engine.label} has no option of that name")
+                self.out.left_out.append(
+                    f"{key} ({_shown(str(key), value)}): {engine.label} has no option of that name"
+                )
             elif value is not False and value is not None:
                 text = value if isinstance(value, str) else json.dumps(value)
                 words += [f"--{name}"] if value is True else [f"--{name}={text}"]
@@ -312,7 +318,7 @@ class _Work:
         self.out.document["draft"] = made
         if name:
             self.out.left_out.append(
-                f"draft.weights_gb and draft.layers: the size of {name} is not said, and without it the plan is refused"
+                f"draft.weights_gb and draft.layers: the size of {name} is not said. Write both, or the plan is refused"
             )
 
     def _checked(self, engine: kinds_base.Engine, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,7 +337,10 @@ class _Work:
             # What nobody knows stays: the plan asks for it by its name.
             known = {word: does for word, does in doubts.items() if does != recipe_variables.UNKNOWN}
             if wrong:
-                self.out.left_out.append(f"--{name} {value}: {wrong[0].found}. {wrong[0].remedy}")
+                given_as = f"--{name}" if value is True else f"--{name} {_shown(name, value)}"
+                self.out.left_out.append(f"{given_as}: {wrong[0].found}. {wrong[0].remedy}")
+            elif _secret(name, value):
+                self.out.left_out.append(f"--{name} {_shown(name, value)}: {_PRIVATE}")
             elif known:
                 why = "; ".join(f"--{word}: it {does}" for word, does in known.items())
                 self.out.left_out.append(f"{why}; if you trust that, put {name} into engine_options")
@@ -343,17 +352,23 @@ class _Work:
         version, kept = option_tables.newest(engine.name, "").version, {}
         of_plan = checks.PER_NODE | checks.OF_THE_FABRIC
         for name, value in sorted((self.theirs.get("env") or {}).items()):
+            given_as = f"{name}={_shown(name, value)}"
             if name in of_plan or name.startswith("NCCL_"):
-                self.out.left_out.append(f"{name}={value}: how nodes reach each other is the fabric's")
+                self.out.left_out.append(f"{given_as}: how nodes reach each other is the fabric's")
+                continue
+            if _secret(name, value):
+                self.out.left_out.append(f"{given_as}: {_PRIVATE}")
                 continue
             doubt = recipe_variables.doubt(engine, name, str(value))
             # A switch of their fork stays: the plan asks for it by its name.
             if doubt and not (doubt == recipe_variables.UNKNOWN and recipe_variables.counts(str(value))):
-                self.out.left_out.append(f"{name}={value}: it needs your consent (engine_environment and engine_allow)")
+                self.out.left_out.append(
+                    f"{given_as}: it {doubt}; if you trust that, put {name} into engine_environment"
+                )
                 continue
             found = list(kinds_base.examine(engine, version, {}, {name: str(value)}, self.path))
             if found:
-                self.out.left_out.append(f"{name}={value}: {found[0].found}. {found[0].remedy}")
+                self.out.left_out.append(f"{given_as}: {found[0].found}. {found[0].remedy}")
             else:
                 kept[name] = str(value)
         return kept
@@ -387,6 +402,23 @@ def _value(text: str) -> Any:
         return json_text.read(text)
     except SparkError:
         return text
+
+
+def _secret(name: str, value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_secret(str(key), item) for key, item in value.items())
+    if isinstance(value, list):
+        return any(_secret(name, item) for item in value)
+    return looks_secret(name.replace("-", "_"), str(value))
+
+
+def _shown(name: str, value: Any) -> str:
+    """For screen and log, which keep no secret of theirs."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_shown(str(key), item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(_shown(name, item) for item in value)
+    return "…" if _secret(name, value) else str(value)
 
 
 def _taken(given: dict[str, Any], names: Sequence[str]) -> Any:

@@ -261,6 +261,12 @@ def test_refusals(values, settings, expected):
     assert expected in refused(made(settings=over_ray(**settings), **values))
 
 
+def test_a_secret_of_a_recipe_is_refused_once_and_there():
+    said = refused(made(environment={"SOME_API_KEY": "0123456789abcdef", "HF_ENDPOINT": "https://a.example"}))
+    assert said.count("SOME_API_KEY") == 1 and "engine_environment: SOME_API_KEY" not in said
+    assert "engine_allow: [HF_ENDPOINT]" in said
+
+
 NUMBERS = {
     "engine_context": ({"context": -5}, "-5 is out of its range. Use 0 (as the recipe says) or more"),
     "engine_concurrency": ({"concurrency": -1}, "-1 is out of its range. Use 0 (as the recipe says) or more"),

@@ -237,3 +237,38 @@ def test_what_is_no_recipe_of_theirs(tmp_path, text, found):
         translation.translate(str(path))
     with pytest.raises(SparkError, match="No such file"):
         translation.translate(str(tmp_path / "none.yaml"))
+
+
+def test_secrets_of_theirs_are_neither_shown_nor_taken_over(tmp_path):
+    secrets = [
+        "sk-0123456789abcdef",
+        "hf_0123456789abcdefgh",
+        "0123456789abcdef",
+        "Bearer abcdef012345",
+        "hunter2hunter2",
+    ]
+    command = (
+        f"vllm serve {{model}} --api-key {secrets[0]} --tool-server '{secrets[3]}' --max-num-seqs 8 --no-such-option"
+    )
+    made = translated(
+        tmp_path,
+        SPARKRUN,
+        command=command,
+        env={"HF_TOKEN": secrets[1], "WANDB_API_KEY": secrets[2], "LD_PRELOAD": "/a/hook.so"},
+        executor_config={"env": [{"HF_TOKEN": secrets[1]}], "registry_password": secrets[4]},
+    )
+    said = "\n".join(made.left_out)
+    assert [secret for secret in secrets if secret in said + made.text] == []
+    assert made.document["options"] == {"max-num-seqs": 8}
+    assert "environment" not in made.document
+    for part in (
+        "--api-key …: the option api-key is set by the plan",
+        "--tool-server …: it looks like a secret",
+        "HF_TOKEN=…: it looks like a secret",
+        "WANDB_API_KEY=…: it looks like a secret",
+        "LD_PRELOAD=/a/hook.so: it may load code",
+        "put LD_PRELOAD into engine_environment",
+        "--no-such-option: ",  # a switch has no value
+        "executor_config (env: HF_TOKEN: …, registry_password: …)",
+    ):
+        assert part in said
