@@ -126,9 +126,11 @@ REMEDIES: tuple[tuple[str, str], ...] = (
 
 def check_reached(context: Context) -> Iterator[Finding]:
     said = {host: " ".join(text.split()).removeprefix("Task failed: ") for host, text in context.failures.items()}
-    alike = Counter(said.values())
-    for host, text in said.items():
+    general = {host: re.sub(r"\bto host \S+ port\b", "to host <address> port", text) for host, text in said.items()}
+    alike = Counter(general.values())
+    for host, own in said.items():
         way = login(host, context.hosts.get(host, {}))
+        text = general[host] if alike[general[host]] > 1 else own
         if alike[text] > 1:
             way = replace(way, to="<login>@<address>")  # told once, for all of them
         changed = re.search(r"ost key for ([\w.:\[\]-]+) has changed", text)

@@ -49,7 +49,10 @@ def report(options: Options) -> dict[str, Any]:
         "json": as_json(seen),
         "xml": junit.text(replace(seen.newest, verdicts=tuple(one.verdict for one in seen.said))),
         "headline": one_line(f"{seen.cluster}: {seen.headline}"),
-        "lines": [one_line(f"{one.title}. {one.remedy}") for one in seen.problems],
+        "lines": [
+            one_line(f"{', '.join(where for where, _said in one.places)}: {one.title}. {one.remedy}")
+            for one in seen.problems
+        ],
         "warnings": [one_line(text) for text in seen.left_out],
     }
 

@@ -434,6 +434,9 @@ def test_what_is_said_of_several_machines_has_no_address_of_one():
     lost = dict.fromkeys(("spark1", "spark2"), f"{VIA}@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @")
     (text,) = {text.partition(": ")[2] for _name, text in examine(context({"fabric"}, failures=lost))}
     assert "ssh-keygen -R <address>; " in text and "ssh <login>@<address>" in text
+    off = {f"spark{n}": f"{VIA}connect to host 192.0.2.{n} port 22: No route to host" for n in (1, 2)}
+    (text,) = {text.partition(": ")[2] for _name, text in examine(context({"fabric"}, failures=off))}
+    assert "host <address> port 22: No route" in text and "by hand: ssh <login>@<address>" in text
 
 
 CASES = [

@@ -26,8 +26,8 @@ def test_the_documents_of_a_folder(tmp_path):
     made = report({"inventories": [], "folder": str(tmp_path), "kept": {}})
     assert made["headline"] == "example: 1 problem"
     assert made["lines"] == [
-        "A ConnectX-7 has not initialised properly. Reboot both machines of this cable with the cable plugged in. Do"
-        " not unplug it: plugging it in while they run is what causes this"
+        "spark3 rocep1s0f0, spark3 roceP2p1s0f0: A ConnectX-7 has not initialised properly. Reboot both machines of"
+        " this cable with the cable plugged in. Do not unplug it: plugging it in while they run is what causes this"
     ]
     found = json.loads(made["json"])
     assert (found["outcome"], found["counts"]["fail"]) == ("fail", 2)
