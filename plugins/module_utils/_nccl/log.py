@@ -26,6 +26,10 @@ _LOADED = re.compile(
 )
 _NOT_FOUND = re.compile(r"^NET/Plugin ?: Could not find: (.*?)\.?\Z")
 _GIT = re.compile(r"^NCCL git version (\S+)")
+_TELLING = (
+    *("Failed to initialize NET plugin", "Failed to open libibverbs", "NET/Socket : Using"),
+    *("NCCL_NET", "NCCL_IB_", "NCCL_SOC"),
+)
 _MINE = ("IB", "Socket")  # networks within NCCL
 # NCCL's own, and NVIDIA's plug-in: IBext_v10, or by its other name "NCCL RDMA Plugin v10".
 _RDMA = ("IB", "NCCL RDMA Plugin")
@@ -75,15 +79,16 @@ class Log:
 def parse(text: str) -> Log:
     """Of one rank or several, also in between other output."""
     text = text.replace("\r", "\n")
-    version = _VERSION.search(untagged(text))
+    bare = untagged(text)
+    version = _VERSION.search(bare)
     found: dict[str, Any] = {"version": version[1] if version else ""}
     devices: dict[str, str] = {}
     via: dict[str, None] = {}
     used: dict[str, None] = {}
     trouble: dict[str, None] = {}
     evidence: dict[str, None] = {}
-    for line in text.split("\n"):
-        source, said = _said(untagged(line))
+    for line, rest in zip(text.split("\n"), bare.split("\n")):
+        source, said = _said(rest)
         if not said:
             continue
         telling = _read(said, found)
@@ -133,9 +138,9 @@ def _read(said: str, found: dict[str, Any]) -> bool:
     elif loaded and (loaded[1] or loaded[2]) not in _MINE:
         found["plugin"] = loaded[1] or loaded[2]
     elif missing:
-        # The name that everybody looks for, without being asked to, is no loss.
-        wanted = missing[1].split()[0] if missing[1].split() else ""
-        if wanted in ("", "libnccl-net.so"):
+        # The name that everybody looks for, without being asked to, is no loss; nor is none.
+        wanted = (missing[1].split() or [""])[0].rstrip(".")
+        if wanted in ("", "none", "libnccl-net.so"):
             return False
         found["plugin_missing"] = wanted
     elif said.startswith("NET/IB : No device found"):
@@ -147,7 +152,16 @@ def _read(said: str, found: dict[str, Any]) -> bool:
         found["rings"] = True
     elif said.startswith("Connected all trees"):
         found["trees"] = True
-    elif said.startswith(("Failed to initialize NET plugin", "NET/Socket : Using", "NCCL_NET", "NCCL_IB_", "NCCL_SOC")):
+    elif said.startswith(
+        (
+            "Failed to initialize NET plugin",
+            "Failed to open libibverbs",
+            "NET/Socket : Using",
+            "NCCL_NET",
+            "NCCL_IB_",
+            "NCCL_SOC",
+        )
+    ):
         return True
     else:
         found["gpu_direct"] = found.get("gpu_direct", False) or "/GDRDMA" in said

@@ -37,6 +37,13 @@ _TAG = re.compile(
     r"|^ {0,4}\d{1,4}: |^\[(?:rank|default)?\d{1,4}\](?:: ?| )",
     re.MULTILINE,
 )
+# What stands before lines that are known by their beginning: times, names of machines, containers and pods.
+_BEFORE = re.compile(
+    r"^((?=\S)(?:(?!NCCL)[^\x22{}#\n]){1,80}?)(?:# (?:nccl-tests|Collective|nThread|Using devices| *Rank | *size |Avg )"
+    r"|(?<![\w.-])[\w.-]+:\d+:\d+ \[\d+\] |\{\s*$|\{ ?\")",
+    re.MULTILINE,
+)
+_MOST_TAGS = 16  # shapes
 _FAILED = re.compile(r"^.*(?:Test (?:\w+ )?failure|CUDA failure|out of memory).*$", re.MULTILINE)
 
 
@@ -81,7 +88,15 @@ def version(code: int) -> str:
 
 def untagged(text: str) -> str:
     """Without the names of the ranks before the lines."""
-    return _TAG.sub("", text)
+    text = _TAG.sub("", text)
+    shapes = {re.sub(r"\d+", _as_long, re.escape(before)): None for before in _BEFORE.findall(text)}
+    known = "|".join(list(shapes)[:_MOST_TAGS])
+    return re.sub(f"^(?:{known})", "", text, flags=re.MULTILINE) if known else text
+
+
+def _as_long(number: re.Match[str]) -> str:
+    """Any number of so many digits: a figure may follow without a blank."""
+    return f"\\d{{1,{max(len(number[0]), 2)}}}"
 
 
 def read(text: str) -> list[Results]:

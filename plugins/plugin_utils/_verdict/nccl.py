@@ -172,7 +172,7 @@ def _said(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> tuple
         "tree_on_ring": "ncclTransportTreeConnect" in everything
         # NCCL connects what it uses first: a tree that is not connected is no fault of its own.
         or (opposite and no_queue_pair and any(log.rings and not log.trees for log in logs)),
-        "memlock": "ibv_reg_mr" in everything and "Cannot allocate memory" in everything,
+        "memlock": bool(re.search(r"ibv_(reg_mr|create_(cq|qp)).*Cannot allocate memory", everything)),
         "wrong_cage": lost and _same_cages(facts),
         "gid_mismatch": no_queue_pair,
         "no_infiniband": planned and any(log.no_device and not log.via for log in logs),
@@ -281,6 +281,8 @@ def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, 
             )
         return verdict(HALVES, "half", "all halves carried their share", outcome=PASS, hosts=found.hosts)
     wanted = max((len(fact.rails) for fact in facts.values()), default=0)
+    if _is_ring(facts) and len(set(found.hosts)) == PAIR:
+        wanted = PAIR  # two neighbours share one cable
     used = found.log.used or found.log.devices
     if not used or not found.log.over_rdma:
         return None

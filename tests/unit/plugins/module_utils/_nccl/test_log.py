@@ -101,6 +101,10 @@ def test_a_healthy_log_has_no_trouble(fixtures: Path) -> None:
         ("NET/Plugin: Could not find: libnccl-net.so", None),
         ("NET/Plugin: Could not find: libnccl-net.so.", None),
         ("NET/Plugin: Could not find:  .", None),
+        ("NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.", None),
+        ("NET/Plugin: Could not find: mesh. Using internal network plugin.", {"plugin_missing": "mesh"}),
+        ("NET/Plugin: Could not find: none libnccl-net-none.so.", None),  # what our own environment asks for
+        ("Failed to open libibverbs.so[.1]", {}),
         ("ENV/Plugin: Could not find: mesh", None),
         ("TUNER/Plugin: Could not find: mesh", None),
         ("NET/Plugin: Loaded net plugin Socket (v10)", None),

@@ -304,7 +304,12 @@ def test_a_long_line_takes_no_long_time() -> None:
 
 @pytest.mark.parametrize("name", ["all_gather-pair-16g.txt", "all_reduce-four-ranks.txt", "all_reduce-one-rank.json"])
 @pytest.mark.parametrize(
-    "tag", ["[1,0]<stdout>:", "[1,0]<stdout>: ", "[job@1,0][a:7]<stdout>: ", "0: ", " 0: ", "[0] "]
+    "tag",
+    [
+        *("[1,0]<stdout>:", "[1,0]<stdout>: ", "[job@1,0][a:7]<stdout>: ", "0: ", " 0: ", "[0] "),
+        *("Thu Nov 26 02:45:00 2026[1,0]<stdout>:", "2026-11-26T02:45:00.123Z ", "spark-a  | ", "spark-a: "),
+        *("[pod/nccl-0/launcher] ", "Nov 26 02:45:01 spark-a mpirun[2394]: ", "[0@spark-a] "),
+    ],
 )
 def test_the_tags_of_launchers_change_nothing(fixtures: Path, name: str, tag: str) -> None:
     text = (fixtures / "nccl" / name).read_text()

@@ -351,6 +351,15 @@ def test_the_share_of_four_halves() -> None:
     assert outcomes(judged(measured(10.3, halves={**halves, "c": 20, "d": 20}, machines=3), ring)) == PASSES
 
 
+def test_two_neighbours_in_a_ring_have_one_cable() -> None:
+    (first, second, *_rest) = hosts = sorted(RINGS[3])
+    found = replace(from_ranks(measured(22.3, halves={}), PAIR), hosts=(first, second))
+    found = replace(found, results=tuple(replace(one, hosts=found.hosts) for one in found.results))
+    assert outcomes(judge(found, RINGS[3], LIMITS)) == PASSES
+    three = replace(found, hosts=tuple(hosts))
+    assert outcomes(judge(three, RINGS[3], LIMITS))["nccl_halves"] == ("fail", "one_half_only")
+
+
 def test_sockets_where_they_are_planned() -> None:
     found = judged(
         measured(1.1, SOCKETS, halves={}), {h: replace(fact, transport="socket") for h, fact in PAIR.items()}
@@ -374,6 +383,7 @@ def test_sockets_where_they_are_planned() -> None:
         (log.parse(P2P_CC), "", RINGS[3], ""),
         (Log(), "at ncclTransportTreeConnect -> ncclCommInitRank", PAIR, "tree_on_ring"),
         (Log(trouble=("Call to ibv_reg_mr failed with error Cannot allocate memory",)), "", PAIR, "memlock"),
+        (Log(trouble=("Call to ibv_create_qp failed with error Cannot allocate memory",)), "", PAIR, "memlock"),
         (Log(trouble=("Call to ibv_modify_qp failed with 110 Connection timed out",)), "", PAIR, "gid_mismatch"),
         (Log(rings=True), "something else", RINGS[3], ""),
         (Log(trouble=("Call to ibv_modify_qp failed with 110",)), "", CROSSED, "wrong_cage"),
