@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports as fixed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import GPUS
@@ -351,7 +351,9 @@ def _allowed_words(asked: Asked) -> Iterator[Finding]:
     known = consent.words()
     for word in asked.settings.allow:
         if word not in known and not consent.is_name(word, asked.recipe):
-            hint = option_tables.close(word, sorted(known)) or f"Known: {', '.join(sorted(known))}"
+            # No dangerous one is guessed for "all" or "any".
+            hint = option_tables.close(word, sorted(known)) if len(word) > 3 else ""
+            hint = hint or "Name each one by itself, as the plan named it when it refused (docs/recipes.md)"
             yield Finding(asked.names["allow"], f"{word!r} is no name of something that can be allowed", hint)
 
 
@@ -626,6 +628,9 @@ def _uncounted(job: Job) -> Iterator[Finding]:
     mine = kinds_base.merge(job.engine, {}, job.settings.options)
     own = {name.partition(".")[0] for name in memory_options.spelled(job.engine, job.version, mine)}
     for name, found, remedy in memory_options.refused(job.engine, job.spelled):
+        given = {option: value for option, value in job.options.items() if memory_options.plain(option) == name}
+        if errors(kinds_base.examine(job.engine, job.version, given, {}, job.where)):
+            continue  # said by _options
         yield Finding(job.names["options"] if name.partition(".")[0] in own else job.where, found, remedy)
     if job.unknown_draft:
         yield Finding(

@@ -316,6 +316,7 @@ def _ways(
     others = [item for item in SHARES if share < item <= free / budget.total]
     if budget.budget + budget.host > budget.total:  # it is what it leaves that is too little
         others = [round(share - 0.05 * steps, 2) for steps in range(1, 10)]
+    others.sort(key=lambda item: item > memory_fit.MAX_UTILIZATION)
     enough = next((item for item in others if item > 0 and fits(gpu_memory_utilization=item)), 0.0)
     if enough:
         frozen = f" (nodes have frozen above {memory_fit.MAX_UTILIZATION})"

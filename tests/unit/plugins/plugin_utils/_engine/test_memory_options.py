@@ -248,7 +248,7 @@ UNCOUNTED = [
     ("vllm", {"eplb-config": '{"num_redundant_experts": 8}'}, "eplb-config.num_redundant_experts", "copies of experts"),
     ("vllm", {"safetensors-load-strategy": "eager"}, "safetensors-load-strategy", "Leave it out"),
     ("vllm", {"dtype": "float32"}, "dtype", "bfloat16"),
-    ("vllm", {"kv-offloading-size": "many"}, "kv-offloading-size", "Give a number"),
+    ("vllm", {"kv-offloading-size": "many"}, "kv-offloading-size", "has to be a number"),
     ("sglang", {"enable-hierarchical-cache": True}, "enable-hierarchical-cache", "hicache-size"),
     ("sglang", {"enable-hicache": True}, "enable-hierarchical-cache", "hicache-size"),
     ("sglang", {"enable-hierarchical-cache": True, "hicache-ratio": 3.0}, "hicache-ratio", "hicache-size"),

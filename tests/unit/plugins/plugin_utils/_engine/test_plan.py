@@ -261,6 +261,21 @@ def test_refusals(values, settings, expected):
     assert expected in refused(made(settings=over_ray(**settings), **values))
 
 
+@pytest.mark.parametrize(
+    ("settings", "name", "times"),
+    [
+        ({"options": {"swap-space": 4}}, "swap-space", 1),
+        ({"options": {"kv-cache-memory-bytes": "200Q"}}, "kv-cache-memory-bytes", 1),
+        ({"options": {"cpu-offload-gb": 4}}, "cpu-offload-gb", 1),
+        # Of two remedies for one share none goes beyond the other.
+        ({"gpu_memory_utilization": 0.95}, "engine_gpu_memory_utilization: 0.9", 1),
+    ],
+)
+def test_one_thing_is_refused_once(settings, name, times):
+    said = refused(made(settings=over_ray(**settings)))
+    assert said.count(name) == times, said
+
+
 def test_a_secret_of_a_recipe_is_refused_once_and_there():
     said = refused(made(environment={"SOME_API_KEY": "0123456789abcdef", "HF_ENDPOINT": "https://a.example"}))
     assert said.count("SOME_API_KEY") == 1 and "engine_environment: SOME_API_KEY" not in said
