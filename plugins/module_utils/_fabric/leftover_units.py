@@ -2,13 +2,14 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Services that somebody has made by hand and enabled, and what they do to the fabric at every boot: guides switch off
-"unused" ports, set an MTU, or load nvidia-peermem in a unit with a script of its own.
+"""What somebody has made by hand that changes the fabric at every boot: guides switch off "unused" ports, set an MTU,
+or load nvidia-peermem, in a unit with a script of its own, or in a file that something else starts.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -22,21 +23,33 @@ DIRECTORIES = (UNITS, "/usr/local/lib/systemd/system")  # not those of packages
 PEERMEM = re.compile(r"\b(nvidia[-_]peermem|nv_peer_mem)\b")  # the second until driver 470
 LIMIT = 64 * 1024  # bytes that are read of a unit or a script
 _SCRIPTS = 4  # of one command: an interpreter, its script, and what that is given
-_EXEC = re.compile(r"^\s*Exec(?:Start|StartPre|StartPost|Condition)\s*=\s*[-@:+!|]*(.*)$", re.MULTILINE)
+# Files that are run, or obeyed, without a unit of their own: drop-ins of units, scripts, crontabs, rules of udev.
+_FILES = (
+    *(f"{UNITS}/*.d/*.conf", "/etc/rc.local", "/etc/crontab", "/etc/cron.d/*", "/var/spool/cron/crontabs/*"),
+    *("/etc/NetworkManager/dispatcher.d/**/*", "/etc/networkd-dispatcher/*/*", "/etc/udev/rules.d/*.rules"),
+)
+_EXEC = re.compile(
+    r"^\s*(?:Exec(?:Start|StartPre|StartPost|Condition)|Environment|EnvironmentFile)\s*=\s*[-@:+!|]*(.*)$", re.MULTILINE
+)
 _CHANGES = re.compile(
-    r"\b(?:ip\s(?:-\S+\s+)*(?:l|link|a|addr|address|r|route)\s+(?:set|add|del|delete|flush|change|replace)\b"
+    r"\b(?:ip\s(?:-\S+\s+)*(?:(?:l|link)\s+s|(?:l|link|a|addr|address|r|route)"
+    r"\s+(?:set|a|add|d|del|delete|f|flush|c|change|r|replace))\b"
     r"|ethtool\s+(?:-[ACEGKLNUWXs]\b|--(?:set|change|config|pause|features|offload|coalesce))"
     r"|nmcli\s(?:[^;|&]*\s)?(?:set|up|down|mod|modify|add|del|delete|connect|disconnect|reapply|off|on)\b"
     r"|networkctl\s+(?:up|down|re|delete|force)|ifconfig\s+[\w.]+\s+\w|if(?:up|down|enslave)\s|mlnx_qos\s"
     r"|cma_roce_\w+\s|dcb\s(?:-\S+\s+)*\w+\s+(?:set|add|del|replace)\b)"
+    r"|>\s*/sys/class/net/|\bATTR\{[\w/]+\}\s*=[^=]"
 )
+_ELSEWHERE = re.compile(r"[$`]|\{\}|%k")  # the name of the interface stands in another line, or is made
+_LIST = re.compile(r"[\"',()\[\]\s]+")  # a command in Python is a list of words
+_ALL = re.compile(r"\bibdev2netdev\b|class/infiniband|\bmlx5_core\b")  # a loop over the whole card
 _WORD = re.compile(r"[\w.*?\[\]-]+")
 
 
 @dataclass(frozen=True)
 class Leftover:
     """What a unit does to the fabric: ``netdevs`` that it changes, ``peermem``: it loads the module; ``line`` is the
-    first that shows it, in ``file``."""
+    first that shows it, in ``file``. Without a unit something else starts that file."""
 
     unit: str
     file: str
@@ -61,7 +74,19 @@ def leftovers(machine: Machine, netdevs: Iterable[str]) -> list[Leftover]:
         parts = [(path, command.replace("%i", instance).replace("%I", instance)) for command in commands]
         parts += [part for command in commands for part in _scripts(machine, command)]
         found += _of(enabled, parts, wanted)
+    for path in _paths(machine):
+        text = _text(machine, path)
+        if "\0" not in text and "sparkmatrix.cluster" not in text:
+            lines = [line for line in text.splitlines() if not line.strip().startswith("#")]
+            found += _of("", [(path, text), *(part for line in lines for part in _scripts(machine, line))], wanted)
     return found
+
+
+def _paths(machine: Machine) -> Iterator[str]:
+    root = machine.real("/")
+    for pattern in _FILES:
+        for path in sorted(glob.glob(glob.escape(root) + pattern[1:], recursive=True)):
+            yield path[len(root) - 1 :]
 
 
 def _of(unit: str, parts: list[tuple[str, str]], netdevs: Iterable[str]) -> Iterator[Leftover]:
@@ -71,16 +96,26 @@ def _of(unit: str, parts: list[tuple[str, str]], netdevs: Iterable[str]) -> Iter
         for line in text.splitlines()
         if line.strip() and not line.strip().startswith("#")
     ]
-    change = next(((file, line) for file, line in lines if _CHANGES.search(line)), None)
-    words = {word.strip(".-") for _file, line in lines for word in _WORD.findall(line)}
-    # A loop over names has them in another line than the command; a pattern has to say more than "all".
-    patterns = [word for word in words if re.match(r"\w{2}", word)]
-    touched = [netdev for netdev in netdevs if any(fnmatch.fnmatchcase(netdev, word) for word in patterns)]
-    if change and touched:
-        yield Leftover(unit, *change, tuple(touched))
+    changes = [one for one in lines if _CHANGES.search(one[1]) or _CHANGES.search(_LIST.sub(" ", one[1]))]
+    touched = {netdev: one for one in reversed(changes) for netdev in _touched(one[1], lines, netdevs)}
+    if touched:
+        first = next(one for one in changes if one in touched.values())
+        yield Leftover(unit, *first, tuple(netdev for netdev in netdevs if netdev in touched))
     load = next((one for one in lines if re.search(r"\b(modprobe|insmod)\b", one[1]) and PEERMEM.search(one[1])), None)
     if load:
         yield Leftover(unit, *load, peermem=True)
+
+
+def _touched(change: str, lines: Iterable[tuple[str, str]], netdevs: Iterable[str]) -> list[str]:
+    """A loop over names has them in another line than the command; a pattern has to say more than "all"."""
+    loop = bool(_ELSEWHERE.search(change))
+    said = [line for _file, line in lines] if loop else [change]
+    words = {word.strip(".-") for line in said for word in _WORD.findall(line)}
+    patterns = [word for word in words if re.match(r"\w{2}", word)]
+    # What grep is given is the beginning of a name.
+    patterns += [f"{word}*" for word in patterns if loop and re.fullmatch(r"en\w*\d\w*", word)]
+    everything = loop and any(_ALL.search(line) for line in said)
+    return [netdev for netdev in netdevs if everything or any(fnmatch.fnmatchcase(netdev, one) for one in patterns)]
 
 
 def _enabled(machine: Machine) -> Iterator[tuple[str, str]]:

@@ -79,9 +79,11 @@ def reconcile(machine: Machine, load: str, *, check_mode: bool = False) -> Outco
             ]
             outcome.warnings += [
                 sentence(
-                    f"{one.unit} loads {MODULE} at every boot ({one.line!r}), which GB10 cannot use",
+                    f"{one.unit or 'it'} loads {MODULE} at every boot ({one.line!r}), which GB10 cannot use",
                     one.file,
-                    f"sudo systemctl disable --now {one.unit}, or take that line out where the rest of it is needed",
+                    f"sudo systemctl disable --now {one.unit}, or take that line out where the rest of it is needed"
+                    if one.unit
+                    else "Take that line out",
                 )
                 for one in loading_units(machine)
             ]

@@ -264,7 +264,7 @@ NODE = {
     "netplan_modes": By(words, Maybe(mode)),
     "netplan_bonds": By(words, Each(words)),
     "leftover_units": Each(
-        Full({"unit": word, "file": words, "line": words, "netdevs": Each(interface), "peermem": flag})
+        Full({"unit": or_empty(word), "file": words, "line": words, "netdevs": Each(interface), "peermem": flag})
     ),
     "environments": By(words, {"exists": flag, "nccl": Maybe(word)}),
     "interpreters": By(words, Maybe(word)),

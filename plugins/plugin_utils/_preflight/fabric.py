@@ -655,13 +655,12 @@ def check_half_off(context: Context) -> Iterator[Finding]:
         if "rdma" in context.nodes[item.host] and not context.rdma_ports(item.host):
             continue  # the whole card is gone: said by check_nic
         culprits = [one for one in _leftovers(context, item.host) if item.rail.netdev in one["netdevs"]]
-        names = ", ".join(str(one["unit"]) for one in culprits)
+        names = ", ".join(str(one["unit"] or one["file"]) for one in culprits)
         by = (
             f" ({names} changes it at every boot: {culprits[0]['line']!r} in {culprits[0]['file']})" if culprits else ""
         )
-        first = (
-            f"sudo systemctl disable --now {' '.join(str(one['unit']) for one in culprits)}; then: " if culprits else ""
-        )
+        first = f"{_without(culprits)}; then: " if culprits else ""
+        first = first[:1].upper() + first[1:] if first.startswith("take") else first
         yield Finding(
             item.host, f"a half of the applied fabric: {item.found}{by}", f"{first}{item.remedy}", item.device
         )
@@ -669,6 +668,13 @@ def check_half_off(context: Context) -> Iterator[Finding]:
 
 def _leftovers(context: Context, host: str) -> list[Mapping[str, Any]]:
     return as_list(context.nodes[host].get("leftover_units"))
+
+
+def _without(found: Iterable[Mapping[str, Any]]) -> str:
+    units = " ".join(dict.fromkeys(str(one["unit"]) for one in found if one["unit"]))
+    files = ", ".join(dict.fromkeys(str(one["file"]) for one in found if not one["unit"]))
+    ways = [f"sudo systemctl disable --now {units}"] if units else []
+    return "; ".join([*ways, *([f"take that line out of {files}"] if files else [])])
 
 
 def check_leftover_units(context: Context) -> Iterator[Finding]:
@@ -682,8 +688,8 @@ def check_leftover_units(context: Context) -> Iterator[Finding]:
                 yield Finding(
                     host,
                     f"it changes {', '.join(one['netdevs'])} at every boot: {one['line']!r} in {one['file']}",
-                    f"If it comes from another guide: sudo systemctl disable --now {one['unit']}",
-                    str(one["unit"]),
+                    f"If it comes from another guide: {_without([one])}",
+                    str(one["unit"] or one["file"]),
                 )
 
 
@@ -948,7 +954,8 @@ CHECKS: tuple[Check, ...] = (
         "leftover_unit",
         WHOLE,
         check_leftover_units,
-        "an enabled unit that somebody has made changes an interface of the ConnectX at every boot",
+        "an enabled unit, or a file such as rc.local, that somebody has made changes an interface of the ConnectX at "
+        "every boot",
         "Guides switch ports off or set an MTU with units of their own, and undo after a reboot what was set up here",
         WARN,
     ),

@@ -61,6 +61,15 @@ def node(tmp_path: Path) -> Node:
         (f"# ip link set {A} down\nip link show {A}\necho {A} | grep -q x\n", ()),
         ("ip link set enp1s0f0np01 down; ip link set enP7s7 up\n", ()),
         ("for i in *; do ip link set $i up; done\n", ()),
+        (f"ip l s {A} mtu 9000\nip a a 10.0.0.1/24 dev {B}\n", HALVES),
+        (f"echo 9000 > /sys/class/net/{A}/mtu\n", (A,)),
+        (f"subprocess.run(['ip', 'link', 'set', '{A}', 'mtu', '9000'])\n", (A,)),
+        ("ls /sys/class/net | grep -E 'enp1s0f|x' | xargs -I{} ip link set {} mtu 9000\n", (A,)),
+        ("for i in $(ibdev2netdev | awk '{print $5}'); do ip link set $i mtu 9000; done\n", HALVES),
+        (
+            f"ping -I {A} 10.0.0.1\nip link set dummy0 up\nip a s {A}\nip l show {A}\n",
+            (),
+        ),  # another interface than it changes
         (f"#!/bin/sh\0\nip link set {A} down\n", ()),
     ],
 )
@@ -85,6 +94,37 @@ def test_a_script_that_a_unit_starts(node: Node, script: str, netdevs: tuple[str
 def test_a_command_in_a_unit(node: Node, start: str, name: str, netdevs: tuple[str, ...]) -> None:
     node.unit(start, name)
     assert node.found() == [(name, netdevs, False)] * bool(netdevs)
+
+
+def test_names_in_the_environment_of_a_unit(node: Node) -> None:
+    node.write(SCRIPT, "for i in $PORTS; do ip link set $i mtu 9000; done\n")
+    node.write("/etc/default/rdma", f"PORTS='{A} {B}'\n")
+    for line, netdevs in ((f"Environment=PORTS={A}", (A,)), ("EnvironmentFile=-/etc/default/rdma", HALVES)):
+        node.unit(f"{line}\nExecStart={SCRIPT}", enabled=not node.found() and netdevs == (A,))
+        assert node.found() == [("x.service", netdevs, False)]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/etc/rc.local", f"#!/bin/sh -e\nip link set {A} mtu 9000\nexit 0\n"),
+        ("/etc/crontab", f"@reboot root {SCRIPT}\n"),
+        ("/etc/cron.d/rdma", f"@reboot root ip link set {A} down\n"),
+        ("/var/spool/cron/crontabs/root", f"@reboot /sbin/ip link set {A} down\n"),
+        ("/etc/NetworkManager/dispatcher.d/99-rdma", f'[ "$1" = {A} ] && ip link set "$1" mtu 9000\n'),
+        ("/etc/networkd-dispatcher/routable.d/50-x", f"ip addr add 10.0.0.1/24 dev {A}\n"),
+        ("/etc/udev/rules.d/99-x.rules", f'SUBSYSTEM=="net", KERNEL=="{A}", RUN+="/sbin/ip link set %k mtu 9000"\n'),
+        ("/etc/udev/rules.d/99-x.rules", 'ACTION=="add", KERNEL=="enp1s0f*", ATTR{mtu}="9000"\n'),
+        ("/etc/systemd/system/NetworkManager.service.d/x.conf", f"[Service]\nExecStartPost=/sbin/ip link set {A} up\n"),
+    ],
+)
+def test_what_starts_without_a_unit_of_its_own(node: Node, path: str, text: str) -> None:
+    node.write(SCRIPT, f"ip link set {A} down\n")
+    node.write(path, "# sparkmatrix.cluster\n" + text)
+    assert leftovers(Machine(str(node.root)), HALVES) == []
+    node.write(path, text)
+    (found,) = leftovers(Machine(str(node.root)), HALVES)
+    assert (found.unit, found.netdevs) == ("", (A,)) and found.file == (SCRIPT if SCRIPT in text else path)
 
 
 def test_what_loads_peermem(node: Node) -> None:

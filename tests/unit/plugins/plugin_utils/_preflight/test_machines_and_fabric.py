@@ -763,6 +763,18 @@ def test_a_unit_of_another_guide_is_named_where_a_half_is_off():
     assert "disable-unused" not in text and len(texts(cluster, {"engine"}, "leftover_unit")) == 1
 
 
+def test_a_file_that_changes_a_half_at_every_boot():
+    cluster = Cluster()
+    found = {**LEFT, "unit": "", "file": "/etc/rc.local", "netdevs": ["enp1s0f0np0"], "peermem": False}
+    cluster.nodes["spark2"]["leftover_units"] = [found]
+    ((_severity, text),) = texts(cluster, ALL, "leftover_unit")
+    assert text.startswith("spark2 /etc/rc.local: it changes enp1s0f0np0 at every boot")
+    assert "take that line out of /etc/rc.local" in text and "systemctl" not in text
+    port(admin_up=False)(cluster)
+    ((_severity, text),) = texts(cluster, {"engine"}, "half_off")
+    assert "Take that line out of /etc/rc.local; then: ip link set enp1s0f0np0 up" in text
+
+
 @pytest.mark.parametrize("facts", [True, False])
 def test_a_default_route_or_a_lease_on_a_half(facts):
     cluster = Cluster()
