@@ -132,7 +132,9 @@ node:
     netplan_modes: {description: 'Permission bits of each of them, for example 0600.', type: dict}
     netplan_bonds: {description: 'Those that declare bonds, with the interfaces named below that key.', type: dict}
     leftover_units:
-      description: 'Enabled units of others that change interfaces of the fabric: unit (empty of other files), file, line, netdevs.'
+      description: >-
+        Enabled units of others that change interfaces of the fabric: unit (empty for files that are run without one),
+        file, line, netdevs.
       type: list
     environments: {description: 'Per environment: exists, nccl (version), distrusted (why not to run it).', type: dict}
     interpreters: {description: 'Per interpreter its version, or none.', type: dict}
