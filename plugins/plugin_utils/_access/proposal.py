@@ -32,7 +32,7 @@ TO_COMPARE = "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
 
 @dataclass(frozen=True)
 class Proposal:
-    hosts: str  # hosts.yml
+    hosts: str  # hosts.yml; empty where no machine is worth an inventory, which would be in the way of the next search
     variables: str  # group_vars/sparks.yml
     summary: Sequence[str]
 
@@ -62,7 +62,11 @@ def propose(
     }
     topology, cables = _topology(looked, heard)
     recipes = fitting(looked)
-    summary = [f"{len(sparks)} machine(s) say that they are a GB10, {len(others)} more answer ssh: {folder}/hosts.yml"]
+    found = f"{len(sparks)} machine(s) say that they are a GB10, {len(others)} more answer ssh"
+    if not sparks and all(machine["why"] == "not a GB10" for machine in others):
+        where = "name the network that they are in, for example -e discover_cidr=192.168.1.0/24"
+        return Proposal("", "", [f"{found}; nothing was written", f"Next: {where}, or write the inventory by hand"])
+    summary = [f"{found}: {folder}/hosts.yml"]
     if sparks:
         summary.append(f"Cables: {cables[0]}")
     if recipes:
@@ -72,7 +76,7 @@ def propose(
     return Proposal(
         _hosts(sparks, others, folder),
         _variables(topology, cables, recipes, looked, user),
-        [*summary, f"Next: {_next(sparks, others, folder)}"],
+        [*summary, f"Next: {_next(sparks, folder)}"],
     )
 
 
@@ -227,9 +231,7 @@ def _variables(
     return "\n".join(lines) + "\n"
 
 
-def _next(sparks: Mapping[str, Machine], others: Sequence[Machine], folder: str) -> str:
+def _next(sparks: Mapping[str, Machine], folder: str) -> str:
     if sparks:
         return f"review {folder}, then: ansible-playbook playbooks/preflight.yml -i {folder}"
-    if any(machine["why"] != "not a GB10" for machine in others):
-        return f"{folder}/hosts.yml says how machines that only know a password are brought in (bootstrap.yml)"
-    return "name the network, for example -e discover_cidr=192.168.1.0/24, or write the inventory by hand"
+    return f"{folder}/hosts.yml says how machines that only know a password are brought in (bootstrap.yml)"

@@ -142,8 +142,11 @@ def test_strangers_and_what_they_say_stay_comments():
 
 
 def test_nothing_found():
-    made = proposed(count=0)
-    assert loaded(made)[0] == {} and made.summary[-1].startswith("Next: name the network")
+    """And nothing is written, which would be in the way of the next search."""
+    for others in ((), (machine(9, "not a GB10"),)):
+        made = proposed(count=0, others=others)
+        assert made.hosts == "" and "nothing was written" in made.summary[0]
+        assert made.summary[-1].startswith("Next: name the network")
     only = proposed(count=0, others=(machine(7, "no login with a key, so not looked at"),), user="")
     assert loaded(only)[0] == {} and "bootstrap.yml" in only.summary[-1]
     assert "ansible_user" not in loaded(only)[1]
