@@ -94,7 +94,9 @@ def check(document: Mapping[Any, Any], kinds: Mapping[str, type], where: str) ->
     for name, kind in kinds.items():
         value = document.get(name)
         if value is not None and not isinstance(value, kind):
-            raise SparkError(f"its {name} is {quoted(value)}, expected {_WORDS[kind]}", where, "Correct it")
+            # What stands where a mapping should be may be anything, secrets too.
+            told = _WORDS.get(type(value), "something else") if kind is dict else quoted(value)
+            raise SparkError(f"its {name} is {told}, expected {_WORDS[kind]}", where, "Correct it")
 
 
 _WORDS = {str: "a text", int: "a whole number", dict: "a mapping", list: "a list"}

@@ -351,7 +351,7 @@ class _Work:
     def _environment(self, engine: kinds_base.Engine) -> dict[str, str]:
         version, kept = option_tables.newest(engine.name, "").version, {}
         of_plan = checks.PER_NODE | checks.OF_THE_FABRIC
-        for name, value in sorted((self.theirs.get("env") or {}).items()):
+        for name, value in sorted((str(name), value) for name, value in (self.theirs.get("env") or {}).items()):
             given_as = f"{name}={_shown(name, value)}"
             if name in of_plan or name.startswith("NCCL_"):
                 self.out.left_out.append(f"{given_as}: how nodes reach each other is the fabric's")

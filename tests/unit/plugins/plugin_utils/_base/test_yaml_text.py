@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"), [("x", "its a is 'x', expected a mapping"), ([], "its a is [], expected a mapping")]
+    ("value", "found"), [("x", "its a is a text, expected a mapping"), (["k=s"], "its a is a list, expected a mapping")]
 )
 def test_another_type_is_refused(value: Any, found: str) -> None:
     yaml_text.check({"a": {}}, {"a": dict, "b": int}, "/a/file")

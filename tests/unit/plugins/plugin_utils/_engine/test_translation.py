@@ -272,3 +272,7 @@ def test_secrets_of_theirs_are_neither_shown_nor_taken_over(tmp_path):
         "executor_config (env: HF_TOKEN: …, registry_password: …)",
     ):
         assert part in said
+
+
+def test_a_variable_whose_name_is_a_number(tmp_path):
+    assert "'1' in environment is no name" in translated(tmp_path, SPARKRUN, env={1: 2}).findings[0].found
