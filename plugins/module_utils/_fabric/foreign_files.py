@@ -10,6 +10,7 @@ replace. Nobody is asked about one that holds nothing to lose: it asks DHCP at m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
@@ -20,6 +21,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.netplan import Nic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, originals
 
+PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
 
 def files_in(machine: Machine, directories: Iterable[str], ending: str) -> dict[str, str]:
     """The files of these directories by path."""
@@ -29,7 +32,13 @@ def files_in(machine: Machine, directories: Iterable[str], ending: str) -> dict[
 
 def nic(machine: Machine, netdev: str) -> Nic:
     path = machine.sysfs / "class/net" / netdev
-    return Nic(netdev, sysfs.read_text(path / "address") or "", sysfs.link_name(path / "device/driver") or "")
+    place = sysfs.link_name(path / "device") or ""
+    return Nic(
+        netdev,
+        sysfs.read_text(path / "address") or "",
+        sysfs.link_name(path / "device/driver") or "",
+        f"pci-{place}" if PCI.fullmatch(place) else "",
+    )
 
 
 def encoded(text: str) -> bytes:

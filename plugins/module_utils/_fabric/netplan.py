@@ -47,6 +47,7 @@ class Nic:
     netdev: str
     mac: str = ""
     driver: str = ""  # "mlx5_core"
+    place: str = ""  # udev's ID_PATH, where known: "pci-0000:01:00.0"
 
     def fits(self, match: Any) -> bool:
         """netplan's ``match:``. Everything in it has to fit; an empty one fits every interface."""

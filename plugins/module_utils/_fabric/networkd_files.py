@@ -43,6 +43,8 @@ def _fits(key: str, words: Sequence[str], nic: Nic) -> bool:
         return _patterns(words, nic.netdev)
     if key == "Driver":
         return _patterns(words, nic.driver)
+    if key == "Path" and nic.place:
+        return _patterns(words, nic.place)
     if key in _MACS:
         return _digits(nic.mac) in map(_digits, words)
     if key == "Type":

@@ -603,8 +603,8 @@ def cable_map(nodes: Nodes, links: Sequence[Link], used: set[Port] | None) -> li
     for link in links:
         pairs = [(port, _place(port, link)) for port in (link.ends if link.switch else link.ends[:1])]
         for port, place in pairs:
-            cage = cages.by_number(nodes[port[0]], port[1])
-            speed = cages.gbps(cage) if cage is not None else 0.0
+            ends = [cages.by_number(nodes[host], number) for host, number in ([port] if link.switch else link.ends)]
+            speed = min(filter(None, (cages.gbps(cage) for cage in ends if cage is not None)), default=0.0)
             rows.append(
                 (
                     f"{port[0]} cage {port[1]} - {place}",

@@ -714,7 +714,7 @@ def check_uplink(context: Context) -> Iterator[Finding]:
             leased = [
                 f"{item['address']}/{item.get('prefix')}"
                 for item in interface.get("addresses") or []
-                if item.get("dynamic") and item.get("family") == "inet"
+                if item.get("dynamic") and item.get("family") == "inet" and item.get("scope") != "link"
             ]
             if leased and interface["name"] in used:
                 yield Finding(
@@ -964,7 +964,7 @@ CHECKS: tuple[Check, ...] = (
         FABRIC,
         check_uplink,
         "a half has the machine's only default route (a note: it has one beside another, or an address of DHCP)",
-        "The layer takes routes and leases of its interfaces away, and the machine would have no way out",
+        "The layer takes routes and leases of its interfaces away; the last default route is a machine's way out",
         needs=frozenset({"rdma"}),
     ),
     Check(

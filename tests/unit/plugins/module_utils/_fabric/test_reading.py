@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ method=manual
 address1=192.168.100.10/24
 """
 OWN = {f"10-netplan-{IF}.network": NETWORK, f"10-netplan-{IF}.link": LINK}
+
+
+@pytest.mark.parametrize(
+    ("match", "fits"),
+    [
+        ("Path=pci-0000:01:00.0", True),
+        ("Path=pci-0000:*", True),
+        ("Path=pci-0007:01:00.0", False),  # the management port's
+    ],
+)
+def test_a_match_by_the_place_of_the_port(match: str, fits: bool) -> None:
+    assert networkd_files.fits(f"[Match]\n{match}\n", replace(NIC, place="pci-0000:01:00.0")) is fits
 
 
 @pytest.mark.parametrize(

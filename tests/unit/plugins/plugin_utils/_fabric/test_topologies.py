@@ -84,6 +84,13 @@ def check(made: Plan) -> None:
                 assert ipaddress.IPv4Address(path["address"]) in network(mine)
 
 
+def test_the_map_has_the_speed_of_the_slowest_end() -> None:
+    nodes = wired("spark1.0 spark2.0")
+    for half in nodes["spark2"].cages[0]["halves"]:
+        half["speed_gbps"] = 100.0
+    assert "100 Gb/s" in plan(nodes, Settings()).cable_map[0]
+
+
 # --- every cabling ---------------------------------------------------------------------------------------------------
 
 CABLINGS: list[tuple[str, Any, dict[str, Any], str]] = [

@@ -787,6 +787,7 @@ def test_a_default_route_or_a_lease_on_a_half(facts):
     way, leased = texts(cluster, {"fabric"}, "half_uplink")
     assert way[0] == "info" and way[1].startswith("spark2 enp1s0f0np0: it has a default route, beside that of enP7s7")
     assert leased[0] == "info" and "a DHCP server has given it 192.168.7.9/24" in leased[1]
+    assert "would have no way out" not in way[1] + leased[1]
     network["routes"] = [one for one in network["routes"] if one["dev"] != "enP7s7"]
     (severity, text), _lease = texts(cluster, {"fabric"}, "half_uplink")
     assert severity == "error" and "no default route but the one of this half" in text and "fabric_cages" in text
